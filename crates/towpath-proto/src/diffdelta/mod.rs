@@ -1,0 +1,1 @@
+//! DiffDelta Feed Specification v1: verifiable JSON deltas, cursors, archives.

@@ -1,0 +1,114 @@
+//! The name of a feed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a feed: 2 to 32 characters of `a-z`, `0-9`, `_` and `-` (the pattern of DiffDelta's schema
+/// for a source), other than the reserved `_global` and `source`.
+///
+/// Cheap to clone: the text is shared.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FeedId(Arc<str>);
+
+/// Names that have a meaning of their own in the published URLs.
+const RESERVED: [&str; 2] = ["_global", "source"];
+
+/// Why a text is not the name of a feed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FeedIdError {
+    /// A length or a character outside the pattern.
+    #[error("feed id {0:?} is not 2 to 32 characters of a-z, 0-9, _ and -")]
+    Pattern(String),
+    /// One of the names that the published URLs need for themselves.
+    #[error("feed id {0:?} is reserved")]
+    Reserved(String),
+}
+
+impl FeedId {
+    /// Checks `text` and makes it a feed's name.
+    pub fn new(text: &str) -> Result<Self, FeedIdError> {
+        let fits = (2..=32).contains(&text.len())
+            && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
+        if !fits {
+            let shown: String = text.chars().take(80).collect();
+            return Err(FeedIdError::Pattern(shown));
+        }
+        if RESERVED.contains(&text) {
+            return Err(FeedIdError::Reserved(text.to_owned()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for FeedId {
+    type Error = FeedIdError;
+    fn try_from(text: String) -> Result<Self, FeedIdError> {
+        Self::new(&text)
+    }
+}
+
+impl std::str::FromStr for FeedId {
+    type Err = FeedIdError;
+    fn from_str(text: &str) -> Result<Self, FeedIdError> {
+        Self::new(text)
+    }
+}
+
+impl From<FeedId> for String {
+    fn from(id: FeedId) -> Self {
+        id.0.as_ref().to_owned()
+    }
+}
+
+impl AsRef<str> for FeedId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<str> for FeedId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FeedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for FeedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_the_pattern_of_the_schema() {
+        for good in ["ab", "aws_whats_new", "a-1", &"x".repeat(32)] {
+            assert_eq!(FeedId::new(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn refuses_everything_else() {
+        for bad in ["", "a", "A1", "a b", "ä1", "a/b", "..", &"x".repeat(33)] {
+            assert!(matches!(FeedId::new(bad), Err(FeedIdError::Pattern(_))), "{bad}");
+        }
+        assert!(matches!(FeedId::new("_global"), Err(FeedIdError::Reserved(_))));
+        assert!(matches!(FeedId::new("source"), Err(FeedIdError::Reserved(_))));
+    }
+}

@@ -1,0 +1,1 @@
+//! ActivityStreams 1.0 collections and objects (JSON).

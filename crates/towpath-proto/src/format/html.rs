@@ -1,0 +1,1 @@
+//! HTML to plain text, and what hides in it.

@@ -1,0 +1,1 @@
+//! The JSON Canonicalization Scheme (RFC 8785).

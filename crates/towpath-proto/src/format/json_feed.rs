@@ -1,0 +1,1 @@
+//! JSON Feed 1.0 and 1.1: reading and writing.

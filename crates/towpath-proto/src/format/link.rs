@@ -1,0 +1,1 @@
+//! The Link header (RFC 8288).

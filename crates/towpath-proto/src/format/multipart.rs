@@ -1,0 +1,1 @@
+//! Multipart bodies (RFC 2046, section 5.1): a streaming parser and a writer.

@@ -1,0 +1,1 @@
+//! RSS 0.9x, 1.0 and 2.0: reading and writing.

@@ -1,0 +1,1 @@
+//! Which format and which character set some bytes are.

@@ -1,0 +1,1 @@
+//! What the XML formats share: namespaces, character sets, limits.

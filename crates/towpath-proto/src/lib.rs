@@ -1,0 +1,37 @@
+//! The five feed protocols of towpath as pure functions and state machines.
+//!
+//! Nothing here opens a socket or a file, starts a task, or reads a clock: bytes and times are arguments.
+//! `publish` modules turn a read-only view of a feed's log into documents; `follow` modules are state
+//! machines that say what to fetch next and turn what came back into [`follow::Event`]s; `wire` modules
+//! hold the types both ends share.
+//!
+//! | module | the text |
+//! |---|---|
+//! | [`diffdelta`] | DiffDelta Feed Specification v1 |
+//! | [`replication`] | Data Replication: multipart pages and snapshots |
+//! | [`history`] | draft-nottingham-atompub-feed-history-00 and RFC 5005 |
+//! | [`smart`] | Smart Feeds: ordered collections with cursors |
+//! | [`sup`] | Simple Update Protocol |
+//! | [`push`] | WebSub and XMPP, which carry Smart Feeds |
+
+pub mod change;
+pub mod diff;
+pub mod diffdelta;
+pub mod feed_id;
+pub mod follow;
+pub mod format;
+pub mod history;
+pub mod item;
+pub mod line;
+pub mod patch;
+pub mod push;
+pub mod replication;
+pub mod report;
+pub mod risk;
+pub mod smart;
+pub mod sup;
+
+pub use change::{Change, NewChange, Op, Seq};
+pub use feed_id::FeedId;
+pub use item::{Author, Content, ContentHash, Item};
+pub use jiff::Timestamp;

@@ -1,0 +1,231 @@
+//! The line: one change as one JSON object, which `follow` prints and `import` and `POST …/items` read.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::change::{NewChange, Op};
+use crate::item::{Author, Content, Item, ItemError};
+
+/// One change as it is printed and read, one line of JSON.
+///
+/// For a patch `content` is the patch itself. A deletion has neither content nor `item`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The feed's name or address. Ignored when read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed: Option<String>,
+    /// What the change does.
+    #[serde(default = "put")]
+    pub op: Op,
+    /// The item's id.
+    pub id: String,
+    /// When the publisher says the change was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<Timestamp>,
+    /// Where the change stands in the publisher's order. Ignored when read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
+    /// The content's media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The content, where it is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// The content in Base 64 (RFC 4648, section 4), where it is not text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_base64: Option<String>,
+    /// What else is known of the item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<LineItem>,
+}
+
+/// The fields of a line's `item`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LineItem {
+    /// See [`Item::title`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// See [`Item::url`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// See [`Item::summary`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// See [`Item::published`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Timestamp>,
+    /// See [`Item::updated`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated: Option<Timestamp>,
+    /// See [`Item::authors`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authors: Vec<Author>,
+    /// See [`Item::tags`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// See [`Item::extra`].
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
+}
+
+fn put() -> Op {
+    Op::Put
+}
+
+/// Why a line is not a change.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// Not JSON, or not of the line's form.
+    #[error("not a line of the item format: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The id cannot be kept.
+    #[error(transparent)]
+    Id(#[from] ItemError),
+    /// `content_base64` is not Base 64.
+    #[error("content_base64 of item {id:?} is not Base 64: {reason}")]
+    Base64 {
+        /// The item's id.
+        id: String,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// Both forms of content at once.
+    #[error("item {0:?} has both content and content_base64")]
+    TwoContents(String),
+    /// A patch without a patch.
+    #[error("the patch of item {0:?} has no content")]
+    EmptyPatch(String),
+}
+
+impl Line {
+    /// The line of a change: `item` and its content for a put, `patch` for a patch.
+    pub fn new(op: Op, item: &Item, patch: Option<&Content>) -> Self {
+        let content = match op {
+            Op::Put => item.content.as_ref(),
+            Op::Patch => patch,
+            Op::Delete => None,
+        };
+        let text = content.and_then(Content::text);
+        Self {
+            feed: None,
+            op,
+            id: item.id.clone(),
+            modified: None,
+            position: None,
+            content_type: content.map(|c| c.media_type.clone()),
+            content: text.map(str::to_owned),
+            content_base64: content.filter(|_| text.is_none()).map(|c| STANDARD.encode(&c.bytes)),
+            item: (op == Op::Put).then(|| LineItem::of(item)),
+        }
+    }
+
+    /// Reads one line.
+    pub fn parse(text: &[u8]) -> Result<Self, LineError> {
+        Ok(serde_json::from_slice(text)?)
+    }
+
+    /// The change that the line asks for. `feed` and `position` are ignored.
+    pub fn into_change(self) -> Result<NewChange, LineError> {
+        crate::item::check_id(&self.id)?;
+        let content = match (self.content, self.content_base64) {
+            (Some(_), Some(_)) => return Err(LineError::TwoContents(self.id)),
+            (Some(text), None) => Some((text.into_bytes(), "text/plain; charset=utf-8")),
+            (None, Some(text)) => match STANDARD.decode(&text) {
+                Ok(bytes) => Some((bytes, "application/octet-stream")),
+                Err(e) => return Err(LineError::Base64 { id: self.id, reason: e.to_string() }),
+            },
+            (None, None) => None,
+        };
+        let media_type = self.content_type;
+        let content =
+            content.map(|(bytes, usual)| Content::new(media_type.unwrap_or_else(|| usual.into()), bytes));
+        let mut change = match (self.op, content) {
+            (Op::Put, content) => {
+                NewChange::put(self.item.unwrap_or_default().into_item(self.id, content))
+            }
+            (Op::Patch, Some(patch)) => NewChange::patch(self.id, patch),
+            (Op::Patch, None) => return Err(LineError::EmptyPatch(self.id)),
+            (Op::Delete, _) => NewChange::delete(self.id),
+        };
+        change.modified = self.modified;
+        Ok(change)
+    }
+}
+
+impl LineItem {
+    fn of(item: &Item) -> Self {
+        Self {
+            title: item.title.clone(),
+            url: item.url.clone(),
+            summary: item.summary.clone(),
+            published: item.published,
+            updated: item.updated,
+            authors: item.authors.clone(),
+            tags: item.tags.clone(),
+            extra: item.extra.clone(),
+        }
+    }
+
+    fn into_item(self, id: String, content: Option<Content>) -> Item {
+        Item {
+            id,
+            url: self.url,
+            title: self.title,
+            summary: self.summary,
+            content,
+            authors: self.authors,
+            tags: self.tags,
+            published: self.published,
+            updated: self.updated,
+            extra: self.extra,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back(change: &NewChange) {
+        let line = Line::new(change.op, &change.item, change.patch.as_ref());
+        let text = serde_json::to_vec(&line).unwrap();
+        assert!(!text.contains(&b'\n'));
+        assert_eq!(&Line::parse(&text).unwrap().into_change().unwrap(), change);
+    }
+
+    #[test]
+    fn every_kind_of_change_comes_back() {
+        there_and_back(&NewChange::delete("a\n\"/😀"));
+        there_and_back(&NewChange::patch("a", Content::new("application/merge-patch+json", "{}")));
+        let mut item = Item::new("a");
+        there_and_back(&NewChange::put(item.clone()));
+        item.content = Some(Content::new("image/png", vec![0x89, 0xff]));
+        item.authors = vec![Author::named("Ann")];
+        item.published = Some("2024-01-01T00:00:00.123Z".parse().unwrap());
+        there_and_back(&NewChange::put(item));
+    }
+
+    #[test]
+    fn op_defaults_to_put_and_feed_and_position_are_ignored() {
+        let line = Line::parse(br#"{"id":"a","feed":"f","position":"9","content":"x","later":1}"#).unwrap();
+        let change = line.into_change().unwrap();
+        assert_eq!(change.op, Op::Put);
+        assert_eq!(change.item.content.unwrap().media_type, "text/plain; charset=utf-8");
+    }
+
+    #[test]
+    fn bad_lines_name_the_item() {
+        let error = |text: &str| match Line::parse(text.as_bytes()) {
+            Ok(line) => line.into_change().unwrap_err().to_string(),
+            Err(e) => e.to_string(),
+        };
+        assert!(error(r#"{"id":"a","content_base64":"*"}"#).contains("\"a\""));
+        assert!(error(r#"{"id":"a","op":"patch"}"#).contains("no content"));
+        assert!(error(r#"{"id":"","content":"x"}"#).contains("empty"));
+        assert!(error(r#"{"id":"a","op":"shove"}"#).contains("shove"));
+        assert!(error(r#"{"id":"a","content":"#).contains("EOF"));
+    }
+}

@@ -1,0 +1,1 @@
+//! What carries Smart Feeds by push: WebSub and XMPP.

@@ -1,0 +1,1 @@
+//! Data Replication: multipart pages and snapshots.

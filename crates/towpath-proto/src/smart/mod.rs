@@ -1,0 +1,1 @@
+//! Smart Feeds: ordered collections with cursors.

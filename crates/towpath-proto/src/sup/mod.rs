@@ -1,0 +1,1 @@
+//! Simple Update Protocol: one document that says which feeds moved.

@@ -1,0 +1,3 @@
+//! The towpath program.
+
+fn main() {}

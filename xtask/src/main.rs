@@ -1,0 +1,3 @@
+//! Commands for working on towpath: checks and benchmarks.
+
+fn main() {}
