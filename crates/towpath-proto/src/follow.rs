@@ -4,11 +4,11 @@
 //!
 //! 1. [`Follower::poll_event`] until it is empty: hand the changes over, flush them, then keep the last
 //!    [`Event::Checkpoint`];
-//! 2. [`Follower::poll_request`] until it is empty: send each request;
-//! 3. for each response [`Follower::handle_head`], [`Follower::handle_chunk`] for every piece of the body,
-//!    and [`Follower::handle_end`] once;
-//! 4. with no request under way, wait until [`Follower::poll_timeout`] and begin again; finished when
-//!    [`Follower::is_finished`].
+//! 2. [`Exchange::poll_request`] until it is empty: send each request;
+//! 3. for each response [`Exchange::handle_head`], [`Exchange::handle_chunk`] for every piece of the body,
+//!    and [`Exchange::handle_end`] once;
+//! 4. with no request under way, wait until [`Exchange::poll_timeout`] and begin again; finished when
+//!    [`Exchange::is_finished`].
 
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::change::Op;
 use crate::item::{Content, Item};
 use crate::line::Line;
+use crate::report::Report;
 
 /// Where to begin a feed that has not been followed before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -204,11 +205,9 @@ pub enum FollowError {
     Usage(String),
 }
 
-/// A follower of one protocol. See the module's text for the order of calls.
-pub trait Follower: Send {
-    /// The next thing to tell, if any.
-    fn poll_event(&mut self) -> Option<Event>;
-
+/// A state machine that asks for documents: what a follower and a conformance check have in common, and all
+/// that a driver needs to carry its requests. See the module's text for the order of calls.
+pub trait Exchange: Send {
     /// The next request to send, if any. Several may be under way at once.
     fn poll_request(&mut self, now: Timestamp) -> Option<Request>;
 
@@ -225,6 +224,18 @@ pub trait Follower: Send {
     /// When to call [`poll_request`](Self::poll_request) again although nothing is under way.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
-    /// Whether there is nothing left to do. A follower that was made to go on for ever never finishes.
+    /// Whether there is nothing left to do. What was made to go on for ever never finishes.
     fn is_finished(&self) -> bool;
+}
+
+/// A follower of one protocol.
+pub trait Follower: Exchange {
+    /// The next thing to tell, if any.
+    fn poll_event(&mut self) -> Option<Event>;
+}
+
+/// A conformance check of one protocol: finished after a bounded number of requests.
+pub trait Checker: Exchange {
+    /// What was found so far; everything once [`Exchange::is_finished`].
+    fn report(&self) -> &Report;
 }
