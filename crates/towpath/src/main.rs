@@ -1,3 +1,7 @@
 //! The towpath program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    towpath::cli::main()
+}

@@ -1,0 +1,86 @@
+//! `towpath serve`.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::sync::watch;
+
+use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
+use crate::client::{FetchOptions, Fetcher};
+use crate::config::check_base_url;
+use crate::engine::{Engine, diffdelta};
+use crate::server;
+use crate::source::{mirror, schedule};
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Where to listen [default: the configuration's, or 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// The address that readers use, where it is not http:// and the listening address
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+}
+
+pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
+    log_to_stderr();
+    let mut config = args.config.load()?;
+    if let Some(listen) = args.listen {
+        config.server.listen = listen;
+    }
+    if let Some(mut base) = args.base_url {
+        check_base_url(&mut base).map_err(|e| CliError::usage(format!("--base-url: {e}")))?;
+        config.server.base_url = Some(base);
+    }
+    let listener = server::listen(config.server.listen)?;
+    // Port 0 asks for any free port: from here on it is known which.
+    config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
+    let engine = open::engine(config).await?;
+    let fetcher = Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
+    let (stop, stopped) = watch::channel(false);
+    greet(&engine);
+    let publishing = tokio::spawn(diffdelta::run(engine.clone(), stopped.clone()));
+    let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stopped.clone()));
+    let mirroring = tokio::spawn(mirror::run(engine.clone(), fetcher, stopped.clone()));
+    tokio::spawn(async move {
+        wait_for_signal().await;
+        let _ = stop.send(true);
+    });
+    let served = server::serve(listener, engine.clone(), stopped).await;
+    for task in [polling, mirroring, publishing] {
+        let _ = task.await;
+    }
+    engine.store.close().await;
+    served?;
+    Ok(Exit::Done)
+}
+
+/// Prints the addresses to open. A closed standard output is no reason not to serve.
+fn greet(engine: &Engine) {
+    let base = &engine.base_url;
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "towpath serves {} feeds at {base}/", engine.feeds().len());
+    let _ = writeln!(out, "  {base}/.well-known/diffdelta.json");
+    let _ = writeln!(out, "  {base}/diff/latest.json");
+    for feed in engine.feeds().iter().take(20) {
+        let _ = writeln!(out, "  {base}/feeds/{}", feed.id());
+    }
+    let _ = out.flush();
+}
+
+/// Ends with Ctrl-C or SIGTERM.
+async fn wait_for_signal() {
+    let terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    let Ok(mut terminated) = terminated else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
+}

@@ -1,0 +1,47 @@
+//! `towpath status`: the feeds and how they are.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use super::publish::{Target, TargetArgs};
+use super::{CliError, Exit};
+
+pub(crate) async fn status(args: &TargetArgs) -> Result<Exit, CliError> {
+    let target = args.open().await?;
+    let feeds = match &target {
+        Target::Server(server) => server.feeds().await?,
+        Target::Folder(engine) => {
+            let mut feeds = Vec::new();
+            for feed in engine.feeds() {
+                feeds.push(crate::server::pages::feed_json(engine, &feed).await?);
+            }
+            feeds
+        }
+    };
+    target.close().await;
+    // A closed standard output is the reader's choice.
+    let _ = print(&feeds);
+    Ok(Exit::Done)
+}
+
+fn print(feeds: &[Value]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let width = feeds.iter().map(|feed| text(&feed["id"]).len()).max().unwrap_or(0).max(4);
+    writeln!(out, "{:width$}  {:>9} {:>9}  {:28}  source", "feed", "position", "items", "modified")?;
+    for feed in feeds {
+        let modified = feed["modified"].as_str().unwrap_or("-");
+        let source = match &feed["source"] {
+            Value::Null => "published".to_owned(),
+            source => match (source["error"]["message"].as_str(), source["last_ok"].as_str()) {
+                (Some(message), _) => format!("{}: {message}", text(&source["error"]["code"])),
+                (None, Some(at)) => format!("ok at {at}"),
+                (None, None) => "not polled yet".to_owned(),
+            },
+        };
+        let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
+        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:28}  {source}")?;
+    }
+    out.flush()
+}

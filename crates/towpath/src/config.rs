@@ -1,0 +1,468 @@
+//! The configuration: what the TOML file says, checked, with every default filled in.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::Error as _;
+use toml::Spanned;
+use towpath_proto::FeedId;
+use towpath_proto::diff::Guard;
+use towpath_proto::format::json_pointers::Mapping;
+
+/// The whole configuration of one towpath.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `[server]`.
+    #[serde(default)]
+    pub server: ServerConfig,
+    /// `[[feed]]`, in the file's order.
+    #[serde(default, rename = "feed", deserialize_with = "distinct_feeds")]
+    pub feeds: Vec<FeedConfig>,
+    /// `[risk]`.
+    #[serde(default)]
+    pub risk: RiskConfig,
+    /// What relative paths are relative to: the file's folder.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+/// `[server]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The address that readers use, without a slash at its end; `http://` and `listen` where absent.
+    pub base_url: Option<String>,
+    /// The data folder.
+    pub data: PathBuf,
+    /// Who may publish: bearer tokens. With none, requests from loopback addresses may.
+    pub tokens: Vec<String>,
+    /// Whether publishing to a feed that the file does not name creates it. True where there is no file.
+    pub create_feeds: bool,
+    /// How many threads serve requests; as many as there are cores where absent.
+    pub threads: Option<usize>,
+    /// How much memory prebuilt documents may take, in MiB.
+    pub cache_mib: u64,
+    /// How many sources are fetched at the same time.
+    pub fetches: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            base_url: None,
+            data: PathBuf::from("data"),
+            tokens: Vec::new(),
+            create_feeds: false,
+            threads: None,
+            cache_mib: 64,
+            fetches: 16,
+        }
+    }
+}
+
+/// One `[[feed]]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedConfig {
+    /// Its name.
+    pub id: Spanned<FeedId>,
+    /// Its title; the name where absent.
+    pub title: Option<String>,
+    /// How often readers are asked to poll.
+    #[serde(default = "five_minutes", deserialize_with = "duration")]
+    pub ttl: Duration,
+    /// Its language, as a tag; `und` where absent.
+    pub lang: Option<String>,
+    /// Where its items come from; published over HTTP or the command line where absent.
+    pub source: Option<SourceConfig>,
+}
+
+/// `[feed.source]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// An http(s) address or a path, to poll.
+    pub url: Option<String>,
+    /// A feed of one of the five protocols, to mirror.
+    pub follow: Option<String>,
+    /// What the document is.
+    #[serde(default)]
+    pub format: SourceFormat,
+    /// How often to poll.
+    #[serde(default = "quarter_hour", deserialize_with = "duration")]
+    pub every: Duration,
+    /// Whether the document lists every item, so that absence means removal.
+    #[serde(default)]
+    pub complete: bool,
+    /// Whether to poll at all; a source that is off is shown as `disabled`.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Where a JSON document has what.
+    pub json: Option<Mapping>,
+    /// The largest document, in MiB after decompression.
+    #[serde(default = "sixty_four")]
+    pub max_mib: u64,
+    /// How long one poll may take.
+    #[serde(default = "two_minutes", deserialize_with = "duration")]
+    pub timeout: Duration,
+    /// When a complete listing that lost items is disbelieved.
+    #[serde(default)]
+    pub guard: GuardConfig,
+    /// Headers to send, an `Authorization` for example.
+    #[serde(default)]
+    pub headers: HashMap<String, String>,
+}
+
+/// `[feed.source.guard]`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuardConfig {
+    /// The largest share of the known items that one poll may remove, from 0 to 1.
+    pub max_removed: f64,
+    /// Listings of fewer known items than this are always believed.
+    pub min_items: usize,
+}
+
+impl Default for GuardConfig {
+    fn default() -> Self {
+        let Guard { max_removed, min_items } = Guard::default();
+        Self { max_removed, min_items }
+    }
+}
+
+impl From<GuardConfig> for Guard {
+    fn from(config: GuardConfig) -> Self {
+        Self { max_removed: config.max_removed, min_items: config.min_items }
+    }
+}
+
+/// What a polled document is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceFormat {
+    /// What its content says.
+    #[default]
+    Auto,
+    /// RSS.
+    Rss,
+    /// Atom.
+    Atom,
+    /// JSON Feed.
+    JsonFeed,
+    /// Any JSON, through `[feed.source.json]`.
+    Json,
+}
+
+/// `[risk]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RiskConfig {
+    /// A file of rules that extend or replace the built-in ones.
+    pub rules: Option<PathBuf>,
+}
+
+/// Why there is no usable configuration. The user's fault; every message says where.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or says something that it cannot.
+    #[error("{path}: {message}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column, and what is wrong there.
+        message: String,
+    },
+    /// A value that does not make sense.
+    #[error("{path}: feed {feed:?}: {message}")]
+    Feed {
+        /// The file.
+        path: PathBuf,
+        /// The feed.
+        feed: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A value of `[server]` that does not make sense.
+    #[error("{path}: [server] {message}")]
+    Server {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// The file that is read where none is named, if it is there.
+pub const DEFAULT_FILE: &str = "towpath.toml";
+
+impl Config {
+    /// Reads the file; without one `towpath.toml`, and where that is not there either the defaults, with which
+    /// any feed can be published to.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        match file {
+            Some(path) => Self::read(path),
+            None if Path::new(DEFAULT_FILE).is_file() => Self::read(Path::new(DEFAULT_FILE)),
+            None => {
+                let server = ServerConfig { create_feeds: true, ..ServerConfig::default() };
+                let folder = PathBuf::from(".");
+                Ok(Self { server, feeds: Vec::new(), risk: RiskConfig::default(), folder })
+            }
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a configuration; `path` is what errors name, and its folder what paths are relative to.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let parse_error = |e: toml::de::Error| {
+            ConfigError::Parse { path: path.to_owned(), message: e.to_string().trim_end().to_owned() }
+        };
+        let mut config: Self = toml::from_str(text).map_err(parse_error)?;
+        config.folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        config.check(path)?;
+        config.server.data = config.folder.join(&config.server.data);
+        config.risk.rules = config.risk.rules.map(|file| config.folder.join(file));
+        Ok(config)
+    }
+
+    fn check(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let server_error = |message: String| ConfigError::Server { path: path.to_owned(), message };
+        if let Some(base) = &mut self.server.base_url {
+            check_base_url(base).map_err(server_error)?;
+        }
+        if self.server.tokens.iter().any(|t| t.trim().is_empty()) {
+            return Err(server_error("tokens: an empty token would let everybody publish".into()));
+        }
+        for feed in &self.feeds {
+            feed.check().map_err(|message| ConfigError::Feed {
+                path: path.to_owned(),
+                feed: feed.id().to_string(),
+                message,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The address that readers use, without a slash at its end.
+    pub fn base_url(&self) -> String {
+        self.server.base_url.clone().unwrap_or_else(|| format!("http://{}", self.server.listen))
+    }
+}
+
+/// Checks a base URL and takes the slashes off its end.
+pub fn check_base_url(base: &mut String) -> Result<(), String> {
+    let url = url::Url::parse(base).map_err(|e| format!("base_url {base:?} is not an address: {e}"))?;
+    let plain = url.query().is_none() && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() || !plain {
+        return Err(format!("base_url {base:?} is not a plain http(s) address"));
+    }
+    while base.ends_with('/') {
+        base.pop();
+    }
+    Ok(())
+}
+
+impl FeedConfig {
+    /// A feed that the file does not name: no source, all defaults.
+    pub fn unnamed(id: FeedId) -> Self {
+        let id = Spanned::new(0..0, id);
+        Self { id, title: None, ttl: five_minutes(), lang: None, source: None }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &FeedId {
+        self.id.get_ref()
+    }
+
+    /// Its title, or its name where it has none.
+    pub fn title(&self) -> &str {
+        self.title.as_deref().unwrap_or(self.id().as_str())
+    }
+
+    /// The source, where it is one that is polled.
+    pub fn polled(&self) -> Option<(&SourceConfig, &str)> {
+        let source = self.source.as_ref()?;
+        Some((source, source.url.as_deref()?))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.ttl < Duration::from_secs(1) {
+            return Err("ttl is below a second".into());
+        }
+        let Some(source) = &self.source else { return Ok(()) };
+        match (&source.url, &source.follow) {
+            (Some(_), Some(_)) => return Err("source has both url and follow; one of them".into()),
+            (None, None) => return Err("source has neither url nor follow".into()),
+            _ => {}
+        }
+        if source.every < Duration::from_secs(1) {
+            return Err("source.every is below a second".into());
+        }
+        if source.format == SourceFormat::Json && source.json.is_none() {
+            return Err("source.format is json, which needs [feed.source.json] with items and id".into());
+        }
+        if !(0.0..=1.0).contains(&source.guard.max_removed) {
+            return Err("source.guard.max_removed is not between 0 and 1".into());
+        }
+        if source.max_mib == 0 || source.max_mib > 4096 {
+            return Err("source.max_mib is not between 1 and 4096".into());
+        }
+        Ok(())
+    }
+}
+
+/// A feed's name stands in the file once; the error points at the second place.
+fn distinct_feeds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<FeedConfig>, D::Error> {
+    let feeds = Vec::<FeedConfig>::deserialize(deserializer)?;
+    let mut seen = std::collections::HashSet::new();
+    for (index, feed) in feeds.iter().enumerate() {
+        if !seen.insert(feed.id().clone()) {
+            let id = feed.id();
+            return Err(D::Error::custom(format!(
+                "the feed id {id:?} stands there twice: the second is [[feed]] number {}",
+                index + 1
+            )));
+        }
+    }
+    Ok(feeds)
+}
+
+/// `90s`, `5m`, `1h 30m`, `2d`; a bare number is seconds.
+fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Seconds(u64),
+        Text(String),
+    }
+    match Form::deserialize(deserializer)? {
+        Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
+        Form::Text(text) => parse_duration(&text).map_err(D::Error::custom),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
+    if let Some(days) = days {
+        return Ok(Duration::from_secs(days.saturating_mul(86_400)));
+    }
+    let wrong = || format!("{text:?} is not a duration such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"");
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(parsed).map_err(|_| wrong())
+}
+
+fn five_minutes() -> Duration {
+    Duration::from_secs(300)
+}
+
+fn quarter_hour() -> Duration {
+    Duration::from_secs(900)
+}
+
+fn two_minutes() -> Duration {
+    Duration::from_secs(120)
+}
+
+fn sixty_four() -> u64 {
+    64
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("/etc/towpath/towpath.toml"))
+    }
+
+    fn error(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_design_s_example() {
+        let config = parse(
+            r#"
+            [server]
+            listen = "127.0.0.1:8080"
+            base_url = "http://127.0.0.1:8080/"
+            data = "data"
+            [[feed]]
+            id = "kev"
+            title = "Known exploited vulnerabilities"
+            ttl = "5m"
+            [feed.source]
+            url = "known_exploited_vulnerabilities.json"
+            format = "json"
+            every = "15m"
+            complete = true
+            [feed.source.json]
+            items = "/vulnerabilities"
+            id = "/cveID"
+            url = "https://nvd.nist.gov/vuln/detail/{/cveID}"
+            [[feed]]
+            id = "orders"
+            [[feed]]
+            id = "their_feed"
+            [feed.source]
+            follow = "https://example.com/feeds/x"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.base_url(), "http://127.0.0.1:8080");
+        assert_eq!(config.server.data, Path::new("/etc/towpath/data"));
+        assert_eq!(config.feeds[0].ttl, Duration::from_secs(300));
+        assert!(config.feeds[1].source.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let unknown = error("[server]\nlisen = \"x\"\n");
+        assert!(unknown.contains("line 2") && unknown.contains("lisen"), "{unknown}");
+        let twice = error("[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"aa\"\n");
+        assert!(twice.contains("\"aa\"") && twice.contains("number 2"), "{twice}");
+        assert!(error("[[feed]]\nid = \"A B\"\n").contains("A B"));
+        assert!(error("[[feed]]\nid = \"aa\"\nttl = \"soon\"\n").contains("\"soon\""));
+        assert!(error("[[feed]]\nid = \"aa\"\n[feed.source]\n").contains("neither"));
+        assert!(error("[server]\nbase_url = \"ftp://x\"\n").contains("ftp://x"));
+        assert!(error("[server]\ntokens = [\"\"]\n").contains("empty token"));
+        assert!(error("[server\n").contains("line 1"));
+        let json = "[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"x\"\nformat = \"json\"\n";
+        assert!(error(json).contains("[feed.source.json]"));
+    }
+
+    #[test]
+    fn durations() {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        assert!(parse_duration("-5m").is_err());
+        assert!(parse_duration("").is_err());
+    }
+}

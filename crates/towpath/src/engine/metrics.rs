@@ -1,0 +1,55 @@
+//! What towpath counts, for `/metrics`.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+/// The counters of one towpath, since it started.
+pub struct Metrics {
+    /// Requests answered from prebuilt documents.
+    pub fast: Counter,
+    /// Requests that took routing.
+    pub routed: Counter,
+    /// Requests answered with a status of 400 or more.
+    pub refused: Counter,
+    /// Batches appended to the log.
+    pub appends: Counter,
+    /// Polls of sources that succeeded.
+    pub polls_ok: Counter,
+    /// Polls of sources that failed.
+    pub polls_failed: Counter,
+    /// DiffDelta documents minted.
+    pub mints: Counter,
+    registry: Registry,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("towpath");
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        Self {
+            fast: counter("requests_fast", "Requests answered from prebuilt documents"),
+            routed: counter("requests_routed", "Requests that took routing"),
+            refused: counter("requests_refused", "Requests answered with a status of 400 or more"),
+            appends: counter("appends", "Batches appended to the log"),
+            polls_ok: counter("polls_ok", "Polls of sources that succeeded"),
+            polls_failed: counter("polls_failed", "Polls of sources that failed"),
+            mints: counter("diffdelta_mints", "DiffDelta documents minted"),
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    /// All counters in the OpenMetrics text format.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

@@ -1,0 +1,132 @@
+//! What a running towpath is: the log, the feeds it knows, and the documents made from them.
+
+mod feed;
+mod metrics;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use towpath_proto::FeedId;
+use towpath_proto::risk::{RiskError, Scorer};
+use towpath_store::{Head, Store, StoreError};
+
+use crate::config::{Config, FeedConfig};
+use crate::server::document::Documents;
+
+pub use feed::Feed;
+pub use metrics::Metrics;
+
+/// Everything that requests, pollers and publishers share.
+pub struct Engine {
+    /// The configuration.
+    pub config: Config,
+    /// The address that readers use, without a slash at its end.
+    pub base_url: String,
+    /// The log.
+    pub store: Arc<dyn Store>,
+    /// What is served from memory.
+    pub documents: Documents,
+    /// The risk scorer with the user's rules.
+    pub scorer: Scorer,
+    /// Counters.
+    pub metrics: Metrics,
+    feeds: RwLock<HashMap<FeedId, Arc<Feed>>>,
+}
+
+/// Why an engine cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The store's fault.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The user's rules cannot be read.
+    #[error("cannot read the risk rules {path}: {reason}")]
+    Rules {
+        /// The file.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Engine {
+    /// An engine on an open store. Makes the feeds of the configuration and those that the log holds.
+    pub async fn new(config: Config, store: Arc<dyn Store>) -> Result<Arc<Self>, EngineError> {
+        let scorer = scorer(&config)?;
+        let mut feeds = HashMap::new();
+        for feed in &config.feeds {
+            feeds.insert(feed.id().clone(), Arc::new(Feed::new(feed.clone())));
+        }
+        for id in store.feeds().await? {
+            if config.server.create_feeds || feeds.contains_key(&id) {
+                let seq = store.head(&id).await?.seq;
+                let feed = feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id))));
+                feed.head.store(seq, Ordering::Release);
+            }
+        }
+        let engine = Arc::new(Self {
+            base_url: config.base_url(),
+            documents: Documents::new(config.server.cache_mib << 20),
+            store,
+            scorer,
+            metrics: Metrics::default(),
+            feeds: RwLock::new(feeds),
+            config,
+        });
+        engine.listen();
+        Ok(engine)
+    }
+
+    /// Keeps every feed's head current, before an append is acknowledged: what was built before the append is
+    /// not served after it.
+    fn listen(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        self.store.on_move(Arc::new(move |id: &FeedId, head: Head| {
+            let Some(engine) = engine.upgrade() else { return };
+            engine.metrics.appends.inc();
+            if let Some(feed) = engine.feed(id) {
+                feed.head.store(head.seq, Ordering::Release);
+            }
+        }));
+    }
+
+    /// The feed of a name.
+    pub fn feed(&self, id: &str) -> Option<Arc<Feed>> {
+        self.feeds.read().get(id).cloned()
+    }
+
+    /// The feed of a name, made where publishing may make it.
+    pub fn feed_to_publish(&self, id: &FeedId) -> Option<Arc<Feed>> {
+        if let Some(feed) = self.feed(id.as_str()) {
+            return Some(feed);
+        }
+        if !self.config.server.create_feeds {
+            return None;
+        }
+        let mut feeds = self.feeds.write();
+        let feed = feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))));
+        Some(feed.clone())
+    }
+
+    /// All feeds, in the order of their names.
+    pub fn feeds(&self) -> Vec<Arc<Feed>> {
+        let mut feeds: Vec<_> = self.feeds.read().values().cloned().collect();
+        feeds.sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        feeds
+    }
+
+    /// The time. Everything below the engine gets it as an argument.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+fn scorer(config: &Config) -> Result<Scorer, EngineError> {
+    let Some(path) = &config.risk.rules else { return Ok(Scorer::default()) };
+    let error = |reason: String| EngineError::Rules { path: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
+    Scorer::with_rules(&text).map_err(|e: RiskError| error(e.to_string()))
+}

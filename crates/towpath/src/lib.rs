@@ -1,0 +1,9 @@
+//! towpath as a library: the server, the pollers and the followers around the pure protocols of
+//! [`towpath_proto`] and the log of [`towpath_store`].
+
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod engine;
+pub mod server;
+pub mod source;

@@ -1,0 +1,96 @@
+//! Who may publish.
+
+use std::net::SocketAddr;
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use sha2::{Digest, Sha256};
+
+use super::problem::Problem;
+
+/// Whether the sender of a request may publish: with one of `tokens`, or, where there are none, from a
+/// loopback address.
+///
+/// Loopback alone says little when a browser or a proxy on this machine passes on what somebody else sent:
+/// requests that a web page made (`Origin`), that name another host than this one (DNS rebinding) or that were
+/// forwarded do not count as local.
+pub(super) fn may_publish(tokens: &[String], peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
+    if !tokens.is_empty() {
+        return with_token(tokens, headers);
+    }
+    if !peer.ip().to_canonical().is_loopback() {
+        return Err(Problem::forbidden(
+            "publishing from another machine needs a token: set [server] tokens and send one as Authorization: Bearer",
+        ));
+    }
+    if headers.contains_key(ORIGIN) || headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded") {
+        return Err(Problem::forbidden("publishing through a browser or a proxy needs [server] tokens"));
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if is_local(host) {
+        Ok(())
+    } else {
+        Err(Problem::forbidden(format!("publishing without a token needs a local address, and {host:?} is none")))
+    }
+}
+
+fn with_token(tokens: &[String], headers: &HeaderMap) -> Result<(), Problem> {
+    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some((scheme, token)) = given.and_then(|value| value.split_once(' ')) else {
+        return Err(Problem::unauthorized("publishing needs a token: Authorization: Bearer …"));
+    };
+    // Digests are compared, so that the time taken tells nothing of the token.
+    let digest = |text: &str| Sha256::digest(text.as_bytes());
+    let given = digest(token.trim());
+    let known = tokens.iter().fold(false, |known, token| known | (digest(token) == given));
+    if scheme.eq_ignore_ascii_case("bearer") && known {
+        Ok(())
+    } else {
+        Err(Problem::unauthorized("this token may not publish"))
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    fn status(tokens: &[&str], peer: &str, pairs: &[(&'static str, &str)]) -> u16 {
+        let tokens: Vec<String> = tokens.iter().map(|t| (*t).to_owned()).collect();
+        let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+        may_publish(&tokens, peer, &headers(pairs)).map_or_else(|p| p.status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn without_tokens_only_local_programs_may() {
+        for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "::1"] {
+            assert_eq!(status(&[], "127.0.0.1", &[("host", host)]), 200, "{host}");
+        }
+        assert_eq!(status(&[], "::ffff:127.0.0.1", &[("host", "localhost")]), 200);
+        assert_eq!(status(&[], "10.0.0.1", &[("host", "localhost")]), 403);
+        assert_eq!(status(&[], "127.0.0.1", &[("host", "evil.example")]), 403);
+        assert_eq!(status(&[], "127.0.0.1", &[("host", "localhost"), ("origin", "http://evil.example")]), 403);
+        assert_eq!(status(&[], "127.0.0.1", &[("host", "localhost"), ("x-forwarded-for", "10.0.0.1")]), 403);
+    }
+
+    #[test]
+    fn with_tokens_everybody_needs_one() {
+        assert_eq!(status(&["a", "b"], "10.0.0.1", &[("authorization", "Bearer b")]), 200);
+        assert_eq!(status(&["a"], "127.0.0.1", &[("host", "localhost")]), 401);
+        assert_eq!(status(&["a"], "10.0.0.1", &[("authorization", "Bearer aa")]), 401);
+        assert_eq!(status(&["a"], "10.0.0.1", &[("authorization", "Basic a")]), 401);
+    }
+}

@@ -1,0 +1,259 @@
+//! Prebuilt documents: what is served again and again is made once and looked up by path.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::encoding::{self, Coding};
+
+/// Until when a document may be served from memory.
+#[derive(Debug, Clone)]
+pub enum Valid {
+    /// For ever: it never changes.
+    Immutable,
+    /// As long as the feed's log ends where it ended when the document was built.
+    At {
+        /// The feed's last place, as it moves.
+        head: Arc<AtomicU64>,
+        /// The last place when the document was built.
+        seq: u64,
+    },
+    /// Until somebody puts another in its place.
+    UntilReplaced,
+}
+
+/// A document as it is served: body, headers, and the body in compressed forms once somebody wanted them.
+#[derive(Debug)]
+pub struct Document {
+    /// The body as it is.
+    pub body: Bytes,
+    headers: HeaderMap,
+    not_modified: HeaderMap,
+    valid: Valid,
+    compressible: bool,
+    compressed: [OnceLock<Option<Bytes>>; Coding::COUNT],
+}
+
+/// Headers that a 304 repeats (RFC 9110, section 15.4.5), and those that a cache in between needs.
+const NOT_MODIFIED: [&str; 6] =
+    ["etag", "cache-control", "cdn-cache-control", "vary", "last-modified", "x-sup-id"];
+
+/// Bodies below this many bytes are not worth compressing.
+const WORTH_COMPRESSING: usize = 1024;
+
+impl Document {
+    /// A document with its headers (content type, ETag, cache rules).
+    pub fn new(body: Bytes, mut headers: HeaderMap, valid: Valid) -> Self {
+        let compressible = body.len() >= WORTH_COMPRESSING && encoding::is_text(&headers);
+        if compressible {
+            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        let not_modified = NOT_MODIFIED
+            .into_iter()
+            .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())))
+            .collect();
+        Self { body, headers, not_modified, valid, compressible, compressed: Default::default() }
+    }
+
+    /// Whether it may still be served.
+    pub fn is_current(&self) -> bool {
+        match &self.valid {
+            Valid::Immutable | Valid::UntilReplaced => true,
+            Valid::At { head, seq } => head.load(Ordering::Acquire) == *seq,
+        }
+    }
+
+    /// Answers a GET or HEAD request, if that takes no compressing.
+    pub fn answer(&self, request: &HeaderMap) -> Option<Answer> {
+        if self.matches(request) {
+            let headers = self.not_modified.clone();
+            return Some(Answer { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() });
+        }
+        if !self.compressible {
+            return Some(self.whole());
+        }
+        match encoding::choose(request.get(ACCEPT_ENCODING)) {
+            None => Some(self.whole()),
+            Some(coding) => self.compressed[coding as usize].get().map(|body| self.coded(coding, body.as_ref())),
+        }
+    }
+
+    /// Answers a GET or HEAD request, compressing the body if nobody asked for that before. Takes time in
+    /// the order of the body's length.
+    pub fn answer_compressing(&self, request: &HeaderMap) -> Answer {
+        if let Some(answer) = self.answer(request) {
+            return answer;
+        }
+        let Some(coding) = encoding::choose(request.get(ACCEPT_ENCODING)) else { return self.whole() };
+        let body = self.compressed[coding as usize].get_or_init(|| encoding::compress(&self.body, coding));
+        self.coded(coding, body.as_ref())
+    }
+
+    fn whole(&self) -> Answer {
+        Answer { status: StatusCode::OK, headers: self.headers.clone(), body: self.body.clone() }
+    }
+
+    fn coded(&self, coding: Coding, body: Option<&Bytes>) -> Answer {
+        let Some(body) = body else { return self.whole() };
+        let mut headers = self.headers.clone();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        Answer { status: StatusCode::OK, headers, body: body.clone() }
+    }
+
+    /// RFC 9110, section 13.2.2: `If-None-Match` decides; `If-Modified-Since` only where that is absent.
+    fn matches(&self, request: &HeaderMap) -> bool {
+        if request.contains_key(IF_NONE_MATCH) {
+            let Some(etag) = self.headers.get(ETAG) else { return false };
+            return request.get_all(IF_NONE_MATCH).iter().any(|list| etag_matches(list, etag));
+        }
+        let (Some(since), Some(modified)) = (request.get(IF_MODIFIED_SINCE), self.headers.get(LAST_MODIFIED)) else {
+            return false;
+        };
+        since == modified
+    }
+
+    fn weight(&self) -> u64 {
+        let coded: usize = self.compressed.iter().filter_map(|c| c.get()?.as_ref()).map(Bytes::len).sum();
+        // Room for compressed forms is reserved from the start: the cache asks only once.
+        (self.body.len() + self.body.len() / 2 + coded + 1024) as u64
+    }
+}
+
+/// A status, headers and a body, ready to be sent.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body; empty for a 304.
+    pub body: Bytes,
+}
+
+/// Whether `list` (an `If-None-Match` value: tags, weak or strong, or `*`) names `etag`, by weak comparison
+/// (RFC 9110, section 13.1.2).
+fn etag_matches(list: &HeaderValue, etag: &HeaderValue) -> bool {
+    if list == etag {
+        return true;
+    }
+    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_owned();
+    let etag = opaque(etag.as_bytes());
+    let mut rest = list.as_bytes();
+    // Tags may hold commas, so the list is walked quote by quote.
+    loop {
+        rest = rest.trim_ascii_start();
+        rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii_start();
+        if rest == b"*" {
+            return true;
+        }
+        let tag = rest.strip_prefix(b"W/").unwrap_or(rest);
+        let Some(quoted) = tag.strip_prefix(b"\"") else { return false };
+        let Some(end) = quoted.iter().position(|b| *b == b'"') else { return false };
+        if tag[..end + 2] == etag[..] {
+            return true;
+        }
+        rest = &quoted[end + 1..];
+        if rest.is_empty() {
+            return false;
+        }
+    }
+}
+
+/// All prebuilt documents, by path and query, as far as memory allows.
+pub struct Documents {
+    cache: Cache<Box<str>, Arc<Document>, ByBytes>,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Box<str>, Arc<Document>> for ByBytes {
+    fn weight(&self, key: &Box<str>, document: &Arc<Document>) -> u64 {
+        document.weight() + key.len() as u64
+    }
+}
+
+impl Documents {
+    /// A cache of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self { cache: Cache::with_weighter((bytes / 4096).max(64) as usize, bytes, ByBytes) }
+    }
+
+    /// The document at a path, if it is in memory and current.
+    pub fn get(&self, path: &str) -> Option<Arc<Document>> {
+        self.cache.get(path).filter(|document| document.is_current())
+    }
+
+    /// Keeps a document, in place of whatever was there.
+    pub fn put(&self, path: &str, document: Document) -> Arc<Document> {
+        let document = Arc::new(document);
+        self.cache.insert(path.into(), document.clone());
+        document
+    }
+
+    /// Forgets the document at a path.
+    pub fn forget(&self, path: &str) {
+        self.cache.remove(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(body: &str, etag: &str) -> Document {
+        let mut headers = HeaderMap::new();
+        headers.insert(ETAG, HeaderValue::from_str(etag).unwrap());
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        Document::new(Bytes::copy_from_slice(body.as_bytes()), headers, Valid::Immutable)
+    }
+
+    fn asked(name: HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
+    }
+
+    /// DiffDelta §6.2 and decision 14: lists, `*` and `W/`.
+    #[test]
+    fn if_none_match() {
+        let document = document("{}", "\"a,b\"");
+        let status = |value: &str| document.answer(&asked(IF_NONE_MATCH, value)).unwrap().status.as_u16();
+        for hit in ["\"a,b\"", "W/\"a,b\"", "*", "\"x\", \"a,b\"", "W/\"x\",W/\"a,b\",\"y\""] {
+            assert_eq!(status(hit), 304, "{hit}");
+        }
+        for miss in ["\"a\"", "a,b", "", "\"x\", \"y\"", "\"a,b", "\"\""] {
+            assert_eq!(status(miss), 200, "{miss}");
+        }
+        let answer = document.answer(&asked(IF_NONE_MATCH, "*")).unwrap();
+        assert!(answer.body.is_empty() && answer.headers.contains_key(ETAG));
+    }
+
+    #[test]
+    fn compressed_forms_are_made_once() {
+        let text = "a long text that compresses well ".repeat(100);
+        let document = document(&text, "\"e\"");
+        let gzip = asked(ACCEPT_ENCODING, "gzip");
+        assert!(document.answer(&gzip).is_none());
+        let answer = document.answer_compressing(&gzip);
+        assert_eq!(answer.headers[CONTENT_ENCODING], "gzip");
+        assert!(answer.body.len() < text.len() / 5);
+        assert_eq!(document.answer(&gzip).unwrap().body, answer.body);
+        assert_eq!(document.answer(&HeaderMap::new()).unwrap().body, text);
+    }
+
+    #[test]
+    fn a_document_of_a_feed_that_moved_is_not_served() {
+        let head = Arc::new(AtomicU64::new(7));
+        let valid = Valid::At { head: head.clone(), seq: 7 };
+        let documents = Documents::new(1 << 20);
+        documents.put("/x", Document::new(Bytes::new(), HeaderMap::new(), valid));
+        assert!(documents.get("/x").is_some());
+        head.store(8, Ordering::Release);
+        assert!(documents.get("/x").is_none());
+    }
+}

@@ -1,0 +1,215 @@
+//! What people see: a page for the server and one for each feed, the same as JSON for programs.
+
+use std::sync::Arc;
+
+use http::header::ACCEPT;
+use http::{HeaderMap, StatusCode};
+use maud::{DOCTYPE, Markup, html};
+use serde::Serialize;
+use towpath_store::Head;
+
+use super::document::Answer;
+use super::items::{no_feed, whole};
+use super::problem::Problem;
+use crate::engine::{Engine, Feed};
+use crate::source::state::{SourceError, SourceState};
+
+const JSON: &str = "application/json; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// An address of a feed or of the server, and what is there.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Address {
+    /// A name for programs.
+    name: &'static str,
+    /// The address.
+    url: String,
+    /// A sentence for people.
+    about: &'static str,
+}
+
+/// The addresses that a feed has.
+pub(crate) fn addresses(base: &str, feed: &str) -> Vec<Address> {
+    let address = |name, path: String, about| Address { name, url: format!("{base}{path}"), about };
+    vec![
+        address("head", format!("/diff/{feed}/head.json"), "DiffDelta: whether something changed"),
+        address("latest", format!("/diff/{feed}/latest.json"), "DiffDelta: what changed last"),
+        address("archive", format!("/archive/{feed}/index.json"), "DiffDelta: every change there was"),
+        address("items", format!("/feeds/{feed}/items"), "publish: POST lines of JSON, PUT …/items/{id}"),
+    ]
+}
+
+/// A feed as programs see it.
+#[derive(Debug, Serialize)]
+struct FeedView {
+    id: String,
+    title: String,
+    seq: u64,
+    items: u64,
+    live: u64,
+    modified: Option<jiff::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<SourceView>,
+    addresses: Vec<Address>,
+}
+
+#[derive(Debug, Serialize)]
+struct SourceView {
+    address: String,
+    last_ok: Option<jiff::Timestamp>,
+    next: Option<jiff::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<SourceError>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
+}
+
+/// `/`: the feeds.
+pub(super) fn home(engine: &Engine, headers: &HeaderMap) -> Result<Answer, Problem> {
+    if !wants_html(headers) {
+        return feeds(engine);
+    }
+    let base = &engine.base_url;
+    let feeds = engine.feeds();
+    let body = html! {
+        h1 { "towpath" }
+        p { "One ordered log per feed, and published protocols to follow it by." }
+        h2 { "Feeds" }
+        @if feeds.is_empty() { p { "There are none yet: add a [[feed]] to the configuration, or publish to one." } }
+        ul { @for feed in &feeds { li { a href={ (base) "/feeds/" (feed.id()) } { (feed.config.title()) } } } }
+        h2 { "For programs" }
+        ul {
+            @for (path, about) in SERVER_ADDRESSES { li { a href={ (base) (path) } { (path) } " " (about) } }
+        }
+    };
+    Ok(whole(StatusCode::OK, HTML, page("towpath", &body).into_string()))
+}
+
+const SERVER_ADDRESSES: [(&str, &str); 7] = [
+    ("/.well-known/diffdelta.json", "what this server offers"),
+    ("/diff/head.json", "whether anything changed in any feed"),
+    ("/diff/latest.json", "what changed last in all feeds"),
+    ("/diff/sources.json", "every source and its state"),
+    ("/healthz.json", "whether the server is well"),
+    ("/metrics", "counters"),
+    ("/openapi.json", "every address, described"),
+];
+
+/// `/feeds`: the feeds and their addresses, as JSON.
+pub(super) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
+    #[derive(Serialize)]
+    struct Brief {
+        id: String,
+        title: String,
+        url: String,
+    }
+    let brief = |feed: Arc<Feed>| Brief {
+        id: feed.id().to_string(),
+        title: feed.config.title().to_owned(),
+        url: format!("{}/feeds/{}", engine.base_url, feed.id()),
+    };
+    let feeds: Vec<Brief> = engine.feeds().into_iter().map(brief).collect();
+    json(&serde_json::json!({ "feeds": feeds }))
+}
+
+/// `/feeds/{feed}`: a page, or JSON with every address.
+pub(super) async fn feed(engine: &Engine, id: &str, headers: &HeaderMap) -> Result<Answer, Problem> {
+    let feed = engine.feed(id).ok_or_else(|| no_feed(id))?;
+    let view = view(engine, &feed).await?;
+    if !wants_html(headers) {
+        return json(&view);
+    }
+    let body = html! {
+        p { a href={ (engine.base_url) "/" } { "towpath" } }
+        h1 { (view.title) }
+        p { (view.live) " items, " (view.seq) " changes"
+            @if let Some(modified) = view.modified { ", the last at " (modified) } "." }
+        @if let Some(source) = &view.source { (source_part(source)) }
+        h2 { "Addresses" }
+        dl { @for a in &view.addresses { dt { a href=(a.url) { (a.url) } } dd { (a.about) } } }
+        h2 { "Follow it" }
+        pre { "towpath follow " (engine.base_url) "/diff/" (view.id) "/head.json" }
+    };
+    Ok(whole(StatusCode::OK, HTML, page(&view.title, &body).into_string()))
+}
+
+fn source_part(source: &SourceView) -> Markup {
+    html! {
+        h2 { "Source" }
+        p { (source.address) }
+        @match (&source.error, source.last_ok) {
+            (Some(error), _) => p class="bad" { (error.code) ": " (error.message) },
+            (None, Some(at)) => p { "Polled without error at " (at) "." },
+            (None, None) => p { "Not polled yet." },
+        }
+        @for problem in &source.problems { p { "Left out: " (problem) } }
+    }
+}
+
+async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, Problem> {
+    let Head { seq, modified, items, live } = engine.store.head(feed.id()).await?;
+    Ok(FeedView {
+        id: feed.id().to_string(),
+        title: feed.config.title().to_owned(),
+        seq,
+        items,
+        live,
+        modified: (seq > 0).then_some(modified),
+        source: source_view(engine, feed).await?,
+        addresses: addresses(&engine.base_url, feed.id().as_str()),
+    })
+}
+
+async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>, Problem> {
+    let Some((source, address)) = feed.config.polled() else { return Ok(None) };
+    let fingerprint = crate::source::poll::fingerprint(source);
+    let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint).await?;
+    let SourceState { last_ok, next, error, problems, .. } = state;
+    Ok(Some(SourceView { address: address.to_owned(), last_ok, next, error, problems }))
+}
+
+/// `/metrics`.
+pub(super) fn metrics(engine: &Engine) -> Answer {
+    let text = engine.metrics.text();
+    whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+}
+
+/// `/openapi.json`.
+pub(super) fn openapi(engine: &Engine) -> Answer {
+    let text = include_str!("openapi.json").replace("{base_url}", &engine.base_url);
+    whole(StatusCode::OK, JSON, text.replace("{version}", env!("CARGO_PKG_VERSION")))
+}
+
+fn json(value: &impl Serialize) -> Result<Answer, Problem> {
+    let body = serde_json::to_vec(value).map_err(|e| Problem::internal(e.to_string()))?;
+    Ok(whole(StatusCode::OK, JSON, body))
+}
+
+/// Browsers name HTML first; programs name nothing, or JSON.
+fn wants_html(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match (accept.find("text/html"), accept.find("json")) {
+        (Some(html), Some(json)) => html < json,
+        (html, _) => html.is_some(),
+    }
+}
+
+fn page(title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (maud::PreEscaped(STYLE)) }
+            }
+            body { (body) }
+        }
+    }
+}
+
+const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem;\
+color:#1d2b33;background:#fbfaf7}h1{font-size:1.6rem}h2{font-size:1.1rem;margin-top:2rem}a{color:#14606f}\
+dt{margin-top:.6rem;overflow-wrap:anywhere}dd{margin:0;color:#5b6b73}pre{background:#eef0ec;padding:.7rem;\
+overflow-x:auto}.bad{color:#a02c1c}";

@@ -1,0 +1,171 @@
+//! Errors as answers: the one place where a failure becomes an HTTP status (RFC 9457 problem documents).
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::json;
+use towpath_store::{AppendError, StoreError};
+
+use super::document::Answer;
+
+/// A failure as it is told to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    /// A short word for programs: the last part of the problem's type.
+    kind: &'static str,
+    detail: String,
+    header: Option<(HeaderName, String)>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, kind, detail: detail.into(), header: None }
+    }
+
+    fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.header = Some((name, value.into()));
+        self
+    }
+
+    /// There is nothing at this address.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    /// The feed is there and holds nothing yet.
+    pub fn empty(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "empty", detail)
+    }
+
+    /// There was something at this address, and it is gone for good.
+    pub fn gone(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "gone", detail)
+    }
+
+    /// The request does not make sense: the client's fault.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+
+    /// The request has more bytes or lines than are accepted.
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+    }
+
+    /// The client took too long to send its request.
+    pub fn timeout(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail)
+    }
+
+    /// None of the types that the client accepts can be made.
+    pub fn not_acceptable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "not-acceptable", detail)
+    }
+
+    /// The method cannot be used here; `allowed` can.
+    pub fn method(allowed: &'static str) -> Self {
+        let detail = format!("this address answers {allowed}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).with(ALLOW, allowed)
+    }
+
+    /// Publishing needs a token, and there was none or a wrong one.
+    pub fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).with(WWW_AUTHENTICATE, "Bearer")
+    }
+
+    /// Not allowed to this client, whatever it sends.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// A condition of the request does not hold.
+    pub fn precondition(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "precondition-failed", detail)
+    }
+
+    /// As many clients are waiting already as may.
+    pub fn busy(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).with(RETRY_AFTER, "5")
+    }
+
+    /// Something of ours failed.
+    pub fn internal(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The answer to send.
+    pub fn answer(&self) -> Answer {
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        let body = json!({
+            "type": format!("urn:towpath:problem:{}", self.kind),
+            "title": title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some((name, value)) = &self.header
+            && let Ok(value) = HeaderValue::from_str(value)
+        {
+            headers.insert(name, value);
+        }
+        Answer { status: self.status, headers, body: Bytes::from(body.to_string()) }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::Closed | StoreError::Write(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", error.to_string()).with(RETRY_AFTER, "5")
+            }
+            StoreError::Condition => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
+            StoreError::Read(_) | StoreError::Damaged(_) | StoreError::Open { .. } => {
+                Self::internal(error.to_string())
+            }
+        }
+    }
+}
+
+impl From<AppendError> for Problem {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Conflict { .. } => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
+            AppendError::Invalid { .. } => Self::bad_request(error.to_string()),
+            AppendError::Patch { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "patch", error.to_string())
+            }
+            AppendError::Store(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_an_rfc_9457_document() {
+        let answer = Problem::method("GET, HEAD").answer();
+        assert_eq!(answer.status, 405);
+        assert_eq!(answer.headers[ALLOW], "GET, HEAD");
+        assert_eq!(answer.headers[CONTENT_TYPE], "application/problem+json");
+        let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(body["status"], 405);
+        assert_eq!(body["type"], "urn:towpath:problem:method-not-allowed");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_to_come_back() {
+        let answer = Problem::from(StoreError::Write("no space left".into())).answer();
+        assert_eq!(answer.status, 503);
+        assert!(answer.headers.contains_key(RETRY_AFTER));
+    }
+}

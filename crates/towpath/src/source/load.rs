@@ -1,0 +1,133 @@
+//! Getting a source's bytes: over HTTP or from a file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, header};
+use jiff::Timestamp;
+use towpath_proto::follow::{Request, RequestId, TransferError};
+
+use super::state::SourceState;
+use crate::client::{Fetcher, Validators, local_path, read_local, retry_after};
+use crate::config::SourceConfig;
+
+/// What a source answered.
+#[derive(Debug)]
+pub enum Loaded {
+    /// As it was at the last poll.
+    NotModified,
+    /// A document.
+    Document {
+        /// Its bytes, decompressed.
+        bytes: Bytes,
+        /// The `Content-Type` header.
+        content_type: Option<String>,
+        /// The address it came from, for what is relative in it; none for a file.
+        base_url: Option<String>,
+        /// What to ask with next time.
+        validators: Validators,
+        /// Where the source has moved for good.
+        moved_to: Option<String>,
+    },
+}
+
+/// Why a source has no document to give. The network's or the publisher's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// No whole answer.
+    #[error("{address}: {source}")]
+    Transfer {
+        /// What was asked.
+        address: String,
+        /// What happened.
+        source: TransferError,
+    },
+    /// An answer that is an error.
+    #[error("{address}: the server answers {status}")]
+    Status {
+        /// What was asked.
+        address: String,
+        /// The status.
+        status: u16,
+        /// How long to stay away, where the server says so.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// Loads what the source has now, unless it is what `state` says was there at the last poll. Paths are
+/// relative to `folder`.
+pub async fn load(
+    fetcher: &Fetcher,
+    source: &SourceConfig,
+    address: &str,
+    folder: &Path,
+    state: &SourceState,
+    now: Timestamp,
+) -> Result<Loaded, LoadError> {
+    let limit = source.max_mib << 20;
+    let loading = async {
+        match local_path(address) {
+            Some(path) => from_file(&folder.join(path), limit).await,
+            None => from_http(fetcher, source, address, limit, state, now).await,
+        }
+    };
+    let in_time = tokio::time::timeout(source.timeout, loading).await;
+    in_time.unwrap_or_else(|_| {
+        let source = TransferError::Timeout(format!("not done within {} s", source.timeout.as_secs()));
+        Err(LoadError::Transfer { address: address.to_owned(), source })
+    })
+}
+
+async fn from_file(path: &PathBuf, limit: u64) -> Result<Loaded, LoadError> {
+    let file = read_local(path, limit).await;
+    let file = file.map_err(|source| LoadError::Transfer { address: path.display().to_string(), source })?;
+    Ok(Loaded::Document {
+        bytes: file.bytes,
+        content_type: None,
+        base_url: None,
+        validators: Validators::default(),
+        moved_to: None,
+    })
+}
+
+async fn from_http(
+    fetcher: &Fetcher,
+    source: &SourceConfig,
+    address: &str,
+    limit: u64,
+    state: &SourceState,
+    now: Timestamp,
+) -> Result<Loaded, LoadError> {
+    let address = state.moved_to.as_deref().unwrap_or(address);
+    let mut request = state.validators.condition(Request::get(RequestId(0), address));
+    request = request.with(header::ACCEPT, ACCEPT);
+    for (name, value) in &source.headers {
+        if let Ok(name) = name.parse::<HeaderName>() {
+            request.headers.remove(&name);
+            request = request.with(name, value);
+        }
+    }
+    request.max_body = limit;
+    request.patience = source.timeout;
+    let whole = fetcher.fetch_whole(&request).await;
+    let whole = whole.map_err(|source| LoadError::Transfer { address: address.to_owned(), source })?;
+    match whole.head.status {
+        304 => Ok(Loaded::NotModified),
+        200 => Ok(Loaded::Document {
+            content_type: whole.head.header("content-type").map(str::to_owned),
+            validators: Validators::of(&whole.head),
+            base_url: Some(whole.head.url),
+            moved_to: whole.moved_to.or_else(|| state.moved_to.clone()),
+            bytes: whole.body,
+        }),
+        status => {
+            let retry_after = retry_after(&whole.head, now);
+            Err(LoadError::Status { address: address.to_owned(), status, retry_after })
+        }
+    }
+}
+
+/// What a source may answer with, feeds before other JSON and XML.
+const ACCEPT: &str = "application/atom+xml, application/rss+xml, application/feed+json, application/json;q=0.9, \
+                      application/xml;q=0.8, text/xml;q=0.8, */*;q=0.1";
