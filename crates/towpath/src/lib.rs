@@ -1,0 +1,3 @@
+//! towpath as a library: what the program is made of.
+
+pub mod client;
