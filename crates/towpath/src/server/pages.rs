@@ -6,7 +6,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
-use towpath_store::Head;
+use towpath_store::{Head, StoreError};
 
 use super::document::Answer;
 use super::items::{no_feed, whole};
@@ -146,7 +146,13 @@ fn source_part(source: &SourceView) -> Markup {
     }
 }
 
-async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, Problem> {
+/// A feed as `/feeds/{feed}` shows it to programs.
+pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
+    let view = view(engine, feed).await?;
+    serde_json::to_value(view).map_err(|e| StoreError::Read(e.to_string()))
+}
+
+async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, StoreError> {
     let Head { seq, modified, items, live } = engine.store.head(feed.id()).await?;
     Ok(FeedView {
         id: feed.id().to_string(),
@@ -160,7 +166,7 @@ async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, Problem> {
     })
 }
 
-async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>, Problem> {
+async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>, StoreError> {
     let Some((source, address)) = feed.config.polled() else { return Ok(None) };
     let fingerprint = crate::source::poll::fingerprint(source);
     let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint).await?;
