@@ -1,3 +1,53 @@
-//! Commands for working on towpath: checks and benchmarks.
+//! Commands for working on towpath: every check, and the benchmarks.
 
-fn main() {}
+mod bench;
+mod fuzz;
+mod purity;
+mod run;
+mod setup;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test            every check: formatting, lints, purity, all tests, a short run of every fuzz target
+cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
+cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
+cargo xtask bench [NAME]    benchmarks side by side with their peers; without a name, what there is";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["test"] => test(),
+        ["fuzz"] => fuzz::all(60),
+        ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
+        ["kill"] => kill("100"),
+        ["kill", rounds] => kill(rounds),
+        ["bench", rest @ ..] => bench::bench(rest),
+        _ => {
+            println!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn test() -> Result<(), String> {
+    setup::tests()?;
+    run::cargo(&["fmt", "--all", "--check"])?;
+    run::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
+    purity::check()?;
+    fuzz::all(5)?;
+    // Last, so that the summary of the tests is what the output ends with.
+    run::cargo(&["test", "--workspace", "--no-fail-fast"])
+}
+
+fn kill(rounds: &str) -> Result<(), String> {
+    run::cargo_with(&["test", "--package", "towpath", "--test", "kill"], &[("TOWPATH_KILL_ROUNDS", rounds)])
+}

@@ -1,0 +1,46 @@
+//! The benchmarks, each in one run with its peers.
+
+use std::process::Command;
+
+use crate::run::{cargo, have, root, status};
+use crate::setup::apt;
+
+const HELP: &str = "\
+cargo xtask bench http      head (304) and latest (200) beside nginx: CPU for each request
+cargo xtask bench store     appends beside the engine's own loop, reads
+cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
+cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources";
+
+pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
+    match args {
+        ["http"] => http(),
+        ["store"] => cargo(&["bench", "--package", "towpath-store"]),
+        ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
+        ["poll"] => poll(),
+        _ => {
+            println!("{HELP}");
+            Ok(())
+        }
+    }
+}
+
+fn http() -> Result<(), String> {
+    for (program, package) in [("nginx", "nginx-light"), ("wrk", "wrk"), ("taskset", "util-linux")] {
+        if !have(program) {
+            apt(&[package])?;
+        }
+    }
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    python("benches/http.py")
+}
+
+fn poll() -> Result<(), String> {
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    cargo(&["bench", "--package", "towpath", "--bench", "poll"])?;
+    python("benches/memory.py")
+}
+
+fn python(script: &str) -> Result<(), String> {
+    let binary = crate::run::target().join("release/towpath");
+    status(Command::new("python3").arg(root().join(script)).arg(binary).current_dir(root()))
+}

@@ -1,0 +1,42 @@
+//! Running other programs.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The workspace's folder.
+pub(crate) fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| here.clone(), PathBuf::from)
+}
+
+/// Runs cargo in the workspace.
+pub(crate) fn cargo(args: &[&str]) -> Result<(), String> {
+    cargo_with(args, &[])
+}
+
+/// Runs cargo in the workspace with more environment.
+pub(crate) fn cargo_with(args: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(args).current_dir(root()).envs(environment.iter().copied());
+    status(&mut command)
+}
+
+/// Runs a command to its end; an error unless it succeeds.
+pub(crate) fn status(command: &mut Command) -> Result<(), String> {
+    let shown = format!("{command:?}");
+    println!("+ {shown}");
+    let status = command.status().map_err(|e| format!("{shown}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
+}
+
+/// Whether a program can be started.
+pub(crate) fn have(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null 2>&1")]).status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
