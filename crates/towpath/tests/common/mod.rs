@@ -1,0 +1,258 @@
+//! A running towpath for tests: its own folder, its own port, ended with the test.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder with a configuration, for commands and servers.
+pub struct Place {
+    pub folder: tempfile::TempDir,
+}
+
+/// A `towpath serve` that is ended when it goes out of scope.
+pub struct Server {
+    child: Child,
+    /// Keeps standard output open.
+    _stdout: BufReader<ChildStdout>,
+    pub base: String,
+}
+
+impl Place {
+    /// A folder with this configuration; `[server]` is added where it is not there.
+    pub fn new(config: &str) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        place.write("towpath.toml", config.as_bytes());
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// A command of the program, with the folder as its working folder.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+        command.args(args).current_dir(self.folder.path()).env_remove("TOWPATH_TOKEN");
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs a command with something on its standard input.
+    pub fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        let writing = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        writing.join().unwrap();
+        output
+    }
+
+    /// Starts a server on a free port and waits until it answers.
+    pub fn serve(&self) -> Server {
+        self.serve_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn serve_with(&self, args: &[&str]) -> Server {
+        let stderr = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let mut child = self
+            .command(&["serve", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let Some(at) = line.find("http://") else {
+            let _ = child.kill();
+            panic!("no address in {line:?}; log: {}", self.log());
+        };
+        let base = line[at..].trim().trim_end_matches('/').to_owned();
+        Server { child, _stdout: stdout, base }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+}
+
+impl Server {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL: no farewell.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and the exit status.
+    pub fn stop(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server does not stop");
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], b"")
+    }
+
+    pub fn json(&self, path: &str) -> Value {
+        let answer = self.get(path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.json()
+    }
+
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.try_ask(method, path, headers, body).unwrap()
+    }
+
+    /// One request on a connection of its own.
+    pub fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<Answer> {
+        let host = self.base.strip_prefix("http://").unwrap();
+        let mut stream = std::net::TcpStream::connect(host)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body)?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        Answer::parse(&bytes)
+    }
+
+    /// Waits until `path` answers with a JSON value that `wanted` accepts.
+    pub fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.get(path);
+            let value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+            if answer.status == 200 && wanted(&value) {
+                return value;
+            }
+            assert!(Instant::now() < end, "{path} stays {}", answer.text().chars().take(2000).collect::<String>());
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An HTTP response.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Bodies here are never chunked: towpath sends documents with their length.
+    fn parse(bytes: &[u8]) -> std::io::Result<Self> {
+        let broken = || std::io::Error::other("not a whole response");
+        let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(broken)?;
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).ok_or_else(broken)?;
+        let headers = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        Ok(Self { status, headers, body: bytes[end + 4..].to_vec() })
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The lines that `follow` printed.
+pub fn lines(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A version of the catalogue, 1 to 22.
+pub fn kev(version: usize) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/kev/{version:02}.json.gz"));
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// A source that polls `kev.json` as a complete listing.
+pub const KEV: &str = r#"
+[[feed]]
+id = "kev"
+title = "Known exploited vulnerabilities"
+lang = "en"
+[feed.source]
+url = "kev.json"
+format = "json"
+every = "1s"
+complete = true
+[feed.source.json]
+items = "/vulnerabilities"
+id = "/cveID"
+title = "/vulnerabilityName"
+summary = "/shortDescription"
+published = "/dateAdded"
+url = "https://nvd.nist.gov/vuln/detail/{/cveID}"
+"#;

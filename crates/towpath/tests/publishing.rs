@@ -1,0 +1,144 @@
+//! Publishing: `put`, `delete`, `import` and their HTTP forms, with and without a running server.
+
+mod common;
+
+use common::{Place, lines, stderr};
+use serde_json::json;
+
+const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
+
+#[test]
+fn what_is_put_over_http_is_there_and_follows() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let put = server.ask("PUT", "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80?title=Hello", &[("content-type", "text/plain")], b"x");
+    assert_eq!(put.status, 201, "{}", put.text());
+    let got = server.get("/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80");
+    assert_eq!((got.status, got.text().as_str()), (200, "x"));
+    assert_eq!(got.header("x-content-type-options"), Some("nosniff"));
+    let again = server.ask("PUT", "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80", &[("content-type", "text/plain")], b"y");
+    assert_eq!(again.status, 200);
+    server.wait_for("/diff/notes/latest.json", |latest| latest["changed"] == true);
+    let followed = place.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
+    assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
+    let last = lines(&followed).pop().unwrap();
+    assert_eq!((last["id"].as_str(), last["op"].as_str()), (Some("a/b\n\"😀"), Some("put")));
+    assert_eq!(last["content"], "y");
+}
+
+#[test]
+fn a_batch_is_appended_whole_or_not_at_all() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let bad = server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"content\":\"1\"}\n{\"id\":\"\"}\n");
+    assert_eq!(bad.status, 400);
+    assert!(bad.json()["detail"].as_str().unwrap().contains("line 2"), "{}", bad.text());
+    assert_eq!(server.json("/feeds/notes")["seq"], 0);
+    let good = server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"content\":\"1\"}\n\n{\"op\":\"delete\",\"id\":\"a\"}\n");
+    assert_eq!(good.json()["appended"], 2);
+    assert_eq!(server.get("/feeds/notes/items/a").status, 410);
+    let stale = server.ask("POST", "/feeds/notes/items?expect=1", &[], b"{\"id\":\"b\"}\n");
+    assert_eq!(stale.status, 409, "{}", stale.text());
+    let fresh = server.ask("POST", "/feeds/notes/items?expect=2", &[], b"{\"id\":\"b\"}\n");
+    assert_eq!(fresh.status, 200);
+}
+
+#[test]
+fn conditions_patches_and_what_is_not_there() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let item = "/feeds/notes/items/a";
+    let json_type = ("content-type", "application/json");
+    assert_eq!(server.ask("PATCH", item, &[], b"{}").status, 404);
+    assert_eq!(server.ask("DELETE", item, &[], b"").status, 404);
+    assert_eq!(server.ask("PUT", item, &[json_type, ("if-none-match", "*")], b"{\"n\":1}").status, 201);
+    assert_eq!(server.ask("PUT", item, &[json_type, ("if-none-match", "*")], b"{\"n\":2}").status, 412);
+    assert_eq!(server.ask("PUT", item, &[json_type, ("if-match", "\"9\"")], b"{\"n\":2}").status, 412);
+    let patched = server.ask("PATCH", item, &[("content-type", "application/merge-patch+json")], b"{\"m\":2}");
+    assert_eq!(patched.status, 200, "{}", patched.text());
+    assert_eq!(server.json(item), json!({"n": 1, "m": 2}));
+    assert_eq!(server.ask("PATCH", item, &[("content-type", "text/x-diff")], b"-").status, 422);
+    assert_eq!(server.ask("DELETE", item, &[("if-match", "\"2\"")], b"").status, 200);
+    assert_eq!(server.get(item).status, 410);
+    assert_eq!(server.get("/feeds/notes/items/never").status, 404);
+    assert_eq!(server.get("/feeds/none/items/a").status, 404);
+    let long = format!("/feeds/notes/items/{}", "x".repeat(2049));
+    let refused = server.ask("PUT", &long, &[], b"x");
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("2049 bytes"), "{}", refused.text());
+}
+
+#[test]
+fn tokens_and_web_pages() {
+    let place = Place::new("[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n");
+    let server = place.serve();
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"x").status, 401);
+    let bearer = ("authorization", "Bearer secret");
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[bearer], b"x").status, 201);
+    let open = Place::new(NOTES);
+    let server = open.serve();
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[("origin", "http://evil.example")], b"x").status, 403);
+}
+
+#[test]
+fn the_command_line_publishes_into_a_folder_or_a_running_server() {
+    let place = Place::new(NOTES);
+    place.write("note.txt", "Hello, towpath".as_bytes());
+    let put = place.run(&["put", "notes", "first", "note.txt", "--title", "A note", "--data", "data"]);
+    assert_eq!(put.status.code(), Some(0), "{}", stderr(&put));
+    let server = place.serve();
+    assert_eq!(server.get("/feeds/notes/items/first").text(), "Hello, towpath");
+    let args = ["put", "notes", "second", "-", "--type", "text/html", "--server", &server.base];
+    let put = place.run_with(&args, b"<p>two</p>");
+    assert_eq!(put.status.code(), Some(0), "{}", stderr(&put));
+    assert_eq!(server.get("/feeds/notes/items/second").header("content-type"), Some("text/html"));
+    let deleted = place.run(&["delete", "notes", "first", "--server", &server.base]);
+    assert_eq!(deleted.status.code(), Some(0), "{}", stderr(&deleted));
+    let missing = place.run(&["delete", "notes", "first", "--server", &server.base]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("404"), "{}", stderr(&missing));
+    let status = place.run(&["status", "--server", &server.base]);
+    assert!(common::stdout(&status).contains("notes"), "{}", stderr(&status));
+}
+
+#[test]
+fn a_feed_is_copied_by_follow_and_import() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let mut batch = String::new();
+    for n in 0..50 {
+        let line = json!({"id": format!("item {n}"), "content_type": "text/plain", "content": format!("text {n}"),
+            "item": {"title": format!("Title {n}"), "authors": [{"name": "Ann"}], "tags": ["t"],
+                     "published": "2024-01-01T00:00:00Z", "url": "https://example.com/x"}});
+        batch.push_str(&format!("{line}\n"));
+    }
+    assert_eq!(server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes()).status, 200);
+    server.wait_for("/diff/notes/latest.json", |latest| latest["changed"] == true);
+    let followed = place.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
+    assert_eq!(lines(&followed).len(), 50, "{}", stderr(&followed));
+    let imported = place.run_with(&["import", "copy", "-", "--server", &server.base], &followed.stdout);
+    assert_eq!(imported.status.code(), Some(0), "{}", stderr(&imported));
+    for n in [0, 49] {
+        let path = format!("items/item%20{n}?as=line");
+        let mut original = server.json(&format!("/feeds/notes/{path}"));
+        let mut copy = server.json(&format!("/feeds/copy/{path}"));
+        for line in [&mut original, &mut copy] {
+            line["modified"].take();
+            line["position"].take();
+        }
+        assert_eq!(original, copy);
+    }
+    let bad = place.run_with(&["import", "copy", "-", "--server", &server.base], b"{\"id\":\"x\"}\n{\"id\":\n");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stderr(&bad).contains("line 2"), "{}", stderr(&bad));
+}
+
+#[test]
+fn bodies_that_are_too_large_or_cut_off() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    // Announced, never sent: refused before it arrives.
+    let answer = server.ask("PUT", "/feeds/notes/items/big", &[("x", "y")], &vec![b'x'; 65 << 20]);
+    assert_eq!(answer.status, 413);
+    assert_eq!(server.json("/feeds/notes")["seq"], 0);
+}
