@@ -4,21 +4,25 @@
 //! |---|---|
 //! | [`fetch`] | one request and its response: redirects, time-outs, limits |
 //! | [`body`] | a response's body, piece by piece |
+//! | [`drive`] | carries a follower's or a check's requests and hands over what it tells |
 //! | [`local`] | the same for files of this machine |
 //! | [`validators`] | conditional requests |
 //! | [`backoff`] | how long to wait after a failure |
 
 pub mod backoff;
 pub mod body;
+mod carrier;
 mod coding;
+pub mod drive;
 mod explain;
 pub mod fetch;
 pub mod local;
 mod tls;
 pub mod validators;
 
-pub use backoff::{backoff, retry_after};
+pub use backoff::{backoff, backoff_or_asked, retry_after};
 pub use body::Body;
+pub use drive::{Ended, Notice, Output, drive, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};
 pub use local::{local_path, read_local};
 pub use tls::SetupError;

@@ -1,0 +1,119 @@
+//! Carries the requests of a state machine to the network and the answers back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use jiff::Timestamp;
+use towpath_proto::follow::{Exchange, Request, RequestId, ResponseHead, TransferError};
+
+use super::body::Body;
+use super::fetch::Fetcher;
+
+/// Requests that are under way at once, at most.
+const UNDER_WAY: usize = 8;
+
+/// The longest sleep before the clock is looked at again: clocks are set, machines are suspended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// The shortest sleep, so that a time-out in the past that leads to nothing costs no processor.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
+
+/// The requests of one exchange that are under way.
+///
+/// Every request has at most one piece of its body in memory, and the next one is only asked for once the
+/// exchange has taken it: a slow consumer holds the publisher back.
+pub(super) struct Carrier {
+    fetcher: Fetcher,
+    under_way: FuturesUnordered<BoxFuture<'static, Happening>>,
+}
+
+/// What happened to a request.
+struct Happening {
+    id: RequestId,
+    part: Part,
+}
+
+enum Part {
+    Head(ResponseHead, Body),
+    Chunk(Bytes, Body),
+    End(Result<(), TransferError>),
+}
+
+/// Whether an exchange can go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Something may have changed: look at it again.
+    Moved,
+    /// Nothing is under way and nothing will ever happen again.
+    Stuck,
+}
+
+impl Carrier {
+    pub(super) fn new(fetcher: Fetcher) -> Self {
+        Self { fetcher, under_way: FuturesUnordered::new() }
+    }
+
+    /// Sends what the exchange wants to ask, as far as there is room.
+    pub(super) fn send<E: Exchange + ?Sized>(&mut self, exchange: &mut E) {
+        while self.under_way.len() < UNDER_WAY {
+            let Some(request) = exchange.poll_request(Timestamp::now()) else { return };
+            tracing::debug!(method = %request.method, url = request.url, "asking");
+            self.under_way.push(Box::pin(begin(self.fetcher.clone(), request)));
+        }
+    }
+
+    /// Waits for the next thing that happens and tells the exchange. Safe to cancel.
+    pub(super) async fn step<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> Step {
+        let timer = exchange.poll_timeout().filter(|_| self.under_way.len() < UNDER_WAY);
+        let Some(until) = timer else {
+            let Some(happening) = self.under_way.next().await else { return Step::Stuck };
+            self.tell(exchange, happening);
+            return Step::Moved;
+        };
+        tokio::select! {
+            Some(happening) = self.under_way.next() => self.tell(exchange, happening),
+            () = tokio::time::sleep(sleep_until(until)) => {}
+        }
+        Step::Moved
+    }
+
+    fn tell<E: Exchange + ?Sized>(&mut self, exchange: &mut E, Happening { id, part }: Happening) {
+        let now = Timestamp::now();
+        match part {
+            Part::Head(head, body) => {
+                exchange.handle_head(now, id, head);
+                self.under_way.push(Box::pin(read_on(id, body)));
+            }
+            Part::Chunk(chunk, body) => {
+                exchange.handle_chunk(now, id, chunk);
+                self.under_way.push(Box::pin(read_on(id, body)));
+            }
+            Part::End(result) => exchange.handle_end(now, id, result),
+        }
+    }
+}
+
+fn sleep_until(until: Timestamp) -> Duration {
+    let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+    left.clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+}
+
+async fn begin(fetcher: Fetcher, request: Request) -> Happening {
+    let part = match fetcher.fetch(&request).await {
+        Ok(fetched) => Part::Head(fetched.head, fetched.body),
+        Err(error) => Part::End(Err(error)),
+    };
+    Happening { id: request.id, part }
+}
+
+async fn read_on(id: RequestId, mut body: Body) -> Happening {
+    let part = match body.chunk().await {
+        Ok(Some(chunk)) => Part::Chunk(chunk, body),
+        Ok(None) => Part::End(Ok(())),
+        Err(error) => Part::End(Err(error)),
+    };
+    Happening { id, part }
+}
