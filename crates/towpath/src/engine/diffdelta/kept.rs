@@ -1,0 +1,161 @@
+//! What is kept of a chain of documents between runs: the chain, the last head, the snapshots and their list.
+//!
+//! A snapshot is written once, with everything else that its run changes, in one atomic write. `latest.json` is
+//! not written: it is its last snapshot, or that snapshot carried to the time of the last run, which gives the
+//! same bytes whenever it is done again.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use towpath_proto::diffdelta::publish::{Chain, Health, NewSnapshot, Published};
+use towpath_proto::diffdelta::wire::Snapshot;
+use towpath_proto::diffdelta::Cursor;
+use towpath_store::{Condition, Store, StoreError, Table, Write};
+
+/// How many index entries are read at a time.
+const PAGE: usize = 1000;
+
+/// The state of one chain.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The chain as the last mint left it, so that it fits the snapshot.
+    minted: Chain,
+    /// Where the last snapshot is.
+    path: Option<String>,
+    /// The chain's state before the last carry, and when that was; none since the last mint.
+    carried: Option<Carried>,
+    /// The SHA-256 of the current `latest.json`.
+    hash: Option<Cursor>,
+    /// When the current `latest.json` was made.
+    generated_at: Option<Timestamp>,
+    /// How the source is.
+    health: Health,
+    /// The current `head.json`.
+    head: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Carried {
+    at: Timestamp,
+    hash: Option<Cursor>,
+    generated_at: Option<Timestamp>,
+}
+
+/// The key of a chain's state.
+fn chain_key(name: &str) -> Vec<u8> {
+    format!("diffdelta/{name}/chain").into_bytes()
+}
+
+/// What the keys of a chain's index entries begin with.
+fn index_prefix(name: &str) -> Vec<u8> {
+    format!("diffdelta/{name}/snapshot/").into_bytes()
+}
+
+impl Kept {
+    /// The state of a chain, new where there is none.
+    pub(super) async fn load(store: &dyn Store, name: &str) -> Result<Self, StoreError> {
+        let Some(bytes) = store.get(Table::Chains, &chain_key(name)).await? else { return Ok(Self::default()) };
+        parse(&bytes, name)
+    }
+
+    /// The chain as it now is.
+    pub(super) fn chain(&self) -> Chain {
+        let mut chain = self.minted.clone();
+        (chain.hash, chain.generated_at, chain.health) = (self.hash, self.generated_at, self.health.clone());
+        chain
+    }
+
+    /// The current `head.json`; empty before the first run.
+    pub(super) fn head(&self) -> Bytes {
+        Bytes::copy_from_slice(self.head.as_bytes())
+    }
+
+    /// The last snapshot; empty before the first.
+    pub(super) async fn snapshot(&self, store: &dyn Store) -> Result<Bytes, StoreError> {
+        let Some(path) = &self.path else { return Ok(Bytes::new()) };
+        let snapshot = store.get(Table::Documents, path.as_bytes()).await?;
+        snapshot.ok_or_else(|| StoreError::Damaged(format!("the snapshot {path} is missing")))
+    }
+
+    /// When the last run carried, and the chain as it was before that.
+    pub(super) fn before_carry(&self) -> Option<(Chain, Timestamp)> {
+        let carried = self.carried.as_ref()?;
+        let mut chain = self.chain();
+        (chain.hash, chain.generated_at) = (carried.hash, carried.generated_at);
+        Some((chain, carried.at))
+    }
+
+    /// Takes over what a mint published and returns the writes that make it last, with the condition that the
+    /// snapshot is written for the first time.
+    pub(super) fn mint(&mut self, name: &str, published: &Published) -> (Vec<Write>, Vec<Condition>) {
+        self.minted = published.chain.clone();
+        self.carried = None;
+        self.settle(published);
+        let Some(NewSnapshot { path, entry }) = &published.snapshot else { return (Vec::new(), Vec::new()) };
+        self.path = Some(path.clone());
+        let mut key = index_prefix(name);
+        key.extend_from_slice(format!("{:020}", published.chain.snapshots).as_bytes());
+        let document = path.clone().into_bytes();
+        let writes = vec![
+            write(Table::Documents, document.clone(), published.latest.clone()),
+            write(Table::Chains, key, json(entry)),
+        ];
+        let unwritten = Condition { table: Table::Documents, key: document, value: None };
+        (writes, vec![unwritten])
+    }
+
+    /// Takes over what a carry at a time published, from the chain as it was.
+    pub(super) fn carry(&mut self, before: &Chain, at: Timestamp, published: &Published) {
+        self.carried = Some(Carried { at, hash: before.hash, generated_at: before.generated_at });
+        self.settle(published);
+    }
+
+    fn settle(&mut self, published: &Published) {
+        self.hash = published.chain.hash;
+        self.generated_at = published.chain.generated_at;
+        self.health = published.chain.health.clone();
+        self.head = String::from_utf8_lossy(&published.head).into_owned();
+    }
+
+    /// Notes that changes up to a place left nothing to mint.
+    pub(super) fn skip_to(&mut self, seq: u64) {
+        self.minted.minted_seq = seq;
+    }
+
+    /// The write that makes the state last.
+    pub(super) fn write(&self, name: &str) -> Write {
+        write(Table::Chains, chain_key(name), json(self))
+    }
+}
+
+/// Every snapshot of a chain, oldest first, beginning after so many.
+pub(super) async fn index(store: &dyn Store, name: &str, after: u64) -> Result<Vec<Snapshot>, StoreError> {
+    let prefix = index_prefix(name);
+    let mut last = prefix.clone();
+    last.extend_from_slice(format!("{after:020}").as_bytes());
+    let mut entries = Vec::new();
+    loop {
+        let page = store.scan(Table::Chains, &prefix, Some(&last), PAGE).await?;
+        for (_, value) in &page {
+            entries.push(parse(value, name)?);
+        }
+        match page.last() {
+            Some((key, _)) if page.len() == PAGE => last = key.to_vec(),
+            _ => return Ok(entries),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8], name: &str) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|e| StoreError::Damaged(format!("the chain of {name}: {e}")))
+}
+
+/// Types of ours, which serialise always.
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+fn write(table: Table, key: Vec<u8>, value: Bytes) -> Write {
+    Write { table, key, value: Some(value) }
+}
