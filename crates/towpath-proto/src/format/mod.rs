@@ -2,9 +2,13 @@
 
 pub mod activity_streams;
 pub mod atom;
+pub mod date;
+mod draft;
+mod feed_head;
 pub mod html;
 pub mod http_date;
 pub mod jcs;
+mod json;
 pub mod json_feed;
 pub mod json_pointers;
 pub mod link;
@@ -12,6 +16,8 @@ pub mod multipart;
 pub mod rss;
 pub mod sniff;
 pub mod xml;
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 
@@ -37,6 +43,10 @@ pub struct FeedDocument {
     pub format: Format,
     /// The feed's title, plain text.
     pub title: Option<String>,
+    /// The feed's own id, where the format has one.
+    pub id: Option<String>,
+    /// When the feed says it was last changed.
+    pub updated: Option<Timestamp>,
     /// The page that the feed belongs to, absolute.
     pub home: Option<String>,
     /// The feed's language tag.
@@ -53,8 +63,21 @@ pub struct FeedDocument {
     pub complete: bool,
     /// RFC 5005 `fh:archive`: the document is an archive document.
     pub archive: bool,
+    /// What a Smart Feed's document says of its range.
+    pub smart: SmartHead,
     /// What could not be read and was left out: dates that are none, entries without an id. Each says where.
     pub problems: Vec<String>,
+}
+
+/// What Smart Feeds put into an Atom document beside its entries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SmartHead {
+    /// `fo:total`: how many items the feed has.
+    pub total: Option<u64>,
+    /// `fo:last_cursor`: the position of the last item in the document.
+    pub last_cursor: Option<String>,
+    /// `fo:prev_cursor`: the position before the first item in the document.
+    pub prev_cursor: Option<String>,
 }
 
 /// An entry that is deleted, as the document tells (RFC 6721).
@@ -83,6 +106,8 @@ impl FeedDocument {
         Self {
             format,
             title: None,
+            id: None,
+            updated: None,
             home: None,
             lang: None,
             items: Vec::new(),
@@ -91,6 +116,7 @@ impl FeedDocument {
             stateful: None,
             complete: false,
             archive: false,
+            smart: SmartHead::default(),
             problems: Vec::new(),
         }
     }
@@ -157,4 +183,95 @@ pub struct ReadOptions<'a> {
     pub base_url: Option<&'a str>,
     /// Where any JSON has what.
     pub mapping: Option<&'a json_pointers::Mapping>,
+}
+
+/// Reads a feed document of any format.
+///
+/// Where no format is given, the content decides; JSON that is no JSON Feed needs a mapping. What stands in
+/// the document and cannot be used (a date that is none, an item without an id) is left out and told in
+/// [`FeedDocument::problems`]; a document that cannot be trusted as a whole is an error.
+pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatError> {
+    let (text, mut problems) = sniff::decode(bytes, options.content_type);
+    let mut feed = match (sniff::kind(&text), options.format) {
+        (sniff::Kind::Empty, _) => return Err(FormatError::Unknown("the document is empty".into())),
+        (sniff::Kind::Html, _) => {
+            let reason = "this is an HTML page; the feed's own address is needed";
+            return Err(FormatError::Unknown(reason.into()));
+        }
+        (sniff::Kind::Other, _) => {
+            let start: String = text.trim_start().chars().take(40).collect();
+            return Err(FormatError::Unknown(format!("neither XML nor JSON begins with {start:?}")));
+        }
+        (sniff::Kind::Xml, None | Some(Format::Rss | Format::Atom)) => {
+            read_xml(sniff::replace_non_xml(text, &mut problems), options)?
+        }
+        (sniff::Kind::Json, Some(Format::JsonFeed)) => json_feed::read(&text, options.base_url)?,
+        (sniff::Kind::Json, None | Some(Format::Json)) => read_json(&text, options)?,
+        (kind, Some(format)) => {
+            return Err(FormatError::Unknown(format!("{kind:?} where {format:?} was asked for")));
+        }
+    };
+    problems.append(&mut feed.problems);
+    feed.problems = problems;
+    Ok(feed)
+}
+
+fn read_json(text: &str, options: &ReadOptions) -> Result<FeedDocument, FormatError> {
+    match options.mapping {
+        Some(mapping) => json_pointers::read(text, mapping, options.base_url),
+        None if options.format.is_none() => json_feed::read(text, options.base_url),
+        None => Err(FormatError::Mapping {
+            place: "(no mapping)".into(),
+            reason: "reading any JSON needs to be told where the items are".into(),
+        }),
+    }
+}
+
+fn read_xml(text: Cow<'_, str>, options: &ReadOptions) -> Result<FeedDocument, FormatError> {
+    let mut xml = xml::XmlReader::new(&text, options.base_url);
+    let root = loop {
+        match xml.next()? {
+            xml::Token::Start(tag) => break tag,
+            xml::Token::Text(_) => {}
+            xml::Token::End | xml::Token::Eof => {
+                return Err(FormatError::Unknown("there is no element in this XML".into()));
+            }
+        }
+    };
+    let format = match (root.ns, root.local) {
+        (xml::Ns::Atom, "feed" | "entry") => Format::Atom,
+        (xml::Ns::Rss, "rss") | (xml::Ns::Rdf, "RDF") => Format::Rss,
+        _ => {
+            let name: String = root.name.chars().take(60).collect();
+            return Err(FormatError::Unknown(format!("XML with the root <{name}> is neither RSS nor Atom")));
+        }
+    };
+    if let Some(asked) = options.format.filter(|asked| *asked != format) {
+        return Err(FormatError::Unknown(format!("{format:?} where {asked:?} was asked for")));
+    }
+    let mut feed = FeedDocument::new(format);
+    match format {
+        Format::Atom => atom::read(&mut xml, root, &mut feed)?,
+        _ => rss::read(&mut xml, root, &mut feed)?,
+    }
+    xml.finish()?;
+    feed.problems = xml.into_problems();
+    Ok(feed)
+}
+
+/// Whether an address begins with a scheme (RFC 3986, section 3.1), so that it is absolute.
+pub(crate) fn has_scheme(address: &str) -> bool {
+    let Some((scheme, _)) = address.split_once(':') else { return false };
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+}
+
+/// HTML as one line of plain text.
+pub(crate) fn plain_text(html: &str) -> String {
+    let mut text = String::with_capacity(html.len());
+    for token in html5gum::Tokenizer::new(html) {
+        let Ok(html5gum::Token::String(piece)) = token else { continue };
+        text.push_str(&String::from_utf8_lossy(&piece));
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

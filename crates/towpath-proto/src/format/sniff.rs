@@ -1,1 +1,191 @@
-//! Which format and which character set some bytes are.
+//! Which character set and which format some bytes are.
+
+use std::borrow::Cow;
+
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+
+use super::xml::is_xml_char;
+
+/// What a document's first characters say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An element, perhaps after a declaration and comments.
+    Xml,
+    /// A JSON object or array.
+    Json,
+    /// A page for people.
+    Html,
+    /// Nothing but white space.
+    Empty,
+    /// Something else.
+    Other,
+}
+
+/// Decides by content alone.
+pub fn kind(text: &str) -> Kind {
+    let text = text.trim_start_matches('\u{FEFF}').trim_start();
+    match text.as_bytes().first() {
+        None => Kind::Empty,
+        Some(b'{' | b'[') => Kind::Json,
+        Some(b'<') if is_html(text) => Kind::Html,
+        Some(b'<') => Kind::Xml,
+        Some(_) => Kind::Other,
+    }
+}
+
+/// Whether the document element, or the document type, is HTML's.
+fn is_html(text: &str) -> bool {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start();
+        let after = match rest.as_bytes() {
+            [b'<', b'?', ..] => rest.find("?>").map(|n| n + 2),
+            [b'<', b'!', b'-', b'-', ..] => rest.find("-->").map(|n| n + 3),
+            _ => None,
+        };
+        match after {
+            Some(after) => rest = &rest[after..],
+            None => break,
+        }
+    }
+    let start = rest.as_bytes().get(..20.min(rest.len())).unwrap_or_default().to_ascii_lowercase();
+    let starts = |tag: &str| {
+        start.starts_with(tag.as_bytes()) && !start.get(tag.len()).is_some_and(u8::is_ascii_alphanumeric)
+    };
+    let doctype = starts("<!doctype") && start[9..].trim_ascii_start().starts_with(b"html");
+    doctype || ["<html", "<head", "<body", "<script", "<meta"].into_iter().any(starts)
+}
+
+/// The document as text, and what had to be replaced on the way.
+///
+/// The character set is, in this order (RFC 7303, section 3): the byte order mark, the `charset` of the
+/// `Content-Type`, the XML declaration, UTF-8.
+pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>, Vec<String>) {
+    let mut problems = Vec::new();
+    let encoding = match Encoding::for_bom(bytes) {
+        Some((encoding, _)) => encoding,
+        None => match charset(content_type) {
+            Some(label) => Encoding::for_label(label.as_bytes()).unwrap_or_else(|| {
+                problems.push(format!("the character set {label:?} of the Content-Type is unknown"));
+                declared(bytes, &mut problems)
+            }),
+            None => declared(bytes, &mut problems),
+        },
+    };
+    let (text, had_errors) = encoding.decode_with_bom_removal(bytes);
+    if had_errors {
+        let reason = format!("some bytes are not {}; they became U+FFFD", encoding.name());
+        problems.push(reason);
+    }
+    (text, problems)
+}
+
+/// The `charset` of a `Content-Type`.
+fn charset(content_type: Option<&str>) -> Option<&str> {
+    content_type?.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches(['"', '\'']);
+        (name.trim().eq_ignore_ascii_case("charset") && !value.is_empty()).then_some(value)
+    })
+}
+
+/// The character set by what the document itself begins with.
+fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
+    match bytes {
+        [0, b'<' | b'{' | b'[', ..] => return UTF_16BE,
+        [b'<' | b'{' | b'[', 0, ..] => return UTF_16LE,
+        _ => {}
+    }
+    let start = bytes.trim_ascii_start();
+    let Some(declaration) = start.strip_prefix(b"<?xml") else { return UTF_8 };
+    let end = memchr::memchr(b'>', declaration).unwrap_or(declaration.len());
+    let declaration = String::from_utf8_lossy(&declaration[..end.min(400)]);
+    let Some(label) = declaration.split_once("encoding").and_then(|(_, rest)| {
+        let rest = rest.trim_start().strip_prefix('=')?.trim_start();
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        rest[1..].split(quote).next()
+    }) else {
+        return UTF_8;
+    };
+    match Encoding::for_label(label.as_bytes()) {
+        // The declaration could be read as ASCII, so these are not what it is in.
+        Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
+        Some(encoding) => encoding,
+        None => {
+            let label: String = label.chars().take(40).collect();
+            problems.push(format!("the character set {label:?} of the XML declaration is unknown"));
+            UTF_8
+        }
+    }
+}
+
+/// Replaces by U+FFFD what XML 1.0 does not allow in a document (section 2.2).
+pub(crate) fn replace_non_xml<'a>(text: Cow<'a, str>, problems: &mut Vec<String>) -> Cow<'a, str> {
+    let bytes = text.as_bytes();
+    // Counting lets the compiler look at many bytes at once; almost no document needs the second look.
+    let controls = bytes.iter().filter(|b| **b < 0x20 && !matches!(**b, b'\t' | b'\n' | b'\r')).count();
+    let noncharacters = memchr::memmem::find(bytes, b"\xEF\xBF\xBE").is_some()
+        || memchr::memmem::find(bytes, b"\xEF\xBF\xBF").is_some();
+    if controls == 0 && !noncharacters {
+        return text;
+    }
+    let Some(first) = text.find(|c| !is_xml_char(c)) else { return text };
+    let (line, column) = super::xml::place::place(bytes, first);
+    problems.push(format!("line {line}, column {column}: characters that XML does not allow became U+FFFD"));
+    Cow::Owned(text.chars().map(|c| if is_xml_char(c) { c } else { char::REPLACEMENT_CHARACTER }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds() {
+        assert_eq!(kind(" \n"), Kind::Empty);
+        assert_eq!(kind("\u{FEFF}<?xml version='1.0'?><!-- <html> --><rss/>"), Kind::Xml);
+        assert_eq!(kind("<!DOCTYPE HTML><p>"), Kind::Html);
+        assert_eq!(kind("<!doctype  html><p>"), Kind::Html);
+        assert_eq!(kind("<?xml version='1.0'?>\n<html xmlns='x'>"), Kind::Html);
+        assert_eq!(kind("<htmlish/>"), Kind::Xml);
+        assert_eq!(kind("<!DOCTYPE rss><rss/>"), Kind::Xml);
+        assert_eq!(kind(" [1]"), Kind::Json);
+        assert_eq!(kind("Not found"), Kind::Other);
+        assert_eq!(kind("<"), Kind::Xml);
+        assert_eq!(kind("<é"), Kind::Xml);
+    }
+
+    /// RFC 7303, section 3: the byte order mark, then the header, then the declaration.
+    #[test]
+    fn character_sets_in_their_order() {
+        let declared = b"<?xml version=\"1.0\" encoding='windows-1251'?><a>\xcf</a>";
+        assert!(decode(declared, None).0.ends_with("<a>П</a>"));
+        assert!(decode(declared, Some("text/xml; charset=\"ISO-8859-1\"")).0.ends_with("<a>Ï</a>"));
+        let marked = b"\xEF\xBB\xBF<?xml version='1.0' encoding='windows-1251'?><a>\xd0\x9f</a>";
+        let (text, problems) = decode(marked, Some("application/xml; charset=koi8-r"));
+        assert!(text.starts_with("<?xml") && text.ends_with("<a>П</a>"), "{text}");
+        assert!(problems.is_empty());
+    }
+
+    #[test]
+    fn utf_16_with_and_without_a_mark() {
+        let text = "<?xml version='1.0' encoding='utf-16'?><a>Ж😀</a>";
+        let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(decode(&big, None).0, text);
+        assert_eq!(decode(&little, None).0, text);
+        assert_eq!(decode(&[&[0xFF, 0xFE], &little[..]].concat(), Some("text/xml")).0, text);
+        assert_eq!(decode(text.as_bytes(), None).0, text, "a declaration that cannot be true");
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_replaced_and_told() {
+        let (text, problems) = decode(b"<a>\xff</a>", None);
+        assert_eq!((text.as_ref(), problems.len()), ("<a>\u{FFFD}</a>", 1));
+        let (text, problems) = decode(b"<a/>", Some("text/xml; charset=no-such"));
+        assert_eq!((text.as_ref(), problems.len()), ("<a/>", 1));
+        let mut problems = Vec::new();
+        let text = replace_non_xml(Cow::Borrowed("a\n\u{1}b\u{FFFF}"), &mut problems);
+        assert_eq!((text.as_ref(), problems.len()), ("a\n\u{FFFD}b\u{FFFD}", 1));
+        assert!(problems[0].contains("line 2, column 1"));
+    }
+}

@@ -1,1 +1,5 @@
 //! RSS 0.9x, 1.0 and 2.0: reading and writing.
+
+mod read;
+
+pub(crate) use read::read;

@@ -1,1 +1,0 @@
-//! Atom 1.0 (RFC 4287): reading and writing.

@@ -1,0 +1,112 @@
+//! An item of an XML format while its elements are read, in whatever order they come.
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::date;
+use super::xml::{Tag, XmlReader};
+use crate::Timestamp;
+use crate::format::FormatError;
+use crate::item::Item;
+
+/// The key of [`Item::extra`] under which the XML formats keep elements.
+pub(crate) const EXTRA: &str = "xml";
+
+/// What is known of an item so far.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub(crate) item: Item,
+    /// The id that the format itself has: `atom:id`, `guid`, `rdf:about`.
+    pub(crate) format_id: Option<String>,
+    /// The id that the publisher gives the item apart from the format (`fo:id`), which comes first.
+    pub(crate) own_id: Option<String>,
+    /// The format's id is an address that can stand in for a missing link.
+    pub(crate) id_is_address: bool,
+    elements: Vec<Value>,
+}
+
+impl Draft {
+    /// Keeps an element that the item's fields have no place for.
+    pub(crate) fn keep(&mut self, element: String) {
+        self.elements.push(Value::String(element));
+    }
+
+    /// Keeps the element just started.
+    pub(crate) fn keep_element<'i>(
+        &mut self,
+        xml: &mut XmlReader<'i>,
+        tag: Tag<'i>,
+    ) -> Result<(), FormatError> {
+        self.keep(xml.capture(tag)?);
+        Ok(())
+    }
+
+    /// Takes a tag; one that is kept as a whole element besides is not repeated.
+    pub(crate) fn tag(&mut self, tag: String, kept_besides: bool) {
+        if !(tag.is_empty() || kept_besides && self.item.tags.contains(&tag)) {
+            self.item.tags.push(tag);
+        }
+    }
+
+    /// The item that was read from the element at `offset`; `None`, and a problem, where it has no id and
+    /// nothing to make one of.
+    pub(crate) fn finish(mut self, xml: &mut XmlReader<'_>, offset: usize) -> Option<Item> {
+        if self.item.url.is_none() && self.id_is_address {
+            self.item.url = self.format_id.clone().filter(|id| super::has_scheme(id));
+        }
+        let id = self.own_id.or(self.format_id).or_else(|| self.item.url.clone());
+        let Some(id) = id.or_else(|| digest(&self.item)) else {
+            xml.problem(offset, "an entry without id, link, title and text was left out");
+            return None;
+        };
+        self.item.id = id;
+        if !self.elements.is_empty() {
+            self.item.extra.insert(EXTRA.to_owned(), Value::Array(self.elements));
+        }
+        Some(self.item)
+    }
+
+    /// Takes what a writer of ours kept of [`Item::extra`] as JSON.
+    pub(crate) fn extra_json(&mut self, text: &str) -> bool {
+        match serde_json::from_str::<Map<String, Value>>(text) {
+            Ok(extra) => {
+                self.item.extra.extend(extra);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// An id for an item that has none: the same for the same title and texts.
+fn digest(item: &Item) -> Option<String> {
+    let content = item.content.as_ref().map(|c| c.bytes.as_ref());
+    let parts =
+        [item.title.as_deref().map(str::as_bytes), item.summary.as_deref().map(str::as_bytes), content];
+    if parts.iter().all(Option::is_none) {
+        return None;
+    }
+    let mut hasher = Sha256::new();
+    for part in parts {
+        let part = part.unwrap_or_default();
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    Some(format!("sha256:{}", hex::encode(hasher.finalize())))
+}
+
+/// The date that the element just started holds; a problem where it is none.
+pub(crate) fn date_element(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Option<Timestamp>, FormatError> {
+    let text = xml.text()?;
+    let found = date::parse(&text);
+    if found.is_none() {
+        let text: String = text.trim().chars().take(60).collect();
+        xml.problem(tag.offset, format_args!("<{}> is no date: {text:?}", tag.name));
+    }
+    Ok(found)
+}
+
+/// The text of the element just started, where there is some.
+pub(crate) fn some_text(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
+    Ok(Some(xml.trimmed_text()?).filter(|t| !t.is_empty()))
+}

@@ -1,0 +1,54 @@
+//! What the JSON formats share: errors with their place, and values as text.
+
+use serde_json::Value;
+use url::Url;
+
+use super::xml::place;
+use super::{FormatError, has_scheme};
+
+/// Reads a whole document. Nesting is limited (by serde_json, to 128).
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, FormatError> {
+    let text = text.trim_start_matches('\u{FEFF}');
+    serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let reason = error.to_string();
+        if error.is_eof() {
+            let (line, column) = place::place(text.as_bytes(), text.len());
+            FormatError::Truncated { line, column, reason }
+        } else if reason.starts_with("recursion limit exceeded") {
+            FormatError::Limit(format!("JSON nested too deeply at line {line}, column {column}"))
+        } else {
+            FormatError::Malformed { line, column, reason }
+        }
+    })
+}
+
+/// Text, a number or a truth value as text.
+pub(crate) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// What kind of value it is, for messages.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// An address, made absolute by the document's where it is relative.
+pub(crate) fn resolve(address: String, base: Option<&Url>) -> String {
+    match base {
+        Some(base) if !has_scheme(&address) => base.join(&address).map_or(address, String::from),
+        _ => address,
+    }
+}

@@ -1,1 +1,0 @@
-//! What the XML formats share: namespaces, character sets, limits.

@@ -1,0 +1,511 @@
+//! A namespace-aware pull reader with limits, over quick-xml's.
+
+use std::borrow::Cow;
+use std::io::BufRead;
+
+use quick_xml::Reader;
+use quick_xml::errors::{Error, IllFormedError};
+use quick_xml::escape::resolve_html5_entity;
+use quick_xml::events::Event;
+use quick_xml::events::attributes::{AttrError, Attributes};
+use quick_xml::name::{Namespace, NamespaceError, NamespaceResolver, QName, ResolveResult};
+use url::Url;
+
+use super::place::{malformed, place, truncated};
+use super::{Ns, is_xml_char};
+use crate::format::FormatError;
+
+/// The deepest nesting of elements.
+const MAX_DEPTH: usize = 256;
+/// The most attributes of one element.
+const MAX_ATTRIBUTES: usize = 256;
+/// The most problems that one document may list; the rest is only counted.
+const MAX_PROBLEMS: usize = 100;
+
+/// What the reader finds next. An empty element is a start and an end.
+#[derive(Debug)]
+pub(crate) enum Token<'i> {
+    Start(Tag<'i>),
+    /// Character data, a CDATA section, or a reference: unescaped, with `\n` for every line end.
+    Text(Cow<'i, str>),
+    End,
+    Eof,
+}
+
+/// A start tag. Its attributes are asked of the reader, until the next tag is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tag<'i> {
+    pub(crate) ns: Ns,
+    /// The name without prefix.
+    pub(crate) local: &'i str,
+    /// The name as written.
+    pub(crate) name: &'i str,
+    /// Where its `<` is.
+    pub(crate) offset: usize,
+}
+
+/// An attribute as written: its name, and its value before references are resolved.
+pub(crate) type RawAttribute<'i> = (&'i str, &'i str);
+
+/// Reads a document's elements one after another, resolving namespaces, `xml:base` and references.
+///
+/// Bounded: nesting, attributes and namespace declarations have limits; entities that a DTD declares are
+/// never expanded.
+pub(crate) struct XmlReader<'i> {
+    text: &'i str,
+    reader: Reader<&'i [u8]>,
+    namespaces: NamespaceResolver,
+    attributes: Vec<RawAttribute<'i>>,
+    /// The open elements: where each one's `<` is.
+    open: Vec<usize>,
+    /// The bases in effect, each with the depth of the element that set it.
+    bases: Vec<(usize, Option<Url>)>,
+    /// The last start was of an empty element, whose end is still to be told.
+    pending_end: bool,
+    has_carriage_returns: bool,
+    declares_entities: bool,
+    problems: Vec<String>,
+    unlisted_problems: usize,
+}
+
+impl<'i> XmlReader<'i> {
+    /// Reads `text`, resolving relative addresses against `base_url`.
+    pub(crate) fn new(text: &'i str, base_url: Option<&str>) -> Self {
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+        Self {
+            text,
+            reader: Reader::from_str(text),
+            namespaces: NamespaceResolver::default(),
+            attributes: Vec::new(),
+            open: Vec::new(),
+            bases: vec![(0, base_url.and_then(|u| Url::parse(u).ok()))],
+            pending_end: false,
+            has_carriage_returns: memchr::memchr(b'\r', text.as_bytes()).is_some(),
+            declares_entities: false,
+            problems: Vec::new(),
+            unlisted_problems: 0,
+        }
+    }
+
+    /// How many elements are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Notes what was left out because of what stands at `offset`.
+    pub(crate) fn problem(&mut self, offset: usize, what: impl std::fmt::Display) {
+        if self.problems.len() >= MAX_PROBLEMS {
+            self.unlisted_problems += 1;
+            return;
+        }
+        let (line, column) = place(self.text.as_bytes(), offset);
+        self.problems.push(format!("line {line}, column {column}: {what}"));
+    }
+
+    /// What [`Self::problem`] noted.
+    pub(crate) fn into_problems(mut self) -> Vec<String> {
+        if self.unlisted_problems > 0 {
+            self.problems.push(format!("and {} more", self.unlisted_problems));
+        }
+        self.problems
+    }
+
+    /// The error that the document is not well-formed, or not of its format, at `offset`.
+    pub(crate) fn malformed(&self, offset: usize, reason: impl Into<String>) -> FormatError {
+        malformed(self.text.as_bytes(), offset, reason)
+    }
+
+    /// The next token. Comments, processing instructions and a harmless DOCTYPE are passed over.
+    pub(crate) fn next(&mut self) -> Result<Token<'i>, FormatError> {
+        if self.pending_end {
+            self.pending_end = false;
+            self.close();
+            return Ok(Token::End);
+        }
+        loop {
+            let before = self.offset();
+            match self.reader.read_event() {
+                Ok(Event::Start(tag)) => return self.opened(tag.len(), 1),
+                Ok(Event::Empty(tag)) => {
+                    let tag = self.opened(tag.len(), 2)?;
+                    self.pending_end = true;
+                    return Ok(tag);
+                }
+                Ok(Event::End(_)) => {
+                    self.close();
+                    return Ok(Token::End);
+                }
+                Ok(Event::Text(text)) => return self.character_data(text.into_inner(), before),
+                Ok(Event::CData(text)) => return self.character_data(text.into_inner(), before),
+                Ok(Event::GeneralRef(name)) => {
+                    let mut text = String::new();
+                    self.push_reference(&mut text, &name, before)?;
+                    return Ok(Token::Text(Cow::Owned(text)));
+                }
+                Ok(Event::DocType(doctype)) => {
+                    self.declares_entities |= doctype.contains("<!ENTITY");
+                }
+                Ok(Event::Decl(_) | Event::PI(_) | Event::Comment(_)) => {}
+                Ok(Event::Eof) => return self.end_of_input(),
+                Err(error) => return Err(self.syntax_error(&error)),
+            }
+        }
+    }
+
+    /// The text of the element just started, up to its end, which is consumed. Elements within give only
+    /// their text.
+    pub(crate) fn text(&mut self) -> Result<Cow<'i, str>, FormatError> {
+        let outside = self.depth() - 1;
+        let mut whole = self.leading_text()?;
+        loop {
+            match self.next()? {
+                Token::Text(text) if whole.is_empty() => whole = text,
+                Token::Text(text) => whole.to_mut().push_str(&text),
+                Token::End if self.depth() == outside => return Ok(whole),
+                Token::Start(_) | Token::End => {}
+                Token::Eof => return Ok(whole),
+            }
+        }
+    }
+
+    /// As [`Self::text`], without white space around it unless `xml:space` says to keep it.
+    pub(crate) fn trimmed_text(&mut self) -> Result<String, FormatError> {
+        let keep = self.raw_attribute("xml:space") == Some("preserve");
+        let text = self.text()?;
+        Ok(match text {
+            text if keep => text.into_owned(),
+            Cow::Borrowed(text) => text.trim().to_owned(),
+            Cow::Owned(text) if text.trim().len() == text.len() => text,
+            Cow::Owned(text) => text.trim().to_owned(),
+        })
+    }
+
+    /// Passes over the element just started.
+    pub(crate) fn skip(&mut self) -> Result<(), FormatError> {
+        let outside = self.depth() - 1;
+        while self.depth() > outside {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    /// The attributes of the tag just started, as written.
+    pub(crate) fn raw_attributes(&self) -> &[RawAttribute<'i>] {
+        &self.attributes
+    }
+
+    fn raw_attribute(&self, name: &str) -> Option<&'i str> {
+        self.attributes.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+    }
+
+    /// The value of the attribute of the tag just started that has this name and no prefix (or `xml:…`).
+    pub(crate) fn attribute(&mut self, name: &str) -> Result<Option<Cow<'i, str>>, FormatError> {
+        self.raw_attribute(name).map(|raw| self.attribute_value(raw)).transpose()
+    }
+
+    /// The value of the attribute of the tag just started that has this name in this namespace.
+    pub(crate) fn attribute_in(&mut self, ns: Ns, local: &str) -> Result<Option<Cow<'i, str>>, FormatError> {
+        let found = self.attributes.iter().find(|(name, _)| {
+            let (name, prefix) = QName(name).decompose();
+            name.as_ref() == local
+                && prefix
+                    .is_some_and(|p| self.namespace(self.namespaces.resolve_prefix(Some(p), false)) == ns)
+        });
+        found.map(|(_, raw)| *raw).map(|raw| self.attribute_value(raw)).transpose()
+    }
+
+    /// An attribute's value (XML 1.0, section 3.3.3): references resolved, white space as spaces.
+    pub(crate) fn attribute_value(&mut self, raw: &'i str) -> Result<Cow<'i, str>, FormatError> {
+        let spaced: Cow<'i, str> = match raw.bytes().any(|b| matches!(b, b'\t' | b'\n' | b'\r')) {
+            true => Cow::Owned(raw.replace("\r\n", " ").replace(['\t', '\n', '\r'], " ")),
+            false => Cow::Borrowed(raw),
+        };
+        let offset = self.open.last().copied().unwrap_or_default();
+        match spaced {
+            Cow::Borrowed(text) => self.unescape(text, offset, false),
+            Cow::Owned(text) => Ok(Cow::Owned(self.unescape(&text, offset, false)?.into_owned())),
+        }
+    }
+
+    /// An address, made absolute by `xml:base` and the document's address where it is relative and these
+    /// are known. An absolute address stays as it is, to the letter.
+    pub(crate) fn resolve(&self, address: &str) -> String {
+        let address = address.trim();
+        let base = self.bases.last().and_then(|(_, base)| base.as_ref());
+        match base {
+            Some(base) if !crate::format::has_scheme(address) => {
+                base.join(address).map_or_else(|_| address.to_owned(), String::from)
+            }
+            _ => address.to_owned(),
+        }
+    }
+
+    /// The name of the namespace that a prefix (or none) is bound to here; empty where it is unbound.
+    pub(crate) fn bound_to(&self, prefix: Option<&str>) -> String {
+        let name = prefix.map(|p| format!("{p}:n"));
+        let prefix = name.as_deref().and_then(|n| QName(n).prefix());
+        match self.namespaces.resolve_prefix(prefix, true) {
+            ResolveResult::Bound(Namespace(name)) => name.to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// Expects nothing but white space and comments up to the end of the input.
+    pub(crate) fn finish(&mut self) -> Result<(), FormatError> {
+        loop {
+            let before = self.offset();
+            match self.next()? {
+                Token::Eof => return Ok(()),
+                Token::Text(text) if text.trim().is_empty() => {}
+                _ => return Err(self.malformed(before, "there is more after the end of the document")),
+            }
+        }
+    }
+
+    fn offset(&self) -> usize {
+        usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX).min(self.text.len())
+    }
+
+    /// A start tag of `length` bytes between `<` and its end of `closing` bytes was read.
+    fn opened(&mut self, length: usize, closing: usize) -> Result<Token<'i>, FormatError> {
+        let end = self.offset() - closing;
+        let start = end - length;
+        let content = &self.text[start..end];
+        let offset = start.saturating_sub(1);
+        if self.open.len() >= MAX_DEPTH {
+            return Err(FormatError::Limit(format!("elements nested deeper than {MAX_DEPTH}")));
+        }
+        self.open.push(offset);
+        let name_end = content.find(|c: char| c.is_ascii_whitespace()).unwrap_or(content.len());
+        let name = &content[..name_end];
+        if name.is_empty() {
+            return Err(self.malformed(offset, "a tag without a name"));
+        }
+        self.attributes.clear();
+        if name_end < content.len() {
+            self.read_attributes(content, name_end, offset)?;
+        }
+        let (local, prefix) = QName(name).decompose();
+        let ns = match self.namespaces.resolve_prefix(prefix, true) {
+            ResolveResult::Unknown(prefix) => {
+                return Err(self.malformed(offset, format!("the prefix of <{prefix}:…> is not declared")));
+            }
+            resolved => self.namespace(resolved),
+        };
+        Ok(Token::Start(Tag { ns, local: local.into_inner(), name, offset }))
+    }
+
+    fn read_attributes(&mut self, content: &'i str, from: usize, offset: usize) -> Result<(), FormatError> {
+        let mut prefixed = false;
+        for attribute in Attributes::new(content, from) {
+            let attribute = attribute.map_err(|e| self.attribute_error(&e, offset))?;
+            let (Cow::Borrowed(value), name) = (attribute.value, attribute.key.into_inner()) else {
+                continue;
+            };
+            if self.attributes.len() == MAX_ATTRIBUTES {
+                let reason = format!("an element with more than {MAX_ATTRIBUTES} attributes");
+                return Err(FormatError::Limit(reason));
+            }
+            if let Some(prefix) = attribute.key.as_namespace_binding() {
+                self.namespaces.set_level(self.level());
+                let bound = self.namespaces.add(prefix, Namespace(value));
+                bound.map_err(|e| self.namespace_error(&e, offset))?;
+            } else if name == "xml:base" {
+                let value = self.attribute_value(value)?;
+                let base = Url::parse(&self.resolve(&value)).ok();
+                self.bases.push((self.depth(), base));
+            } else {
+                prefixed |= name.contains(':');
+            }
+            self.attributes.push((name, value));
+        }
+        if !prefixed {
+            return Ok(());
+        }
+        for (name, _) in &self.attributes {
+            let Some(prefix) = QName(name).prefix().filter(|p| !p.is_xmlns()) else { continue };
+            if let ResolveResult::Unknown(_) = self.namespaces.resolve_prefix(Some(prefix), false) {
+                return Err(self.malformed(offset, format!("the prefix of attribute {name} is not declared")));
+            }
+        }
+        Ok(())
+    }
+
+    fn level(&self) -> u16 {
+        u16::try_from(self.open.len()).unwrap_or(u16::MAX)
+    }
+
+    fn close(&mut self) {
+        if self.namespaces.level() >= self.level() {
+            self.namespaces.set_level(self.level().saturating_sub(1));
+        }
+        if self.bases.last().is_some_and(|(depth, _)| *depth == self.open.len()) && self.bases.len() > 1 {
+            self.bases.pop();
+        }
+        self.open.pop();
+    }
+
+    fn namespace(&self, resolved: ResolveResult<'_>) -> Ns {
+        match resolved {
+            ResolveResult::Bound(Namespace(name)) => Ns::of(name),
+            ResolveResult::Unbound => Ns::Rss,
+            ResolveResult::Unknown(_) => Ns::Other,
+        }
+    }
+
+    /// The text between the tag just started and the next tag, where it is the element's whole text: by far
+    /// the most common case, which needs no events.
+    fn leading_text(&mut self) -> Result<Cow<'i, str>, FormatError> {
+        let start = self.offset();
+        let rest = &self.text[start..];
+        let Some(length) = memchr::memchr(b'<', rest.as_bytes()).filter(|_| !self.pending_end) else {
+            return Ok(Cow::Borrowed(""));
+        };
+        if length == 0 || rest.as_bytes().get(length + 1) != Some(&b'/') {
+            return Ok(Cow::Borrowed(""));
+        }
+        self.reader.stream().consume(length);
+        let text = self.unescape(&rest[..length], start, true)?;
+        Ok(text)
+    }
+
+    fn character_data(&self, text: Cow<'i, str>, _at: usize) -> Result<Token<'i>, FormatError> {
+        if !self.has_carriage_returns || !text.contains('\r') {
+            return Ok(Token::Text(text));
+        }
+        Ok(Token::Text(Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))))
+    }
+
+    /// Resolves the references in `raw`, which stands at `offset`; line ends become `\n` where `lines`.
+    fn unescape<'t>(
+        &mut self,
+        raw: &'t str,
+        offset: usize,
+        lines: bool,
+    ) -> Result<Cow<'t, str>, FormatError> {
+        let raw: Cow<'t, str> = match lines && self.has_carriage_returns && raw.contains('\r') {
+            true => Cow::Owned(raw.replace("\r\n", "\n").replace('\r', "\n")),
+            false => Cow::Borrowed(raw),
+        };
+        let Some(mut next) = memchr::memchr(b'&', raw.as_bytes()) else { return Ok(raw) };
+        let mut text = String::with_capacity(raw.len());
+        let mut rest: &str = &raw;
+        loop {
+            text.push_str(&rest[..next]);
+            rest = &rest[next + 1..];
+            let at = offset + (raw.len() - rest.len() - 1);
+            let Some(end) =
+                memchr::memchr2(b';', b'&', rest.as_bytes()).filter(|n| rest.as_bytes()[*n] == b';')
+            else {
+                return Err(self.malformed(at, "a bare & that is not a reference (write &amp;)"));
+            };
+            self.push_reference(&mut text, &rest[..end], at)?;
+            rest = &rest[end + 1..];
+            match memchr::memchr(b'&', rest.as_bytes()) {
+                Some(n) => next = n,
+                None => break,
+            }
+        }
+        text.push_str(rest);
+        Ok(Cow::Owned(text))
+    }
+
+    /// Appends what `&name;` stands for.
+    fn push_reference(&mut self, out: &mut String, name: &str, offset: usize) -> Result<(), FormatError> {
+        match name {
+            "lt" => out.push('<'),
+            "gt" => out.push('>'),
+            "amp" => out.push('&'),
+            "quot" => out.push('"'),
+            "apos" => out.push('\''),
+            _ => match name.strip_prefix('#') {
+                Some(number) => out.push(self.character(number, offset)?),
+                None => out.push_str(self.entity(name, offset)?),
+            },
+        }
+        Ok(())
+    }
+
+    fn character(&mut self, number: &str, offset: usize) -> Result<char, FormatError> {
+        let code = match number.strip_prefix('x') {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => number.parse(),
+        };
+        let signed = number.contains('+');
+        match code {
+            Ok(code) if !signed => match char::from_u32(code).filter(|c| is_xml_char(*c)) {
+                Some(character) => Ok(character),
+                None => {
+                    self.problem(offset, format_args!("&#{number}; is no character of XML"));
+                    Ok(char::REPLACEMENT_CHARACTER)
+                }
+            },
+            _ => Err(self.malformed(offset, format!("&#{}; is no character", shortened(number)))),
+        }
+    }
+
+    fn entity(&self, name: &str, offset: usize) -> Result<&'static str, FormatError> {
+        if let Some(text) = resolve_html5_entity(name) {
+            return Ok(text);
+        }
+        let name = shortened(name);
+        if self.declares_entities {
+            let (line, column) = place(self.text.as_bytes(), offset);
+            let reason = format!("entity &{name}; of a DTD at line {line}, column {column}");
+            return Err(FormatError::Limit(reason));
+        }
+        Err(self.malformed(offset, format!("unknown entity &{name};")))
+    }
+
+    fn end_of_input(&self) -> Result<Token<'i>, FormatError> {
+        match self.open.last() {
+            None => Ok(Token::Eof),
+            Some(&start) => {
+                let (line, column) = place(self.text.as_bytes(), start);
+                let name: String =
+                    self.text[start..].chars().take_while(|c| !c.is_whitespace() && *c != '>').collect();
+                let reason = format!("{}> of line {line}, column {column} is not closed", shortened(&name));
+                Err(truncated(self.text.as_bytes(), self.text.len(), reason))
+            }
+        }
+    }
+
+    fn syntax_error(&self, error: &Error) -> FormatError {
+        let at = usize::try_from(self.reader.error_position()).unwrap_or(usize::MAX);
+        let text = self.text.as_bytes();
+        let cut_off = match error {
+            Error::Syntax(_) => true,
+            // The same error tells of an `&` at the very end and of one that is followed by markup.
+            Error::IllFormed(IllFormedError::UnclosedReference) => {
+                memchr::memchr3(b'<', b';', b' ', text.get(at..).unwrap_or_default()).is_none()
+            }
+            _ => false,
+        };
+        match error {
+            Error::Namespace(error) => self.namespace_error(error, at),
+            _ if cut_off => truncated(text, at, error.to_string()),
+            Error::IllFormed(IllFormedError::UnclosedReference) => {
+                malformed(text, at, "a bare & that is not a reference (write &amp;)")
+            }
+            _ => malformed(text, at, error.to_string()),
+        }
+    }
+
+    fn namespace_error(&self, error: &NamespaceError, offset: usize) -> FormatError {
+        match error {
+            NamespaceError::TooManyBindings(_) | NamespaceError::TooDeeplyNested(_) => {
+                FormatError::Limit(error.to_string())
+            }
+            _ => self.malformed(offset, error.to_string()),
+        }
+    }
+
+    fn attribute_error(&self, error: &AttrError, offset: usize) -> FormatError {
+        self.malformed(offset, format!("an attribute of this element is wrong: {error}"))
+    }
+}
+
+/// The first characters of a name that came from outside.
+fn shortened(name: &str) -> String {
+    name.chars().take(40).collect()
+}

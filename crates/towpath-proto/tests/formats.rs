@@ -1,0 +1,166 @@
+//! Documents as publishers write them, and what is read of them: each document of `data/formats` beside
+//! the lines of its items in `*.items.ndjson`.
+
+use std::path::{Path, PathBuf};
+
+use towpath_proto::Op;
+use towpath_proto::format::json_pointers::Mapping;
+use towpath_proto::format::{FeedDocument, Format, FormatError, ReadOptions, read};
+use towpath_proto::line::Line;
+
+const BASE: &str = "https://from.example/dir/doc";
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats").join(name)
+}
+
+fn options() -> ReadOptions<'static> {
+    ReadOptions { base_url: Some(BASE), ..ReadOptions::default() }
+}
+
+/// Reads a document and compares its items with the golden lines. `UPDATE_GOLDEN=1` writes them anew.
+fn golden(name: &str, options: &ReadOptions) -> FeedDocument {
+    let feed = read(&std::fs::read(data(name)).unwrap(), options).unwrap();
+    let lines = feed.items.iter().map(|item| {
+        let line = Line::new(Op::Put, item, None);
+        serde_json::to_string(&line).unwrap() + "\n"
+    });
+    let lines: String = lines.collect();
+    let golden = data(&format!("{name}.items.ndjson"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&golden, &lines).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    for (index, (found, expected)) in lines.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(found, expected, "item {} of {name}", index + 1);
+    }
+    assert_eq!(lines.lines().count(), expected.lines().count(), "items of {name}");
+    feed
+}
+
+fn rels(feed: &FeedDocument) -> Vec<(&str, &str)> {
+    feed.links.iter().map(|l| (l.rel.as_str(), l.href.as_str())).collect()
+}
+
+#[test]
+fn atom_with_a_prefix_bases_and_extensions() {
+    let feed = golden("atom-prefixed.xml", &options());
+    assert_eq!(feed.format, Format::Atom);
+    assert_eq!(feed.title.as_deref(), Some("dive into mark & more"));
+    assert_eq!((feed.lang.as_deref(), feed.home.as_deref()), (Some("en-GB"), Some("http://example.org/")));
+    // Feed History -00, section 3: white space in the flag is ignored.
+    assert_eq!((feed.stateful, feed.is_complete()), (Some(true), false));
+    assert_eq!(feed.link("self"), Some("http://example.org/base/feed.atom"));
+    // RFC 4287, section 4.2.7.2: registered relations may be written as IRIs.
+    assert_eq!(feed.link("prev-archive"), Some("http://example.org/base/archive/7"));
+    assert_eq!(feed.link("this"), Some("https://cdn.example.org/snapshots/8"));
+    assert_eq!(feed.link("hub"), Some("https://hub.example.org/"));
+    let sup = feed.link("http://api.friendfeed.com/2008/03#sup");
+    assert_eq!(sup, Some("http://example.org/sup.json#4496672d"));
+    // RFC 6721, section 3.
+    assert_eq!(feed.deleted.len(), 1);
+    assert_eq!(feed.deleted[0].id, "tag:example.org,2003:3.1000");
+    assert_eq!(feed.deleted[0].when, "2005-07-31T22:00:00Z".parse().ok());
+    assert_eq!(feed.problems, ["line 48, column 5: <atom:updated> is no date: \"not a date\""]);
+}
+
+#[test]
+fn atom_0_3() {
+    let feed = golden("atom-0.3.xml", &options());
+    assert_eq!((feed.format, feed.problems.len()), (Format::Atom, 0));
+}
+
+#[test]
+fn rss_2_0_with_modules() {
+    let feed = golden("rss-2.0.xml", &options());
+    assert_eq!(feed.title.as_deref(), Some("Canal & Towpath"));
+    assert_eq!((feed.lang.as_deref(), feed.home.as_deref()), (Some("en-US"), Some("https://blog.example/")));
+    assert_eq!(feed.stateful, Some(true));
+    let expected =
+        [("self", "https://blog.example/feed/"), ("prev-archive", "https://blog.example/feed/?page=2")];
+    assert_eq!(rels(&feed), expected);
+    assert_eq!(feed.problems.len(), 2, "{:?}", feed.problems);
+    assert!(feed.problems[0].ends_with("<pubDate> is no date: \"soon\""));
+    assert!(feed.problems[1].contains("without id, link, title and text"));
+}
+
+#[test]
+fn older_rss() {
+    for name in ["rss-0.90.rdf", "rss-0.91.xml", "rss-0.92.xml", "rss-1.0.rdf"] {
+        let feed = golden(name, &options());
+        assert_eq!((feed.format, feed.problems.len()), (Format::Rss, 0), "{name}");
+        assert!(feed.title.is_some() && feed.home.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn other_character_sets() {
+    for name in ["rss-windows-1251.xml", "rss-utf-16.xml"] {
+        let feed = golden(name, &options());
+        assert_eq!((feed.title.as_deref(), feed.problems.len()), (Some("Новости"), 0), "{name}");
+    }
+}
+
+#[test]
+fn json_feed() {
+    let feed = golden("feed.json", &options());
+    assert_eq!(feed.format, Format::JsonFeed);
+    assert_eq!(feed.lang.as_deref(), Some("en"));
+    let expected = [
+        ("self", "https://jsonfeed.example/feed.json"),
+        ("next", "https://from.example/dir/feed.json?page=2"),
+        ("hub", "https://hub.example/"),
+    ];
+    assert_eq!(rels(&feed), expected);
+    assert_eq!(feed.problems.len(), 3, "{:?}", feed.problems);
+}
+
+fn catalogue() -> Mapping {
+    Mapping {
+        items: "/vulnerabilities".into(),
+        id: "/cveID".into(),
+        url: Some("https://nvd.example/vuln/{/cveID}?v={/vendor}".into()),
+        title: Some("/vulnerabilityName".into()),
+        summary: Some("/shortDescription".into()),
+        tags: Some("/cwes".into()),
+        published: Some("/dateAdded".into()),
+        ..Mapping::default()
+    }
+}
+
+#[test]
+fn any_json_through_pointers() {
+    let mapping = catalogue();
+    let feed = golden("catalogue.json", &ReadOptions { mapping: Some(&mapping), ..options() });
+    assert_eq!((feed.format, feed.items.len()), (Format::Json, 3));
+    let expected = [
+        "item 3, \"/vulnerabilityName\": an array is there instead of text",
+        "item 3, \"/cwes\": a value that is no text was left out",
+        "item 3, \"/dateAdded\": this is no date: \"last week\"",
+        "item 4, \"/cveID\": there is no id; the item was left out",
+    ];
+    assert_eq!(feed.problems, expected);
+}
+
+#[test]
+fn pointers_that_find_nothing() {
+    let document = std::fs::read(data("catalogue.json")).unwrap();
+    let error = |mapping: &Mapping| {
+        read(&document, &ReadOptions { mapping: Some(mapping), ..options() }).unwrap_err().to_string()
+    };
+    let wrong = |change: fn(&mut Mapping)| {
+        let mut mapping = catalogue();
+        change(&mut mapping);
+        error(&mapping)
+    };
+    assert_eq!(wrong(|m| m.items = "/no".into()), "\"/no\": nothing is there instead of an array or object");
+    assert_eq!(
+        wrong(|m| m.items = "/count".into()),
+        "\"/count\": a number is there instead of an array or object"
+    );
+    assert_eq!(wrong(|m| m.id = "/no".into()), "\"/no\": nothing is there in any of the 4 items");
+    assert!(wrong(|m| m.title = Some("name".into())).contains("must begin with /"));
+    let no_mapping = ReadOptions { format: Some(Format::Json), ..options() };
+    assert!(matches!(read(&document, &no_mapping), Err(FormatError::Mapping { .. })));
+    assert!(matches!(read(&document, &options()), Err(FormatError::Unknown(_))));
+}
