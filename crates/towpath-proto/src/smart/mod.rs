@@ -1,1 +1,29 @@
 //! Smart Feeds: ordered collections with cursors.
+//!
+//! The publisher reads a [`query::PullQuery`], runs a [`pull::Pull`] over reads of the log until it has a
+//! [`pull::Page`], and writes that with [`publish`]. [`filter`] makes different feeds of the same log,
+//! [`events`] writes Server-Sent Events. [`follow`] mirrors any publisher's feed, and [`check`] says what one
+//! lacks.
+
+pub mod accept;
+mod atom;
+pub mod check;
+pub mod cursor;
+pub mod events;
+pub mod filter;
+pub mod follow;
+pub mod jsonp;
+mod name;
+pub mod plan;
+pub mod publish;
+pub mod pull;
+pub mod query;
+mod resolve;
+pub mod spec;
+pub mod toc;
+pub mod wire;
+
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod tests;

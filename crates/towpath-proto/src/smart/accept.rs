@@ -1,0 +1,132 @@
+//! Which format to answer in: the Accept header (RFC 9110, section 12.5.1).
+
+/// A format of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PageFormat {
+    /// An ActivityStreams collection.
+    Json,
+    /// An Atom feed document.
+    Atom,
+}
+
+/// How many ranges of a header are looked at.
+const MAX_RANGES: usize = 64;
+
+/// The format that a client prefers, JSON where it does not care; `None`: neither is acceptable, 406.
+///
+/// With a `callback` the answer is a script, so `application/javascript` is as good as JSON.
+pub fn negotiate(accept: Option<&str>, script: bool) -> Option<PageFormat> {
+    let Some(accept) = accept.filter(|accept| !accept.trim().is_empty()) else {
+        return Some(PageFormat::Json);
+    };
+    let ranges: Vec<Range<'_>> = accept.split(',').take(MAX_RANGES).filter_map(Range::parse).collect();
+    let mut json = quality(&ranges, "application", "json");
+    if script {
+        json = json.max(quality(&ranges, "application", "javascript"));
+        json = json.max(quality(&ranges, "text", "javascript"));
+    }
+    let atom = quality(&ranges, "application", "atom+xml");
+    match json.max(atom) {
+        0 => None,
+        _ if json >= atom => Some(PageFormat::Json),
+        _ => Some(PageFormat::Atom),
+    }
+}
+
+/// A media range and its weight, in thousandths.
+struct Range<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    weight: u16,
+}
+
+impl<'a> Range<'a> {
+    /// A range that is not one is left out.
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let (kind, subtype) = parts.next()?.split_once('/')?;
+        let is_q = |part: &&str| part.get(..2).is_some_and(|name| name.eq_ignore_ascii_case("q="));
+        let weight = match parts.find(is_q) {
+            Some(q) => parse_weight(&q[2..])?,
+            None => 1000,
+        };
+        Some(Self { kind, subtype, weight })
+    }
+
+    /// How exactly it names a type: 3 itself, 2 all of its kind, 1 everything, 0 another.
+    fn fit(&self, kind: &str, subtype: &str) -> u8 {
+        match (self.kind, self.subtype) {
+            ("*", "*") => 1,
+            (k, "*") if k.eq_ignore_ascii_case(kind) => 2,
+            (k, s) if k.eq_ignore_ascii_case(kind) && s.eq_ignore_ascii_case(subtype) => 3,
+            _ => 0,
+        }
+    }
+}
+
+/// `0`, `1`, or with up to three decimals between them.
+fn parse_weight(text: &str) -> Option<u16> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = decimals.len() <= 3 && decimals.bytes().all(|b| b.is_ascii_digit());
+    if !digits || !matches!(whole, "0" | "1") {
+        return None;
+    }
+    let decimals: u16 = format!("{decimals:0<3}").parse().ok()?;
+    let weight = if whole == "1" { 1000 + decimals } else { decimals };
+    (weight <= 1000).then_some(weight)
+}
+
+/// The weight that the most exact range gives a type.
+fn quality(ranges: &[Range<'_>], kind: &str, subtype: &str) -> u16 {
+    let fits = ranges.iter().map(|range| (range.fit(kind, subtype), range.weight));
+    fits.filter(|(fit, _)| *fit > 0).max_by_key(|(fit, _)| *fit).map_or(0, |(_, weight)| weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PageFormat::{Atom, Json};
+
+    /// HTTP Pull: Accept decides; `*/*` is JSON, and nothing acceptable is 406.
+    #[test]
+    fn the_client_chooses() {
+        let cases = [
+            (None, Some(Json)),
+            (Some(""), Some(Json)),
+            (Some("*/*"), Some(Json)),
+            (Some("application/*"), Some(Json)),
+            (Some("application/json"), Some(Json)),
+            (Some("application/atom+xml"), Some(Atom)),
+            (Some("Application/ATOM+XML; charset=utf-8"), Some(Atom)),
+            (Some("application/json;q=0.5, application/atom+xml"), Some(Atom)),
+            (Some("application/json;q=0.5, application/atom+xml;q=0.50"), Some(Json)),
+            (Some("application/json;q=0, */*"), Some(Atom)),
+            (Some("*/*;q=0.1, application/atom+xml;q=0.2"), Some(Atom)),
+            (Some("text/html, application/xhtml+xml, application/xml;q=0.9, */*;q=0.8"), Some(Json)),
+            (Some("text/html"), None),
+            (Some("application/javascript"), None),
+            (Some("*/*;q=0"), None),
+            (Some("application/json;q=2"), None),
+            (Some("nonsense, ;;;, /, application/json;q=x"), None),
+        ];
+        for (accept, format) in cases {
+            assert_eq!(negotiate(accept, false), format, "{accept:?}");
+        }
+    }
+
+    /// HTTP Pull: even with a callback, Accept can still be used to choose.
+    #[test]
+    fn a_script_has_a_format_too() {
+        assert_eq!(negotiate(Some("application/javascript"), true), Some(Json));
+        assert_eq!(negotiate(Some("application/javascript, application/atom+xml"), true), Some(Json));
+        assert_eq!(negotiate(Some("application/atom+xml"), true), Some(Atom));
+        assert_eq!(negotiate(Some("text/html"), true), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_header_has_an_answer(accept in "([a-z*]{0,3}/[a-z*]{0,3}(;q=[0-9.]{0,4})?,?){0,6}|.{0,40}") {
+            let _ = negotiate(Some(&accept), true);
+        }
+    }
+}

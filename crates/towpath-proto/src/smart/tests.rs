@@ -1,0 +1,294 @@
+//! Pulls against a log in memory.
+
+use jiff::Timestamp;
+
+use super::cursor::{CursorKind, LogTag};
+use super::memory::MemoryLog;
+use super::plan::{Answer, Read};
+use super::pull::{FeedSettings, Page, Pull, PullError, Step};
+use super::query::{Limits, PullQuery};
+use super::spec::By;
+use super::toc::MAX_OFFSET;
+use crate::change::{Change, NewChange, Op, Seq};
+use crate::item::{ContentHash, Item};
+
+pub(super) fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+/// The first version of an item.
+pub(super) fn change(seq: Seq, id: &str, seconds: i64) -> Change {
+    let (modified, item) = (time(seconds), Item::new(id));
+    Change {
+        seq,
+        op: Op::Put,
+        modified,
+        created: modified,
+        first_seq: seq,
+        previous: None,
+        item,
+        patch: None,
+        entry_id: None,
+        hash: ContentHash::default(),
+    }
+}
+
+pub(super) fn settings(kind: CursorKind) -> FeedSettings {
+    FeedSettings {
+        base: "http://example.com/feeds/a/items".into(),
+        title: "A".into(),
+        tag: LogTag::new("http://example.com/feeds/a#1"),
+        kind,
+        limits: Limits::default(),
+    }
+}
+
+/// Puts (`a`) and deletions (`-a`), each with its second.
+pub(super) fn log(changes: &[(&str, i64)]) -> MemoryLog {
+    let mut log = MemoryLog::default();
+    for (id, seconds) in changes {
+        let new = match id.strip_prefix('-') {
+            Some(id) => NewChange::delete(id),
+            None => NewChange::put(Item::new(*id)),
+        };
+        log.append(new, time(*seconds));
+    }
+    log
+}
+
+pub(super) fn pull(log: &mut MemoryLog, kind: CursorKind, query: &str) -> Result<Page, PullError> {
+    let feed = settings(kind);
+    let query = PullQuery::parse(query, &feed.limits)?;
+    let now = log.head().modified.max(time(1_000_000));
+    log.run(&mut Pull::new(query, &feed, now))
+}
+
+fn ids(page: &Page) -> Vec<&str> {
+    page.changes.iter().map(|change| change.item.id.as_str()).collect()
+}
+
+const BOTH: [CursorKind; 2] = [CursorKind::Sequence, CursorKind::Toc];
+const TOC: CursorKind = CursorKind::Toc;
+
+/// "Pull Interface": since, until and max, along every order.
+#[test]
+fn ranges_along_every_order() {
+    let mut log = log(&[("a", 10), ("b", 20), ("c", 20), ("a", 30), ("-b", 40)]);
+    let cases = [
+        ("order=created", "abc", false),
+        ("order=-created", "cba", false),
+        ("order=modified", "cab", false),
+        ("order=-modified&max=1", "b", true),
+        ("order=created&max=2", "ab", true),
+        ("order=created&since=id:a", "bc", false),
+        ("order=created&until=id:c", "ab", false),
+        ("order=created&since=id:a&until=id:c", "b", false),
+        ("order=-created&since=id:b", "a", false),
+        ("order=-created&until=id:a", "cb", false),
+        ("order=created&until=id:c&max=1", "a", true),
+        ("order=created&since=id:c&until=id:a", "", false),
+        ("since=time:20", "cab", false),
+        ("since=time:21", "ab", false),
+        ("until=time:30", "ca", false),
+        ("until=time:29", "c", false),
+        ("order=created&since=time:20&until=time:20", "bc", false),
+        ("order=-created&since=time:20", "cba", false),
+        ("order=-created&since=time:19", "a", false),
+        ("order=-created&until=time:20", "cb", false),
+        ("order=-created&until=time:21", "", false),
+    ];
+    for kind in BOTH {
+        for (query, expected, more) in cases {
+            let page = pull(&mut log, kind, &format!("{query}&timeout=0")).unwrap();
+            assert_eq!(ids(&page).concat(), expected, "{query}");
+            assert_eq!((page.more, page.total), (more, 3), "{query}");
+            assert_eq!(page.last_cursor.is_some(), !expected.is_empty(), "{query}");
+        }
+    }
+}
+
+/// "Pull Interface": a feed MUST support the cursor type, and a cursor MUST be provided for the last item.
+#[test]
+fn cursors_lead_through_every_order() {
+    let mut log = log(&[("a", 10), ("b", 20), ("c", 20), ("d", 20), ("a", 30), ("-b", 40), ("e", 40)]);
+    for kind in BOTH {
+        for (order, expected) in
+            [("created", "abcde"), ("-created", "edcba"), ("modified", "cdabe"), ("-modified", "ebadc")]
+        {
+            let (mut seen, mut since) = (String::new(), String::new());
+            loop {
+                let page = pull(&mut log, kind, &format!("order={order}&max=1&timeout=0{since}")).unwrap();
+                seen.push_str(&ids(&page).concat());
+                let cursor = page.last_cursor.unwrap();
+                since = format!("&since=cursor:{cursor}");
+                let before = format!("order={order}&timeout=0&until=cursor:{cursor}");
+                let before = pull(&mut log, kind, &before).unwrap();
+                let until = seen.len() - usize::from(!page.changes.is_empty());
+                if !page.more {
+                    break;
+                }
+                assert_eq!(ids(&before).concat(), &seen[..until], "{kind:?} {order}");
+            }
+            assert_eq!(seen, expected, "{kind:?} {order}");
+        }
+    }
+}
+
+/// An empty page echoes the cursor that it was asked from, and no other position.
+#[test]
+fn an_empty_page_echoes() {
+    let mut log = log(&[("a", 10)]);
+    for kind in BOTH {
+        let cursor = pull(&mut log, kind, "").unwrap().last_cursor.unwrap();
+        let page = pull(&mut log, kind, &format!("since=cursor:{cursor}")).unwrap();
+        assert_eq!((page.changes.len(), page.last_cursor), (0, Some(cursor)));
+        assert_eq!(pull(&mut log, kind, "since=time:11").unwrap().last_cursor, None);
+        assert_eq!(pull(&mut MemoryLog::default(), kind, "").unwrap().last_cursor, None);
+    }
+}
+
+/// "Cursors": both kinds are understood whichever a feed gives out.
+#[test]
+fn both_kinds_of_cursor_are_understood() {
+    let mut log = log(&[("a", 10), ("b", 10), ("c", 11)]);
+    for (given, asked) in [(BOTH[0], BOTH[1]), (BOTH[1], BOTH[0])] {
+        let cursor = pull(&mut log, given, "max=2").unwrap().last_cursor.unwrap();
+        assert_eq!(cursor.contains('_'), given == TOC);
+        let page = pull(&mut log, asked, &format!("since=cursor:{cursor}")).unwrap();
+        assert_eq!(ids(&page), ["c"]);
+    }
+}
+
+/// "Cursors": a checksum that does not match makes the spec `time:{T}`.
+#[test]
+fn a_second_that_changed_underneath_is_sent_again() {
+    let mut log = log(&[("z", 5), ("a", 10), ("b", 10), ("c", 10), ("d", 11)]);
+    let cursor = pull(&mut log, TOC, "max=3").unwrap().last_cursor.unwrap();
+    assert_eq!(cursor, format!("10_1_{}", crc32fast::hash(b"a_b")));
+    let query = format!("since=cursor:{cursor}");
+    assert_eq!(ids(&pull(&mut log, TOC, &query).unwrap()), ["c", "d"]);
+    log.append(NewChange::put(Item::new("a")), time(20));
+    assert_eq!(ids(&pull(&mut log, TOC, &query).unwrap()), ["b", "c", "d", "a"]);
+    // Backwards it is time:{T} as well, inclusive.
+    let query = format!("order=-modified&since=cursor:{cursor}");
+    assert_eq!(ids(&pull(&mut log, TOC, &query).unwrap()), ["c", "b", "z"]);
+    let query = format!("until=cursor:{cursor}");
+    assert_eq!(ids(&pull(&mut log, TOC, &query).unwrap()), ["z", "b", "c"]);
+}
+
+/// The same ids in the same places of a second are no proof where one of them changed within that second.
+#[test]
+fn a_change_within_the_second_is_not_missed() {
+    let mut log = log(&[("a", 10)]);
+    let cursor = pull(&mut log, TOC, "").unwrap().last_cursor.unwrap();
+    log.append(NewChange::put(Item { title: Some("new".into()), ..Item::new("a") }), time(10));
+    let page = pull(&mut log, TOC, &format!("since=cursor:{cursor}")).unwrap();
+    assert_eq!(page.changes[0].item.title.as_deref(), Some("new"));
+    // And following comes to an end.
+    let cursor = page.last_cursor.unwrap();
+    assert_eq!(pull(&mut log, TOC, &format!("since=cursor:{cursor}")).unwrap().changes.len(), 0);
+}
+
+/// Cursors of another feed or order, cut off, from the future or made up: everything is sent again.
+#[test]
+fn what_is_no_cursor_of_this_log_degrades_to_the_start() {
+    let mut log = log(&[("a", 10), ("b", 20)]);
+    let own = settings(CursorKind::Sequence).tag;
+    let good = own.cursor(By::Modified, 1);
+    let cases = [
+        LogTag::new("http://example.com/feeds/b#1").cursor(By::Modified, 1),
+        LogTag::new("http://other.example/feeds/a#1").cursor(By::Modified, 1),
+        own.cursor(By::Created, 1),
+        own.cursor(By::Modified, 3),
+        own.cursor(By::Modified, u64::MAX),
+        good[..good.len() - 1].to_owned(),
+        "8f4a1546".into(),
+        "99999999999999_0_0".into(),
+        format!("{}_0_0", i64::MAX),
+        "%00".into(),
+        "x".repeat(5000),
+    ];
+    for kind in BOTH {
+        for cursor in &cases {
+            let page = pull(&mut log, kind, &format!("since=cursor:{cursor}")).unwrap();
+            assert_eq!(ids(&page), ["a", "b"], "{cursor}");
+        }
+        assert_eq!(ids(&pull(&mut log, kind, &format!("since=cursor:{good}")).unwrap()), ["b"]);
+    }
+}
+
+/// Any number of items may share a second: the work for a cursor stays bounded, and following gets through.
+#[test]
+fn a_crowded_second_is_bounded_work() {
+    let mut log = MemoryLog::default();
+    let crowd = usize::try_from(MAX_OFFSET).unwrap() + 2000;
+    for n in 0..crowd as u64 {
+        log.changes.push(change(n + 1, &format!("i{n}"), 10));
+    }
+    let (mut seen, mut since) = (0, String::new());
+    loop {
+        log.read = 0;
+        let page = pull(&mut log, TOC, &format!("max=1000&timeout=0{since}")).unwrap();
+        assert!(log.read <= 2 * crowd + 4000, "{}", log.read);
+        seen += page.changes.len();
+        let cursor = page.last_cursor.unwrap();
+        assert_eq!(cursor.contains('_'), seen <= crowd - 2000, "{cursor}");
+        since = format!("&since=cursor:{cursor}");
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(seen, crowd);
+    // An offset beyond the limit is not even counted.
+    log.read = 0;
+    let page = pull(&mut log, TOC, "max=1&since=cursor:10_18446744073709551615_1").unwrap();
+    assert_eq!(ids(&page), ["i0"]);
+    assert!(log.read < 10, "{}", log.read);
+}
+
+#[test]
+fn an_id_that_is_not_there_is_not_found() {
+    let error = pull(&mut log(&[("a", 10)]), TOC, "order=created&since=id:b").unwrap_err();
+    assert_eq!(error, PullError::UnknownId("b".into()));
+}
+
+/// "HTTP Pull": timeout. Held only where the range can still grow, and answered at once when it does.
+#[test]
+fn long_polls_wait_for_the_log_to_move() {
+    let feed = settings(CursorKind::Sequence);
+    let mut log = log(&[("a", 10)]);
+    let cursor = feed.tag.cursor(By::Modified, 1);
+    let start = |query: &str| Pull::new(PullQuery::parse(query, &feed.limits).unwrap(), &feed, time(100));
+    let run = |log: &mut MemoryLog, pull: &mut Pull, mut step: Step| loop {
+        match step {
+            Step::Read(read) => step = pull.handle_answer(log.answer(&read), None).unwrap(),
+            other => return other,
+        }
+    };
+    let mut waiting = start(&format!("since=cursor:{cursor}&timeout=7"));
+    let step = waiting.begin();
+    let step = run(&mut log, &mut waiting, step);
+    let Step::Wait { after: 1, deadline } = step else { panic!("{step:?}") };
+    assert_eq!(deadline, time(107));
+    log.append(NewChange::put(Item::new("b")), time(50));
+    let step = waiting.handle_move();
+    let Step::Page(page) = run(&mut log, &mut waiting, step) else { panic!() };
+    assert_eq!((ids(&page), page.total), (vec!["b"], 2));
+
+    let last = feed.tag.cursor(By::Modified, 2);
+    for query in ["timeout=0", "order=-modified", "until=time:90"] {
+        let mut pull =
+            start(&format!("{query}&since=cursor:{}", if query.contains('-') { &cursor } else { &last }));
+        let step = pull.begin();
+        let Step::Page(page) = run(&mut log, &mut pull, step) else { panic!("{query}") };
+        assert_eq!((page.changes.len(), page.last_cursor.is_some()), (0, true), "{query}");
+    }
+}
+
+#[test]
+fn an_answer_to_another_question_is_an_error() {
+    let feed = settings(CursorKind::Sequence);
+    let mut pull = Pull::new(PullQuery::parse("", &feed.limits).unwrap(), &feed, time(1));
+    assert!(matches!(pull.begin(), Step::Read(Read::Head)));
+    assert_eq!(pull.handle_answer(Answer::Place(1), None).unwrap_err(), PullError::Answer);
+}
