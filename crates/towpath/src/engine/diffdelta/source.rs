@@ -1,0 +1,146 @@
+//! One source's chain: what a run mints or carries.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use towpath_proto::diffdelta::collapse::{Delta, Window};
+use towpath_proto::diffdelta::delta_item::{Rendered, Rendering};
+use towpath_proto::diffdelta::publish::{Chain, Published, Source};
+use towpath_store::{Limit, StoreError};
+
+use super::kept::Kept;
+use super::{Run, blocking};
+use crate::engine::{Engine, Feed};
+
+/// How many changes are read from the log at a time.
+const PAGE: Limit = Limit { items: 1000, bytes: 8 << 20 };
+
+/// What a run did.
+pub(super) struct Outcome {
+    /// The current `latest.json`, if it is another than before the run.
+    pub(super) latest: Option<Bytes>,
+    /// What was minted, for the global feed.
+    pub(super) minted: Vec<Rendered>,
+}
+
+/// Takes a run into the chain: one mint for every window of changes since the last, or a carry. Whatever was
+/// minted lasts before this returns.
+pub(super) async fn run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Outcome, StoreError> {
+    let name = feed.id().as_str();
+    let mut kept = Kept::load(engine.store.as_ref(), name).await?;
+    let now = engine.now();
+    let mut minted = Vec::new();
+    let mut latest = None;
+    loop {
+        let mut chain = kept.chain();
+        run.apply(&mut chain.health, now);
+        let (deltas, reached, more) = window(engine, feed, chain.minted_seq).await?;
+        let first = chain.is_unborn() && run.is_success() && (run.is_poll() || reached > 0);
+        if !deltas.is_empty() || first {
+            let (published, rendered) = mint(engine, feed, chain, reached, deltas).await?;
+            let (mut writes, conditions) = kept.mint(name, &published);
+            writes.push(kept.write(name));
+            engine.store.write(writes, conditions).await?;
+            engine.metrics.mints.inc();
+            minted.extend(rendered);
+            latest = Some(published.latest);
+        } else if reached > chain.minted_seq {
+            kept.skip_to(reached);
+            engine.store.write(vec![kept.write(name)], Vec::new()).await?;
+        }
+        if !more {
+            break;
+        }
+    }
+    if minted.is_empty() && latest.is_none() && run.is_poll() {
+        latest = Some(carry(engine, feed, run, kept, now).await?);
+    }
+    Ok(Outcome { latest, minted })
+}
+
+/// The deltas of the next window after a place of the log, the place that it reaches, and whether there is more.
+async fn window(engine: &Engine, feed: &Feed, after: u64) -> Result<(Vec<Delta>, u64, bool), StoreError> {
+    let mut window = Window::new();
+    let mut reached = after;
+    loop {
+        let page = engine.store.read(feed.id(), reached, PAGE).await?;
+        if page.is_empty() {
+            return Ok((window.into_deltas(), reached, false));
+        }
+        for change in page {
+            let earlier = match window.needs(&change) {
+                Some(seq) => engine.store.change(feed.id(), seq).await?,
+                None => None,
+            };
+            reached = change.seq;
+            window.add(change, earlier);
+            if window.is_full() {
+                return Ok((window.into_deltas(), reached, true));
+            }
+        }
+    }
+}
+
+async fn mint(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    chain: Chain,
+    reached: u64,
+    deltas: Vec<Delta>,
+) -> Result<(Published, Vec<Rendered>), StoreError> {
+    let (engine, feed) = (engine.clone(), feed.clone());
+    blocking(move || {
+        let risk = |item: &towpath_proto::Item| engine.scorer.score(item);
+        let rendering =
+            Rendering { site: &engine.site, source: feed.id(), lang: feed.config.lang(), risk: &risk };
+        source(&engine, &feed).mint(&chain, reached, &deltas, &rendering, engine.now())
+    })
+    .await
+}
+
+/// Carries the chain to `now` and returns `latest.json`.
+async fn carry(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    run: &Run,
+    mut kept: Kept,
+    now: Timestamp,
+) -> Result<Bytes, StoreError> {
+    let name = feed.id().as_str();
+    let mut chain = kept.chain();
+    run.apply(&mut chain.health, now);
+    let published = carried(engine, feed, chain.clone(), kept.snapshot(engine.store.as_ref()).await?, now).await?;
+    kept.carry(&chain, now, &published);
+    engine.store.write(vec![kept.write(name)], Vec::new()).await?;
+    Ok(published.latest)
+}
+
+async fn carried(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    chain: Chain,
+    snapshot: Bytes,
+    at: Timestamp,
+) -> Result<Published, StoreError> {
+    let (engine, feed) = (engine.clone(), feed.clone());
+    let carried = blocking(move || source(&engine, &feed).carry(&chain, &snapshot, at)).await?;
+    carried.map_err(|e| StoreError::Damaged(format!("the chain of {}: {e}", e)))
+}
+
+/// The current `latest.json`, made again as the last run made it.
+pub(super) async fn latest(engine: &Arc<Engine>, feed: &Arc<Feed>, kept: &Kept) -> Result<Bytes, StoreError> {
+    let snapshot = kept.snapshot(engine.store.as_ref()).await?;
+    match kept.before_carry() {
+        None if kept.chain().is_unborn() => {
+            Ok(carried(engine, feed, kept.chain(), snapshot, engine.now()).await?.latest)
+        }
+        None => Ok(snapshot),
+        Some((chain, at)) => Ok(carried(engine, feed, chain, snapshot, at).await?.latest),
+    }
+}
+
+/// The feed as a publisher of documents.
+pub(super) fn source<'a>(engine: &'a Engine, feed: &'a Feed) -> Source<'a> {
+    Source { site: &engine.site, id: feed.id(), ttl_sec: feed.config.ttl.as_secs() }
+}
