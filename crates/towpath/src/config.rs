@@ -301,6 +301,11 @@ impl FeedConfig {
         self.title.as_deref().unwrap_or(self.id().as_str())
     }
 
+    /// Its language tag, or `und`.
+    pub fn lang(&self) -> &str {
+        self.lang.as_deref().unwrap_or("und")
+    }
+
     /// The source, where it is one that is polled.
     pub fn polled(&self) -> Option<(&SourceConfig, &str)> {
         let source = self.source.as_ref()?;

@@ -1,5 +1,6 @@
 //! What a running towpath is: the log, the feeds it knows, and the documents made from them.
 
+pub mod diffdelta;
 mod feed;
 mod metrics;
 
@@ -10,11 +11,14 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use towpath_proto::FeedId;
+use towpath_proto::diffdelta::publish::Site;
 use towpath_proto::risk::{RiskError, Scorer};
 use towpath_store::{Head, Store, StoreError};
 
 use crate::config::{Config, FeedConfig};
 use crate::server::document::Documents;
+
+use diffdelta::DiffDelta;
 
 pub use feed::Feed;
 pub use metrics::Metrics;
@@ -33,6 +37,10 @@ pub struct Engine {
     pub scorer: Scorer,
     /// Counters.
     pub metrics: Metrics,
+    /// Where DiffDelta's documents are served.
+    pub site: Site,
+    /// DiffDelta's chains.
+    pub diffdelta: DiffDelta,
     feeds: RwLock<HashMap<FeedId, Arc<Feed>>>,
 }
 
@@ -73,6 +81,8 @@ impl Engine {
             store,
             scorer,
             metrics: Metrics::default(),
+            site: Site::new(&config.base_url()),
+            diffdelta: DiffDelta::default(),
             feeds: RwLock::new(feeds),
             config,
         });
@@ -89,6 +99,7 @@ impl Engine {
             engine.metrics.appends.inc();
             if let Some(feed) = engine.feed(id) {
                 feed.head.store(head.seq, Ordering::Release);
+                engine.diffdelta.note(&feed, head);
             }
         }));
     }

@@ -193,8 +193,13 @@ impl Documents {
     /// Keeps a document, in place of whatever was there.
     pub fn put(&self, path: &str, document: Document) -> Arc<Document> {
         let document = Arc::new(document);
-        self.cache.insert(path.into(), document.clone());
+        self.share(path, &document);
         document
+    }
+
+    /// Keeps a document at one more path.
+    pub fn share(&self, path: &str, document: &Arc<Document>) {
+        self.cache.insert(path.into(), document.clone());
     }
 
     /// Forgets the document at a path.

@@ -11,7 +11,6 @@ pub mod problem;
 mod auth;
 mod body;
 mod connection;
-mod diffdelta;
 mod items;
 pub(crate) mod pages;
 mod route;

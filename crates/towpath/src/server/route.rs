@@ -12,8 +12,9 @@ use super::body::ReplyBody;
 use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
-use super::{diffdelta, items, pages};
+use super::{items, pages};
 use crate::engine::Engine;
+use crate::engine::diffdelta::served;
 
 /// Answers a request that the fast path did not.
 pub(super) async fn answer(engine: Arc<Engine>, peer: SocketAddr, request: Request<Incoming>) -> Response<ReplyBody> {
@@ -39,7 +40,8 @@ async fn dispatch(engine: &Arc<Engine>, peer: SocketAddr, request: Request<Incom
         ["metrics"] => Ok(pages::metrics(engine)),
         ["openapi.json"] => Ok(pages::openapi(engine)),
         segments => {
-            let document = diffdelta::document(engine, &path, segments).await?;
+            let document = served::document(engine, &path, segments).await?;
+            let document = document.ok_or_else(|| Problem::not_found(format!("there is nothing at {path}")))?;
             Ok(serve(document, &request).await)
         }
     }

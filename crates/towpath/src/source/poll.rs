@@ -95,8 +95,8 @@ pub async fn poll(engine: &Arc<Engine>, fetcher: &Fetcher, feed: &Arc<Feed>) -> 
     state.next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
     state.save(engine.store.as_ref(), feed.id()).await?;
     let run = match &state.error {
-        None => Run::Ok { at: now },
-        Some(error) => Run::Failed { code: error.code.clone(), http_status: error.http_status, last_ok: state.last_ok },
+        None => Run::Polled,
+        Some(error) => Run::Failed { code: error.code.clone(), http_status: error.http_status },
     };
     let counter = if state.error.is_none() { &engine.metrics.polls_ok } else { &engine.metrics.polls_failed };
     counter.inc();

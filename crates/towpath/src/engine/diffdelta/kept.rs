@@ -92,17 +92,12 @@ impl Kept {
         self.minted = published.chain.clone();
         self.carried = None;
         self.settle(published);
-        let Some(NewSnapshot { path, entry }) = &published.snapshot else { return (Vec::new(), Vec::new()) };
-        self.path = Some(path.clone());
-        let mut key = index_prefix(name);
-        key.extend_from_slice(format!("{:020}", published.chain.snapshots).as_bytes());
-        let document = path.clone().into_bytes();
-        let writes = vec![
-            write(Table::Documents, document.clone(), published.latest.clone()),
-            write(Table::Chains, key, json(entry)),
-        ];
-        let unwritten = Condition { table: Table::Documents, key: document, value: None };
-        (writes, vec![unwritten])
+        if let Some(snapshot) = &published.snapshot {
+            self.path = Some(snapshot.path.clone());
+        }
+        let (mut writes, conditions) = snapshot_writes(name, published);
+        writes.push(self.write(name));
+        (writes, conditions)
     }
 
     /// Takes over what a carry at a time published, from the chain as it was.
@@ -127,6 +122,20 @@ impl Kept {
     pub(super) fn write(&self, name: &str) -> Write {
         write(Table::Chains, chain_key(name), json(self))
     }
+}
+
+/// The writes of a minted snapshot: the document, exclusively, and its index entry.
+pub(super) fn snapshot_writes(name: &str, published: &Published) -> (Vec<Write>, Vec<Condition>) {
+    let Some(NewSnapshot { path, entry }) = &published.snapshot else { return (Vec::new(), Vec::new()) };
+    let mut key = index_prefix(name);
+    key.extend_from_slice(format!("{:020}", published.chain.snapshots).as_bytes());
+    let document = path.clone().into_bytes();
+    let writes = vec![
+        write(Table::Documents, document.clone(), published.latest.clone()),
+        write(Table::Chains, key, json(entry)),
+    ];
+    let unwritten = Condition { table: Table::Documents, key: document, value: None };
+    (writes, vec![unwritten])
 }
 
 /// Every snapshot of a chain, oldest first, beginning after so many.

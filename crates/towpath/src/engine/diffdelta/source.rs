@@ -16,35 +16,38 @@ use crate::engine::{Engine, Feed};
 /// How many changes are read from the log at a time.
 const PAGE: Limit = Limit { items: 1000, bytes: 8 << 20 };
 
-/// What a run did.
+/// What a run published.
 pub(super) struct Outcome {
-    /// The current `latest.json`, if it is another than before the run.
-    pub(super) latest: Option<Bytes>,
+    /// The chain from now on.
+    pub(super) chain: Chain,
+    /// The current `head.json`.
+    pub(super) head: Bytes,
+    /// The current `latest.json`.
+    pub(super) latest: Bytes,
     /// What was minted, for the global feed.
     pub(super) minted: Vec<Rendered>,
 }
 
-/// Takes a run into the chain: one mint for every window of changes since the last, or a carry. Whatever was
-/// minted lasts before this returns.
-pub(super) async fn run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Outcome, StoreError> {
+/// Takes a run into the chain: one mint for every window of changes since the last, or a carry; `None` where
+/// there is nothing to tell. Whatever was minted lasts before this returns.
+pub(super) async fn run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Option<Outcome>, StoreError> {
     let name = feed.id().as_str();
     let mut kept = Kept::load(engine.store.as_ref(), name).await?;
     let now = engine.now();
     let mut minted = Vec::new();
-    let mut latest = None;
+    let mut last = None;
     loop {
         let mut chain = kept.chain();
         run.apply(&mut chain.health, now);
         let (deltas, reached, more) = window(engine, feed, chain.minted_seq).await?;
-        let first = chain.is_unborn() && run.is_success() && (run.is_poll() || reached > 0);
+        let first = chain.is_unborn() && run.is_success();
         if !deltas.is_empty() || first {
             let (published, rendered) = mint(engine, feed, chain, reached, deltas).await?;
-            let (mut writes, conditions) = kept.mint(name, &published);
-            writes.push(kept.write(name));
+            let (writes, conditions) = kept.mint(name, &published);
             engine.store.write(writes, conditions).await?;
             engine.metrics.mints.inc();
             minted.extend(rendered);
-            latest = Some(published.latest);
+            last = Some(published);
         } else if reached > chain.minted_seq {
             kept.skip_to(reached);
             engine.store.write(vec![kept.write(name)], Vec::new()).await?;
@@ -53,10 +56,10 @@ pub(super) async fn run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Re
             break;
         }
     }
-    if minted.is_empty() && latest.is_none() && run.is_poll() {
-        latest = Some(carry(engine, feed, run, kept, now).await?);
+    if last.is_none() && run.is_told() {
+        last = Some(carry(engine, feed, run, kept, now).await?);
     }
-    Ok(Outcome { latest, minted })
+    Ok(last.map(|Published { chain, head, latest, .. }| Outcome { chain, head, latest, minted }))
 }
 
 /// The deltas of the next window after a place of the log, the place that it reaches, and whether there is more.
@@ -99,21 +102,21 @@ async fn mint(
     .await
 }
 
-/// Carries the chain to `now` and returns `latest.json`.
+/// Carries the chain to `now`.
 async fn carry(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
     run: &Run,
     mut kept: Kept,
     now: Timestamp,
-) -> Result<Bytes, StoreError> {
-    let name = feed.id().as_str();
+) -> Result<Published, StoreError> {
     let mut chain = kept.chain();
     run.apply(&mut chain.health, now);
-    let published = carried(engine, feed, chain.clone(), kept.snapshot(engine.store.as_ref()).await?, now).await?;
+    let snapshot = kept.snapshot(engine.store.as_ref()).await?;
+    let published = carried(engine, feed, chain.clone(), snapshot, now).await?;
     kept.carry(&chain, now, &published);
-    engine.store.write(vec![kept.write(name)], Vec::new()).await?;
-    Ok(published.latest)
+    engine.store.write(vec![kept.write(feed.id().as_str())], Vec::new()).await?;
+    Ok(published)
 }
 
 async fn carried(
@@ -125,19 +128,24 @@ async fn carried(
 ) -> Result<Published, StoreError> {
     let (engine, feed) = (engine.clone(), feed.clone());
     let carried = blocking(move || source(&engine, &feed).carry(&chain, &snapshot, at)).await?;
-    carried.map_err(|e| StoreError::Damaged(format!("the chain of {}: {e}", e)))
+    carried.map_err(|e| StoreError::Damaged(format!("a chain: {e}")))
 }
 
-/// The current `latest.json`, made again as the last run made it.
-pub(super) async fn latest(engine: &Arc<Engine>, feed: &Arc<Feed>, kept: &Kept) -> Result<Bytes, StoreError> {
+/// The chain, `head.json` and `latest.json` as the last run left them, made again. A feed that never had a run
+/// shows documents that say so.
+pub(super) async fn current(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    kept: &Kept,
+) -> Result<(Chain, Bytes, Bytes), StoreError> {
     let snapshot = kept.snapshot(engine.store.as_ref()).await?;
-    match kept.before_carry() {
-        None if kept.chain().is_unborn() => {
-            Ok(carried(engine, feed, kept.chain(), snapshot, engine.now()).await?.latest)
-        }
-        None => Ok(snapshot),
-        Some((chain, at)) => Ok(carried(engine, feed, chain, snapshot, at).await?.latest),
-    }
+    let (chain, at) = match kept.before_carry() {
+        Some(carry) => carry,
+        None if kept.chain().is_unborn() => (kept.chain(), engine.now()),
+        None => return Ok((kept.chain(), kept.head(), snapshot)),
+    };
+    let Published { chain, head, latest, .. } = carried(engine, feed, chain, snapshot, at).await?;
+    Ok((chain, head, latest))
 }
 
 /// The feed as a publisher of documents.

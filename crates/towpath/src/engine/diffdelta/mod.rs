@@ -1,0 +1,185 @@
+//! Every feed as DiffDelta: chains of documents kept beside the log, and the global feed over all of them.
+//!
+//! A source's run ends in [`publish`], whatever it found. Feeds that are published to have no runs: each time
+//! their log moves they are published, many changes at a time where they come fast ([`run`]).
+
+mod global;
+mod kept;
+pub mod served;
+mod source;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use towpath_proto::FeedId;
+use towpath_proto::diffdelta::publish::Health;
+use towpath_store::{Head, StoreError};
+
+use super::{Engine, Feed};
+
+/// The shortest time between two mints of a feed that is published to.
+const SHORTEST: Duration = Duration::from_millis(250);
+/// How long the global feed waits for more sources to finish their runs.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// The shortest time between two documents of the global feed that say nothing new.
+const CARRIES: Duration = Duration::from_secs(10);
+
+/// What the engine holds for DiffDelta.
+#[derive(Default)]
+pub struct DiffDelta {
+    global: global::GlobalFeed,
+    moved: Mutex<HashSet<FeedId>>,
+    bell: Notify,
+}
+
+/// How a source's run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Run {
+    /// A poll succeeded, whether or not it found anything.
+    Polled,
+    /// Somebody published to the feed, or nobody yet: a feed without a source is well from the start.
+    Moved,
+    /// A poll failed.
+    Failed {
+        /// For programs: `HTTP_503`, `TIMEOUT`, …
+        code: String,
+        /// The status, where there was one.
+        http_status: Option<u16>,
+    },
+    /// The source is not polled any more.
+    Disabled,
+}
+
+impl Run {
+    fn apply(&self, health: &mut Health, now: Timestamp) {
+        match self {
+            Self::Polled | Self::Moved => health.succeeded(now),
+            Self::Failed { code, http_status } => health.failed(code.clone(), *http_status),
+            Self::Disabled => health.disabled = true,
+        }
+    }
+
+    fn is_success(&self) -> bool {
+        matches!(self, Self::Polled | Self::Moved)
+    }
+
+    /// Whether the run is told of although nothing changed.
+    fn is_told(&self) -> bool {
+        *self != Self::Moved
+    }
+}
+
+/// Takes a run of a source into its chain, and tells the global feed.
+pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
+    let _alone = feed.publishing.lock().await;
+    let outcome = source::run(engine, feed, &run).await?;
+    let Some(published) = outcome else { return Ok(()) };
+    let name = feed.id().as_str();
+    served::put(engine, name, &published.chain, published.head, published.latest);
+    engine.diffdelta.global.note(feed.id(), published.chain, published.minted).await;
+    Ok(())
+}
+
+impl DiffDelta {
+    /// Notes that a feed's log moved. Called on the store's thread.
+    pub(super) fn note(&self, feed: &Feed, _head: Head) {
+        if !feed.is_polled() {
+            self.moved.lock().insert(feed.id().clone());
+            self.bell.notify_one();
+        }
+    }
+
+    fn take(&self) -> Vec<FeedId> {
+        self.moved.lock().drain().collect()
+    }
+}
+
+/// Publishes feeds as they move, and the global feed, until `stop` turns true.
+pub async fn run(engine: Arc<Engine>, stop: watch::Receiver<bool>) {
+    if let Err(e) = begin(&engine).await {
+        tracing::error!("cannot publish: {e}");
+    }
+    tokio::join!(run_feeds(&engine, stop.clone()), run_global(&engine, stop));
+}
+
+/// Publishes everything that is not published yet, once.
+pub async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    begin(engine).await?;
+    publish_moved(engine).await;
+    engine.diffdelta.global.run(engine).await
+}
+
+/// What happened while nobody published: appends to a folder, a crash between an append and its mint.
+async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    engine.diffdelta.global.load(engine).await?;
+    for feed in engine.feeds() {
+        let Some(source) = &feed.config.source else {
+            publish(engine, &feed, Run::Moved).await?;
+            continue;
+        };
+        if !source.enabled {
+            publish(engine, &feed, Run::Disabled).await?;
+        } else if source.follow.is_some() && engine.store.head(feed.id()).await?.seq > 0 {
+            publish(engine, &feed, Run::Moved).await?;
+        }
+    }
+    engine.diffdelta.global.run(engine).await
+}
+
+async fn run_feeds(engine: &Arc<Engine>, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = engine.diffdelta.bell.notified() => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+        publish_moved(engine).await;
+        tokio::time::sleep(SHORTEST).await;
+    }
+    // What was acknowledged is published before the end, too.
+    publish_moved(engine).await;
+}
+
+async fn publish_moved(engine: &Arc<Engine>) {
+    for id in engine.diffdelta.take() {
+        let Some(feed) = engine.feed(id.as_str()) else { continue };
+        if let Err(e) = publish(engine, &feed, Run::Moved).await {
+            tracing::error!(feed = %id, "cannot publish: {e}");
+        }
+    }
+}
+
+async fn run_global(engine: &Arc<Engine>, mut stop: watch::Receiver<bool>) {
+    let global = &engine.diffdelta.global;
+    let mut last = Instant::now();
+    let mut waiting = false;
+    loop {
+        let due = last + CARRIES;
+        tokio::select! {
+            () = global.moved() => tokio::time::sleep(TOGETHER).await,
+            () = tokio::time::sleep_until(due), if waiting => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+        waiting = !global.has_news().await && Instant::now() < due;
+        if waiting {
+            continue;
+        }
+        last = Instant::now();
+        if let Err(e) = global.run(engine).await {
+            tracing::error!("cannot publish the global feed: {e}");
+        }
+    }
+    if let Err(e) = global.run(engine).await {
+        tracing::error!("cannot publish the global feed: {e}");
+    }
+}
+
+/// Runs what takes milliseconds of pure work apart from the threads that serve.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| StoreError::Write(format!("making a document broke off: {e}")))
+}

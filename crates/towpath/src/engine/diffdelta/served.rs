@@ -1,0 +1,147 @@
+//! DiffDelta's documents as they are served.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::diffdelta::cursor::Cursor;
+use towpath_proto::diffdelta::discovery::{self, KNOWN_ISSUES_PATH};
+use towpath_proto::diffdelta::headers::{self, Resource, archive_index_path};
+use towpath_proto::diffdelta::publish::{Chain, Source};
+use towpath_proto::diffdelta::wire::GLOBAL;
+use towpath_store::{StoreError, Table};
+
+use super::kept::{self, Kept};
+use super::source;
+use crate::engine::{Engine, Feed};
+use crate::server::document::{Document, Valid};
+
+/// Serves a chain's current documents from memory, at all of their addresses, from now on.
+pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, latest: Bytes) {
+    let source = (name != GLOBAL).then_some(name);
+    for (file, resource, body) in [("head.json", Resource::Head, head), ("latest.json", Resource::Latest, latest)] {
+        let headers = resource.headers(chain.cursor, &body);
+        let document = Arc::new(Document::new(body, headers, Valid::UntilReplaced));
+        for path in headers::paths(source, file) {
+            engine.documents.share(&path, &document);
+        }
+    }
+    engine.documents.forget(&archive_index_path(source));
+}
+
+/// The document at a path that is none of the server's other addresses, made if it is not in memory.
+/// `None` where there is none.
+pub(crate) async fn document(
+    engine: &Arc<Engine>,
+    path: &str,
+    segments: &[&str],
+) -> Result<Option<Arc<Document>>, StoreError> {
+    match segments {
+        ["diff", file @ ("head.json" | "latest.json")] => global(engine, path, file).await,
+        ["diff", "source", id, file @ ("head.json" | "latest.json")]
+        | ["diff", id, file @ ("head.json" | "latest.json")] => {
+            let Some(feed) = engine.feed(id) else { return Ok(None) };
+            feed_document(engine, &feed, path, file).await.map(Some)
+        }
+        ["archive", name, "index.json"] => index(engine, path, name).await,
+        ["archive", ..] => snapshot(engine, path).await,
+        ["diff", "sources.json"] => around(engine, Around::Sources).await,
+        ["healthz.json"] => around(engine, Around::Health).await,
+        [".well-known", "diffdelta.json"] => around(engine, Around::Manifest).await,
+        ["schema", "v1", _] => Ok(schema(engine, path)),
+        _ if path == KNOWN_ISSUES_PATH => {
+            Ok(Some(keep(engine, path, Resource::KnownIssues, discovery::known_issues(), Valid::Immutable)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A document of the global feed: always in memory once it was made; made again where memory ran out.
+async fn global(engine: &Arc<Engine>, path: &str, file: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    if let Some(document) = engine.documents.get(path) {
+        return Ok(Some(document));
+    }
+    let Some((chain, head, latest)) = engine.diffdelta.global.current().await else { return Ok(None) };
+    put(engine, GLOBAL, &chain, head.clone(), latest.clone());
+    let (resource, body) = if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
+    Ok(Some(Arc::new(Document::new(body.clone(), resource.headers(chain.cursor, &body), Valid::UntilReplaced))))
+}
+
+/// Makes a feed's documents as its last run made them.
+async fn feed_document(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    path: &str,
+    file: &str,
+) -> Result<Arc<Document>, StoreError> {
+    let _alone = feed.publishing.lock().await;
+    if let Some(document) = engine.documents.get(path) {
+        return Ok(document);
+    }
+    let kept = Kept::load(engine.store.as_ref(), feed.id().as_str()).await?;
+    let (chain, head, latest) = source::current(engine, feed, &kept).await?;
+    put(engine, feed.id().as_str(), &chain, head.clone(), latest.clone());
+    let (resource, body) = if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
+    let headers = resource.headers(chain.cursor, &body);
+    Ok(Arc::new(Document::new(body, headers, Valid::UntilReplaced)))
+}
+
+async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    let known = engine.feed(name);
+    if known.is_none() && name != GLOBAL {
+        return Ok(None);
+    }
+    // A mint in between would be missing from an index that is kept: it waits until this one is.
+    let _alone = match &known {
+        Some(feed) => Some(feed.publishing.lock().await),
+        None => None,
+    };
+    let snapshots = kept::index(engine.store.as_ref(), name, 0).await?;
+    let body = discovery::archive_index(name, snapshots);
+    Ok(Some(keep(engine, path, Resource::ArchiveIndex, body, Valid::UntilReplaced)))
+}
+
+async fn snapshot(engine: &Arc<Engine>, path: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    let Some(body) = engine.store.get(Table::Documents, path.as_bytes()).await? else { return Ok(None) };
+    Ok(Some(keep(engine, path, Resource::Snapshot, body, Valid::Immutable)))
+}
+
+fn schema(engine: &Engine, path: &str) -> Option<Arc<Document>> {
+    let (path, body) = discovery::schemas(&engine.site).into_iter().find(|(known, _)| known == path)?;
+    Some(keep(engine, &path, Resource::Schema, body, Valid::Immutable))
+}
+
+fn keep(engine: &Engine, path: &str, resource: Resource, body: Bytes, valid: Valid) -> Arc<Document> {
+    let headers = resource.headers(Cursor::ZERO, &body);
+    engine.documents.put(path, Document::new(body, headers, valid))
+}
+
+/// The documents that show all sources as they are right now.
+#[derive(Clone, Copy)]
+enum Around {
+    Manifest,
+    Sources,
+    Health,
+}
+
+/// Made for each request: they say how old things are.
+async fn around(engine: &Arc<Engine>, which: Around) -> Result<Option<Arc<Document>>, StoreError> {
+    let chains = engine.diffdelta.global.sources().await;
+    let feeds = engine.feeds();
+    let unborn = Chain::default();
+    let shown: Vec<(Source<'_>, &Chain)> = feeds
+        .iter()
+        .map(|feed| (source::source(engine, feed), chains.get(feed.id()).unwrap_or(&unborn)))
+        .collect();
+    let now = engine.now();
+    let (resource, body) = match which {
+        Around::Sources => (Resource::Sources, discovery::sources(&engine.site, &shown, now)),
+        Around::Health => (Resource::Health, discovery::healthz(&shown, now)),
+        Around::Manifest => {
+            let sources: Vec<Source<'_>> = shown.iter().map(|(source, _)| *source).collect();
+            let ttl_sec = sources.iter().map(|source| source.ttl_sec).min().unwrap_or(300);
+            (Resource::Manifest, discovery::manifest(&engine.site, &sources, ttl_sec, now))
+        }
+    };
+    let headers = resource.headers(Cursor::ZERO, &body);
+    Ok(Some(Arc::new(Document::new(body, headers, Valid::UntilReplaced))))
+}

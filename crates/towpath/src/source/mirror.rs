@@ -1,0 +1,219 @@
+//! Feeds that follow another feed: a follow is also a source.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+use towpath_proto::follow::{FollowError, Followed, StartFrom};
+use towpath_proto::{NewChange, Op};
+use towpath_store::{AppendError, Expected, StoreError, Table, Write};
+
+use crate::client::{Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, follower};
+use crate::engine::diffdelta::{Run, publish};
+use crate::engine::{Engine, Feed};
+
+/// The longest time between two attempts to follow.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Follows every feed that the configuration says to mirror, until `stop` turns true.
+pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: watch::Receiver<bool>) {
+    let mut follows = tokio::task::JoinSet::new();
+    for feed in engine.feeds() {
+        let Some(url) = feed.config.source.as_ref().and_then(|source| source.follow.clone()) else { continue };
+        follows.spawn(mirror(engine.clone(), fetcher.clone(), feed, url, stop.clone()));
+    }
+    while follows.join_next().await.is_some() {}
+}
+
+async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url: String, mut stop: watch::Receiver<bool>) {
+    let mut failures = 0;
+    while !*stop.borrow() {
+        match follow(&engine, &fetcher, &feed, &url, &stop).await {
+            Ok(()) => failures = 0,
+            Err(e) => {
+                failures += 1;
+                tracing::warn!(feed = %feed.id(), "cannot mirror {url}: {e}");
+            }
+        }
+        let wait = backoff(failures.max(1), Duration::from_secs(2), LONGEST, fastrand::u64(..));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    }
+}
+
+/// Why a mirror stopped for now.
+#[derive(Debug, thiserror::Error)]
+enum MirrorError {
+    #[error("{0}")]
+    Discover(String),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    #[error(transparent)]
+    Append(#[from] AppendError),
+}
+
+impl From<StoreError> for MirrorError {
+    fn from(error: StoreError) -> Self {
+        Self::Append(error.into())
+    }
+}
+
+async fn follow(
+    engine: &Arc<Engine>,
+    fetcher: &Fetcher,
+    feed: &Arc<Feed>,
+    url: &str,
+    stop: &watch::Receiver<bool>,
+) -> Result<(), MirrorError> {
+    let kept = Kept::load(engine, feed, url).await?;
+    let (place, protocol, state) = match kept {
+        Some(kept) => (kept.follows, kept.protocol, Some(kept.state)),
+        None => {
+            let offer = discover(fetcher, url).await.map_err(|e| MirrorError::Discover(e.to_string()))?;
+            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", offer.url, offer.protocol, offer.why);
+            (offer.url, offer.protocol.name().to_owned(), None)
+        }
+    };
+    let known: Protocol = protocol.parse().map_err(FollowError::Usage)?;
+    let follow = Follow { url: place.clone(), from: StartFrom::Beginning, state, once: false };
+    let mut follower = follower(known, follow)?;
+    let kept = Kept { url: url.to_owned(), follows: place, protocol, seq: 0, state: Value::Null };
+    let mut mirror = Mirror::new(engine.clone(), feed.clone(), kept).await?;
+    drive(follower.as_mut(), fetcher, &mut mirror, stop).await?;
+    Ok(())
+}
+
+/// How far a mirror is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Kept {
+    /// The configured address; another one begins anew.
+    url: String,
+    /// The address that is followed, as discovered.
+    follows: String,
+    protocol: String,
+    /// Where our own log ended when `state` was current.
+    seq: u64,
+    state: Value,
+}
+
+fn key(feed: &Feed) -> Vec<u8> {
+    format!("follow/{}", feed.id()).into_bytes()
+}
+
+impl Kept {
+    async fn load(engine: &Engine, feed: &Feed, url: &str) -> Result<Option<Self>, StoreError> {
+        let Some(bytes) = engine.store.get(Table::Sources, &key(feed)).await? else { return Ok(None) };
+        let kept: Self = serde_json::from_slice(&bytes)
+            .map_err(|e| StoreError::Damaged(format!("the mirror state of {}: {e}", feed.id())))?;
+        Ok(Some(kept).filter(|kept| kept.url == url))
+    }
+}
+
+/// The log as a follow's output.
+///
+/// Changes are appended first, the checkpoint is kept after them. Whatever was appended without its checkpoint
+/// before a crash is told again by the publisher and recognised here, so that nothing is appended twice.
+struct Mirror {
+    engine: Arc<Engine>,
+    feed: Arc<Feed>,
+    kept: Kept,
+    /// What was appended after the kept checkpoint: oldest first, told again soon.
+    unconfirmed: VecDeque<NewChange>,
+}
+
+impl Mirror {
+    async fn new(engine: Arc<Engine>, feed: Arc<Feed>, mut kept: Kept) -> Result<Self, StoreError> {
+        if let Some(known) = Kept::load(&engine, &feed, &kept.url).await? {
+            kept = known;
+        }
+        let mut unconfirmed = VecDeque::new();
+        let mut after = kept.seq;
+        loop {
+            let page = engine.store.read(feed.id(), after, towpath_store::Limit::items(1000)).await?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            unconfirmed.extend(page.into_iter().map(|change| NewChange {
+                op: change.op,
+                item: change.item,
+                patch: change.patch,
+                modified: Some(change.modified),
+                entry_id: change.entry_id,
+                hash: Some(change.hash),
+            }));
+        }
+        Ok(Self { engine, feed, kept, unconfirmed })
+    }
+
+    /// Whether this change is the next of those that were appended already.
+    fn is_told_again(&mut self, change: &NewChange) -> bool {
+        let Some(next) = self.unconfirmed.front() else { return false };
+        let same = match change.op {
+            Op::Put => next.op == Op::Put && next.item == change.item,
+            Op::Patch => next.op == Op::Patch && next.item.id == change.item.id && next.patch == change.patch,
+            Op::Delete => next.op == Op::Delete && next.item.id == change.item.id,
+        };
+        if same && next.entry_id == change.entry_id {
+            self.unconfirmed.pop_front();
+            return true;
+        }
+        // The publisher tells another story now: from here on everything is news.
+        self.unconfirmed.clear();
+        false
+    }
+}
+
+impl Output for Mirror {
+    type Error = MirrorError;
+
+    async fn deliver(&mut self, changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), Self::Error> {
+        let changes: Vec<NewChange> = changes
+            .into_iter()
+            .map(new_change)
+            .filter_map(|change| (!self.is_told_again(&change)).then_some(change))
+            .collect();
+        if !changes.is_empty() {
+            self.engine.store.append(self.feed.id(), Expected::Any, changes).await?;
+        }
+        let Some(state) = checkpoint else { return Ok(()) };
+        self.kept.state = state;
+        self.kept.seq = self.engine.store.head(self.feed.id()).await?.seq;
+        let value = serde_json::to_vec(&self.kept).unwrap_or_default();
+        let write = Write { table: Table::Sources, key: key(&self.feed), value: Some(value.into()) };
+        self.engine.store.write(vec![write], Vec::new()).await?;
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        let feed = self.feed.id();
+        match notice {
+            Notice::Warning(text) => tracing::warn!(%feed, "{text}"),
+            Notice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
+            Notice::Failed(error) => {
+                tracing::warn!(%feed, "{error}");
+                let (engine, feed) = (self.engine.clone(), self.feed.clone());
+                let run = failed(&error);
+                tokio::spawn(async move { publish(&engine, &feed, run).await });
+            }
+        }
+    }
+}
+
+fn failed(error: &FollowError) -> Run {
+    let (code, http_status) = match error {
+        FollowError::Transfer { .. } => ("NETWORK_ERROR".to_owned(), None),
+        FollowError::Status { status, .. } => (format!("HTTP_{status}"), Some(*status)),
+        FollowError::Protocol { .. } => ("PROTOCOL_ERROR".to_owned(), None),
+        FollowError::Usage(_) => ("CONFIG_ERROR".to_owned(), None),
+    };
+    Run::Failed { code, http_status }
+}
+
+fn new_change(followed: Followed) -> NewChange {
+    let Followed { op, item, patch, modified, entry_id, .. } = followed;
+    NewChange { op, item, patch, modified, entry_id, hash: None }
+}
