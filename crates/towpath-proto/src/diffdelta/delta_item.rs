@@ -5,16 +5,19 @@
 //! identical items. Free JSON ([`Item::extra`]) stands there as text: no number or key of somebody else's is
 //! ever part of what a cursor covers, so that every implementation of canonical_v1 agrees on it.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::collapse::Delta;
 use super::publish::Site;
 use super::uri;
-use super::wire::{FLAGGED_FROM, Kind, hundredths, serialize_score};
+use super::wire::{FLAGGED_FROM, ImpactReason, Kind, hundredths, serialize_score};
 use crate::feed_id::FeedId;
 use crate::format::html;
 use crate::item::{Author, Content, Item};
@@ -48,6 +51,8 @@ pub struct Rendered {
     pub kind: Kind,
     /// Whether it stands in the flagged bucket.
     pub flagged: bool,
+    /// How much it matters.
+    pub reason: ImpactReason,
     /// As shown: the first key of the order (section 4).
     pub published_at: String,
     /// The source, the second key.
@@ -74,7 +79,41 @@ impl Rendered {
         self.members.is_empty()
     }
 
-    /// Writes the whole object.
+    /// Reads back the items of a document of ours. How much each mattered is not in it: they count as
+    /// substantive.
+    pub fn read_all(source: &FeedId, document: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Document<'a> {
+            #[serde(borrow)]
+            buckets: BTreeMap<&'a str, Vec<&'a RawValue>>,
+        }
+        #[derive(Deserialize)]
+        struct Keys {
+            change: Kind,
+            id: String,
+            published_at: String,
+        }
+        let document: Document<'_> = serde_json::from_slice(document)?;
+        let mut items = Vec::new();
+        for (bucket, texts) in document.buckets {
+            for text in texts {
+                let keys: Keys = serde_json::from_str(text.get())?;
+                let members = text.get().splitn(2, ',').nth(1).unwrap_or("}");
+                items.push(Self {
+                    kind: keys.change,
+                    reason: ImpactReason::Substantive,
+                    flagged: bucket == "flagged",
+                    published_at: keys.published_at,
+                    source: source.clone(),
+                    id: keys.id,
+                    members: members.to_owned(),
+                });
+            }
+        }
+        Ok(items)
+    }
+
+    /// Writes the whole object: `change` is the first of its members.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"change\":\"");
         out.extend_from_slice(self.kind.as_str().as_bytes());
@@ -300,6 +339,7 @@ impl Rendering<'_> {
         };
         Rendered {
             kind: delta.kind,
+            reason: delta.reason,
             flagged: is_flagged(risk.score),
             members: members(&shown),
             published_at,

@@ -21,11 +21,15 @@
 pub mod collapse;
 pub mod cursor;
 pub mod delta_item;
+pub mod discovery;
 mod document;
+pub mod global;
+pub mod headers;
 pub mod publish;
 mod uri;
 pub mod wire;
 
 pub use collapse::{Delta, StateDigest, Window};
 pub use cursor::{Cursor, Proof, prove};
+pub use global::{Global, GlobalChain, Pending};
 pub use publish::{Chain, Published, Site, Source};
