@@ -283,7 +283,8 @@ mod tests {
 
     #[test]
     fn an_author_may_be_a_bare_name() {
-        let authors: Vec<Author> = serde_json::from_str(r#"["Ann", {"name":"Bob","url":"http://b"}]"#).unwrap();
+        let authors: Vec<Author> =
+            serde_json::from_str(r#"["Ann", {"name":"Bob","url":"http://b"}]"#).unwrap();
         assert_eq!(authors[0], Author::named("Ann"));
         assert_eq!(authors[1].url.as_deref(), Some("http://b"));
     }

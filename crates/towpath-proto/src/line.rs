@@ -143,9 +143,7 @@ impl Line {
         let content =
             content.map(|(bytes, usual)| Content::new(media_type.unwrap_or_else(|| usual.into()), bytes));
         let mut change = match (self.op, content) {
-            (Op::Put, content) => {
-                NewChange::put(self.item.unwrap_or_default().into_item(self.id, content))
-            }
+            (Op::Put, content) => NewChange::put(self.item.unwrap_or_default().into_item(self.id, content)),
             (Op::Patch, Some(patch)) => NewChange::patch(self.id, patch),
             (Op::Patch, None) => return Err(LineError::EmptyPatch(self.id)),
             (Op::Delete, _) => NewChange::delete(self.id),

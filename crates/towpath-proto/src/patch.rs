@@ -39,8 +39,8 @@ pub fn apply(item: &Item, patch: &Content) -> Result<Item, PatchError> {
     if !content.is_json() {
         return Err(PatchError::Content(content.media_type.clone()));
     }
-    let mut value: Value = serde_json::from_slice(&content.bytes)
-        .map_err(|e| PatchError::Content(format!("not JSON ({e})")))?;
+    let mut value: Value =
+        serde_json::from_slice(&content.bytes).map_err(|e| PatchError::Content(format!("not JSON ({e})")))?;
     merge(&mut value, patch);
     let mut patched = item.clone();
     patched.content = Some(Content::new(content.media_type.clone(), value.to_string()));
