@@ -8,6 +8,7 @@
 pub mod accept;
 mod atom;
 pub mod check;
+mod check_rules;
 pub mod cursor;
 pub mod events;
 pub mod filter;
@@ -23,6 +24,8 @@ pub mod spec;
 pub mod toc;
 pub mod wire;
 
+#[cfg(test)]
+mod follow_tests;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
