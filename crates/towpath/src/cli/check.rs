@@ -9,6 +9,7 @@ use towpath_proto::report::{Finding, Level, Outcome, Report};
 use url::Url;
 
 use super::follow::{ProtocolArg, parse_protocol, parse_url};
+use super::terminal::plain;
 use super::{CliError, Exit, stop};
 use crate::client::{FetchOptions, Fetcher, Protocol, checker, discover, drive_check};
 
@@ -74,7 +75,7 @@ fn as_json(url: &str, protocol: Protocol, report: &Report) -> serde_json::Result
 
 /// Every section in the order in which it was first looked at, its MUSTs before its SHOULDs.
 fn as_text(url: &str, protocol: Protocol, report: &Report) -> String {
-    let mut text = format!("{url} as {protocol}\n");
+    let mut text = format!("{} as {protocol}\n", plain(url));
     let mut sections: Vec<&str> = Vec::new();
     for finding in &report.findings {
         if !sections.contains(&finding.section.as_str()) {
@@ -82,7 +83,7 @@ fn as_text(url: &str, protocol: Protocol, report: &Report) -> String {
         }
     }
     for section in sections {
-        let _ = writeln!(text, "\n{section}");
+        let _ = writeln!(text, "\n{}", plain(section));
         for level in [Level::Must, Level::Should] {
             let of_level = |f: &&Finding| f.section == section && f.level == level;
             report.findings.iter().filter(of_level).for_each(|finding| write_finding(&mut text, finding));
@@ -96,9 +97,9 @@ fn as_text(url: &str, protocol: Protocol, report: &Report) -> String {
 
 fn write_finding(text: &mut String, finding: &Finding) {
     let (level, outcome) = (level_name(finding.level), outcome_name(finding.outcome));
-    let _ = writeln!(text, "  {outcome}  {level:<6}  {}", finding.rule);
+    let _ = writeln!(text, "  {outcome}  {level:<6}  {}", plain(&finding.rule));
     for line in finding.detail.lines() {
-        let _ = writeln!(text, "                {line}");
+        let _ = writeln!(text, "                {}", plain(line));
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use towpath_proto::follow::{FollowError, Followed};
 
 use super::state_file::{StateError, StateFile};
+use super::terminal::plain;
 use crate::client::{Notice, Output};
 
 /// Why no more lines can be delivered.
@@ -59,12 +60,13 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
     }
 
     fn notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::Warning(text) => eprintln!("towpath: warning: {text}"),
-            Notice::Incomplete(text) => eprintln!("towpath: incomplete: {text}"),
-            Notice::Failed(FollowError::Usage(text)) => eprintln!("towpath: {text}"),
-            Notice::Failed(error) => eprintln!("towpath: failed: {error}"),
-        }
+        let text = match notice {
+            Notice::Warning(text) => format!("warning: {text}"),
+            Notice::Incomplete(text) => format!("incomplete: {text}"),
+            Notice::Failed(FollowError::Usage(text)) => text,
+            Notice::Failed(error) => format!("failed: {error}"),
+        };
+        eprintln!("towpath: {}", plain(&text));
     }
 }
 
@@ -90,5 +92,93 @@ impl<W: Write> Sink<W> {
         }
         self.out.write_all(&text)?;
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+    use towpath_proto::{Item, Op};
+    use url::Url;
+
+    use super::*;
+    use crate::client::Protocol;
+
+    /// A reader that remembers what it read and whether a state was there by then, and goes away after `room`
+    /// bytes.
+    #[derive(Clone)]
+    struct Reader {
+        seen: Arc<Mutex<Vec<u8>>>,
+        room: usize,
+        fault: io::ErrorKind,
+    }
+
+    impl Reader {
+        fn with_room(room: usize) -> Self {
+            Self { seen: Arc::default(), room, fault: io::ErrorKind::BrokenPipe }
+        }
+    }
+
+    impl Write for Reader {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut seen = self.seen.lock().unwrap();
+            let fits = bytes.len().min(self.room - seen.len());
+            seen.extend_from_slice(&bytes[..fits]);
+            if fits == 0 { Err(self.fault.into()) } else { Ok(fits) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn change(id: &str) -> Followed {
+        Followed {
+            feed: "f".into(),
+            op: Op::Delete,
+            item: Item::new(id),
+            patch: None,
+            modified: None,
+            position: "7".into(),
+            entry_id: None,
+        }
+    }
+
+    fn state_file(path: &Path) -> StateFile {
+        let url = Url::parse("http://x/").unwrap();
+        StateFile::open(path, &url, Protocol::Smart, url.as_str()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_change_is_a_line_and_the_state_comes_after() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let reader = Reader::with_room(1 << 20);
+        let mut lines = Lines::new(reader.clone(), Some(state_file(&path)));
+        lines.deliver(vec![change("a\n"), change("b")], None).await.unwrap();
+        assert!(!path.exists());
+        lines.deliver(vec![], Some(json!("here"))).await.unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains(r#""state":"here""#));
+        let seen = String::from_utf8(reader.seen.lock().unwrap().clone()).unwrap();
+        let expected = "{\"feed\":\"f\",\"op\":\"delete\",\"id\":\"a\\n\",\"position\":\"7\"}\n\
+                        {\"feed\":\"f\",\"op\":\"delete\",\"id\":\"b\",\"position\":\"7\"}\n";
+        assert_eq!(seen, expected);
+    }
+
+    #[tokio::test]
+    async fn no_state_is_kept_of_lines_that_nobody_took() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let mut lines = Lines::new(Reader::with_room(10), Some(state_file(&path)));
+        let closed = lines.deliver(vec![change("a")], Some(json!(1))).await;
+        assert!(matches!(closed, Err(LinesError::Closed)));
+        let full = Reader { fault: io::ErrorKind::StorageFull, ..Reader::with_room(10) };
+        let mut lines = Lines::new(full, Some(state_file(&path)));
+        let full = lines.deliver(vec![change("a")], Some(json!(1))).await;
+        assert!(matches!(full, Err(LinesError::Write(_))));
+        assert!(!path.exists());
     }
 }

@@ -11,6 +11,7 @@ mod serve;
 mod state_file;
 mod status;
 mod stop;
+mod terminal;
 
 use std::fmt;
 use std::path::PathBuf;
