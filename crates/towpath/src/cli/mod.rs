@@ -3,11 +3,15 @@
 mod check;
 mod follow;
 mod import;
+mod lines;
 mod open;
 mod publish;
 mod run;
 mod serve;
+mod state_file;
 mod status;
+mod stop;
+mod terminal;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
 
 use super::carrier::{Carrier, Step};
@@ -19,6 +19,9 @@ const BATCH_BYTES: usize = 4 << 20;
 const BATCH_AGE: Duration = Duration::from_millis(200);
 /// How long an output may take to end what it has begun, once following is to stop.
 const LAST_DELIVERY: Duration = Duration::from_secs(5);
+
+/// Becomes true when what is under way is to end.
+pub type Stop = watch::Receiver<bool>;
 
 /// Where a follow's changes go.
 pub trait Output: Send {
@@ -59,7 +62,7 @@ pub struct Ended {
     pub incomplete: bool,
 }
 
-/// Drives a follower until it is finished, `stop` is cancelled, or the output refuses.
+/// Drives a follower until it is finished, `stop` says so, or the output refuses.
 ///
 /// Memory is bounded: one batch, and one piece of a body for every request under way.
 ///
@@ -70,11 +73,11 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
     follower: &mut F,
     fetcher: &Fetcher,
     output: &mut O,
-    stop: &CancellationToken,
+    stop: &Stop,
 ) -> Result<Ended, O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
     let mut hand = Hand::new(output, stop);
-    while !stop.is_cancelled() {
+    while !*stop.borrow() {
         hand.take_events(follower).await?;
         carrier.send(follower);
         // Asking may have led to events as well.
@@ -89,29 +92,25 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
                 break;
             },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => hand.deliver().await?,
-            () = stop.cancelled() => {}
+            () = stopped(stop) => {}
         }
     }
     let finished = follower.is_finished();
     hand.deliver().await?;
-    Ok(Ended { stopped: !finished && stop.is_cancelled(), ..hand.ended })
+    Ok(Ended { stopped: !finished && *stop.borrow(), ..hand.ended })
 }
 
-/// Drives a check until it is finished or `stop` is cancelled; says whether it is finished.
-pub async fn drive_check<C: Checker + ?Sized>(
-    check: &mut C,
-    fetcher: &Fetcher,
-    stop: &CancellationToken,
-) -> bool {
+/// Drives a check until it is finished or `stop` says so; says whether it is finished.
+pub async fn drive_check<C: Checker + ?Sized>(check: &mut C, fetcher: &Fetcher, stop: &Stop) -> bool {
     let mut carrier = Carrier::new(fetcher.clone());
-    while !stop.is_cancelled() {
+    while !*stop.borrow() {
         carrier.send(check);
         if check.is_finished() {
             return true;
         }
         tokio::select! {
             step = carrier.step(check) => if step == Step::Stuck { return check.is_finished() },
-            () = stop.cancelled() => {}
+            () = stopped(stop) => {}
         }
     }
     false
@@ -120,7 +119,7 @@ pub async fn drive_check<C: Checker + ?Sized>(
 /// The batch on its way from the follower to the output.
 struct Hand<'a, O> {
     output: &'a mut O,
-    stop: &'a CancellationToken,
+    stop: &'a Stop,
     changes: Vec<Followed>,
     bytes: usize,
     /// The last checkpoint, and how many of `changes` it covers.
@@ -132,7 +131,7 @@ struct Hand<'a, O> {
 }
 
 impl<'a, O: Output> Hand<'a, O> {
-    fn new(output: &'a mut O, stop: &'a CancellationToken) -> Self {
+    fn new(output: &'a mut O, stop: &'a Stop) -> Self {
         Self {
             output,
             stop,
@@ -157,7 +156,7 @@ impl<'a, O: Output> Hand<'a, O> {
             if full || self.due().is_some_and(|due| Instant::now() >= due) {
                 self.deliver().await?;
             }
-            if self.stop.is_cancelled() {
+            if *self.stop.borrow() {
                 break;
             }
         }
@@ -205,7 +204,7 @@ impl<'a, O: Output> Hand<'a, O> {
         }
         let stop = self.stop;
         let too_late = async {
-            stop.cancelled().await;
+            stopped(stop).await;
             tokio::time::sleep(LAST_DELIVERY).await;
         };
         tokio::select! {
@@ -221,6 +220,13 @@ impl<'a, O: Output> Hand<'a, O> {
     fn stuck(&mut self) {
         let why = "nothing is left to ask, yet the end was not reached";
         self.take(Event::Failed(FollowError::Usage(why.into())));
+    }
+}
+
+async fn stopped(stop: &Stop) {
+    if stop.clone().wait_for(|stop| *stop).await.is_err() {
+        // Nobody is left who could stop it.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -5,6 +5,8 @@
 //! | [`fetch`] | one request and its response: redirects, time-outs, limits |
 //! | [`body`] | a response's body, piece by piece |
 //! | [`drive`] | carries a follower's or a check's requests and hands over what it tells |
+//! | [`protocol`] | the followers and checks that there are |
+//! | [`discover`] | which protocol an address can best be followed by |
 //! | [`local`] | the same for files of this machine |
 //! | [`validators`] | conditional requests |
 //! | [`backoff`] | how long to wait after a failure |
@@ -13,17 +15,21 @@ pub mod backoff;
 pub mod body;
 mod carrier;
 mod coding;
+pub mod discover;
 pub mod drive;
 mod explain;
 pub mod fetch;
 pub mod local;
+pub mod protocol;
 mod tls;
 pub mod validators;
 
 pub use backoff::{backoff, backoff_or_asked, retry_after};
 pub use body::Body;
-pub use drive::{Ended, Notice, Output, drive, drive_check};
+pub use discover::{DiscoverError, Offer, discover};
+pub use drive::{Ended, Notice, Output, Stop, drive, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};
 pub use local::{local_path, read_local};
+pub use protocol::{Follow, Protocol, checker, follower};
 pub use tls::SetupError;
 pub use validators::Validators;

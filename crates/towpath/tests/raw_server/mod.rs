@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// One step of an answer.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Step {
     /// Sends bytes.
     Send(Vec<u8>),
@@ -18,6 +18,8 @@ pub enum Step {
     Pause(Duration),
     /// Sends the bytes again and again until the peer goes away.
     Flood(Vec<u8>),
+    /// Does something beside.
+    Do(Arc<dyn Fn() + Send + Sync>),
     /// Closes the connection.
     Close,
 }
@@ -91,6 +93,10 @@ async fn play(stream: &mut TcpStream, step: Step) -> bool {
         Step::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
         Step::Pause(wait) => {
             tokio::time::sleep(wait).await;
+            true
+        }
+        Step::Do(something) => {
+            something();
             true
         }
         Step::Flood(bytes) => {

@@ -1,0 +1,174 @@
+//! `towpath check`: whether a feed does what its protocol's text demands.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use towpath_proto::report::{Finding, Level, Outcome, Report};
+use url::Url;
+
+use super::follow::{ProtocolArg, parse_protocol, parse_url};
+use super::terminal::plain;
+use super::{CliError, Exit, stop};
+use crate::client::{FetchOptions, Fetcher, Protocol, checker, discover, drive_check};
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The feed's address
+    #[arg(value_parser = parse_url)]
+    url: Url,
+    /// auto, diffdelta, replication, history, smart, sup or rss
+    #[arg(long, default_value = "auto", value_parser = parse_protocol)]
+    protocol: ProtocolArg,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Checks a feed and prints the report. [`Exit::Failed`] if a MUST is not met.
+pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
+    super::log_to_stderr();
+    let stop = stop::on_signal();
+    let fetcher = Fetcher::new(FetchOptions::default())?;
+    let (protocol, url) = match args.protocol.0 {
+        Some(protocol) => (protocol, args.url.to_string()),
+        None => {
+            let offer = discover(&fetcher, args.url.as_str()).await?;
+            eprintln!("towpath: checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
+            (offer.protocol, offer.url)
+        }
+    };
+    let mut checker = checker(protocol, &url)?;
+    if !drive_check(&mut *checker, &fetcher, &stop).await {
+        return Err(CliError::failed("the check was stopped before its end"));
+    }
+    let report = checker.report();
+    let text = match args.format {
+        Format::Text => as_text(&url, protocol, report),
+        Format::Json => as_json(&url, protocol, report).map_err(|e| CliError::failed(e.to_string()))?,
+    };
+    // The exit code says the result even to whoever does not read the report to its end.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(if report.conforms() { Exit::Done } else { Exit::Failed })
+}
+
+fn as_json(url: &str, protocol: Protocol, report: &Report) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Checked<'a> {
+        url: &'a str,
+        protocol: &'a str,
+        conforms: bool,
+        #[serde(flatten)]
+        report: &'a Report,
+    }
+    let checked = Checked { url, protocol: protocol.name(), conforms: report.conforms(), report };
+    Ok(serde_json::to_string_pretty(&checked)? + "\n")
+}
+
+/// Every section in the order in which it was first looked at, its MUSTs before its SHOULDs.
+fn as_text(url: &str, protocol: Protocol, report: &Report) -> String {
+    let mut text = format!("{} as {protocol}\n", plain(url));
+    let mut sections: Vec<&str> = Vec::new();
+    for finding in &report.findings {
+        if !sections.contains(&finding.section.as_str()) {
+            sections.push(&finding.section);
+        }
+    }
+    for section in sections {
+        let _ = writeln!(text, "\n{}", plain(section));
+        for level in [Level::Must, Level::Should] {
+            let of_level = |f: &&Finding| f.section == section && f.level == level;
+            report.findings.iter().filter(of_level).for_each(|finding| write_finding(&mut text, finding));
+        }
+    }
+    let counts = [Level::Must, Level::Should].map(|level| counts(report, level));
+    let verdict = if report.conforms() { "conforms" } else { "does not conform" };
+    let _ = writeln!(text, "\n{verdict}: {}; {}", counts[0], counts[1]);
+    text
+}
+
+fn write_finding(text: &mut String, finding: &Finding) {
+    let (level, outcome) = (level_name(finding.level), outcome_name(finding.outcome));
+    let _ = writeln!(text, "  {outcome}  {level:<6}  {}", plain(&finding.rule));
+    for line in finding.detail.lines() {
+        let _ = writeln!(text, "                {}", plain(line));
+    }
+}
+
+fn counts(report: &Report, level: Level) -> String {
+    let count = |outcome| report.count(level, outcome);
+    let (pass, fail, skip) = (count(Outcome::Pass), count(Outcome::Fail), count(Outcome::Skipped));
+    format!("{} {pass} passed, {fail} failed, {skip} skipped", level_name(level))
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Must => "MUST",
+        Level::Should => "SHOULD",
+    }
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Pass => "PASS",
+        Outcome::Fail => "FAIL",
+        Outcome::Skipped => "SKIP",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut report = Report::default();
+        report.must("§1.1", "there is a head", None);
+        report.must("§6.1", "the ETag is the cursor", Some("saw \"x\"\nat /head.json".into()));
+        report.should("§1.1", "the head is small", None);
+        report.skip("§5", Level::Should, "errors are shown", "no source is in error");
+        report.must("§1.1", "it is JSON", None);
+        report
+    }
+
+    #[test]
+    fn the_text_groups_by_section_and_counts() {
+        let expected = "http://x/ as diffdelta
+
+§1.1
+  PASS  MUST    there is a head
+  PASS  MUST    it is JSON
+  PASS  SHOULD  the head is small
+
+§6.1
+  FAIL  MUST    the ETag is the cursor
+                saw \"x\"
+                at /head.json
+
+§5
+  SKIP  SHOULD  errors are shown
+                no source is in error
+
+does not conform: MUST 2 passed, 1 failed, 0 skipped; SHOULD 1 passed, 0 failed, 1 skipped
+";
+        assert_eq!(as_text("http://x/", Protocol::DiffDelta, &report()), expected);
+    }
+
+    #[test]
+    fn the_json_says_whether_the_feed_conforms() {
+        let text = as_json("http://x/", Protocol::DiffDelta, &report()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["conforms"], false);
+        assert_eq!(value["protocol"], "diffdelta");
+        assert_eq!(value["findings"][1]["level"], "MUST");
+        assert_eq!(value["findings"][1]["outcome"], "fail");
+        assert_eq!(value["findings"].as_array().unwrap().len(), 5);
+    }
+}

@@ -1,0 +1,160 @@
+//! `towpath follow`: a feed's changes as lines of JSON on standard output, and nothing else there.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use towpath_proto::follow::{FollowError, StartFrom};
+use url::Url;
+
+use super::lines::{Lines, LinesError};
+use super::state_file::{self, StateError, StateFile};
+use super::{CliError, Exit, stop};
+use crate::client::{
+    DiscoverError, Ended, FetchOptions, Fetcher, Follow, Protocol, SetupError, discover, drive, follower,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct FollowArgs {
+    /// The feed's address
+    #[arg(value_parser = parse_url)]
+    url: Url,
+    /// auto, diffdelta, replication, history, smart, sup or rss
+    #[arg(long, default_value = "auto", value_parser = parse_protocol)]
+    protocol: ProtocolArg,
+    /// Keep how far the feed was followed in FILE, and go on from there
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Where to begin without a state: beginning, now, a time (RFC 3339) or a cursor
+    #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_start)]
+    from: StartFrom,
+    /// Stop at the end of what there is now
+    #[arg(long)]
+    once: bool,
+}
+
+/// A protocol, or `None` for whatever the feed offers. (A type of its own: clap reads `Option` otherwise.)
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProtocolArg(pub(super) Option<Protocol>);
+
+pub(super) fn parse_protocol(text: &str) -> Result<ProtocolArg, String> {
+    Ok(ProtocolArg(if text == "auto" { None } else { Some(text.parse()?) }))
+}
+
+pub(super) fn parse_url(text: &str) -> Result<Url, String> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
+        Ok(url) => Err(format!("{:?} is neither http nor https", url.scheme())),
+        Err(url::ParseError::RelativeUrlWithoutBase) => Err("it must begin with http:// or https://".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn parse_start(text: &str) -> Result<StartFrom, String> {
+    Ok(match text {
+        "" => return Err("an empty cursor is no place to begin".into()),
+        "beginning" => StartFrom::Beginning,
+        "now" => StartFrom::Now,
+        _ => parse_time(text).map_or_else(|| StartFrom::Position(text.to_owned()), StartFrom::Time),
+    })
+}
+
+/// A time, or the beginning of a day in UTC.
+fn parse_time(text: &str) -> Option<Timestamp> {
+    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
+    text.parse().ok().or_else(|| day().map(|day| day.timestamp()))
+}
+
+/// Follows a feed until it is stopped, or with `--once` until its end.
+pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
+    super::log_to_stderr();
+    let stop = stop::on_signal();
+    let fetcher = Fetcher::new(FetchOptions::default())?;
+    let way = choose(&args, &fetcher).await?;
+    let state_file = match &args.state {
+        Some(path) => Some(StateFile::open(path, &args.url, way.protocol, &way.url)?),
+        None => None,
+    };
+    let follow = Follow { url: way.url, from: args.from.clone(), state: way.state, once: args.once };
+    let mut follower = follower(way.protocol, follow)?;
+    let mut lines = Lines::new(std::io::stdout(), state_file);
+    match drive(&mut *follower, &fetcher, &mut lines, &stop).await {
+        Ok(ended) => Ok(exit(&ended, args.once)),
+        // As every program in a pipe ends whose reader has seen enough.
+        Err(LinesError::Closed) => Ok(Exit::Failed),
+        Err(e) => Err(CliError::failed(e.to_string())),
+    }
+}
+
+fn exit(ended: &Ended, once: bool) -> Exit {
+    // To be stopped is how a follow without an end is meant to end.
+    let done = ended.stopped && !once;
+    match &ended.failed {
+        Some(FollowError::Usage(_)) if !done => Exit::Usage,
+        Some(_) if !done => Exit::Failed,
+        _ if ended.stopped && once => {
+            eprintln!("towpath: stopped before the end");
+            Exit::Failed
+        }
+        _ if ended.incomplete => Exit::Incomplete,
+        _ => Exit::Done,
+    }
+}
+
+/// How a feed is followed.
+struct Way {
+    protocol: Protocol,
+    url: String,
+    state: Option<Value>,
+}
+
+/// By the state's protocol, else the one asked for, else the strongest that the feed offers.
+async fn choose(args: &FollowArgs, fetcher: &Fetcher) -> Result<Way, CliError> {
+    let asked = args.protocol.0;
+    let kept = match &args.state {
+        Some(path) => state_file::load(path, &args.url, asked)?,
+        None => None,
+    };
+    if let Some(kept) = kept {
+        return Ok(Way { protocol: kept.protocol, url: kept.follows, state: Some(kept.state) });
+    }
+    let (protocol, url) = match asked {
+        Some(protocol) => (protocol, args.url.to_string()),
+        None => {
+            let offer = discover(fetcher, args.url.as_str()).await?;
+            eprintln!("towpath: following {} by {}, because {}", offer.url, offer.protocol, offer.why);
+            (offer.protocol, offer.url)
+        }
+    };
+    Ok(Way { protocol, url, state: None })
+}
+
+impl From<StateError> for CliError {
+    fn from(error: StateError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<SetupError> for CliError {
+    fn from(error: SetupError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<DiscoverError> for CliError {
+    fn from(error: DiscoverError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<FollowError> for CliError {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::Usage(text) => Self::usage(text),
+            other => Self::failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The protocols that a feed can be followed by, and their followers and checks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::Value;
+use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+
+/// A protocol, the strongest first: what loses nothing and repeats nothing, before what may repeat, before
+/// what may lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// DiffDelta: exactly once, and every cursor can be verified.
+    DiffDelta,
+    /// Data Replication: exactly once where entries have names, at least once where not.
+    Replication,
+    /// Smart Feeds: exactly once by cursor.
+    Smart,
+    /// Feed History: at least once.
+    History,
+    /// Plain RSS, Atom or JSON Feed: whatever is in the document when it is asked for.
+    Rss,
+    /// Simple Update Protocol: says which feeds moved, not how.
+    Sup,
+}
+
+impl Protocol {
+    /// All of them, the strongest first.
+    pub const ALL: [Self; 6] =
+        [Self::DiffDelta, Self::Replication, Self::Smart, Self::History, Self::Rss, Self::Sup];
+
+    /// Its name on the command line and in state files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DiffDelta => "diffdelta",
+            Self::Replication => "replication",
+            Self::Smart => "smart",
+            Self::History => "history",
+            Self::Rss => "rss",
+            Self::Sup => "sup",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
+        known.ok_or_else(|| {
+            format!("{text:?} is no protocol; there are {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
+}
+
+/// What a follower is made of.
+#[derive(Debug, Clone)]
+pub struct Follow {
+    /// The feed's address.
+    pub url: String,
+    /// Where to begin, unless there is a state.
+    pub from: StartFrom,
+    /// The last checkpoint of the same feed and protocol.
+    pub state: Option<Value>,
+    /// Whether to stop at the end of what there is now.
+    pub once: bool,
+}
+
+/// The follower of a feed.
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] where the state or the start does not fit, or the protocol has no follower.
+pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>, FollowError> {
+    let Follow { url, .. } = follow;
+    Err(FollowError::Usage(format!("{url} cannot be followed by {protocol}: no follower for it is built in")))
+}
+
+/// The conformance check of a feed.
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] where the protocol has no check.
+pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
+    Err(FollowError::Usage(format!("{url} cannot be checked for {protocol}: no check for it is built in")))
+}
