@@ -7,3 +7,4 @@ pub mod config;
 pub mod engine;
 pub mod server;
 pub mod source;
+pub mod stop;

@@ -10,7 +10,8 @@ use url::Url;
 
 use super::follow::{ProtocolArg, parse_protocol, parse_url};
 use super::terminal::plain;
-use super::{CliError, Exit, stop};
+use super::{CliError, Exit};
+use crate::stop;
 use crate::client::{FetchOptions, Fetcher, Protocol, checker, discover, drive_check};
 
 #[derive(Debug, Args)]

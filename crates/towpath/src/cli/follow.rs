@@ -12,7 +12,8 @@ use url::Url;
 
 use super::lines::{Lines, LinesError};
 use super::state_file::{self, StateError, StateFile};
-use super::{CliError, Exit, stop};
+use super::{CliError, Exit};
+use crate::stop;
 use crate::client::{
     DiscoverError, Ended, FetchOptions, Fetcher, Follow, Protocol, SetupError, discover, drive, follower,
 };

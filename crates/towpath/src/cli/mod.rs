@@ -10,7 +10,6 @@ mod run;
 mod serve;
 mod state_file;
 mod status;
-mod stop;
 mod terminal;
 
 use std::fmt;

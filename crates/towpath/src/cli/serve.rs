@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
-use tokio::sync::watch;
 
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
@@ -13,6 +12,7 @@ use crate::config::check_base_url;
 use crate::engine::{Engine, diffdelta};
 use crate::server;
 use crate::source::{mirror, schedule};
+use crate::stop;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -41,16 +41,12 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
     let engine = open::engine(config).await?;
     let fetcher = Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
-    let (stop, stopped) = watch::channel(false);
+    let stop = stop::on_signal();
     greet(&engine);
-    let publishing = tokio::spawn(diffdelta::run(engine.clone(), stopped.clone()));
-    let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stopped.clone()));
-    let mirroring = tokio::spawn(mirror::run(engine.clone(), fetcher, stopped.clone()));
-    tokio::spawn(async move {
-        wait_for_signal().await;
-        let _ = stop.send(true);
-    });
-    let served = server::serve(listener, engine.clone(), stopped).await;
+    let publishing = tokio::spawn(diffdelta::run(engine.clone(), stop.clone()));
+    let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stop.clone()));
+    let mirroring = tokio::spawn(mirror::run(engine.clone(), fetcher, stop.clone()));
+    let served = server::serve(listener, engine.clone(), stop).await;
     for task in [polling, mirroring, publishing] {
         let _ = task.await;
     }
@@ -70,17 +66,4 @@ fn greet(engine: &Engine) {
         let _ = writeln!(out, "  {base}/feeds/{}", feed.id());
     }
     let _ = out.flush();
-}
-
-/// Ends with Ctrl-C or SIGTERM.
-async fn wait_for_signal() {
-    let terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
-    let Ok(mut terminated) = terminated else {
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminated.recv() => {}
-    }
 }

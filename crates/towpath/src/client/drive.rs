@@ -4,12 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
 
 use super::carrier::{Carrier, Step};
 use super::fetch::Fetcher;
+use crate::stop::{Stop, stopped};
 
 /// Changes that are handed over together, at most.
 const BATCH_CHANGES: usize = 1000;
@@ -19,9 +19,6 @@ const BATCH_BYTES: usize = 4 << 20;
 const BATCH_AGE: Duration = Duration::from_millis(200);
 /// How long an output may take to end what it has begun, once following is to stop.
 const LAST_DELIVERY: Duration = Duration::from_secs(5);
-
-/// Becomes true when what is under way is to end.
-pub type Stop = watch::Receiver<bool>;
 
 /// Where a follow's changes go.
 pub trait Output: Send {
@@ -220,13 +217,6 @@ impl<'a, O: Output> Hand<'a, O> {
     fn stuck(&mut self) {
         let why = "nothing is left to ask, yet the end was not reached";
         self.take(Event::Failed(FollowError::Usage(why.into())));
-    }
-}
-
-async fn stopped(stop: &Stop) {
-    if stop.clone().wait_for(|stop| *stop).await.is_err() {
-        // Nobody is left who could stop it.
-        std::future::pending::<()>().await;
     }
 }
 

@@ -27,7 +27,7 @@ pub mod validators;
 pub use backoff::{backoff, backoff_or_asked, retry_after};
 pub use body::Body;
 pub use discover::{DiscoverError, Offer, discover};
-pub use drive::{Ended, Notice, Output, Stop, drive, drive_check};
+pub use drive::{Ended, Notice, Output, drive, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};
 pub use local::{local_path, read_local};
 pub use protocol::{Follow, Protocol, checker, follower};

@@ -97,7 +97,7 @@ impl Engine {
         self.store.on_move(Arc::new(move |id: &FeedId, head: Head| {
             let Some(engine) = engine.upgrade() else { return };
             engine.metrics.appends.inc();
-            if let Some(feed) = engine.feed(id) {
+            if let Some(feed) = engine.feed(id.as_str()) {
                 feed.head.store(head.seq, Ordering::Release);
                 engine.diffdelta.note(&feed, head);
             }

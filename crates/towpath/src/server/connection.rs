@@ -12,13 +12,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::body::ReplyBody;
 use super::document::Answer;
 use super::{Accepted, GRACE, route};
 use crate::engine::Engine;
+use crate::stop::{Stop, stopped};
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -27,7 +28,7 @@ const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 pub(super) async fn work(
     mut accepted: mpsc::UnboundedReceiver<Accepted>,
     engine: Arc<Engine>,
-    stop: watch::Receiver<bool>,
+    stop: Stop,
 ) {
     let mut connections = JoinSet::new();
     loop {
@@ -45,7 +46,7 @@ pub(super) async fn work(
     }
 }
 
-async fn serve(stream: std::net::TcpStream, peer: SocketAddr, engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
+async fn serve(stream: std::net::TcpStream, peer: SocketAddr, engine: Arc<Engine>, stop: Stop) {
     let stream = match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(e) => return tracing::warn!("cannot serve {peer}: {e}"),
@@ -56,7 +57,7 @@ async fn serve(stream: std::net::TcpStream, peer: SocketAddr, engine: Arc<Engine
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        _ = stop.wait_for(|stop| *stop) => {
+        () = stopped(&stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -244,7 +244,7 @@ async fn get(engine: &Engine, feed: &str, id: &str, request: &Request<Incoming>)
     };
     let tag = format!("\"{}\"", latest.seq);
     insert(&mut answer.headers, ETAG, &tag);
-    insert(&mut answer.headers, LAST_MODIFIED, &towpath_proto::format::http_date::format(latest.modified));
+    insert(&mut answer.headers, LAST_MODIFIED, &towpath_proto::format::http_date::write(latest.modified));
     answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if request.headers().get(IF_NONE_MATCH).is_some_and(|value| value == tag.as_str()) {
         answer.status = StatusCode::NOT_MODIFIED;

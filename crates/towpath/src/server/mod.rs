@@ -22,9 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::engine::Engine;
+use crate::stop::{Stop, stopped};
 
 /// Why the server cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +70,7 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Serves until `stop` turns true; then finishes the answers under way.
-pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
+pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: Stop) -> Result<(), ServeError> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Worker)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let count = engine.config.server.threads.unwrap_or(cores).max(1);
@@ -85,12 +86,12 @@ pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Rece
     Ok(())
 }
 
-async fn accept(listener: &tokio::net::TcpListener, workers: &[Worker], mut stop: watch::Receiver<bool>) {
+async fn accept(listener: &tokio::net::TcpListener, workers: &[Worker], stop: Stop) {
     let mut turn = 0;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stop| *stop) => return,
+            () = stopped(&stop) => return,
         };
         let handed = accepted.and_then(|(stream, peer)| {
             stream.set_nodelay(true)?;
@@ -119,7 +120,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(number: usize, engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Result<Self, ServeError> {
+    fn start(number: usize, engine: Arc<Engine>, stop: Stop) -> Result<Self, ServeError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ServeError::Worker)?;
         let (connections, accepted) = mpsc::unbounded_channel();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::watch;
 use towpath_proto::follow::{FollowError, Followed, StartFrom};
 use towpath_proto::{NewChange, Op};
 use towpath_store::{AppendError, Expected, StoreError, Table, Write};
@@ -14,12 +13,13 @@ use towpath_store::{AppendError, Expected, StoreError, Table, Write};
 use crate::client::{Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, follower};
 use crate::engine::diffdelta::{Run, publish};
 use crate::engine::{Engine, Feed};
+use crate::stop::{Stop, stopped};
 
 /// The longest time between two attempts to follow.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Follows every feed that the configuration says to mirror, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: watch::Receiver<bool>) {
+pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: Stop) {
     let mut follows = tokio::task::JoinSet::new();
     for feed in engine.feeds() {
         let Some(url) = feed.config.source.as_ref().and_then(|source| source.follow.clone()) else { continue };
@@ -28,7 +28,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: watch::Receiv
     while follows.join_next().await.is_some() {}
 }
 
-async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url: String, mut stop: watch::Receiver<bool>) {
+async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url: String, stop: Stop) {
     let mut failures = 0;
     while !*stop.borrow() {
         match follow(&engine, &fetcher, &feed, &url, &stop).await {
@@ -41,7 +41,7 @@ async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url
         let wait = backoff(failures.max(1), Duration::from_secs(2), LONGEST, fastrand::u64(..));
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = stop.wait_for(|stop| *stop) => {}
+            () = stopped(&stop) => {}
         }
     }
 }
@@ -68,7 +68,7 @@ async fn follow(
     fetcher: &Fetcher,
     feed: &Arc<Feed>,
     url: &str,
-    stop: &watch::Receiver<bool>,
+    stop: &Stop,
 ) -> Result<(), MirrorError> {
     let kept = Kept::load(engine, feed, url).await?;
     let (place, protocol, state) = match kept {

@@ -290,7 +290,7 @@ fn transfer_code(error: &TransferError) -> &'static str {
 }
 
 /// A digest of what a source's state holds for: another address, format or mapping begins anew.
-pub(super) fn fingerprint(source: &SourceConfig) -> String {
+pub(crate) fn fingerprint(source: &SourceConfig) -> String {
     let text = format!("{:?} {:?} {:?} {}", source.url, source.format, source.json, source.complete);
     hex::encode(&Sha256::digest(text.as_bytes())[..8])
 }

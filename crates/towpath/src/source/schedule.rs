@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use super::poll::{Polled, poll};
 use super::state::SourceState;
 use crate::client::{Fetcher, backoff_or_asked, local_path};
 use crate::engine::{Engine, Feed};
+use crate::stop::{Stop, stopped};
 
 /// The longest time between two polls of a source that fails, where its own interval is not longer.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -29,7 +30,7 @@ pub fn next_poll(every: Duration, failures: u32, asked: Option<Duration>, entrop
 }
 
 /// Polls every source when it is due, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, mut stop: watch::Receiver<bool>) {
+pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: Stop) {
     let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(|f| is_on(f)).collect();
     let mut due = BinaryHeap::with_capacity(feeds.len());
     for (index, feed) in feeds.iter().enumerate() {
@@ -40,7 +41,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, mut stop: watch::Re
     loop {
         let next = due.peek().map(|Reverse((at, _))| *at);
         tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stopped(&stop) => break,
             Some(done) = polls.join_next(), if !polls.is_empty() => {
                 let Ok(index) = done else { continue };
                 due.push(Reverse((Instant::now() + wait(&engine, &feeds[index]).await, index)));

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::publish::Health;
 use towpath_store::{Head, StoreError};
 
 use super::{Engine, Feed};
+use crate::stop::{Stop, stopped};
 
 /// The shortest time between two mints of a feed that is published to.
 const SHORTEST: Duration = Duration::from_millis(250);
@@ -100,7 +101,7 @@ impl DiffDelta {
 }
 
 /// Publishes feeds as they move, and the global feed, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, stop: watch::Receiver<bool>) {
+pub async fn run(engine: Arc<Engine>, stop: Stop) {
     if let Err(e) = begin(&engine).await {
         tracing::error!("cannot publish: {e}");
     }
@@ -131,11 +132,11 @@ async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
     engine.diffdelta.global.run(engine).await
 }
 
-async fn run_feeds(engine: &Arc<Engine>, mut stop: watch::Receiver<bool>) {
+async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {
     loop {
         tokio::select! {
             () = engine.diffdelta.bell.notified() => {}
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stopped(&stop) => break,
         }
         publish_moved(engine).await;
         tokio::time::sleep(SHORTEST).await;
@@ -153,7 +154,7 @@ async fn publish_moved(engine: &Arc<Engine>) {
     }
 }
 
-async fn run_global(engine: &Arc<Engine>, mut stop: watch::Receiver<bool>) {
+async fn run_global(engine: &Arc<Engine>, stop: Stop) {
     let global = &engine.diffdelta.global;
     let mut last = Instant::now();
     let mut waiting = false;
@@ -162,7 +163,7 @@ async fn run_global(engine: &Arc<Engine>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             () = global.moved() => tokio::time::sleep(TOGETHER).await,
             () = tokio::time::sleep_until(due), if waiting => {}
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stopped(&stop) => break,
         }
         waiting = !global.has_news().await && Instant::now() < due;
         if waiting {

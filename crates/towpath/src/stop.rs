@@ -2,16 +2,25 @@
 
 use tokio::sync::watch;
 
-use crate::client::Stop;
+/// Becomes true when what is under way is to end.
+pub type Stop = watch::Receiver<bool>;
 
 /// Becomes true with Ctrl-C or SIGTERM.
-pub(super) fn on_signal() -> Stop {
+pub fn on_signal() -> Stop {
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         signal().await;
         let _ = stop.send(true);
     });
     stopped
+}
+
+/// Returns once it is time to end.
+pub async fn stopped(stop: &Stop) {
+    if stop.clone().wait_for(|stop| *stop).await.is_err() {
+        // Nobody is left who could stop it.
+        std::future::pending::<()>().await;
+    }
 }
 
 async fn signal() {
