@@ -4,6 +4,11 @@
 //! append is *decided* (its place in the order), where it is *applied* (indexes and reads), and who is
 //! *told* ([`Store::on_move`]).
 
+#[cfg(any(test, feature = "battery"))]
+pub mod battery;
+pub mod embedded;
+pub mod memory;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -176,7 +181,7 @@ pub enum AppendError {
 /// What was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// The place of the batch's first change.
+    /// The place of the batch's first change; for an empty batch, the place that the next one will have.
     pub first: Seq,
     /// The feed as it then was; `head.seq` is the place of the batch's last change.
     pub head: Head,
@@ -185,6 +190,9 @@ pub struct Appended {
 /// Called with a feed and its new head after an append is durable and readable, and before it is
 /// acknowledged. Runs on the store's own thread: short, and never blocking.
 pub type OnMove = Arc<dyn Fn(&FeedId, Head) + Send + Sync>;
+
+/// Tells the time. May go backwards: the times of a log do not.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The log of each feed and the tables beside it.
 ///
@@ -195,6 +203,10 @@ pub type OnMove = Arc<dyn Fn(&FeedId, Head) + Send + Sync>;
 pub trait Store: Send + Sync + 'static {
     /// Appends a batch to a feed: all of it, in order, or nothing. An empty batch appends nothing and
     /// returns the head.
+    ///
+    /// Of several reasons to refuse it, an invalid change comes before a conflict, and that before a patch
+    /// that does not apply. After [`StoreError::Write`] the batch is not there; it may be, whole, once the
+    /// store was opened again. Dropping the future does not take an append back.
     async fn append(
         &self,
         feed: &FeedId,
