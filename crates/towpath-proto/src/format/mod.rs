@@ -266,13 +266,3 @@ pub(crate) fn has_scheme(address: &str) -> bool {
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
 }
-
-/// HTML as one line of plain text.
-pub(crate) fn plain_text(html: &str) -> String {
-    let mut text = String::with_capacity(html.len());
-    for token in html5gum::Tokenizer::new(html) {
-        let Ok(html5gum::Token::String(piece)) = token else { continue };
-        text.push_str(&String::from_utf8_lossy(&piece));
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}

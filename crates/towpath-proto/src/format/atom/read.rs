@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use super::content;
 use crate::format::draft::{Draft, date_element, some_text};
 use crate::format::xml::{Ns, Tag, Token, XmlReader};
-use crate::format::{FeedDocument, FormatError, feed_head, plain_text};
+use crate::format::{FeedDocument, FormatError, feed_head, html};
 use crate::item::{Author, Item};
 
 /// Reads the feed whose root element was just started, or the one entry where that is the root.
@@ -172,7 +172,7 @@ fn person(xml: &mut XmlReader<'_>) -> Result<Option<Author>, FormatError> {
 fn text_construct(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     let is_html = xml.attribute("type")?.is_some_and(|t| matches!(t.as_ref(), "html" | "text/html"));
     let text = xml.trimmed_text()?;
-    Ok(Some(if is_html { plain_text(&text) } else { text }))
+    Ok(Some(if is_html { html::to_text(&text, text.len()) } else { text }))
 }
 
 /// A text (section 3.1) as it stands there: plain text, HTML, or the `div` of XHTML.
