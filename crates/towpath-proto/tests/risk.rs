@@ -7,6 +7,7 @@ use towpath_proto::line::Line;
 use towpath_proto::risk::{FLAGGED, MAX_REASONS, MAX_TEXT, Scorer};
 use towpath_proto::{Content, Item};
 
+#[expect(clippy::unwrap_used, reason = "the lines are part of the test")]
 fn item(line: &str) -> Item {
     Line::parse(line.as_bytes()).unwrap().into_change().unwrap().item
 }
@@ -117,4 +118,17 @@ fn bytes_that_are_no_text_are_no_risk() {
     let content = Content::new("image/png", b"\x89PNG\r\n\x1a\n\x00\xff<script>x</script>".to_vec());
     let risk = Scorer::default().score(&Item { content: Some(content), ..Item::new("a") });
     assert!(risk.score < FLAGGED);
+}
+
+#[test]
+fn the_documentation_lists_every_rule_with_its_weight() {
+    let rules: toml::Value = toml::from_str(include_str!("../data/risk-rules.toml")).unwrap();
+    let documentation = include_str!("../../../docs/risk.md");
+    for rule in rules["rule"].as_array().unwrap() {
+        let (id, weight) = (rule["id"].as_str().unwrap(), rule["weight"].as_float().unwrap());
+        assert!(
+            documentation.contains(&format!("| `{id}` | {weight:.2} |")),
+            "docs/risk.md: {id} {weight:.2}"
+        );
+    }
 }

