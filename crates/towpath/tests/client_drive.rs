@@ -15,7 +15,8 @@ use jiff::Timestamp;
 use raw_server::{RawServer, Step, answer, send};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
-use towpath::client::{Ended, FetchOptions, Fetcher, Notice, Output, Stop, drive};
+use towpath::client::{Ended, FetchOptions, Fetcher, Notice, Output, drive};
+use towpath::stop::Stop;
 use towpath_proto::follow::{
     Event, Exchange, FollowError, Followed, Follower, Request, RequestId, ResponseHead, TransferError,
 };

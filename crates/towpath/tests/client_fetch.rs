@@ -11,7 +11,7 @@ use http::Method;
 use http::header::{AUTHORIZATION, IF_NONE_MATCH};
 use raw_server::{Asked, RawServer, Step, answer, redirect, send};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use towpath::client::{FetchOptions, Fetched, Fetcher, Validators, Whole};
+use towpath::client::{DiscoverError, FetchOptions, Fetched, Fetcher, Protocol, Validators, Whole, discover};
 use towpath_proto::follow::{Request, RequestId, TransferError};
 
 const SHORT: Duration = Duration::from_millis(150);
@@ -466,4 +466,30 @@ async fn nothing_is_read_ahead_of_the_reader() {
         assert!(chunk.len() <= 1 << 20);
         seen += chunk.len();
     }
+}
+
+#[tokio::test]
+async fn a_feed_is_found_from_what_its_address_answers() {
+    let server = RawServer::start(|asked| match asked.path.as_str() {
+        "/.well-known/diffdelta.json" => {
+            answer("200 OK", "", r#"{"endpoints":{"diff_latest":"/diff/latest.json"}}"#)
+        }
+        "/" => answer("200 OK", "Content-Type: text/html\r\n", "<html>"),
+        "/page" => answer("200 OK", "Content-Type: text/html\r\n", "<html>"),
+        "/endless" => {
+            let start = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<rss version='2.0'>";
+            vec![send(start), Step::Flood(vec![b' '; 4096])]
+        }
+        _ => answer("410 Gone", "", ""),
+    })
+    .await;
+    let found = |path: &str| {
+        let url = server.url(path);
+        async move { discover(&fetcher(), &url).await }
+    };
+    let offer = found("/").await.unwrap();
+    assert_eq!((offer.protocol, offer.url), (Protocol::DiffDelta, server.url("/.well-known/diffdelta.json")));
+    assert_eq!(found("/endless").await.unwrap().protocol, Protocol::Rss);
+    assert!(found("/page").await.unwrap_err().to_string().contains("text/html, not a feed"));
+    assert!(matches!(found("/gone").await, Err(DiscoverError::Status { status: 410, .. })));
 }

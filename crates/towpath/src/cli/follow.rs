@@ -13,10 +13,10 @@ use url::Url;
 use super::lines::{Lines, LinesError};
 use super::state_file::{self, StateError, StateFile};
 use super::{CliError, Exit};
-use crate::stop;
 use crate::client::{
     DiscoverError, Ended, FetchOptions, Fetcher, Follow, Protocol, SetupError, discover, drive, follower,
 };
+use crate::stop;
 
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
@@ -156,6 +156,52 @@ impl From<FollowError> for CliError {
         match error {
             FollowError::Usage(text) => Self::usage(text),
             other => Self::failed(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_a_word_a_time_or_a_cursor() {
+        let time = |text: &str| StartFrom::Time(text.parse().unwrap());
+        for (text, start) in [
+            ("beginning", StartFrom::Beginning),
+            ("now", StartFrom::Now),
+            ("2024-02-29T12:00:00+02:00", time("2024-02-29T10:00:00Z")),
+            ("2024-02-29", time("2024-02-29T00:00:00Z")),
+            ("sha256:ab", StartFrom::Position("sha256:ab".into())),
+            ("1389003527_0_3678689003", StartFrom::Position("1389003527_0_3678689003".into())),
+            ("<id@example.com>", StartFrom::Position("<id@example.com>".into())),
+        ] {
+            assert_eq!(parse_start(text), Ok(start), "{text}");
+        }
+        assert!(parse_start("").is_err());
+    }
+
+    #[test]
+    fn the_exit_code_says_how_it_ended() {
+        let failed = Some(FollowError::Status { url: "http://x/".into(), status: 500 });
+        let misused = Some(FollowError::Usage("no".into()));
+        let ended = |stopped, failed: &Option<FollowError>, incomplete| Ended {
+            stopped,
+            failed: failed.clone(),
+            incomplete,
+        };
+        for (ended, once, expected) in [
+            (ended(false, &None, false), true, Exit::Done),
+            (ended(false, &None, true), true, Exit::Incomplete),
+            (ended(false, &failed, true), true, Exit::Failed),
+            (ended(false, &misused, false), false, Exit::Usage),
+            (ended(true, &None, false), true, Exit::Failed),
+            (ended(true, &None, false), false, Exit::Done),
+            // What failed was tried again until the follow was stopped; what is missing stays missing.
+            (ended(true, &failed, false), false, Exit::Done),
+            (ended(true, &failed, true), false, Exit::Incomplete),
+        ] {
+            assert_eq!(exit(&ended, once), expected, "{ended:?}");
         }
     }
 }

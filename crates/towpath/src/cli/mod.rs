@@ -13,6 +13,7 @@ mod status;
 mod terminal;
 
 use std::fmt;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -178,9 +179,12 @@ fn report(error: &CliError) -> ExitCode {
 
 /// Sends what happens to standard error: warnings and news by default, more with `TOWPATH_LOG=debug`.
 fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TOWPATH_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A certificate that is refused is told of by whoever asked.
+    let usual = || tracing_subscriber::EnvFilter::new("info,rustls_platform_verifier=off");
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| usual());
+    let stderr = std::io::stderr;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let subscriber = subscriber.with_target(false).with_ansi(stderr().is_terminal());
     // A second start in one process (tests) keeps the first subscriber.
     let _ = subscriber.try_init();
 }

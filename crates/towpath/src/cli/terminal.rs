@@ -4,7 +4,8 @@
 /// terminal whatever it likes.
 pub(super) fn plain(text: &str) -> String {
     let show = |c: char| {
-        let hidden = c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let hidden = c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if hidden { c.escape_default().to_string() } else { c.to_string() }
     };
     text.chars().map(show).collect()

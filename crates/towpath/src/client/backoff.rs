@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use towpath_proto::follow::ResponseHead;
+use towpath_proto::format::http_date;
 
 /// The wait after `failures` failures in a row: `base`, doubled for every further failure, never more than
 /// `max`; of that a random part between a half and the whole, so that many clients of one publisher that
@@ -41,7 +42,7 @@ pub fn retry_after(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
         return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
     }
-    let date = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+    let date = http_date::parse(value).ok()?;
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
@@ -82,6 +83,7 @@ mod tests {
     fn retry_after_is_seconds_or_a_date() {
         assert_eq!(asked("120"), Some(Duration::from_secs(120)));
         assert_eq!(asked("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::from_secs(37)));
+        assert_eq!(asked("Sunday, 06-Nov-94 08:49:37 GMT"), Some(Duration::from_secs(37)));
         assert_eq!(asked("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(asked("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
         for bad in ["", "soon", "-5", "1.5", "Sun, 99 Nov 1994 08:00:00 GMT"] {

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+use towpath_proto::smart::check::SmartChecker;
+use towpath_proto::smart::follow::SmartFollower;
 
 /// A protocol, the strongest first: what loses nothing and repeats nothing, before what may repeat, before
 /// what may lose.
@@ -78,8 +80,11 @@ pub struct Follow {
 ///
 /// [`FollowError::Usage`] where the state or the start does not fit, or the protocol has no follower.
 pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>, FollowError> {
-    let Follow { url, .. } = follow;
-    Err(FollowError::Usage(format!("{url} cannot be followed by {protocol}: no follower for it is built in")))
+    let Follow { url, from, state, once } = follow;
+    Ok(match protocol {
+        Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
+        _ => return Err(missing(&url, protocol, "follower")),
+    })
 }
 
 /// The conformance check of a feed.
@@ -88,5 +93,12 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
 ///
 /// [`FollowError::Usage`] where the protocol has no check.
 pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
-    Err(FollowError::Usage(format!("{url} cannot be checked for {protocol}: no check for it is built in")))
+    Ok(match protocol {
+        Protocol::Smart => Box::new(SmartChecker::new(url)),
+        _ => return Err(missing(url, protocol, "check")),
+    })
+}
+
+fn missing(url: &str, protocol: Protocol, what: &str) -> FollowError {
+    FollowError::Usage(format!("{url}: no {what} for {protocol} is built in yet"))
 }

@@ -17,7 +17,8 @@ pub(super) fn build(configure: impl Fn() -> ClientBuilder) -> Result<reqwest::Cl
     install_provider();
     let of_machine = configure().build();
     let Err(reason) = of_machine else { return of_machine.map_err(|e| SetupError(e.to_string())) };
-    tracing::debug!(%reason, "no certificates on this machine: using the built-in ones");
+    let reason = super::explain::root_cause(&reason);
+    tracing::debug!(reason, "no certificates on this machine: using the built-in ones");
     let roots = webpki_root_certs::TLS_SERVER_ROOT_CERTS;
     let roots = roots.iter().filter_map(|der| Certificate::from_der(der).ok());
     configure().tls_certs_only(roots).build().map_err(|e| SetupError(super::explain::root_cause(&e)))

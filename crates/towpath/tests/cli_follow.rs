@@ -1,0 +1,215 @@
+//! `towpath follow` and `towpath check` as programs: what they print, keep and exit with.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod raw_server;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use raw_server::{Asked, RawServer, Step, answer};
+use serde_json::Value;
+
+/// A Smart Feed with `count` items, two on each page, cursors counting them.
+fn smart_feed(asked: &Asked, count: usize) -> Vec<Step> {
+    let since = asked.path.split("since=cursor%3A").nth(1).or(asked.path.split("since=cursor:").nth(1));
+    let since = since.map_or(0, |rest| rest.split('&').next().unwrap().parse().unwrap());
+    let last = count.min(since + 2);
+    let items: Vec<Value> = (since + 1..=last)
+        .map(|n| serde_json::json!({ "id": format!("item {n}"), "objectType": "note", "content": "x".repeat(200) }))
+        .collect();
+    let page = serde_json::json!({ "items": items, "last_cursor": last.to_string() });
+    answer("200 OK", "Content-Type: application/json\r\n", page.to_string())
+}
+
+fn towpath(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+async fn run(args: &[&str]) -> Output {
+    let mut command = towpath(args);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn ids(output: &Output) -> Vec<String> {
+    let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
+    let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+    lines.map(id).collect()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_item_is_told_once_over_several_runs() {
+    let there = Arc::new(AtomicUsize::new(5));
+    let count = Arc::clone(&there);
+    let server = RawServer::start(move |asked| smart_feed(asked, count.load(Ordering::SeqCst))).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (url, state) = (server.url("/items"), folder.path().join("state"));
+    let args = ["follow", &url, "--state", text(&state), "--once"];
+
+    let first = run(&args).await;
+    assert_eq!(first.status.code(), Some(0), "{}", told(&first));
+    assert_eq!(ids(&first), ["item 1", "item 2", "item 3", "item 4", "item 5"]);
+    assert!(told(&first).contains("by smart, because"), "{}", told(&first));
+    let kept: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    assert_eq!((&kept["towpath_state"], &kept["protocol"]), (&1.into(), &"smart".into()));
+
+    let again = run(&args).await;
+    assert_eq!((again.status.code(), again.stdout.len(), told(&again)), (Some(0), 0, String::new()));
+
+    there.store(6, Ordering::SeqCst);
+    assert_eq!(ids(&run(&args).await), ["item 6"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_of_the_user_exit_with_2_and_say_what_to_do() {
+    let server = RawServer::start(|asked| smart_feed(asked, 1)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (url, other) = (server.url("/items"), server.url("/other"));
+    let state = folder.path().join("state");
+    run(&["follow", &url, "--state", text(&state), "--once"]).await;
+    let damaged = folder.path().join("damaged");
+    std::fs::write(&damaged, "{\"towpath_state\":1,").unwrap();
+    let nowhere = folder.path().join("no/folder/state");
+    for (args, what) in [
+        (vec!["follow", "example.com/feed"], "must begin with http"),
+        (vec!["follow", "ftp://example.com/feed"], "neither http nor https"),
+        (vec!["follow", &url, "--protocol", "gopher"], "is no protocol"),
+        (vec!["follow", &url, "--from", ""], "empty cursor"),
+        (vec!["follow", &other, "--state", text(&state)], "give every feed a state file of its own"),
+        (
+            vec!["follow", &url, "--protocol", "rss", "--state", text(&state)],
+            "of the protocol smart, not rss",
+        ),
+        (vec!["follow", &url, "--state", text(&damaged)], "damaged"),
+        (vec!["follow", &url, "--state", text(&nowhere)], "cannot write the state file"),
+        (vec!["check", "example.com/feed"], "must begin with http"),
+    ] {
+        let output = run(&args).await;
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", told(&output));
+        assert!(told(&output).contains(what), "{args:?}: {}", told(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_that_cannot_be_had_exit_with_1() {
+    let server = RawServer::start(|asked| match asked.path.as_str() {
+        "/text" => answer("200 OK", "Content-Type: text/plain\r\n", "hello"),
+        "/500" => answer("500 Broken", "", "no"),
+        "/hang-up" => vec![Step::Close],
+        _ => answer("200 OK", "Content-Type: application/json\r\n", "{\"items\":[{\"id\":"),
+    })
+    .await;
+    for (path, more, what) in [
+        ("/text", None, "text/plain, not a feed that can be recognised"),
+        ("/500", None, "the server answers 500"),
+        ("/hang-up", None, "closed the connection"),
+        ("/cut", Some("smart"), "EOF"),
+    ] {
+        let url = server.url(path);
+        let mut args = vec!["follow", &url, "--once"];
+        args.extend(more.iter().flat_map(|protocol| ["--protocol", protocol]));
+        let output = run(&args).await;
+        assert_eq!(output.status.code(), Some(1), "{path}: {}", told(&output));
+        assert!(told(&output).contains(what) && told(&output).contains(&url), "{path}: {}", told(&output));
+        assert!(output.stdout.is_empty(), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_without_certificates_still_follows() {
+    let server = RawServer::start(|asked| smart_feed(asked, 1)).await;
+    let url = server.url("/items");
+    let mut command = towpath(&["follow", &url, "--once"]);
+    command.env("SSL_CERT_FILE", "/nonexistent").env("SSL_CERT_DIR", "/nonexistent");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!((output.status.code(), ids(&output).len()), (Some(0), 1), "{}", told(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_ends_it_quietly_without_losing_anything() {
+    let server = RawServer::start(|asked| smart_feed(asked, 20_000)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (url, state) = (server.url("/items"), folder.path().join("state"));
+    let args = ["follow", &url, "--state", text(&state), "--once"].map(str::to_owned);
+    let (read, status, errors) = tokio::task::spawn_blocking(move || {
+        let mut child = towpath(&args.each_ref().map(String::as_str)).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        for _ in 0..10 {
+            line.clear();
+            lines.read_line(&mut line).unwrap();
+        }
+        let read = serde_json::from_str::<Value>(&line).unwrap()["position"].as_str().unwrap().to_owned();
+        drop(lines);
+        let status = child.wait().unwrap();
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (read, status, errors)
+    })
+    .await
+    .unwrap();
+    assert_eq!(read, "10");
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "only what it follows by: {errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_a_follow_without_end_cleanly() {
+    // Two items, then silence: the publisher holds the request for more.
+    let hold = |asked: &Asked| {
+        let holds = asked.path.contains("timeout=55");
+        if holds { vec![Step::Pause(Duration::from_secs(60))] } else { smart_feed(asked, 2) }
+    };
+    let server = RawServer::start(hold).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (url, state) = (server.url("/items"), folder.path().join("state"));
+    let args = ["follow", &url, "--state", text(&state)].map(str::to_owned);
+    let status = tokio::task::spawn_blocking(move || {
+        let mut child = towpath(&args.each_ref().map(String::as_str)).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().contains("item 1"));
+        assert!(lines.next().unwrap().unwrap().contains("item 2"));
+        Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        child.wait().unwrap()
+    })
+    .await
+    .unwrap();
+    assert_eq!(status.code(), Some(0));
+    let again = run(&["follow", &url, "--state", text(&state), "--once"]).await;
+    assert!(again.stdout.is_empty(), "what was told is in the state");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_prints_its_report_and_fails_with_a_must() {
+    let server = RawServer::start(|asked| smart_feed(asked, 5)).await;
+    let url = server.url("/items");
+    let printed = run(&["check", &url]).await;
+    let report = String::from_utf8(printed.stdout.clone()).unwrap();
+    // The scripted feed knows neither orders nor bounds nor totals.
+    assert_eq!(printed.status.code(), Some(1), "{report}{}", told(&printed));
+    assert!(report.starts_with(&format!("{url} as smart\n")), "{report}");
+    assert!(report.lines().last().unwrap().starts_with("does not conform: MUST "), "{report}");
+    let json = run(&["check", &url, "--protocol", "smart", "--format", "json"]).await;
+    let value: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (json.status.code(), &value["conforms"], &value["url"]),
+        (Some(1), &false.into(), &url.into())
+    );
+    let fails = |finding: &Value| finding["level"] == "MUST" && finding["outcome"] == "fail";
+    assert!(value["findings"].as_array().unwrap().iter().any(fails));
+}
