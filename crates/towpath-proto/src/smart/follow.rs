@@ -1,1 +1,378 @@
-//! x
+//! Mirroring a feed by pull ("Updates/Synchronization via Pull").
+//!
+//! The follower polls the feed in its order by modification, again and again, each time with the cursor of
+//! the last item before as `since`, and lets the publisher hold the request until there is more. It needs no
+//! more of a publisher than the text does: `last_cursor` and `since=cursor:`. A publisher that has lost its
+//! place sends items again; none is missed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+use super::spec::{Span, Spec};
+use super::wire::{Collection, with_parameter, with_since};
+use crate::change::Op;
+use crate::follow::{
+    Event, Exchange, FollowError, Followed, Follower, Request, RequestId, ResponseHead, StartFrom,
+    TransferError,
+};
+
+/// How many items to ask for at once.
+const PAGE: usize = 200;
+/// How long the publisher is asked to hold a request, in seconds (the text's default).
+const HOLD: u64 = 55;
+/// The first wait after a failure; each further one is twice as long, up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// The longest wait that a publisher may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(3600);
+/// Between two polls of a publisher that does not hold requests.
+const IDLE_WAIT: Duration = Duration::from_secs(30);
+/// How often the same cursor may come again on the way to the end: after each restart of a publisher that
+/// loses its place.
+const MAX_RETURNS: u32 = 8;
+/// How many cursors are remembered on the way to the end.
+const MAX_REMEMBERED: usize = 1 << 20;
+
+/// Where following stands. As JSON this is the follower's state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    protocol: String,
+    url: String,
+    /// The position that was reached, as the value of `since`; from the beginning where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+}
+
+/// What is being asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// The most recent item, to begin after it.
+    Latest,
+    /// What comes next.
+    Next,
+}
+
+#[derive(Debug)]
+struct Exchanging {
+    id: RequestId,
+    url: String,
+    goal: Goal,
+    sent: Timestamp,
+    head: Option<ResponseHead>,
+    body: BytesMut,
+}
+
+/// A follower of a Smart Feed.
+#[derive(Debug)]
+pub struct SmartFollower {
+    state: State,
+    goal: Goal,
+    once: bool,
+    exchange: Option<Exchanging>,
+    events: std::collections::VecDeque<Event>,
+    requests: u64,
+    not_before: Option<Timestamp>,
+    failures: u32,
+    /// Whether the last page was not the end.
+    behind: bool,
+    finished: bool,
+    returns: HashMap<String, u32>,
+}
+
+impl SmartFollower {
+    /// Follows the feed at `url`, its base URL. Where that has no `order`, `order=modified` is added: the
+    /// order in which every change comes by.
+    ///
+    /// With `state`, a checkpoint of an earlier follower of the same feed, `from` does not count. With `once`
+    /// it ends when it has caught up, or failed.
+    pub fn new(url: &str, from: &StartFrom, state: Option<Value>, once: bool) -> Result<Self, FollowError> {
+        let url = feed_url(url)?;
+        let (mut goal, mut since) = (Goal::Next, None);
+        if let Some(state) = state {
+            since = resume(&url, state)?;
+        } else {
+            match from {
+                StartFrom::Beginning => {}
+                StartFrom::Now => goal = Goal::Latest,
+                StartFrom::Time(time) => since = Some(format!("time:{time}")),
+                StartFrom::Position(position) => since = Some(position_spec(position)),
+            }
+        }
+        Ok(Self {
+            state: State { protocol: "smart".into(), url, since },
+            goal,
+            once,
+            exchange: None,
+            events: std::collections::VecDeque::new(),
+            requests: 0,
+            not_before: None,
+            failures: 0,
+            behind: true,
+            finished: false,
+            returns: HashMap::new(),
+        })
+    }
+
+    /// The address of the request that comes next. While there is more to get it is not held.
+    fn next_url(&self) -> String {
+        let (url, since) = (&self.state.url, &self.state.since);
+        if self.goal == Goal::Latest {
+            return with_parameter(&backwards(url), "max", "1");
+        }
+        let mut next = url.clone();
+        if let Some(since) = since {
+            next = with_parameter(&next, "since", since);
+        }
+        let hold = if self.once || self.behind { 0 } else { HOLD };
+        next = with_parameter(&next, "max", &PAGE.to_string());
+        with_parameter(&next, "timeout", &hold.to_string())
+    }
+
+    fn end(&mut self, now: Timestamp, exchange: Exchanging, result: Result<(), TransferError>) {
+        let url = exchange.url.clone();
+        if let Err(source) = result {
+            return self.fail(now, None, FollowError::Transfer { url, source });
+        }
+        let Some(head) = &exchange.head else {
+            let source = TransferError::Connect("no answer".into());
+            return self.fail(now, None, FollowError::Transfer { url, source });
+        };
+        if head.status != 200 {
+            return self.refused(now, exchange.goal, head, url);
+        }
+        let is_atom = head.header(CONTENT_TYPE.as_str()).is_some_and(|value| value.contains("xml"));
+        let read = if is_atom {
+            Collection::from_atom(&exchange.body, &head.url)
+        } else {
+            Collection::from_json(&exchange.body)
+        };
+        match read {
+            Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &url, page),
+            Ok(page) => self.take(now, &exchange, page),
+            Err(error) => self.fail(now, None, FollowError::Protocol { url, reason: error.to_string() }),
+        }
+    }
+
+    /// A publisher that does not know the descending order is asked for what comes from now on.
+    fn refused(&mut self, now: Timestamp, goal: Goal, head: &ResponseHead, url: String) {
+        if goal == Goal::Latest && matches!(head.status, 400 | 404 | 501) {
+            let spec = Span::second(now.as_second()).map(Spec::Time);
+            return self.start_at(spec.map(|spec| spec.to_string()));
+        }
+        let wait =
+            head.header(RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        self.fail(now, wait, FollowError::Status { url, status: head.status });
+    }
+
+    fn fail(&mut self, now: Timestamp, wait: Option<Duration>, error: FollowError) {
+        self.events.push_back(Event::Failed(error));
+        self.finished = self.once;
+        let doubled = FIRST_WAIT.saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        self.wait(now, doubled.min(LONGEST_WAIT).max(wait.unwrap_or_default().min(LONGEST_ASKED)));
+    }
+
+    fn wait(&mut self, now: Timestamp, wait: Duration) {
+        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+        self.not_before = now.checked_add(wait).ok();
+    }
+
+    /// The most recent item is known: begin after it. An empty feed is begun at its start.
+    fn begin_after(&mut self, now: Timestamp, url: &str, page: Collection) {
+        if !page.items.is_empty() && page.last_cursor.is_none() {
+            return self.fail(now, None, no_cursor(url));
+        }
+        self.failures = 0;
+        self.start_at(page.last_cursor.map(|cursor| Spec::Cursor(cursor).to_string()));
+    }
+
+    fn start_at(&mut self, since: Option<String>) {
+        self.state.since = since;
+        self.goal = Goal::Next;
+        self.checkpoint();
+    }
+
+    fn checkpoint(&mut self) {
+        if let Ok(state) = serde_json::to_value(&self.state) {
+            self.events.push_back(Event::Checkpoint(state));
+        }
+    }
+
+    fn take(&mut self, now: Timestamp, exchange: &Exchanging, page: Collection) {
+        let since = page.last_cursor.clone().map(|cursor| Spec::Cursor(cursor).to_string());
+        let moved = since.is_some() && since != self.state.since;
+        if !page.items.is_empty() && !moved {
+            let error = match page.last_cursor {
+                None => no_cursor(&exchange.url),
+                Some(cursor) => {
+                    let reason = format!("items after the cursor {cursor:?} end at the same cursor");
+                    FollowError::Protocol { url: exchange.url.clone(), reason }
+                }
+            };
+            return self.fail(now, None, error);
+        }
+        self.failures = 0;
+        self.behind = moved;
+        self.hand_over(page);
+        if moved {
+            self.state.since = since;
+            self.checkpoint();
+            return self.watch_for_circles(now, &exchange.url);
+        }
+        self.returns.clear();
+        self.finished = self.once;
+        // A publisher that answers at once without anything does not hold requests, or is going down.
+        let held = now.duration_since(exchange.sent) >= SignedDuration::from_secs(1);
+        if !held && !exchange.url.ends_with("timeout=0") {
+            self.wait(now, IDLE_WAIT);
+        }
+    }
+
+    /// Cursors that come again and again would never lead to an end.
+    fn watch_for_circles(&mut self, now: Timestamp, url: &str) {
+        let Some(since) = self.state.since.clone() else { return };
+        if self.returns.len() >= MAX_REMEMBERED {
+            self.returns.clear();
+        }
+        let seen = self.returns.entry(since).or_insert(0);
+        *seen += 1;
+        if *seen > MAX_RETURNS {
+            let reason = format!("the cursors go round in a circle: {:?}", self.state.since);
+            self.returns.clear();
+            self.fail(now, Some(IDLE_WAIT), FollowError::Protocol { url: url.to_owned(), reason });
+        }
+    }
+
+    /// Tells the items. One without a cursor of its own has the position before it: from there it comes again.
+    fn hand_over(&mut self, page: Collection) {
+        let start = self.state.since.as_deref().unwrap_or_default();
+        let mut position = start.strip_prefix("cursor:").unwrap_or(start).to_owned();
+        let count = page.items.len();
+        for (index, object) in page.items.into_iter().enumerate() {
+            let last = page.last_cursor.as_ref().filter(|_| index + 1 == count);
+            if let Some(cursor) = last.or(object.cursor.as_ref()) {
+                position.clone_from(cursor);
+            }
+            self.events.push_back(Event::Change(Box::new(Followed {
+                feed: self.state.url.clone(),
+                op: if object.deleted { Op::Delete } else { Op::Put },
+                item: object.item,
+                patch: None,
+                modified: object.modified,
+                position: position.clone(),
+                entry_id: None,
+            })));
+        }
+    }
+}
+
+fn no_cursor(url: &str) -> FollowError {
+    FollowError::Protocol {
+        url: url.to_owned(),
+        reason: "there are items, and no cursor for the last one".into(),
+    }
+}
+
+/// The base URL to ask, with an order.
+fn feed_url(url: &str) -> Result<String, FollowError> {
+    let parsed =
+        Url::parse(url).map_err(|e| FollowError::Usage(format!("{url:?} is not an address: {e}")))?;
+    let has = |name: &str| parsed.query_pairs().any(|(known, _)| known == name);
+    if let Some(name) = ["since", "until", "max", "timeout", "callback"].into_iter().find(|name| has(name)) {
+        return Err(FollowError::Usage(format!("{url:?} has the parameter {name}, and a base URL does not")));
+    }
+    let mut plain = parsed.clone();
+    plain.set_fragment(None);
+    Ok(if has("order") { plain.to_string() } else { with_parameter(plain.as_str(), "order", "modified") })
+}
+
+/// The same feed in the opposite order.
+fn backwards(url: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let turn = |pair: &str| match pair.strip_prefix("order=") {
+        Some(order) => {
+            format!("order={}", order.strip_prefix('-').map_or(format!("-{order}"), str::to_owned))
+        }
+        None => pair.to_owned(),
+    };
+    let pairs: Vec<String> = query.split('&').map(turn).collect();
+    format!("{base}?{}", pairs.join("&"))
+}
+
+/// A position as a person gives it: with its type, or a bare cursor.
+fn position_spec(position: &str) -> String {
+    match Spec::parse(position) {
+        Ok(spec) => spec.to_string(),
+        Err(_) => format!("cursor:{position}"),
+    }
+}
+
+fn resume(url: &str, state: Value) -> Result<Option<String>, FollowError> {
+    let usage =
+        |reason: String| FollowError::Usage(format!("the state cannot be used for {url:?}: {reason}"));
+    let state: State = serde_json::from_value(state).map_err(|e| usage(e.to_string()))?;
+    if state.protocol != "smart" {
+        return Err(usage(format!("it is of the protocol {:?}", state.protocol)));
+    }
+    if state.url != url {
+        return Err(usage(format!("it is of {:?}", state.url)));
+    }
+    Ok(state.since)
+}
+
+impl Exchange for SmartFollower {
+    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
+        let early = self.not_before.is_some_and(|time| now < time);
+        if self.finished || self.exchange.is_some() || early {
+            return None;
+        }
+        self.not_before = None;
+        self.requests += 1;
+        let (id, url) = (RequestId(self.requests), self.next_url());
+        let mut request =
+            Request::get(id, url.clone()).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
+        request.patience += Duration::from_secs(HOLD);
+        let (goal, sent) = (self.goal, now);
+        self.exchange = Some(Exchanging { id, url, goal, sent, head: None, body: BytesMut::new() });
+        Some(request)
+    }
+
+    fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
+        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
+            exchange.head = Some(head);
+        }
+    }
+
+    fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
+        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
+            exchange.body.extend_from_slice(&chunk);
+        }
+    }
+
+    fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
+        if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
+            self.end(now, exchange, result);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.not_before.filter(|_| self.exchange.is_none() && !self.finished)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished && self.events.is_empty()
+    }
+}
+
+impl Follower for SmartFollower {
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}

@@ -24,6 +24,8 @@ pub mod toc;
 pub mod wire;
 
 #[cfg(test)]
+mod follow_tests;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod tests;
