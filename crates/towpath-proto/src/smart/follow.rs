@@ -16,7 +16,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::spec::{Span, Spec};
-use super::wire::{Collection, with_parameter, with_since};
+use super::wire::{Collection, with_parameter};
 use crate::change::Op;
 use crate::follow::{
     Event, Exchange, FollowError, Followed, Follower, Request, RequestId, ResponseHead, StartFrom,

@@ -8,6 +8,7 @@
 pub mod accept;
 mod atom;
 pub mod check;
+mod check_rules;
 pub mod cursor;
 pub mod events;
 pub mod filter;

@@ -1,0 +1,130 @@
+//! What the text demands of a publisher, and what breaks it.
+
+use super::check::Response;
+use super::wire::Collection;
+use crate::report::Level;
+
+/// A demand of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub(super) section: &'static str,
+    pub(super) level: Level,
+    pub(super) text: &'static str,
+}
+
+const fn must(section: &'static str, text: &'static str) -> Rule {
+    Rule { section, level: Level::Must, text }
+}
+
+const fn should(section: &'static str, text: &'static str) -> Rule {
+    Rule { section, level: Level::Should, text }
+}
+
+pub(super) const OFFERED: Rule = must("As Abstract", "The feed offers a pull interface");
+pub(super) const ORDER: Rule = must("As Abstract", "The items have a consistent ordering");
+pub(super) const UNIQUE: Rule = must("As Abstract", "All items have a unique id within the feed");
+pub(super) const DELETED: Rule =
+    must("As Abstract", "A deleted item is stripped of content and marked as deleted");
+pub(super) const SINCE: Rule = must("Pull Interface", "since limits to items after a cursor");
+pub(super) const UNTIL: Rule = must("Pull Interface", "until limits to items before a cursor");
+pub(super) const MAX: Rule = must("Pull Interface", "max limits the number of items");
+pub(super) const DEFAULT_MAX: Rule = should("Pull Interface", "There is a default maximum");
+pub(super) const LAST_CURSOR: Rule = must("Pull Interface", "A cursor is provided for the last item");
+pub(super) const TIME: Rule = must("Pull Interface", "A time as position is inclusive");
+pub(super) const DEGRADE: Rule = should("Pull Interface", "A cursor that cannot be read degrades gracefully");
+pub(super) const HOLD: Rule =
+    should("Updates/Synchronization via Pull", "A request is held until data becomes available");
+pub(super) const JSON: Rule =
+    must("HTTP Pull", "The answer is an ActivityStreams collection (application/json)");
+pub(super) const COUNT: Rule = must("HTTP Pull", "count is the number of items in the answer");
+pub(super) const TOTAL: Rule = must("HTTP Pull", "totalItems is the number of items in the feed");
+pub(super) const URL: Rule = must("HTTP Pull", "url is the base URL of the feed");
+pub(super) const NEXT: Rule = must("HTTP Pull", "next is a fully constructed URL to the next page");
+pub(super) const AT_ONCE: Rule = must("HTTP Pull", "A timeout of 0 means to return immediately");
+pub(super) const SCRIPT: Rule =
+    must("HTTP Pull", "With callback the answer is application/javascript that calls it");
+pub(super) const ATOM: Rule =
+    must("HTTP Pull", "With Accept: application/atom+xml the answer is an Atom document");
+pub(super) const ATOM_TOTAL: Rule = must("HTTP Pull", "fo:total is the number of items in the feed");
+pub(super) const ATOM_CURSOR: Rule = must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
+pub(super) const ATOM_SELF: Rule = must("HTTP Pull", "The rel=self link is the base URL of the feed");
+pub(super) const ATOM_ITEMS: Rule =
+    must("HTTP Pull", "Each entry has a fo:id, and is the same item as in JSON");
+
+impl Response {
+    /// Who answered what.
+    pub(super) fn describe(&self) -> String {
+        format!("{}: status {}, {} bytes of {:?}", self.url, self.status, self.body.len(), self.media_type)
+    }
+}
+
+/// A JSON answer as a page, or what is wrong with it.
+pub(super) fn json_page(response: &Response) -> Result<Collection, String> {
+    if response.status != 200 || response.media_type != "application/json" {
+        return Err(response.describe());
+    }
+    Collection::from_json(&response.body).map_err(|error| format!("{}: {error}", response.url))
+}
+
+/// An Atom answer as a page, or what is wrong with it.
+pub(super) fn atom_page(response: &Response) -> Result<Collection, String> {
+    if response.status != 200 || response.media_type != "application/atom+xml" {
+        return Err(response.describe());
+    }
+    Collection::from_atom(&response.body, &response.url).map_err(|error| format!("{}: {error}", response.url))
+}
+
+/// What a JSON page alone shows, rule by rule.
+pub(super) fn page_problems(page: &Collection, base: &str) -> Vec<(Rule, Option<String>)> {
+    let count = page.items.len() as u64;
+    let wrong = |wrong: bool, text: String| wrong.then_some(text);
+    vec![
+        (COUNT, wrong(page.count != Some(count), format!("count is {:?} with {count} items", page.count))),
+        (
+            TOTAL,
+            wrong(page.total.is_none_or(|total| total < count), format!("totalItems is {:?}", page.total)),
+        ),
+        (URL, wrong(page.url.as_deref() != Some(base), format!("url is {:?}", page.url))),
+        (LAST_CURSOR, wrong(count > 0 && page.last_cursor.is_none(), "last_cursor is missing".into())),
+        (UNIQUE, twice(page)),
+        (DELETED, deleted_with_content(page)),
+    ]
+}
+
+/// What an Atom page alone shows.
+pub(super) fn atom_problems(page: &Collection, base: &str) -> Vec<(Rule, Option<String>)> {
+    let cursor = !page.items.is_empty() && page.last_cursor.is_none();
+    vec![
+        (ATOM_TOTAL, page.total.is_none().then(|| "fo:total is missing".to_owned())),
+        (ATOM_CURSOR, cursor.then(|| "fo:last_cursor is missing".to_owned())),
+        (ATOM_SELF, (page.url.as_deref() != Some(base)).then(|| format!("rel=self is {:?}", page.url))),
+    ]
+}
+
+fn twice(page: &Collection) -> Option<String> {
+    let mut seen = std::collections::HashSet::new();
+    let twice = page.items.iter().find(|object| !seen.insert(&object.item.id))?;
+    Some(format!("item {:?} is there twice", twice.item.id))
+}
+
+fn deleted_with_content(page: &Collection) -> Option<String> {
+    let mut deleted = page.items.iter().filter(|object| object.deleted);
+    let whole = deleted.find(|object| object.item.content.is_some())?;
+    Some(format!("item {:?} is deleted and has content", whole.item.id))
+}
+
+/// What is wrong with a script that should call a function with a collection.
+pub(super) fn script_problem(response: &Response, callback: &str) -> Option<String> {
+    let is_script = matches!(response.media_type.as_str(), "application/javascript" | "text/javascript");
+    if response.status != 200 || !is_script {
+        return Some(response.describe());
+    }
+    let text = String::from_utf8_lossy(&response.body);
+    let call =
+        text.split_once(&format!("{callback}(")).map(|(_, rest)| rest.trim_end().trim_end_matches(';'));
+    let Some(argument) = call.and_then(|rest| rest.trim_end().strip_suffix(')')) else {
+        return Some(format!("{}: does not call {callback}", response.url));
+    };
+    let error = Collection::from_json(argument.as_bytes()).err()?;
+    Some(format!("{}: the argument of {callback} is {error}", response.url))
+}
