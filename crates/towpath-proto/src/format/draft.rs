@@ -41,6 +41,12 @@ impl Draft {
         Ok(())
     }
 
+    /// Whether nothing was read but this one element, which was kept.
+    pub(crate) fn kept_only(&self, element: &str, known: &Item) -> bool {
+        let kept = matches!(&self.elements[..], [Value::String(kept)] if kept == element);
+        kept && self.item == *known && self.own_id.is_none() && self.format_id.is_none()
+    }
+
     /// Takes a tag; one that is kept as a whole element besides is not repeated.
     pub(crate) fn tag(&mut self, tag: String, kept_besides: bool) {
         if !(tag.is_empty() || kept_besides && self.item.tags.contains(&tag)) {

@@ -3,6 +3,7 @@
 pub mod activity_streams;
 pub mod atom;
 pub mod date;
+pub mod document;
 mod draft;
 mod feed_head;
 pub mod html;

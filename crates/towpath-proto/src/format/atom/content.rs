@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::format::FormatError;
 use crate::format::draft::Draft;
-use crate::format::xml::{Ns, Tag, Token, XmlReader};
+use crate::format::xml::{Ns, Tag, Token, XmlReader, XmlWriter, is_xml_text};
 use crate::item::Content;
 
 /// How Atom holds content of a media type (section 4.1.3.3).
@@ -101,4 +101,78 @@ fn binary(xml: &mut XmlReader<'_>, tag: Tag<'_>, media_type: String, text: Cow<'
         }
     };
     Content::new(media_type, bytes)
+}
+
+/// Writes `content` as a content element, `name` being how that is called here.
+pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) {
+    let media_type = content.media_type.as_str();
+    let text = content.text().filter(|t| is_xml_text(t));
+    xml.start(name);
+    match text.and_then(|text| inline_form(media_type, text).map(|form| (form, text))) {
+        Some((Inline::Text(type_name), text)) => {
+            xml.attribute("type", type_name).text(text);
+        }
+        Some((Inline::Element(type_name), text)) => {
+            xml.attribute("type", type_name).raw(text);
+        }
+        None if is_binary_type(media_type) => {
+            xml.attribute("type", media_type).text(&STANDARD.encode(&content.bytes));
+        }
+        None => {
+            xml.attribute("type", "application/octet-stream").attribute("tp:type", media_type);
+            xml.text(&STANDARD.encode(&content.bytes));
+        }
+    }
+    xml.end();
+}
+
+/// Whether [`write`] encodes this content, or refers to it, so that RFC 4287 demands a summary (4.1.2).
+pub(super) fn needs_summary(content: &Content) -> bool {
+    let text = content.text().filter(|t| is_xml_text(t));
+    text.and_then(|text| inline_form(&content.media_type, text)).is_none()
+}
+
+/// How text content is written without encoding it, and the `type` that says so.
+enum Inline<'a> {
+    Text(&'a str),
+    Element(&'a str),
+}
+
+fn inline_form<'a>(media_type: &'a str, text: &str) -> Option<Inline<'a>> {
+    match media_type {
+        "text/plain" => Some(Inline::Text("text")),
+        "text/html" => Some(Inline::Text("html")),
+        "application/xhtml+xml" if stands_alone(text, Some((Ns::Xhtml, "div"))) => {
+            Some(Inline::Element("xhtml"))
+        }
+        _ if !is_media_type(media_type) => None,
+        _ => match Form::of(media_type) {
+            Form::Text => Some(Inline::Text(media_type)),
+            Form::Xml if stands_alone(text, None) => Some(Inline::Element(media_type)),
+            Form::Xml | Form::Binary => None,
+        },
+    }
+}
+
+/// Whether Atom has content of this type as Base 64: no XML, no text, not composite (section 4.1.3.1).
+fn is_binary_type(media_type: &str) -> bool {
+    let start = media_type.to_ascii_lowercase();
+    is_media_type(media_type)
+        && Form::of(media_type) == Form::Binary
+        && !start.starts_with("multipart/")
+        && !start.starts_with("message/")
+}
+
+fn is_media_type(text: &str) -> bool {
+    let valid = |part: &str| !part.is_empty() && part.bytes().all(|b| (b' '..0x7F).contains(&b));
+    text.split_once('/').is_some_and(|(kind, rest)| valid(kind) && valid(rest))
+}
+
+/// Whether `text` is one element exactly as the reader keeps them, so that it comes back to the byte.
+fn stands_alone(text: &str, root: Option<(Ns, &str)>) -> bool {
+    let mut xml = XmlReader::new(text, None);
+    let Ok(Token::Start(tag)) = xml.next() else { return false };
+    root.is_none_or(|root| root == (tag.ns, tag.local))
+        && xml.capture(tag).is_ok_and(|captured| captured == text)
+        && xml.finish().is_ok()
 }

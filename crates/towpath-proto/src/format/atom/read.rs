@@ -84,7 +84,10 @@ pub(crate) fn element<'i>(
         (Ns::Atom, "link") => link(xml, tag, draft)?,
         (Ns::Atom, "summary") => draft.item.summary = summary(xml)?.filter(|t| !t.is_empty()),
         (Ns::Atom, "content") => content::read(xml, tag, draft)?,
-        (Ns::Atom, "author") => draft.item.authors.extend(person(xml)?),
+        (Ns::Atom, "author") => {
+            let is_ours = xml.attribute_in(Ns::Towpath, "assigned")?.is_some();
+            draft.item.authors.extend(person(xml)?.filter(|_| !is_ours));
+        }
         (Ns::Atom, "category") => category(xml, tag, draft)?,
         (Ns::Atom, "published" | "issued" | "created") => {
             draft.item.published = date_element(xml, tag)?.or(draft.item.published);

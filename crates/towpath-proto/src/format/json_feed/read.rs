@@ -108,7 +108,7 @@ fn own_head(top: &mut Object, feed: &mut FeedDocument) {
 }
 
 /// `authors` of 1.1, else `author` of 1.0. What is more than a name and an address stays in the object.
-fn take_authors(object: &mut Object) -> Vec<Author> {
+pub(super) fn take_authors(object: &mut Object) -> Vec<Author> {
     let mut authors = Vec::new();
     let mut has_more = false;
     let found: Vec<&Value> = match (object.get("authors"), object.get("author")) {
@@ -130,6 +130,22 @@ fn take_authors(object: &mut Object) -> Vec<Author> {
         object.remove("authors");
     }
     authors
+}
+
+/// Whether keys that were kept would be kept again beside the item's fields, and make no other item of it.
+pub(super) fn comes_back(kept: &Object, item: &Item) -> bool {
+    const FIELDS: [&str; 8] =
+        ["id", OWN, "url", "title", "summary", "content_html", "date_published", "date_modified"];
+    let is_html = item.content.as_ref().is_some_and(|c| c.media_type == "text/html" && c.text().is_some());
+    if FIELDS.iter().any(|key| kept.contains_key(*key)) || (!is_html && kept.contains_key("content_text")) {
+        return false;
+    }
+    let mut object = kept.clone();
+    let authors = take_authors(&mut object);
+    let tags = take_tags(&mut object);
+    let has_authors = kept.contains_key("author") || kept.contains_key("authors");
+    let tags_clash = !tags.is_empty() || (!item.tags.is_empty() && kept.contains_key("tags"));
+    object == *kept && !tags_clash && (!has_authors || authors == item.authors)
 }
 
 /// Reads one item.
@@ -201,19 +217,13 @@ impl ItemReader<'_> {
         }
     }
 
-    /// A date; what is none stays in the object, and is a problem.
+    /// A date; a problem where it is none.
     fn date(&mut self, object: &mut Object, key: &str) -> Option<Timestamp> {
-        let value = object.get(key)?;
+        let value = object.remove(key).filter(|v| !v.is_null())?;
         let found = value.as_str().and_then(date::parse);
-        match found {
-            Some(_) => {
-                object.remove(key);
-            }
-            None if value.is_null() => {}
-            None => {
-                let value: String = value.to_string().chars().take(60).collect();
-                self.problem(&format!("{key} is no date: {value}"));
-            }
+        if found.is_none() {
+            let value: String = value.to_string().chars().take(60).collect();
+            self.problem(&format!("{key} is no date: {value}"));
         }
         found
     }

@@ -70,6 +70,14 @@ fn item<'i>(xml: &mut XmlReader<'i>, root: Tag<'i>) -> Result<Option<Item>, Form
     Ok(draft.finish(xml, root.offset))
 }
 
+/// Whether an item's reader keeps this element exactly as it is, and makes nothing else of it.
+pub(super) fn keeps(kept: &str, item: &Item) -> bool {
+    atom::is_kept(kept, item, |xml, tag, draft| match tag.ns {
+        Ns::Rss => element(xml, tag, draft, &mut Seen::default()),
+        _ => module_element(xml, tag, draft, &Seen::default()),
+    })
+}
+
 /// An element of RSS itself.
 fn element<'i>(
     xml: &mut XmlReader<'i>,

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::Ns;
 use super::reader::{Tag, Token, XmlReader};
 use super::write::{escape_attribute, push_text};
-use super::{ATOM, Ns};
 use crate::format::FormatError;
 
 /// An element while it is written.
@@ -127,11 +127,4 @@ impl<'i> Capture<'i> {
         self.out.insert_str(1 + root.name.len(), &declarations);
         self.out
     }
-}
-
-/// Whether `element`, as kept by [`XmlReader::capture`], is an Atom element of this name without a prefix.
-pub(crate) fn is_atom_element(element: &str, name: &str) -> bool {
-    let rest = element.strip_prefix('<').and_then(|e| e.strip_prefix(name));
-    let rest = rest.and_then(|e| e.strip_prefix(" xmlns=\"")).and_then(|e| e.strip_prefix(ATOM));
-    rest.is_some_and(|e| e.starts_with('"'))
 }

@@ -1,0 +1,165 @@
+//! Writing RSS 2.0.
+
+use std::borrow::Cow;
+
+use jiff::fmt::rfc2822;
+use jiff::tz::TimeZone;
+
+use crate::Timestamp;
+use crate::format::atom;
+use crate::format::document::{Entry, EntryIds, Head};
+use crate::format::xml::{
+    ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, TOMBSTONES, TOWPATH, Token, XmlReader, XmlWriter,
+    escape_attribute, is_xml_text,
+};
+use crate::item::{Content, Item};
+
+/// What the elements of an item that are Atom's are called in the documents written here.
+const PERSON: [&str; 4] = ["atom:author", "atom:name", "atom:email", "atom:uri"];
+
+/// A feed document (RSS 2.0.11), the same bytes for the same arguments.
+pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) -> String {
+    let mut xml = XmlWriter::document();
+    xml.start("rss").attribute("version", "2.0");
+    xml.attribute("xmlns:atom", ATOM).attribute("xmlns:content", CONTENT).attribute("xmlns:dc", DUBLIN_CORE);
+    xml.attribute("xmlns:fh", HISTORY).attribute("xmlns:at", TOMBSTONES);
+    xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
+    xml.line().start("channel");
+    // Title, link and description are required.
+    xml.line().element("title", head.title);
+    xml.line().element("link", head.home.or(head.link("self")).unwrap_or(head.id));
+    xml.line().element("description", head.title);
+    if let Some(lang) = head.lang {
+        xml.line().element("language", lang);
+    }
+    if let Some(date) = rfc822(head.updated) {
+        xml.line().element("lastBuildDate", &date);
+    }
+    xml.line().element("generator", "towpath");
+    xml.line().element("atom:id", head.id).line().element("atom:updated", &head.updated.to_string());
+    for link in &head.links {
+        xml.line().start("atom:link").attribute("rel", &link.rel);
+        xml.optional_attribute("type", link.media_type.as_deref()).attribute("href", &link.href).end();
+    }
+    atom::history(&mut xml, head);
+    for deleted in &head.deleted {
+        atom::deleted_entry(&mut xml, head, deleted);
+    }
+    for entry in entries {
+        xml.line().start("item");
+        item_elements(&mut xml, &entry, &head.ids);
+        xml.end();
+    }
+    xml.line().end().line();
+    xml.finish()
+}
+
+fn item_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
+    let item = entry.item;
+    let title = item.title.as_deref().filter(|t| !t.is_empty());
+    // "At least one of title or description must be present."
+    if title.is_some() || item.summary.is_none() {
+        xml.element("title", title.unwrap_or_default());
+    }
+    if let Some(url) = &item.url {
+        xml.element("link", url);
+    }
+    guid(xml, item, ids);
+    dates(xml, item);
+    for author in &item.authors {
+        match (&author.email, &author.url) {
+            (None, None) => {
+                xml.element("dc:creator", &author.name);
+            }
+            _ => atom::person(xml, PERSON, author),
+        }
+    }
+    for tag in &item.tags {
+        xml.element("category", tag);
+    }
+    if let Some(summary) = &item.summary {
+        xml.element("description", summary);
+    }
+    if let Some(content) = &item.content {
+        write_content(xml, content);
+    }
+    atom::extras(xml, item, |element| super::read::keeps(element, item), for_rss);
+    for element in entry.elements {
+        xml.raw(element);
+    }
+}
+
+/// The item's id as it is where XML can hold it; it is an address only where it is the item's.
+fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
+    let is_plain = is_xml_text(&item.id);
+    let guid = if is_plain { Cow::Borrowed(item.id.as_str()) } else { ids.iri(&item.id) };
+    let is_address = item.url.as_ref() == Some(&item.id) && item.id.starts_with("http");
+    xml.start("guid").attribute("isPermaLink", if is_address { "true" } else { "false" });
+    xml.text_attributes(&guid).text(&guid).end();
+    if !is_plain || ids.always_own_id {
+        atom::own_id_element(xml, &item.id, ids);
+    }
+}
+
+/// RSS has whole seconds only; Atom's elements have the rest.
+fn dates(xml: &mut XmlWriter, item: &Item) {
+    if let Some(published) = item.published {
+        let date = rfc822(published);
+        if let Some(date) = &date {
+            xml.element("pubDate", date);
+        }
+        if date.is_none() || published.subsec_nanosecond() != 0 {
+            xml.element("atom:published", &published.to_string());
+        }
+    }
+    if let Some(updated) = item.updated {
+        xml.element("atom:updated", &updated.to_string());
+    }
+}
+
+fn rfc822(time: Timestamp) -> Option<String> {
+    rfc2822::to_string(&time.to_zoned(TimeZone::UTC)).ok()
+}
+
+fn write_content(xml: &mut XmlWriter, content: &Content) {
+    match content.text().filter(|t| content.media_type == "text/html" && is_xml_text(t)) {
+        Some(html) => {
+            xml.element("content:encoded", html);
+        }
+        None => atom::write_content(xml, "atom:content", content),
+    }
+}
+
+/// A kept element as RSS has it: without a declaration that says nothing here, and enclosures as RSS's own.
+fn for_rss(element: &str) -> Cow<'_, str> {
+    if let Some(enclosure) = enclosure(element) {
+        return Cow::Owned(enclosure);
+    }
+    match element.split_once(" xmlns=\"\"") {
+        Some((start, rest)) if start[1..].bytes().all(|b| b.is_ascii_alphanumeric()) => {
+            Cow::Owned(format!("{start}{rest}"))
+        }
+        _ => Cow::Borrowed(element),
+    }
+}
+
+/// The enclosure that the reader makes this very link of.
+fn enclosure(element: &str) -> Option<String> {
+    let mut xml = XmlReader::new(element, None);
+    let Ok(Token::Start(_)) = xml.next() else { return None };
+    let expected = ["xmlns", "rel", "href", "type", "length"];
+    let names = xml.raw_attributes().iter().map(|(name, _)| *name);
+    if !names.eq(expected)
+        || xml.attribute("xmlns").ok()?? != ATOM
+        || xml.attribute("rel").ok()?? != "enclosure"
+    {
+        return None;
+    }
+    let mut enclosure = "<enclosure".to_owned();
+    for (name, source) in [("url", "href"), ("length", "length"), ("type", "type")] {
+        let value = xml.attribute(source).ok()??;
+        enclosure.push_str(&format!(" {name}=\"{}\"", escape_attribute(&value)));
+    }
+    enclosure.push_str("/>");
+    Some(enclosure)
+}

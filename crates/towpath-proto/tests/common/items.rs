@@ -1,0 +1,144 @@
+//! Items of every kind, for property tests.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use towpath_proto::format::FeedLink;
+use towpath_proto::{Author, Content, Item, Timestamp};
+
+/// Any text that XML can hold, not empty: markup, quotes, white space at the ends, line ends of all kinds.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[ -~]{1,20}", "[ \t\r\n<>&\"'a😀é]{1,12}", "<p>[a-z &;]{0,9}</p>", "]]>[a-z]{0,3}"]
+}
+
+/// An address, absolute, mostly a good one.
+fn address() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "https://[a-z]{1,9}\\.example/[a-z0-9/?&=%é]{0,12}",
+        "mailto:[a-z]{1,5}@x\\.example",
+        "urn:[a-z ]{1,4}:\\}"
+    ]
+}
+
+fn timestamp() -> impl Strategy<Value = Timestamp> {
+    (0..4_102_444_800_i64, prop_oneof![Just(0), 0..1_000_000_000_i32])
+        .prop_map(|(seconds, nanoseconds)| Timestamp::new(seconds, nanoseconds).unwrap())
+}
+
+fn author() -> impl Strategy<Value = Author> {
+    let email = prop_oneof!["[a-z]{1,5}@[a-z]{1,5}\\.example", "[a-z]{1,5}"];
+    let url = prop_oneof![address(), "[a-z]{1,5}"];
+    (text(), prop::option::of(email), prop::option::of(url)).prop_map(|(name, email, url)| Author {
+        name,
+        email,
+        url,
+    })
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    let media_type = prop_oneof![
+        Just("text/plain"),
+        Just("text/html"),
+        Just("text/markdown; charset=utf-8"),
+        Just("application/json"),
+        Just("application/xml"),
+        Just("application/xhtml+xml"),
+        Just("image/svg+xml"),
+        Just("image/png"),
+        Just("multipart/mixed; boundary=x"),
+        Just("text"),
+        Just(""),
+    ];
+    let bytes = prop_oneof![
+        text().prop_map(String::into_bytes),
+        prop::collection::vec(any::<u8>(), 0..40),
+        Just(b"{\"a\":[1,\"\\u0001\"]}".to_vec()),
+        Just(b"<?xml version=\"1.0\"?><a/>".to_vec()),
+        Just(b"<a xmlns=\"\"><b c=\"1\"/>\n</a>".to_vec()),
+        Just(b"<a><b/></a>".to_vec()),
+        Just(b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>".to_vec()),
+        Just(b"<div xmlns=\"http://www.w3.org/1999/xhtml\">a <b>c</b> &lt;</div>".to_vec()),
+        Just(b"<x:div xmlns:x=\"http://www.w3.org/1999/xhtml\"><x:br/></x:div>".to_vec()),
+    ];
+    (media_type, bytes).prop_map(|(media_type, bytes)| Content::new(media_type, bytes))
+}
+
+/// What readers keep, what other sources may have put there, and what is not even of the right form.
+fn extra() -> impl Strategy<Value = Map<String, Value>> {
+    let element = prop_oneof![
+        Just(r#"<g:point xmlns:g="http://www.georss.org/georss">45 -71</g:point>"#),
+        Just(
+            r#"<link xmlns="http://www.w3.org/2005/Atom" rel="enclosure" href="https://a.example/a" type="audio/mpeg" length="3"/>"#
+        ),
+        Just(r#"<link xmlns="http://www.w3.org/2005/Atom" rel="enclosure" href="https://a.example/b"/>"#),
+        Just(r#"<link xmlns="http://www.w3.org/2005/Atom" rel="alternate" href="https://a.example/c"/>"#),
+        Just(r#"<category xmlns="http://www.w3.org/2005/Atom" term="t" scheme="urn:s"/>"#),
+        Just(r#"<category xmlns="" domain="d">t</category>"#),
+        Just(r#"<comments xmlns="">https://a.example/comments</comments>"#),
+        Just(r#"<title xmlns="http://www.w3.org/2005/Atom">another</title>"#),
+        Just(r#"<title xmlns="">another</title>"#),
+        Just(r#"<fo:id xmlns:fo="http://fanout.org/protocol/atom">another</fo:id>"#),
+        Just("<unclosed"),
+        Just("<a/><b/>"),
+        Just("<a/>"),
+        Just("text"),
+    ];
+    let elements = prop::collection::vec(element, 0..4).prop_map(|list| json!(list));
+    let json_feed = prop_oneof![
+        Just(json!({"_custom": {"a": 1}, "external_url": "https://e.example/", "attachments": []})),
+        Just(json!({"authors": [{"name": "x", "avatar": "https://a.example/"}]})),
+        Just(json!({"date_modified": "never", "tags": [1], "title": 7})),
+        Just(json!({"content_text": "plain"})),
+        Just(json!({"content_html": "<p>", "id": "x", "url": "u", "date_published": "2024-01-01"})),
+        Just(json!([1])),
+    ];
+    (prop::option::of(elements), prop::option::of(json_feed), prop::option::of(text())).prop_map(
+        |(xml, json_feed, other)| {
+            let mut extra = Map::new();
+            let parts = [("xml", xml), ("json_feed", json_feed), ("other", other.map(Value::from))];
+            extra.extend(parts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+            extra
+        },
+    )
+}
+
+/// Any item whose texts XML can hold, and whose id is any text at all.
+pub fn any_item() -> impl Strategy<Value = Item> {
+    let id = prop_oneof![text(), address(), "[\u{0}-\u{1f}a/%]{1,6}", "[0-9]{1,5}"];
+    let texts = (prop::option::of(text()), prop::option::of(text()), prop::option::of(address()));
+    let dates = (prop::option::of(timestamp()), prop::option::of(timestamp()));
+    let lists = (prop::collection::vec(author(), 0..3), prop::collection::vec(text(), 0..3));
+    (id, texts, prop::option::of(content()), dates, lists, extra()).prop_map(
+        |(id, (title, summary, url), content, (published, updated), (authors, tags), extra)| Item {
+            id,
+            url,
+            title,
+            summary,
+            content,
+            authors,
+            tags,
+            published,
+            updated,
+            extra,
+        },
+    )
+}
+
+/// Links as every document of a published feed has them.
+pub fn head_links() -> Vec<FeedLink> {
+    let link = |rel: &str, href: &str, media_type: Option<&str>| FeedLink {
+        rel: rel.into(),
+        href: href.into(),
+        media_type: media_type.map(str::to_owned),
+    };
+    vec![
+        link("self", "https://a.example/feeds/x/atom?a=1&b=2", None),
+        link("hub", "https://a.example/feeds/x/hub", None),
+        link("this", "https://a.example/feeds/x/atom/7", Some("application/atom+xml")),
+        link("prev-archive", "https://a.example/feeds/x/atom/6", None),
+        link(
+            "http://api.friendfeed.com/2008/03#sup",
+            "https://a.example/sup.json#0123abcdef",
+            Some("application/json"),
+        ),
+    ]
+}

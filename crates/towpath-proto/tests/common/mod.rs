@@ -1,0 +1,6 @@
+//! Helpers that several tests share.
+
+#![allow(dead_code, unreachable_pub, reason = "each test is a crate of its own, and uses some of them")]
+
+pub mod items;
+pub mod mutate;
