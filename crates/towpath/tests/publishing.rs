@@ -11,12 +11,22 @@ const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
 fn what_is_put_over_http_is_there_and_follows() {
     let place = Place::new(NOTES);
     let server = place.serve();
-    let put = server.ask("PUT", "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80?title=Hello", &[("content-type", "text/plain")], b"x");
+    let put = server.ask(
+        "PUT",
+        "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80?title=Hello",
+        &[("content-type", "text/plain")],
+        b"x",
+    );
     assert_eq!(put.status, 201, "{}", put.text());
     let got = server.get("/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80");
     assert_eq!((got.status, got.text().as_str()), (200, "x"));
     assert_eq!(got.header("x-content-type-options"), Some("nosniff"));
-    let again = server.ask("PUT", "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80", &[("content-type", "text/plain")], b"y");
+    let again = server.ask(
+        "PUT",
+        "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80",
+        &[("content-type", "text/plain")],
+        b"y",
+    );
     assert_eq!(again.status, 200);
     server.wait_for("/diff/notes/latest.json", |latest| latest["changed"] == true);
     let followed = place.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
@@ -30,11 +40,17 @@ fn what_is_put_over_http_is_there_and_follows() {
 fn a_batch_is_appended_whole_or_not_at_all() {
     let place = Place::new(NOTES);
     let server = place.serve();
-    let bad = server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"content\":\"1\"}\n{\"id\":\"\"}\n");
+    let bad =
+        server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"content\":\"1\"}\n{\"id\":\"\"}\n");
     assert_eq!(bad.status, 400);
     assert!(bad.json()["detail"].as_str().unwrap().contains("line 2"), "{}", bad.text());
     assert_eq!(server.json("/feeds/notes")["seq"], 0);
-    let good = server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"content\":\"1\"}\n\n{\"op\":\"delete\",\"id\":\"a\"}\n");
+    let good = server.ask(
+        "POST",
+        "/feeds/notes/items",
+        &[],
+        b"{\"id\":\"a\",\"content\":\"1\"}\n\n{\"op\":\"delete\",\"id\":\"a\"}\n",
+    );
     assert_eq!(good.json()["appended"], 2);
     assert_eq!(server.get("/feeds/notes/items/a").status, 410);
     let stale = server.ask("POST", "/feeds/notes/items?expect=1", &[], b"{\"id\":\"b\"}\n");
@@ -54,7 +70,8 @@ fn conditions_patches_and_what_is_not_there() {
     assert_eq!(server.ask("PUT", item, &[json_type, ("if-none-match", "*")], b"{\"n\":1}").status, 201);
     assert_eq!(server.ask("PUT", item, &[json_type, ("if-none-match", "*")], b"{\"n\":2}").status, 412);
     assert_eq!(server.ask("PUT", item, &[json_type, ("if-match", "\"9\"")], b"{\"n\":2}").status, 412);
-    let patched = server.ask("PATCH", item, &[("content-type", "application/merge-patch+json")], b"{\"m\":2}");
+    let patched =
+        server.ask("PATCH", item, &[("content-type", "application/merge-patch+json")], b"{\"m\":2}");
     assert_eq!(patched.status, 200, "{}", patched.text());
     assert_eq!(server.json(item), json!({"n": 1, "m": 2}));
     assert_eq!(server.ask("PATCH", item, &[("content-type", "text/x-diff")], b"-").status, 422);
@@ -77,7 +94,10 @@ fn tokens_and_web_pages() {
     assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[bearer], b"x").status, 201);
     let open = Place::new(NOTES);
     let server = open.serve();
-    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[("origin", "http://evil.example")], b"x").status, 403);
+    assert_eq!(
+        server.ask("PUT", "/feeds/notes/items/a", &[("origin", "http://evil.example")], b"x").status,
+        403
+    );
 }
 
 #[test]
@@ -128,7 +148,8 @@ fn a_feed_is_copied_by_follow_and_import() {
         }
         assert_eq!(original, copy);
     }
-    let bad = place.run_with(&["import", "copy", "-", "--server", &server.base], b"{\"id\":\"x\"}\n{\"id\":\n");
+    let bad =
+        place.run_with(&["import", "copy", "-", "--server", &server.base], b"{\"id\":\"x\"}\n{\"id\":\n");
     assert_eq!(bad.status.code(), Some(1));
     assert!(stderr(&bad).contains("line 2"), "{}", stderr(&bad));
 }

@@ -6,7 +6,7 @@
 //! lacks.
 
 pub mod accept;
-mod atom;
+pub mod atom;
 pub mod check;
 mod check_rules;
 pub mod cursor;

@@ -142,7 +142,13 @@ impl Server {
     }
 
     /// One request on a connection of its own.
-    pub fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<Answer> {
+    pub fn try_ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<Answer> {
         let host = self.base.strip_prefix("http://").unwrap();
         let mut stream = std::net::TcpStream::connect(host)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -167,7 +173,11 @@ impl Server {
             if answer.status == 200 && wanted(&value) {
                 return value;
             }
-            assert!(Instant::now() < end, "{path} stays {}", answer.text().chars().take(2000).collect::<String>());
+            assert!(
+                Instant::now() < end,
+                "{path} stays {}",
+                answer.text().chars().take(2000).collect::<String>()
+            );
             std::thread::sleep(Duration::from_millis(30));
         }
     }
