@@ -25,8 +25,12 @@ pub mod toc;
 pub mod wire;
 
 #[cfg(test)]
+mod check_tests;
+#[cfg(test)]
 mod follow_tests;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod publish_tests;
 #[cfg(test)]
 mod tests;
