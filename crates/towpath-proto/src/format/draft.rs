@@ -67,7 +67,11 @@ impl Draft {
         };
         self.item.id = id;
         if !self.elements.is_empty() {
-            self.item.extra.insert(EXTRA.to_owned(), Value::Array(self.elements));
+            // What a writer of ours kept as JSON comes before what stands there as elements.
+            let kept = self.item.extra.entry(EXTRA).or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(kept) = kept {
+                kept.append(&mut self.elements);
+            }
         }
         Some(self.item)
     }

@@ -70,7 +70,7 @@ mod tests {
         let mut gone = change(8, "b", 6);
         gone.op = Op::Delete;
         let mut out = Vec::new();
-        let page = Page { changes: vec![put, gone], last_cursor: None, more: false, total: 2 };
+        let page = Page { changes: vec![put, gone], ..Page::empty(2, jiff::Timestamp::UNIX_EPOCH) };
         push_page(&mut out, &tag, &page);
         let text = String::from_utf8(out).unwrap();
         let events: Vec<&str> = text.split_terminator("\n\n").collect();

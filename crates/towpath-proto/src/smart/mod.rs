@@ -6,7 +6,7 @@
 //! lacks.
 
 pub mod accept;
-mod atom;
+pub mod atom;
 pub mod check;
 mod check_rules;
 pub mod cursor;
@@ -25,8 +25,15 @@ pub mod toc;
 pub mod wire;
 
 #[cfg(test)]
+<<<<<<< HEAD
+=======
+mod check_tests;
+#[cfg(test)]
+>>>>>>> smart
 mod follow_tests;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod publish_tests;
 #[cfg(test)]
 mod tests;

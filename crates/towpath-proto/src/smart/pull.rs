@@ -82,6 +82,15 @@ pub struct Page {
     pub more: bool,
     /// How many items the feed has, tombstones included, as far as the reader may see them.
     pub total: u64,
+    /// When the feed last changed; the Unix epoch if it never did.
+    pub updated: Timestamp,
+}
+
+impl Page {
+    /// A page without items.
+    pub fn empty(total: u64, updated: Timestamp) -> Self {
+        Self { changes: Vec::new(), last_cursor: None, more: false, total, updated }
+    }
 }
 
 #[derive(Debug)]
@@ -135,7 +144,7 @@ impl Pull {
             after: None,
             before: None,
             stage: Stage::Head,
-            page: Page { changes: Vec::new(), last_cursor: None, more: false, total: 0 },
+            page: Page::empty(0, Timestamp::UNIX_EPOCH),
             scanned: 0,
             scanned_bytes: 0,
             shown_bytes: 0,
@@ -160,6 +169,7 @@ impl Pull {
         match (std::mem::replace(&mut self.stage, Stage::Idle), answer) {
             (Stage::Head, Answer::Head(head)) => {
                 self.head = head;
+                self.page.updated = head.modified;
                 self.page.total = view.map_or(head.items, FilterView::total);
                 Ok(self.resolve_next())
             }
@@ -323,7 +333,7 @@ impl Pull {
             self.page.last_cursor = Some(cursor.clone());
         }
         self.stage = Stage::Idle;
-        let empty = Page { changes: Vec::new(), last_cursor: None, more: false, total: self.page.total };
+        let empty = Page::empty(self.page.total, self.page.updated);
         Step::Page(Box::new(std::mem::replace(&mut self.page, empty)))
     }
 }

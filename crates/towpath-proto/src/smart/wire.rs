@@ -6,9 +6,6 @@ use serde_json::{Map, Value};
 use super::spec::Spec;
 use crate::format::activity_streams::{ReadObject, read_object};
 
-/// The namespace of `total`, `last_cursor`, `prev_cursor` and `id` in Atom documents ("HTTP Pull").
-pub const FO: &str = "http://fanout.org/protocol/atom";
-
 /// Content types ("HTTP Pull").
 pub const JSON_TYPE: &str = "application/json; charset=utf-8";
 /// See [`JSON_TYPE`].
@@ -54,6 +51,8 @@ pub struct Collection {
     pub url: Option<String>,
     /// `next`, rel=next.
     pub next: Option<String>,
+    /// What could not be read and was left out; each says where.
+    pub problems: Vec<String>,
 }
 
 /// Why a body is not a collection. The publisher's fault.
@@ -97,6 +96,7 @@ impl Collection {
             url: text(&members, "url"),
             next: text(&members, "next"),
             items: read_items(items)?,
+            problems: Vec::new(),
         })
     }
 }
