@@ -220,12 +220,9 @@ impl SmartFollower {
         }
         self.failures = 0;
         self.behind = moved;
-<<<<<<< HEAD
-=======
         for problem in &page.problems {
             self.events.push_back(Event::Warning(format!("{}: {problem}", exchange.url)));
         }
->>>>>>> smart
         self.hand_over(page);
         if moved {
             self.state.since = since;

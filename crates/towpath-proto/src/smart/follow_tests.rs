@@ -299,11 +299,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => Just(Happening::NextSecond),
         1 => Just(Happening::OtherCursors),
         1 => Just(Happening::ForgetsCursors),
-<<<<<<< HEAD
-        //1 => Just(Happening::OtherFormat),
-=======
         1 => Just(Happening::OtherFormat),
->>>>>>> smart
         6 => Just(Happening::Poll),
         1 => Just(Happening::Lost),
         1 => Just(Happening::Cut),

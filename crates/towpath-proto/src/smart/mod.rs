@@ -25,11 +25,8 @@ pub mod toc;
 pub mod wire;
 
 #[cfg(test)]
-<<<<<<< HEAD
-=======
 mod check_tests;
 #[cfg(test)]
->>>>>>> smart
 mod follow_tests;
 #[cfg(test)]
 mod memory;

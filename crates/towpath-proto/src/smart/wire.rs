@@ -101,13 +101,6 @@ impl Collection {
     }
 }
 
-impl Collection {
-    /// X
-    pub fn from_atom(_body: &[u8], _url: &str) -> Result<Self, CollectionError> {
-        Err(CollectionError::Atom("x".into()))
-    }
-}
-
 fn read_items(items: Vec<Value>) -> Result<Vec<ReadObject>, CollectionError> {
     let read = |(index, value)| read_object(value).map_err(|reason| CollectionError::Item { index, reason });
     items.into_iter().enumerate().map(read).collect()
