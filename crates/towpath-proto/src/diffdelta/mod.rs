@@ -33,3 +33,6 @@ pub use collapse::{Delta, StateDigest, Window};
 pub use cursor::{Cursor, Proof, prove};
 pub use global::{Global, GlobalChain, Pending};
 pub use publish::{Chain, Published, Site, Source};
+
+#[cfg(test)]
+mod testing;

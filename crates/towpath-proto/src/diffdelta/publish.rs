@@ -271,6 +271,11 @@ impl Chain {
         self.snapshots == 0
     }
 
+    #[cfg(test)]
+    pub(super) fn state_for_tests(&self) -> StateDigest {
+        self.state
+    }
+
     /// Completes a minted document; `self` has everything but the document's own values.
     pub(super) fn mint(
         mut self,
@@ -396,3 +401,6 @@ impl Channel<'_> {
         NewSnapshot { path, entry }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::super::testing::{Publisher, at, feed, items, site};
+use super::super::{Global, GlobalChain, Pending, Proof, prove};
+use super::*;
+use crate::item::Item;
+
+fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap()
+}
+
+fn titled(id: &str, title: &str) -> Item {
+    Item { title: Some(title.into()), ..Item::new(id) }
+}
+
+/// Sections 2.1 to 2.3: a mint changes the cursor, a carry does not; both say so.
+fn check_invariants(p: &Publisher) {
+    let (latest, head) = (json(&p.latest), json(&p.head));
+    for name in ["cursor", "prev_cursor", "changed", "generated_at", "ttl_sec"] {
+        assert_eq!(latest[name], head[name], "{name}");
+    }
+    assert_eq!(latest["changed"] == true, latest["cursor"] != latest["prev_cursor"]);
+    assert_eq!(latest["cursor"], p.chain.cursor.to_string());
+    assert_eq!(head["hash"], Cursor::of(&p.latest).to_string());
+    assert_eq!(head["latest_url"], format!("/diff/{}/latest.json", p.id));
+    assert_eq!(latest["cursor_basis"], "canonical_v1");
+}
+
+/// Section 2.2: the first successful run's `prev_cursor` is the zero cursor, also without items.
+#[test]
+fn the_first_success_mints_even_without_items() {
+    let mut p = Publisher::new("ab");
+    let never = json(&p.latest);
+    assert_eq!(never["cursor"], Cursor::ZERO.to_string());
+    assert_eq!(never["prev_cursor"], Cursor::ZERO.to_string());
+    assert_eq!(never["changed"], false);
+    assert_eq!(never["status"], "error");
+    assert!(never["sources"]["ab"].get("last_ok_at").is_none());
+    assert!(never["sources"]["ab"].get("stale_age_sec").is_none());
+    check_invariants(&p);
+    p.run(at(1));
+    let first = json(&p.latest);
+    assert_eq!(first["prev_cursor"], Cursor::ZERO.to_string());
+    assert_eq!(first["changed"], true);
+    assert_eq!(first["impact_reason"], "metadata_only");
+    assert_eq!(first["sources"]["ab"]["impact_reason"], "metadata_only");
+    assert_eq!(p.snapshots.len(), 1);
+    check_invariants(&p);
+    p.run(at(2));
+    assert_eq!(p.snapshots.len(), 1, "the second run without items carries");
+    check_invariants(&p);
+}
+
+/// Sections 1.3 and 2.2: every snapshot's name, bytes and place in the chain.
+#[test]
+fn a_mint_writes_a_snapshot_and_a_carry_keeps_its_buckets() {
+    let mut p = Publisher::new("ab");
+    p.put(titled("a", "1"), at(1));
+    p.run(at(1));
+    let minted = json(&p.latest);
+    let (entry, snapshot) = p.snapshots[0].clone();
+    assert_eq!(snapshot, p.latest, "byte-identical");
+    assert_eq!(entry.sha256, Cursor::of(&snapshot).hex());
+    let name = format!("/archive/ab/2026/02/02/20260202T024001Z_{}.json", &entry.cursor[7..19]);
+    assert_eq!(entry.url, name);
+    p.run(at(2));
+    let carried = json(&p.latest);
+    assert_eq!(carried["buckets"], minted["buckets"]);
+    assert_eq!(carried["cursor"], minted["cursor"]);
+    assert_ne!(carried["generated_at"], minted["generated_at"]);
+    assert_eq!(carried["prev_hash"], Cursor::of(&snapshot).to_string());
+    assert_eq!(carried["sources"]["ab"]["cursor"], minted["cursor"], "the real cursor");
+    check_invariants(&p);
+    p.put(titled("a", "2"), at(3));
+    p.run(at(3));
+    assert_eq!(json(&p.latest)["prev_cursor"], minted["cursor"]);
+    assert_eq!(p.snapshots[1].0.prev_cursor, entry.cursor);
+    check_invariants(&p);
+}
+
+/// Section 3.2: the same changes give the same cursors, whenever the runs were.
+#[test]
+fn a_rerun_has_the_same_cursors() {
+    let cursors = |delay: i64| {
+        let mut p = Publisher::new("ab");
+        p.put(titled("a", "1"), at(1));
+        p.run(at(1 + delay));
+        p.run(at(2 + delay));
+        p.put(titled("a", "2"), at(3));
+        p.delete("a", at(4));
+        p.put(titled("b", "1"), at(4));
+        p.run(at(4 + delay));
+        p.snapshots.iter().map(|(s, _)| s.cursor.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(cursors(0), cursors(777));
+}
+
+/// Section 5: an error keeps the cursor, and is gone with the next success; neither mints.
+#[test]
+fn errors_keep_the_cursor_and_never_mint() {
+    let mut p = Publisher::new("ab");
+    p.put(titled("a", "1"), at(0));
+    p.run(at(0));
+    let cursor = p.chain.cursor;
+    p.chain.health.failed("HTTP_503", Some(503));
+    p.carry(at(100));
+    let document = json(&p.latest);
+    let status = &document["sources"]["ab"];
+    assert_eq!(document["status"], "error");
+    assert_eq!(document["changed"], false);
+    assert_eq!(document["cursor"], cursor.to_string());
+    assert_eq!(status["stale"], true);
+    assert_eq!(status["stale_age_sec"], 100);
+    assert_eq!(status["last_ok_at"], at(0).to_string());
+    assert_eq!(status["error"], serde_json::json!({"code": "HTTP_503", "http_status": 503}));
+    assert_eq!(status["cursor"], cursor.to_string());
+    assert_eq!(status["prev_cursor"], cursor.to_string());
+    check_invariants(&p);
+    p.chain.health.disabled = true;
+    p.carry(at(200));
+    let document = json(&p.latest);
+    assert_eq!(document["status"], "disabled");
+    assert_eq!(document["sources"]["ab"]["stale"], true);
+    assert!(document["sources"]["ab"].get("error").is_none());
+    p.run(at(300));
+    let document = json(&p.latest);
+    assert_eq!(document["status"], "ok");
+    for gone in ["stale", "stale_age_sec", "last_ok_at", "error"] {
+        assert!(document["sources"]["ab"].get(gone).is_none(), "{gone}");
+    }
+    assert_eq!((p.snapshots.len(), p.chain.cursor), (1, cursor));
+}
+
+/// Sections 4 and 9: sorted buckets, an item in one of them only, flagged ones with what happened to them.
+#[test]
+fn buckets_are_sorted_and_flagged_is_exclusive() {
+    let mut p = Publisher::new("ab");
+    for n in 0..60 {
+        let published = at(n * 7 % 5);
+        p.put(Item { published: Some(published), ..titled(&format!("{:02}", n * 17 % 60), "t") }, at(1));
+    }
+    p.run(at(1));
+    let document = json(&p.latest);
+    let mut seen = 0;
+    for bucket in ["flagged", "new", "removed", "updated"] {
+        let items = document["buckets"][bucket].as_array().unwrap();
+        let keys: Vec<_> = items
+            .iter()
+            .map(|i| (i["published_at"].as_str(), i["source"].as_str(), i["id"].as_str()))
+            .collect();
+        assert!(keys.is_sorted(), "{bucket}");
+        for item in items {
+            let risky = item["risk"]["score"].as_f64().unwrap() >= 0.4;
+            assert_eq!(risky, bucket == "flagged");
+            assert_eq!(item["change"], "new");
+        }
+        seen += items.len();
+    }
+    assert_eq!(seen, 60);
+    assert!(!document["buckets"]["flagged"].as_array().unwrap().is_empty());
+    assert_eq!(document["sources"]["ab"]["delta_counts"]["new"], 60);
+}
+
+/// Section 1.3: no snapshot's name is given twice, whatever the clock does.
+#[test]
+fn names_stay_distinct_and_times_never_go_back() {
+    let mut chain = Chain::default();
+    let first = chain.name_time(Cursor::ZERO, at(5));
+    let second = chain.name_time(Cursor::ZERO, at(5));
+    let other = chain.name_time(Cursor([1; 32]), at(5));
+    assert_eq!((first, second), (at(5), at(6)));
+    assert_eq!(other, at(5));
+    chain.generated_at = Some(at(9));
+    assert_eq!(chain.name_time(Cursor::ZERO, at(2)), at(9));
+}
+
+#[test]
+fn a_document_that_is_not_the_chains_is_not_carried() {
+    let mut p = Publisher::new("ab");
+    p.put(titled("a", "1"), at(1));
+    p.run(at(1));
+    for other in [&b""[..], &[b'x'; 100_000]] {
+        assert!(p.source().carry(&p.chain, other, at(2)).is_err());
+    }
+}
+
+#[test]
+fn a_site_below_a_path_links_below_it() {
+    let site = Site::new("https://example.com/data/");
+    assert_eq!(site.link("/diff/x"), "/data/diff/x");
+    assert_eq!(site.absolute("/diff/x"), "https://example.com/data/diff/x");
+    assert_eq!(Site::new("http://h:1").link("/a"), "/a");
+}
+
+/// Section 1: the global feed unites what the sources minted, with a chain of its own.
+#[test]
+fn the_global_feed_follows_the_sources() {
+    let (mut a, mut b) = (Publisher::new("aa"), Publisher::new("bb"));
+    let (site, mut state, mut pending) = (site(), GlobalChain::default(), Pending::new());
+    let global = Global { site: &site, ttl_sec: 1 };
+    a.put(titled("x", "1"), at(1));
+    a.put(titled("y", "1"), at(1));
+    b.put(titled("x", "1"), at(1));
+    pending.add(a.run_rendered(at(1)).1);
+    pending.add(b.run_rendered(at(1)).1);
+    let chains = [(a.source(), &a.chain), (b.source(), &b.chain)];
+    let (published, next) = global.mint(&state, &chains, std::mem::take(&mut pending), at(1));
+    state = next;
+    let first = json(&published.latest);
+    let count = |v: &Value| {
+        v["buckets"].as_object().unwrap().values().map(|b| b.as_array().unwrap().len()).sum::<usize>()
+    };
+    assert_eq!(count(&first), 3);
+    assert_eq!(first["sources"]["aa"]["cursor"], a.chain.cursor.to_string());
+    assert_eq!(first["sources"]["aa"]["prev_cursor"], Cursor::ZERO.to_string());
+    assert_eq!(first["sources_included"], serde_json::json!(["aa", "bb"]));
+    assert_eq!(first["ttl_sec"], 15);
+    assert!(first.get("source_id").is_none() && first.get("status").is_none());
+    assert!(published.snapshot.unwrap().path.starts_with("/archive/_global/2026/"));
+    assert_eq!(prove(&published.latest, first["cursor"].as_str().unwrap()), Ok(Proof::Jcs));
+
+    let before = a.chain.cursor;
+    a.put(titled("x", "2"), at(2));
+    a.delete("y", at(2));
+    a.put(titled("z", "1"), at(2));
+    a.run(at(2));
+    a.put(titled("x", "3"), at(3));
+    a.delete("z", at(3));
+    a.run(at(3));
+    // The publisher went down in between: its snapshots are read back.
+    for (_, snapshot) in &a.snapshots[state.included[&feed("aa")].snapshots as usize..] {
+        pending.recover(&feed("aa"), snapshot).unwrap();
+    }
+    let chains = [(a.source(), &a.chain), (b.source(), &b.chain)];
+    let (published, next) = global.mint(&state, &chains, pending, at(3));
+    let second = json(&published.latest);
+    assert_eq!(
+        second["sources"]["aa"]["delta_counts"],
+        serde_json::json!({"new": 0, "removed": 1, "updated": 1})
+    );
+    assert_eq!(second["sources"]["aa"]["prev_cursor"], before.to_string());
+    assert_eq!(second["sources"]["bb"]["changed"], false);
+    assert_eq!(second["prev_cursor"], first["cursor"]);
+    assert_eq!(count(&second), 2);
+    let chains = [(a.source(), &a.chain), (b.source(), &b.chain)];
+    let (carried, _) = global.carry(&next, &chains, &published.latest, at(4)).unwrap();
+    let third = json(&carried.latest);
+    assert_eq!(third["cursor"], second["cursor"]);
+    assert_eq!(third["prev_cursor"], second["cursor"]);
+    assert_eq!(third["buckets"], second["buckets"]);
+    assert_eq!(third["sources"]["aa"]["changed"], false);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Sections 2.1 and 3.1: every minted document recomputes by both forms, every chain is unbroken.
+    #[test]
+    fn every_minted_cursor_recomputes(batches in prop::collection::vec(prop::collection::vec(items(), 0..4), 1..4)) {
+        let mut p = Publisher::new("ab");
+        let mut now = 0;
+        for batch in batches {
+            now += 1;
+            for item in batch {
+                p.put(item, at(now));
+            }
+            p.run(at(now));
+            check_invariants(&p);
+        }
+        let mut previous = Cursor::ZERO.to_string();
+        for (entry, document) in &p.snapshots {
+            for style in [crate::format::jcs::Style::Jcs, crate::format::jcs::Style::Python] {
+                let cursor = super::super::cursor::recompute(document, style).unwrap();
+                prop_assert_eq!(cursor.to_string(), entry.cursor.clone());
+            }
+            prop_assert_eq!(&entry.prev_cursor, &previous);
+            previous = entry.cursor.clone();
+        }
+    }
+}
