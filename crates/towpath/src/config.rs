@@ -233,8 +233,9 @@ impl Config {
 
     /// Reads the text of a configuration; `path` is what errors name, and its folder what paths are relative to.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let parse_error = |e: toml::de::Error| {
-            ConfigError::Parse { path: path.to_owned(), message: e.to_string().trim_end().to_owned() }
+        let parse_error = |e: toml::de::Error| ConfigError::Parse {
+            path: path.to_owned(),
+            message: e.to_string().trim_end().to_owned(),
         };
         let mut config: Self = toml::from_str(text).map_err(parse_error)?;
         config.folder = match path.parent() {
@@ -464,7 +465,8 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)] {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)]
+        {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         assert!(parse_duration("-5m").is_err());

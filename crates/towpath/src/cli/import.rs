@@ -68,7 +68,12 @@ fn is_lines(start: &[u8]) -> bool {
     first.len() == start.len() && (first.starts_with(b"{\"feed\":") || first.starts_with(b"{\"op\":"))
 }
 
-async fn import_lines(target: &Target, feed: &FeedId, file: &Path, mut input: impl BufRead) -> Result<usize, CliError> {
+async fn import_lines(
+    target: &Target,
+    feed: &FeedId,
+    file: &Path,
+    mut input: impl BufRead,
+) -> Result<usize, CliError> {
     let (mut imported, mut number, mut bytes) = (0, 0_usize, 0);
     let (mut batch, mut line) = (Vec::new(), Vec::new());
     loop {
@@ -95,7 +100,12 @@ async fn import_lines(target: &Target, feed: &FeedId, file: &Path, mut input: im
     }
 }
 
-async fn import_document(target: &Target, feed: &FeedId, file: &Path, input: impl Read) -> Result<usize, CliError> {
+async fn import_document(
+    target: &Target,
+    feed: &FeedId,
+    file: &Path,
+    input: impl Read,
+) -> Result<usize, CliError> {
     let place = |e: &dyn std::fmt::Display| CliError::failed(format!("{}: {e}", file.display()));
     let mut bytes = Vec::new();
     input.take(MAX_DOCUMENT).read_to_end(&mut bytes).map_err(|e| place(&e))?;
@@ -104,7 +114,8 @@ async fn import_document(target: &Target, feed: &FeedId, file: &Path, input: imp
         eprintln!("{}: left out: {problem}", file.display());
     }
     // Against nothing: every item once, oldest first.
-    let found = diff(&Known::new(), document.items, true, Listing::Window, Guard::default()).map_err(|e| place(&e))?;
+    let found = diff(&Known::new(), document.items, true, Listing::Window, Guard::default())
+        .map_err(|e| place(&e))?;
     for problem in &found.problems {
         eprintln!("{}: left out: {problem}", file.display());
     }

@@ -150,11 +150,16 @@ impl TargetArgs {
     /// Finds a running server, or opens the data folder.
     pub(crate) async fn open(&self) -> Result<Target, CliError> {
         let config = self.config.load()?;
-        let fetcher = Fetcher::new(FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() });
+        let fetcher =
+            Fetcher::new(FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() });
         let fetcher = fetcher.map_err(|e| CliError::failed(e.to_string()))?;
         let token = self.token.clone().or_else(|| config.server.tokens.first().cloned());
         if let Some(base) = &self.server {
-            return Ok(Target::Server(Server { fetcher, base: base.trim_end_matches('/').to_owned(), token }));
+            return Ok(Target::Server(Server {
+                fetcher,
+                base: base.trim_end_matches('/').to_owned(),
+                token,
+            }));
         }
         let server = Server { fetcher, base: format!("http://{}", config.server.listen), token };
         if server.is_towpath().await {
@@ -212,10 +217,11 @@ pub(crate) struct Server {
 
 impl Server {
     async fn is_towpath(&self) -> bool {
-        let Ok((200, body)) = self.send(Request::get(RequestId(0), format!("{}/healthz.json", self.base))).await else {
+        let Ok((200, body)) = self.send(Request::get(RequestId(0), format!("{}/feeds", self.base))).await
+        else {
             return false;
         };
-        serde_json::from_slice::<Value>(&body).is_ok_and(|health| health["service"] == "towpath")
+        serde_json::from_slice::<Value>(&body).is_ok_and(|list| list["service"] == "towpath")
     }
 
     async fn append(&self, feed: &FeedId, changes: &[NewChange]) -> Result<(), CliError> {

@@ -16,7 +16,8 @@ use crate::source::schedule::is_on;
 pub(crate) async fn run(args: &ConfigArgs) -> Result<Exit, CliError> {
     log_to_stderr();
     let engine = open::engine(args.load()?).await?;
-    let fetcher = Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
+    let fetcher =
+        Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
     let mut rows = poll_all(&engine, &fetcher).await?;
     diffdelta::settle(&engine).await?;
     engine.store.close().await;
@@ -56,7 +57,11 @@ async fn poll_all(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Result<Vec<Ro
 fn print(rows: &[Row]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let width = rows.iter().map(|row| row.feed.len()).max().unwrap_or(0).max(4);
-    writeln!(out, "{:width$}  {:>7} {:>7} {:>7} {:>9} {:>7}  state", "feed", "new", "updated", "removed", "unchanged", "ms")?;
+    writeln!(
+        out,
+        "{:width$}  {:>7} {:>7} {:>7} {:>9} {:>7}  state",
+        "feed", "new", "updated", "removed", "unchanged", "ms"
+    )?;
     for Row { feed, polled, took } in rows {
         let unchanged = polled.unchanged.map_or_else(|| "all".to_owned(), |n| n.to_string());
         let unchanged = if polled.error.is_some() { "-".to_owned() } else { unchanged };

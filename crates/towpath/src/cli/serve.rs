@@ -40,7 +40,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // Port 0 asks for any free port: from here on it is known which.
     config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
     let engine = open::engine(config).await?;
-    let fetcher = Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
+    let fetcher =
+        Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
     let stop = stop::on_signal();
     greet(&engine);
     let publishing = tokio::spawn(diffdelta::run(engine.clone(), stop.clone()));

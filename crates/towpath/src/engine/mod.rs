@@ -71,7 +71,8 @@ impl Engine {
         for id in store.feeds().await? {
             if config.server.create_feeds || feeds.contains_key(&id) {
                 let seq = store.head(&id).await?.seq;
-                let feed = feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id))));
+                let feed =
+                    feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id))));
                 feed.head.store(seq, Ordering::Release);
             }
         }
@@ -118,7 +119,8 @@ impl Engine {
             return None;
         }
         let mut feeds = self.feeds.write();
-        let feed = feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))));
+        let feed =
+            feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))));
         Some(feed.clone())
     }
 

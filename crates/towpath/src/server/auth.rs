@@ -23,14 +23,19 @@ pub(super) fn may_publish(tokens: &[String], peer: SocketAddr, headers: &HeaderM
             "publishing from another machine needs a token: set [server] tokens and send one as Authorization: Bearer",
         ));
     }
-    if headers.contains_key(ORIGIN) || headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded") {
+    if headers.contains_key(ORIGIN)
+        || headers.contains_key("x-forwarded-for")
+        || headers.contains_key("forwarded")
+    {
         return Err(Problem::forbidden("publishing through a browser or a proxy needs [server] tokens"));
     }
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if is_local(host) {
         Ok(())
     } else {
-        Err(Problem::forbidden(format!("publishing without a token needs a local address, and {host:?} is none")))
+        Err(Problem::forbidden(format!(
+            "publishing without a token needs a local address, and {host:?} is none"
+        )))
     }
 }
 
@@ -51,12 +56,13 @@ fn with_token(tokens: &[String], headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 fn is_local(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
+    // An IPv6 address stands in brackets (RFC 3986, section 3.2.2); what follows the last colon is a port.
+    let name = match (host.strip_prefix('['), host.split_once(':')) {
+        (Some(rest), _) => rest.split(']').next().unwrap_or_default(),
+        (None, Some((name, _))) => name,
+        (None, None) => host,
     };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -65,7 +71,10 @@ mod tests {
     use http::HeaderValue;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_str(value).unwrap()))
+            .collect()
     }
 
     fn status(tokens: &[&str], peer: &str, pairs: &[(&'static str, &str)]) -> u16 {
@@ -76,13 +85,16 @@ mod tests {
 
     #[test]
     fn without_tokens_only_local_programs_may() {
-        for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "::1"] {
+        for host in ["127.0.0.1:8080", "localhost", "[::1]:8080", "[::1]"] {
             assert_eq!(status(&[], "127.0.0.1", &[("host", host)]), 200, "{host}");
         }
         assert_eq!(status(&[], "::ffff:127.0.0.1", &[("host", "localhost")]), 200);
         assert_eq!(status(&[], "10.0.0.1", &[("host", "localhost")]), 403);
         assert_eq!(status(&[], "127.0.0.1", &[("host", "evil.example")]), 403);
-        assert_eq!(status(&[], "127.0.0.1", &[("host", "localhost"), ("origin", "http://evil.example")]), 403);
+        assert_eq!(
+            status(&[], "127.0.0.1", &[("host", "localhost"), ("origin", "http://evil.example")]),
+            403
+        );
         assert_eq!(status(&[], "127.0.0.1", &[("host", "localhost"), ("x-forwarded-for", "10.0.0.1")]), 403);
     }
 

@@ -45,9 +45,12 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads a request's body of at most `limit` bytes.
 pub(super) async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Problem> {
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
+    let collected =
+        tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
     match collected {
-        Err(_) => Err(Problem::timeout(format!("the body took more than {} seconds", BODY_TIMEOUT.as_secs()))),
+        Err(_) => {
+            Err(Problem::timeout(format!("the body took more than {} seconds", BODY_TIMEOUT.as_secs())))
+        }
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(e)) if e.is::<LengthLimitError>() => {
             Err(Problem::too_large(format!("the body has more than {limit} bytes; split it")))

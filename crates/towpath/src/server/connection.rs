@@ -25,11 +25,7 @@ use crate::stop::{Stop, stopped};
 const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Serves what arrives until the sender is gone, then gives open connections [`GRACE`] to finish.
-pub(super) async fn work(
-    mut accepted: mpsc::UnboundedReceiver<Accepted>,
-    engine: Arc<Engine>,
-    stop: Stop,
-) {
+pub(super) async fn work(mut accepted: mpsc::UnboundedReceiver<Accepted>, engine: Arc<Engine>, stop: Stop) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -118,7 +114,9 @@ impl Future for Reply {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Self::Now(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Now(response) => {
+                response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)))
+            }
             Self::Later(future) => future.as_mut().poll(context).map(Ok),
         }
     }

@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -80,7 +82,9 @@ impl Document {
         }
         match encoding::choose(request.get(ACCEPT_ENCODING)) {
             None => Some(self.whole()),
-            Some(coding) => self.compressed[coding as usize].get().map(|body| self.coded(coding, body.as_ref())),
+            Some(coding) => {
+                self.compressed[coding as usize].get().map(|body| self.coded(coding, body.as_ref()))
+            }
         }
     }
 
@@ -112,7 +116,8 @@ impl Document {
             let Some(etag) = self.headers.get(ETAG) else { return false };
             return request.get_all(IF_NONE_MATCH).iter().any(|list| etag_matches(list, etag));
         }
-        let (Some(since), Some(modified)) = (request.get(IF_MODIFIED_SINCE), self.headers.get(LAST_MODIFIED)) else {
+        let (Some(since), Some(modified)) = (request.get(IF_MODIFIED_SINCE), self.headers.get(LAST_MODIFIED))
+        else {
             return false;
         };
         since == modified

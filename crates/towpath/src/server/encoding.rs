@@ -71,7 +71,9 @@ pub fn choose(accept: Option<&HeaderValue>) -> Option<Coding> {
 fn better(best: Option<(f32, Coding)>, weight: f32, coding: Coding) -> Option<(f32, Coding)> {
     let beaten = match best {
         None => weight > 0.0,
-        Some((old, old_coding)) => weight > old || (weight == old && (coding as usize) < (old_coding as usize)),
+        Some((old, old_coding)) => {
+            weight > old || (weight == old && (coding as usize) < (old_coding as usize))
+        }
     };
     if beaten { Some((weight, coding)) } else { best }
 }

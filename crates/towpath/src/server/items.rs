@@ -159,14 +159,18 @@ async fn put_item(id: &str, request: Request<Incoming>) -> Result<Item, Problem>
     let media_type = media_type(request.headers())?;
     let body = body::read(request, MAX_CONTENT).await?;
     if media_type.is_some() || !body.is_empty() {
-        item.content = Some(Content::new(media_type.unwrap_or_else(|| "application/octet-stream".into()), body));
+        item.content =
+            Some(Content::new(media_type.unwrap_or_else(|| "application/octet-stream".into()), body));
     }
     Ok(item)
 }
 
 fn set(item: &mut Item, name: &str, value: String) -> Result<(), Problem> {
     let date = |value: &str| {
-        value.parse().map(Some).map_err(|e| Problem::bad_request(format!("{name}={value:?} is not a time: {e}")))
+        value
+            .parse()
+            .map(Some)
+            .map_err(|e| Problem::bad_request(format!("{name}={value:?} is not a time: {e}")))
     };
     match name {
         "title" => item.title = Some(value),
@@ -182,7 +186,8 @@ fn set(item: &mut Item, name: &str, value: String) -> Result<(), Problem> {
 }
 
 async fn patch(request: Request<Incoming>) -> Result<Content, Problem> {
-    let media_type = media_type(request.headers())?.unwrap_or_else(|| towpath_proto::patch::MERGE_PATCH.into());
+    let media_type =
+        media_type(request.headers())?.unwrap_or_else(|| towpath_proto::patch::MERGE_PATCH.into());
     Ok(Content::new(media_type, body::read(request, MAX_CONTENT).await?))
 }
 
@@ -278,7 +283,9 @@ fn to_publish(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
 /// The problem of a feed that is not there.
 pub(super) fn no_feed(feed: &str) -> Problem {
     let shown: String = feed.chars().take(64).collect();
-    Problem::not_found(format!("there is no feed {shown:?}; add a [[feed]] with this id to the configuration"))
+    Problem::not_found(format!(
+        "there is no feed {shown:?}; add a [[feed]] with this id to the configuration"
+    ))
 }
 
 /// The parameters of a query, decoded.

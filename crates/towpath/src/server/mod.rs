@@ -47,7 +47,9 @@ pub enum ServeError {
 pub fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
     let error = |e: std::io::Error| {
         let reason = match e.kind() {
-            std::io::ErrorKind::AddrInUse => "the port is in use; another [server] listen or --listen helps".into(),
+            std::io::ErrorKind::AddrInUse => {
+                "the port is in use; another [server] listen or --listen helps".into()
+            }
             std::io::ErrorKind::PermissionDenied => "not allowed; ports below 1024 need privileges".into(),
             std::io::ErrorKind::AddrNotAvailable => "this machine does not have that address".into(),
             _ => e.to_string(),

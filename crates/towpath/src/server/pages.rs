@@ -109,7 +109,7 @@ pub(super) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
         url: format!("{}/feeds/{}", engine.base_url, feed.id()),
     };
     let feeds: Vec<Brief> = engine.feeds().into_iter().map(brief).collect();
-    json(&serde_json::json!({ "feeds": feeds }))
+    json(&serde_json::json!({ "service": "towpath", "feeds": feeds }))
 }
 
 /// `/feeds/{feed}`: a page, or JSON with every address.

@@ -17,7 +17,11 @@ use crate::engine::Engine;
 use crate::engine::diffdelta::served;
 
 /// Answers a request that the fast path did not.
-pub(super) async fn answer(engine: Arc<Engine>, peer: SocketAddr, request: Request<Incoming>) -> Response<ReplyBody> {
+pub(super) async fn answer(
+    engine: Arc<Engine>,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<ReplyBody> {
     engine.metrics.routed.inc();
     let answer = dispatch(&engine, peer, request).await.unwrap_or_else(|problem| problem.answer());
     if answer.status.as_u16() >= 400 {
@@ -26,12 +30,18 @@ pub(super) async fn answer(engine: Arc<Engine>, peer: SocketAddr, request: Reque
     respond(answer)
 }
 
-async fn dispatch(engine: &Arc<Engine>, peer: SocketAddr, request: Request<Incoming>) -> Result<Answer, Problem> {
+async fn dispatch(
+    engine: &Arc<Engine>,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Answer, Problem> {
     let path = request.uri().path().to_owned();
     let segments = segments(&path)?;
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     match segments.as_slice() {
-        ["feeds", feed, "items"] if request.method() == Method::POST => items::post(engine, peer, feed, request).await,
+        ["feeds", feed, "items"] if request.method() == Method::POST => {
+            items::post(engine, peer, feed, request).await
+        }
         ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
         _ if !matches!(*request.method(), Method::GET | Method::HEAD) => Err(Problem::method("GET, HEAD")),
         [""] => pages::home(engine, request.headers()),
@@ -41,7 +51,8 @@ async fn dispatch(engine: &Arc<Engine>, peer: SocketAddr, request: Request<Incom
         ["openapi.json"] => Ok(pages::openapi(engine)),
         segments => {
             let document = served::document(engine, &path, segments).await?;
-            let document = document.ok_or_else(|| Problem::not_found(format!("there is nothing at {path}")))?;
+            let document =
+                document.ok_or_else(|| Problem::not_found(format!("there is nothing at {path}")))?;
             Ok(serve(document, &request).await)
         }
     }

@@ -22,7 +22,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: Stop) {
     let mut follows = tokio::task::JoinSet::new();
     for feed in engine.feeds() {
-        let Some(url) = feed.config.source.as_ref().and_then(|source| source.follow.clone()) else { continue };
+        let Some(url) = feed.config.source.as_ref().and_then(|source| source.follow.clone()) else {
+            continue;
+        };
         follows.spawn(mirror(engine.clone(), fetcher.clone(), feed, url, stop.clone()));
     }
     while follows.join_next().await.is_some() {}
@@ -170,7 +172,11 @@ impl Mirror {
 impl Output for Mirror {
     type Error = MirrorError;
 
-    async fn deliver(&mut self, changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), Self::Error> {
+    async fn deliver(
+        &mut self,
+        changes: Vec<Followed>,
+        checkpoint: Option<Value>,
+    ) -> Result<(), Self::Error> {
         let changes: Vec<NewChange> = changes
             .into_iter()
             .map(new_change)

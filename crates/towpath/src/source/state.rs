@@ -50,7 +50,9 @@ impl SourceState {
     /// from when it last succeeded.
     pub async fn load(store: &dyn Store, feed: &FeedId, configured: &str) -> Result<Self, StoreError> {
         let fresh = Self { configured: configured.to_owned(), ..Self::default() };
-        let Some(bytes) = store.get(Table::Sources, feed.as_str().as_bytes()).await? else { return Ok(fresh) };
+        let Some(bytes) = store.get(Table::Sources, feed.as_str().as_bytes()).await? else {
+            return Ok(fresh);
+        };
         let state: Self = serde_json::from_slice(&bytes)
             .map_err(|e| StoreError::Damaged(format!("the state of source {feed}: {e}")))?;
         if state.configured == configured {

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Notify};
 use towpath_proto::FeedId;
+use towpath_proto::diffdelta::delta_item::Rendered;
 use towpath_proto::diffdelta::global::{Global, GlobalChain, Pending};
 use towpath_proto::diffdelta::publish::{Chain, Published, Source};
 use towpath_proto::diffdelta::wire::{GLOBAL, Snapshot};
-use towpath_proto::diffdelta::delta_item::Rendered;
 use towpath_store::{StoreError, Table, Write};
 
 use super::kept::{self, Kept};
@@ -19,7 +19,7 @@ use crate::engine::Engine;
 
 /// The global feed of a running engine.
 #[derive(Default)]
-pub struct GlobalFeed {
+pub(super) struct GlobalFeed {
     state: Mutex<State>,
     /// Rung when a source ran.
     moved: Notify,
@@ -101,7 +101,8 @@ impl GlobalFeed {
         }
         state.loaded = true;
         state.dirty = true;
-        let sources: Vec<(FeedId, u64)> = state.sources.iter().map(|(id, c)| (id.clone(), c.snapshots)).collect();
+        let sources: Vec<(FeedId, u64)> =
+            state.sources.iter().map(|(id, c)| (id.clone(), c.snapshots)).collect();
         for (source, snapshots) in sources {
             let told = state.global.included.get(&source).map_or(0, |included| included.snapshots);
             if snapshots > told {
@@ -142,8 +143,7 @@ impl GlobalFeed {
             carry(engine, &mut state).await?
         };
         state.dirty = false;
-        state.current =
-            Some((published.chain.clone(), published.head.clone(), published.latest.clone()));
+        state.current = Some((published.chain.clone(), published.head.clone(), published.latest.clone()));
         served::put(engine, GLOBAL, &published.chain, published.head, published.latest);
         Ok(())
     }
@@ -152,10 +152,9 @@ impl GlobalFeed {
 /// The snapshot, its index entry and the chain are written in one.
 async fn mint(engine: &Arc<Engine>, state: &mut State) -> Result<Published, StoreError> {
     let pending = state.pending.clone();
-    let (published, global) = make(engine, state, move |global, chain, sources, now| {
-        Ok(global.mint(chain, sources, pending, now))
-    })
-    .await?;
+    let (published, global) =
+        make(engine, state, move |global, chain, sources, now| Ok(global.mint(chain, sources, pending, now)))
+            .await?;
     if let Some(snapshot) = &published.snapshot {
         let kept = KeptGlobal { global: global.clone(), path: snapshot.path.clone() };
         let value = serde_json::to_vec(&kept).map_err(|e| StoreError::Write(e.to_string()))?;

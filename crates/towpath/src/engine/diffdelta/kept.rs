@@ -8,9 +8,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use towpath_proto::diffdelta::Cursor;
 use towpath_proto::diffdelta::publish::{Chain, Health, NewSnapshot, Published};
 use towpath_proto::diffdelta::wire::Snapshot;
-use towpath_proto::diffdelta::Cursor;
 use towpath_store::{Condition, Store, StoreError, Table, Write};
 
 /// How many index entries are read at a time.
@@ -55,7 +55,9 @@ fn index_prefix(name: &str) -> Vec<u8> {
 impl Kept {
     /// The state of a chain, new where there is none.
     pub(super) async fn load(store: &dyn Store, name: &str) -> Result<Self, StoreError> {
-        let Some(bytes) = store.get(Table::Chains, &chain_key(name)).await? else { return Ok(Self::default()) };
+        let Some(bytes) = store.get(Table::Chains, &chain_key(name)).await? else {
+            return Ok(Self::default());
+        };
         parse(&bytes, name)
     }
 

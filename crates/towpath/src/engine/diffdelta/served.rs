@@ -18,7 +18,9 @@ use crate::server::document::{Document, Valid};
 /// Serves a chain's current documents from memory, at all of their addresses, from now on.
 pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, latest: Bytes) {
     let source = (name != GLOBAL).then_some(name);
-    for (file, resource, body) in [("head.json", Resource::Head, head), ("latest.json", Resource::Latest, latest)] {
+    for (file, resource, body) in
+        [("head.json", Resource::Head, head), ("latest.json", Resource::Latest, latest)]
+    {
         let headers = resource.headers(chain.cursor, &body);
         let document = Arc::new(Document::new(body, headers, Valid::UntilReplaced));
         for path in headers::paths(source, file) {
@@ -62,8 +64,13 @@ async fn global(engine: &Arc<Engine>, path: &str, file: &str) -> Result<Option<A
     }
     let Some((chain, head, latest)) = engine.diffdelta.global.current().await else { return Ok(None) };
     put(engine, GLOBAL, &chain, head.clone(), latest.clone());
-    let (resource, body) = if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
-    Ok(Some(Arc::new(Document::new(body.clone(), resource.headers(chain.cursor, &body), Valid::UntilReplaced))))
+    let (resource, body) =
+        if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
+    Ok(Some(Arc::new(Document::new(
+        body.clone(),
+        resource.headers(chain.cursor, &body),
+        Valid::UntilReplaced,
+    ))))
 }
 
 /// Makes a feed's documents as its last run made them.
@@ -80,7 +87,8 @@ async fn feed_document(
     let kept = Kept::load(engine.store.as_ref(), feed.id().as_str()).await?;
     let (chain, head, latest) = source::current(engine, feed, &kept).await?;
     put(engine, feed.id().as_str(), &chain, head.clone(), latest.clone());
-    let (resource, body) = if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
+    let (resource, body) =
+        if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
     let headers = resource.headers(chain.cursor, &body);
     Ok(Arc::new(Document::new(body, headers, Valid::UntilReplaced)))
 }

@@ -30,7 +30,11 @@ pub(super) struct Outcome {
 
 /// Takes a run into the chain: one mint for every window of changes since the last, or a carry; `None` where
 /// there is nothing to tell. Whatever was minted lasts before this returns.
-pub(super) async fn run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Option<Outcome>, StoreError> {
+pub(super) async fn run(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    run: &Run,
+) -> Result<Option<Outcome>, StoreError> {
     let name = feed.id().as_str();
     let mut kept = Kept::load(engine.store.as_ref(), name).await?;
     let now = engine.now();
