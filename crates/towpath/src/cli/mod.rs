@@ -180,7 +180,7 @@ fn report(error: &CliError) -> ExitCode {
 /// Sends what happens to standard error: warnings and news by default, more with `TOWPATH_LOG=debug`.
 fn log_to_stderr() {
     // A certificate that is refused is told of by whoever asked.
-    let usual = || tracing_subscriber::EnvFilter::new("info,rustls_platform_verifier=off");
+    let usual = || tracing_subscriber::EnvFilter::new("warn,towpath=info,rustls_platform_verifier=off");
     let filter = tracing_subscriber::EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| usual());
     let stderr = std::io::stderr;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
