@@ -11,8 +11,8 @@ use url::Url;
 use super::follow::{ProtocolArg, parse_protocol, parse_url};
 use super::terminal::plain;
 use super::{CliError, Exit};
-use crate::stop;
 use crate::client::{FetchOptions, Fetcher, Protocol, checker, discover, drive_check};
+use crate::stop;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
