@@ -131,7 +131,9 @@ mod tests {
         let one = Cursor::of(b"{}");
         assert_eq!(one.to_string().parse(), Ok(one));
         assert_eq!(one.short(), "44136fa355b3");
-        for bad in ["", "sha256:", &zero[..70], &zero.replace("sha256", "SHA256"), &zero.replacen('0', "A", 1)] {
+        for bad in
+            ["", "sha256:", &zero[..70], &zero.replace("sha256", "SHA256"), &zero.replacen('0', "A", 1)]
+        {
             assert!(bad.parse::<Cursor>().is_err(), "{bad}");
         }
     }

@@ -386,11 +386,8 @@ fn members(item: &DeltaItem<'_>) -> String {
 impl Payload {
     /// Adds what no shown field is for.
     fn add_hidden(&mut self, item: &Item) {
-        let author = |a: &Author| PayloadAuthor {
-            email: a.email.clone(),
-            name: a.name.clone(),
-            url: a.url.clone(),
-        };
+        let author =
+            |a: &Author| PayloadAuthor { email: a.email.clone(), name: a.name.clone(), url: a.url.clone() };
         self.authors = item.authors.iter().map(author).collect();
         self.tags.clone_from(&item.tags);
         if !item.extra.is_empty() {

@@ -4,8 +4,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode, utf
 use url::Url;
 
 /// Everything but RFC 3986's unreserved characters.
-const SEGMENT: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What a URL parser lets through and RFC 3986 does not have.
 const FORBIDDEN: &AsciiSet = &CONTROLS
