@@ -1,1 +1,13 @@
 //! Simple Update Protocol: one document that says which feeds moved.
+//!
+//! A publisher notes every move in [`publish::RecentMoves`], serves its document, and announces each feed's
+//! SUP link ([`discovery`]) with every response for the feed. A consumer is [`follow::Consumer`], which says
+//! which feeds to ask again; [`check`] says what a publisher lacks.
+
+pub mod discovery;
+
+pub mod id;
+pub mod publish;
+
+mod tolerant;
+pub mod wire;
