@@ -10,6 +10,9 @@ use jiff::Timestamp;
 /// where there is none, or it is unknown, it is UTC.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
+    if let Some(parts) = exact(text.as_bytes()) {
+        return parts.timestamp();
+    }
     if text.len() > 100 || !text.is_ascii() {
         return None;
     }
@@ -63,6 +66,30 @@ impl Parts {
             era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
         Timestamp::new(days * 86_400 + self.seconds - self.offset, self.nanoseconds).ok()
     }
+}
+
+/// `2024-01-31T23:59:59Z` to the letter, which most dates are.
+fn exact(text: &[u8]) -> Option<Parts> {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2, b'Z'] = text
+    else {
+        return None;
+    };
+    let digits = [y1, y2, y3, y4, m1, m2, d1, d2, h1, h2, n1, n2, s1, s2];
+    if !digits.iter().all(|d| d.is_ascii_digit()) {
+        return None;
+    }
+    let two = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
+    let (hours, minutes, seconds) = (two(h1, h2), two(n1, n2), two(s1, s2));
+    if hours > 24 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    Some(Parts {
+        year: two(y1, y2) * 100 + two(y3, y4),
+        month: two(m1, m2),
+        day: two(d1, d2),
+        seconds: hours * 3600 + minutes * 60 + seconds,
+        ..Parts::default()
+    })
 }
 
 /// `2024-01-31T23:59:59.5+01:00` and its shorter forms.

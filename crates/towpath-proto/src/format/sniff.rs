@@ -122,11 +122,12 @@ fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
 /// Replaces by U+FFFD what XML 1.0 does not allow in a document (section 2.2).
 pub(crate) fn replace_non_xml<'a>(text: Cow<'a, str>, problems: &mut Vec<String>) -> Cow<'a, str> {
     let bytes = text.as_bytes();
-    // Counting lets the compiler look at many bytes at once; almost no document needs the second look.
-    let controls = bytes.iter().filter(|b| **b < 0x20 && !matches!(**b, b'\t' | b'\n' | b'\r')).count();
-    let noncharacters = memchr::memmem::find(bytes, b"\xEF\xBF\xBE").is_some()
-        || memchr::memmem::find(bytes, b"\xEF\xBF\xBF").is_some();
-    if controls == 0 && !noncharacters {
+    // Without a branch the compiler looks at many bytes at once; almost no document needs the second look.
+    let is_control = |b: u8| (b < 0x20) & (b != b'\t') & (b != b'\n') & (b != b'\r');
+    let has_controls = bytes.chunks(4096).any(|c| c.iter().fold(false, |found, b| found | is_control(*b)));
+    let has_noncharacters =
+        [b"\xEF\xBF\xBE", b"\xEF\xBF\xBF"].iter().any(|n| memchr::memmem::find(bytes, *n).is_some());
+    if !has_controls && !has_noncharacters {
         return text;
     }
     let Some(first) = text.find(|c| !is_xml_char(c)) else { return text };

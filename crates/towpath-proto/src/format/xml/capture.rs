@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Ns;
 use super::reader::{Tag, Token, XmlReader};
-use super::write::{escape_attribute, push_text};
+use super::write::{push_attribute, push_text};
 use crate::format::FormatError;
 
 /// An element while it is written.
@@ -54,7 +54,7 @@ impl<'i> Capture<'i> {
         let is_root = self.names.is_empty();
         self.names.push(tag.name);
         let depth = self.names.len();
-        let attributes = xml.raw_attributes().to_vec();
+        let attributes = xml.take_attributes();
         for (name, _) in &attributes {
             match name.strip_prefix("xmlns") {
                 Some("") => self.declared.push((depth, "")),
@@ -65,20 +65,28 @@ impl<'i> Capture<'i> {
         self.used(tag.name.split_once(':').map_or("", |(prefix, _)| prefix));
         self.out.push('<');
         self.out.push_str(tag.name);
-        for (name, raw) in attributes {
+        for &(name, raw) in &attributes {
             if name == "xml:base" {
                 continue;
             }
             if let Some((prefix, _)) = name.split_once(':') {
                 self.used(prefix);
             }
-            let value = xml.attribute_value(raw)?;
-            let value = match name {
-                "href" | "src" if is_root && tag.ns == Ns::Atom => xml.resolve(&value).into(),
-                _ => value,
-            };
-            let _ = write!(self.out, " {name}=\"{}\"", escape_attribute(&value));
+            self.out.push(' ');
+            self.out.push_str(name);
+            self.out.push_str("=\"");
+            let is_address = is_root && tag.ns == Ns::Atom && matches!(name, "href" | "src");
+            if is_address {
+                let value = xml.attribute_value(raw)?;
+                push_attribute(&mut self.out, &xml.resolve(&value));
+            } else if raw.bytes().any(|b| matches!(b, b'&' | b'"' | b'>') || b < b' ') {
+                push_attribute(&mut self.out, &xml.attribute_value(raw)?);
+            } else {
+                self.out.push_str(raw);
+            }
+            self.out.push('"');
         }
+        xml.give_back(attributes);
         self.in_tag = true;
         Ok(())
     }
@@ -99,12 +107,16 @@ impl<'i> Capture<'i> {
 
     fn end(&mut self) {
         let depth = self.names.len();
-        self.declared.retain(|(d, _)| *d < depth);
+        while self.declared.last().is_some_and(|(declared_at, _)| *declared_at == depth) {
+            self.declared.pop();
+        }
         let Some(name) = self.names.pop() else { return };
         if std::mem::take(&mut self.in_tag) {
             self.out.push_str("/>");
         } else {
-            let _ = write!(self.out, "</{name}>");
+            self.out.push_str("</");
+            self.out.push_str(name);
+            self.out.push('>');
         }
     }
 

@@ -44,6 +44,12 @@ pub(crate) struct Tag<'i> {
     pub(crate) offset: usize,
 }
 
+/// What a reference stands for.
+enum Reference {
+    Text(&'static str),
+    Character(char),
+}
+
 /// An attribute as written: its name, and its value before references are resolved.
 pub(crate) type RawAttribute<'i> = (&'i str, &'i str);
 
@@ -138,9 +144,10 @@ impl<'i> XmlReader<'i> {
                 Ok(Event::Text(text)) => return self.character_data(text.into_inner(), before),
                 Ok(Event::CData(text)) => return self.character_data(text.into_inner(), before),
                 Ok(Event::GeneralRef(name)) => {
-                    let mut text = String::new();
-                    self.push_reference(&mut text, &name, before)?;
-                    return Ok(Token::Text(Cow::Owned(text)));
+                    return Ok(Token::Text(match self.reference(&name, before)? {
+                        Reference::Text(text) => Cow::Borrowed(text),
+                        Reference::Character(character) => Cow::Owned(character.into()),
+                    }));
                 }
                 Ok(Event::DocType(doctype)) => {
                     self.declares_entities |= doctype.contains("<!ENTITY");
@@ -187,6 +194,16 @@ impl<'i> XmlReader<'i> {
             self.next()?;
         }
         Ok(())
+    }
+
+    /// Lends out the attributes of the tag just started, until the next tag is read or they are given back.
+    pub(super) fn take_attributes(&mut self) -> Vec<RawAttribute<'i>> {
+        std::mem::take(&mut self.attributes)
+    }
+
+    /// Takes back what [`Self::take_attributes`] lent out, whose memory serves for the next tag.
+    pub(super) fn give_back(&mut self, attributes: Vec<RawAttribute<'i>>) {
+        self.attributes = attributes;
     }
 
     /// The attributes of the tag just started, as written.
@@ -276,7 +293,7 @@ impl<'i> XmlReader<'i> {
             return Err(FormatError::Limit(format!("elements nested deeper than {MAX_DEPTH}")));
         }
         self.open.push(offset);
-        let name_end = content.find(|c: char| c.is_ascii_whitespace()).unwrap_or(content.len());
+        let name_end = content.bytes().position(|b| b.is_ascii_whitespace()).unwrap_or(content.len());
         let name = &content[..name_end];
         if name.is_empty() {
             return Err(self.malformed(offset, "a tag without a name"));
@@ -297,11 +314,17 @@ impl<'i> XmlReader<'i> {
 
     fn read_attributes(&mut self, content: &'i str, from: usize, offset: usize) -> Result<(), FormatError> {
         let mut prefixed = false;
-        for attribute in Attributes::new(content, from) {
+        // The check for duplicates is ours, because quick-xml's takes memory for every tag.
+        for attribute in Attributes::new(content, from).with_checks(false) {
             let attribute = attribute.map_err(|e| self.attribute_error(&e, offset))?;
             let (Cow::Borrowed(value), name) = (attribute.value, attribute.key.into_inner()) else {
                 continue;
             };
+            if self.raw_attribute(name).is_some() {
+                return Err(
+                    self.malformed(offset, format!("attribute {} stands there twice", shortened(name)))
+                );
+            }
             if self.attributes.len() == MAX_ATTRIBUTES {
                 let reason = format!("an element with more than {MAX_ATTRIBUTES} attributes");
                 return Err(FormatError::Limit(reason));
@@ -399,7 +422,10 @@ impl<'i> XmlReader<'i> {
             else {
                 return Err(self.malformed(at, "a bare & that is not a reference (write &amp;)"));
             };
-            self.push_reference(&mut text, &rest[..end], at)?;
+            match self.reference(&rest[..end], at)? {
+                Reference::Text(found) => text.push_str(found),
+                Reference::Character(found) => text.push(found),
+            }
             rest = &rest[end + 1..];
             match memchr::memchr(b'&', rest.as_bytes()) {
                 Some(n) => next = n,
@@ -410,20 +436,19 @@ impl<'i> XmlReader<'i> {
         Ok(Cow::Owned(text))
     }
 
-    /// Appends what `&name;` stands for.
-    fn push_reference(&mut self, out: &mut String, name: &str, offset: usize) -> Result<(), FormatError> {
-        match name {
-            "lt" => out.push('<'),
-            "gt" => out.push('>'),
-            "amp" => out.push('&'),
-            "quot" => out.push('"'),
-            "apos" => out.push('\''),
+    /// What `&name;` stands for.
+    fn reference(&mut self, name: &str, offset: usize) -> Result<Reference, FormatError> {
+        Ok(match name {
+            "lt" => Reference::Text("<"),
+            "gt" => Reference::Text(">"),
+            "amp" => Reference::Text("&"),
+            "quot" => Reference::Text("\""),
+            "apos" => Reference::Text("'"),
             _ => match name.strip_prefix('#') {
-                Some(number) => out.push(self.character(number, offset)?),
-                None => out.push_str(self.entity(name, offset)?),
+                Some(number) => Reference::Character(self.character(number, offset)?),
+                None => Reference::Text(self.entity(name, offset)?),
             },
-        }
-        Ok(())
+        })
     }
 
     fn character(&mut self, number: &str, offset: usize) -> Result<char, FormatError> {

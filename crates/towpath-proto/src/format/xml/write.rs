@@ -2,60 +2,72 @@
 
 use std::borrow::Cow;
 
-use super::is_xml_char;
-
 /// Character data: `&`, `<`, `>` and carriage returns escaped, what XML does not allow as U+FFFD.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(|c| matches!(c, '&' | '<' | '>' | '\r') || !is_xml_char(c)) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + text.len() / 8);
-    push_text(&mut out, text);
-    Cow::Owned(out)
-}
-
-/// Appends character data, escaped as by [`escape_text`].
-pub(crate) fn push_text(out: &mut String, text: &str) {
-    push_escaped(out, text, |c| match c {
-        '&' => Some("&amp;"),
-        '<' => Some("&lt;"),
-        '>' => Some("&gt;"),
-        '\r' => Some("&#13;"),
-        _ => None,
-    });
+    escaped(text, push_text)
 }
 
 /// An attribute's value, for double quotes: as [`escape_text`], and quotes, tabs and line ends escaped.
 pub fn escape_attribute(text: &str) -> Cow<'_, str> {
-    let special = |c| matches!(c, '&' | '<' | '>' | '"' | '\t' | '\n' | '\r');
-    if !text.chars().any(|c| special(c) || !is_xml_char(c)) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    push_escaped(&mut out, text, |c| match c {
-        '&' => Some("&amp;"),
-        '<' => Some("&lt;"),
-        '>' => Some("&gt;"),
-        '"' => Some("&quot;"),
-        '\t' => Some("&#9;"),
-        '\n' => Some("&#10;"),
-        '\r' => Some("&#13;"),
-        _ => None,
-    });
-    Cow::Owned(out)
+    escaped(text, push_attribute)
 }
 
-fn push_escaped(out: &mut String, text: &str, escape: impl Fn(char) -> Option<&'static str>) {
+fn escaped(text: &str, push: fn(&mut String, &str)) -> Cow<'_, str> {
+    let mut out = String::with_capacity(text.len());
+    push(&mut out, text);
+    if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
+}
+
+/// Appends character data, escaped as by [`escape_text`].
+pub(crate) fn push_text(out: &mut String, text: &str) {
+    push_escaped(out, text, false);
+}
+
+/// Appends an attribute's value, escaped as by [`escape_attribute`].
+pub(crate) fn push_attribute(out: &mut String, text: &str) {
+    push_escaped(out, text, true);
+}
+
+/// The bytes that may have to be replaced: controls, the five special characters, and the first byte of
+/// U+FFFE and U+FFFF.
+const LOOK_AT: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = true;
+        byte += 1;
+    }
+    table[b'&' as usize] = true;
+    table[b'<' as usize] = true;
+    table[b'>' as usize] = true;
+    table[b'"' as usize] = true;
+    table[0xEF] = true;
+    table
+};
+
+fn push_escaped(out: &mut String, text: &str, in_attribute: bool) {
+    out.reserve(text.len());
+    let bytes = text.as_bytes();
     let mut written = 0;
-    for (at, c) in text.char_indices() {
-        let replacement = match escape(c) {
-            Some(replacement) => replacement,
-            None if is_xml_char(c) => continue,
-            None => "\u{FFFD}",
+    for (at, byte) in bytes.iter().enumerate().filter(|(_, b)| LOOK_AT[usize::from(**b)]) {
+        let (replacement, length) = match byte {
+            b'&' => ("&amp;", 1),
+            b'<' => ("&lt;", 1),
+            b'>' => ("&gt;", 1),
+            b'\r' => ("&#13;", 1),
+            b'"' if in_attribute => ("&quot;", 1),
+            b'\t' if in_attribute => ("&#9;", 1),
+            b'\n' if in_attribute => ("&#10;", 1),
+            b'"' | b'\t' | b'\n' => continue,
+            0xEF => match bytes.get(at + 1..at + 3) {
+                Some([0xBF, 0xBE | 0xBF]) => ("\u{FFFD}", 3),
+                _ => continue,
+            },
+            _ => ("\u{FFFD}", 1),
         };
         out.push_str(&text[written..at]);
         out.push_str(replacement);
-        written = at + c.len_utf8();
+        written = at + length;
     }
     out.push_str(&text[written..]);
 }
@@ -90,7 +102,7 @@ impl XmlWriter {
         self.out.push(' ');
         self.out.push_str(name);
         self.out.push_str("=\"");
-        self.out.push_str(&escape_attribute(value));
+        push_attribute(&mut self.out, value);
         self.out.push('"');
         self
     }
@@ -163,6 +175,34 @@ impl XmlWriter {
     fn end_tag(&mut self) {
         if std::mem::take(&mut self.in_tag) {
             self.out.push('>');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::xml::is_xml_text;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_xml_gives_a_meaning_is_escaped() {
+        assert_eq!(escape_text("a<b>&\r\n\"é"), "a&lt;b&gt;&amp;&#13;\n\"é");
+        assert_eq!(escape_attribute("a<b>&\r\n\t\"é"), "a&lt;b&gt;&amp;&#13;&#10;&#9;&quot;é");
+        assert_eq!(escape_text("\u{1}\u{FFFE}\u{FFFD}\u{FF01}"), "\u{FFFD}\u{FFFD}\u{FFFD}\u{FF01}");
+        assert!(matches!(escape_text("plain"), Cow::Borrowed("plain")));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_xml(text in any::<String>()) {
+            for escaped in [escape_text(&text), escape_attribute(&text)] {
+                prop_assert!(is_xml_text(&escaped));
+                let back = quick_xml::escape::unescape(&escaped).unwrap();
+                if is_xml_text(&text) {
+                    prop_assert_eq!(back, text.as_str());
+                }
+            }
         }
     }
 }
