@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p towpath-proto --bench multipart`
 
+#![expect(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
+
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;

@@ -122,10 +122,12 @@ impl ContentType {
 mod tests {
     use super::*;
 
-    /// Case A.
+    /// The text, its value, its parameters.
+    type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
     #[test]
     fn case_a_valid_values() {
-        let cases: [(&str, &str, &[(&str, &str)]); 14] = [
+        let cases: [Case; 14] = [
             ("", "", &[]),
             ("a", "a", &[]),
             ("; a=b", "", &[("a", "b")]),

@@ -10,12 +10,14 @@
 
 mod content_type;
 mod entity;
+mod header_block;
 mod parser;
 mod writer;
 
 pub use content_type::{ContentType, ContentTypeError, HeaderFieldValue, MalformedValue};
 pub use entity::{Entity, EntityError, EntityReader};
-pub use parser::{HeaderLimits, MultipartError, Parser, Token};
+pub use header_block::HeaderLimits;
+pub use parser::{MultipartError, Parser, Token};
 pub use writer::{Boundary, BoundaryError, close_len, entity_len, write_close, write_entity};
 
 use std::ops::Range;
@@ -26,16 +28,17 @@ mod tests;
 /// The headers of one part, in their order.
 ///
 /// One text and the places in it, so that a part costs two allocations however many headers it has.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Headers {
     text: String,
     fields: Vec<Field>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+/// Places in the text. Headers are far below 4 GiB.
+#[derive(Debug, Clone)]
 struct Field {
-    name: Range<usize>,
-    value: Range<usize>,
+    name: Range<u32>,
+    value: Range<u32>,
 }
 
 impl Headers {
@@ -46,25 +49,11 @@ impl Headers {
 
     /// Adds a header after the others.
     pub fn push(&mut self, name: &str, value: &str) {
-        if self.fields.is_empty() {
-            // What the headers of an entity usually take.
-            self.fields.reserve(8);
-            self.text.reserve(256);
-        }
-        let start = self.text.len();
+        let start = self.text.len() as u32;
         self.text.push_str(name);
-        let between = self.text.len();
+        let between = self.text.len() as u32;
         self.text.push_str(value);
-        self.fields.push(Field { name: start..between, value: between..self.text.len() });
-    }
-
-    /// Goes on with the last header's value on a further line (RFC 5322, section 2.2.3).
-    fn unfold(&mut self, more: &str) {
-        if let Some(last) = self.fields.last_mut() {
-            self.text.push(' ');
-            self.text.push_str(more);
-            last.value.end = self.text.len();
-        }
+        self.fields.push(Field { name: start..between, value: between..self.text.len() as u32 });
     }
 
     /// How many there are.
@@ -79,7 +68,11 @@ impl Headers {
 
     /// Name and value of each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.fields.iter().map(|f| (&self.text[f.name.clone()], &self.text[f.value.clone()]))
+        self.fields.iter().map(|f| (self.at(&f.name), self.at(&f.value)))
+    }
+
+    fn at(&self, place: &Range<u32>) -> &str {
+        &self.text[place.start as usize..place.end as usize]
     }
 
     /// The first value under this name, compared without regard to case.
@@ -87,6 +80,14 @@ impl Headers {
         self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Headers {}
 
 impl std::fmt::Debug for Headers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

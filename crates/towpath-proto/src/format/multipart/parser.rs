@@ -1,25 +1,10 @@
 //! The streaming parser: pieces in, parts out.
 
 use bytes::{Buf, Bytes};
-use memchr::{memchr, memchr2, memmem, memrchr};
+use memchr::{memmem, memrchr};
 
+use super::header_block::{HeaderBlock, HeaderLimits};
 use super::{Boundary, BoundaryError, Headers};
-
-/// How large the headers of one part may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeaderLimits {
-    /// Bytes of all header lines of a part together.
-    pub bytes: usize,
-    /// How many headers.
-    pub count: usize,
-}
-
-impl Default for HeaderLimits {
-    /// 64 KiB and 128 headers.
-    fn default() -> Self {
-        Self { bytes: 64 << 10, count: 128 }
-    }
-}
 
 /// Something that was read, in this order: for each part its headers, the pieces of its body (none for an
 /// empty one), its end; then, once, the end of everything.
@@ -77,7 +62,6 @@ pub struct Parser {
     delimiter: Bytes,
     /// Finds `\n--boundary`.
     finder: memmem::Finder<'static>,
-    limits: HeaderLimits,
     state: State,
     /// What was pushed and not yet read.
     input: Bytes,
@@ -88,11 +72,7 @@ pub struct Parser {
     /// How many of the matched bytes are the body's, should the rest of the delimiter not follow. Fewer than
     /// `matched` where a line's end was there before the body began, or where the line ended in a bare LF.
     carried: usize,
-    /// The beginning of a line that was cut by the end of a piece.
-    line: Vec<u8>,
-    headers: Headers,
-    /// Bytes of the part's header lines so far.
-    header_bytes: usize,
+    headers: HeaderBlock,
     finished: bool,
 }
 
@@ -142,16 +122,13 @@ impl Parser {
         Ok(Self {
             delimiter,
             finder,
-            limits,
             state: State::Preamble,
             input: Bytes::new(),
             offset: 0,
             // The body's start is a line's start.
             matched: LINE_END,
             carried: 0,
-            line: Vec::new(),
-            headers: Headers::new(),
-            header_bytes: 0,
+            headers: HeaderBlock::new(limits),
             finished: false,
         })
     }
@@ -315,8 +292,6 @@ impl Parser {
             (Nothing(_) | Padding(_) | Return(_), b'\n') => {
                 self.skip(1);
                 self.state = State::Headers;
-                self.header_bytes = 0;
-                // The delimiter's line end may be the next delimiter's too.
                 return Ok(Progress::Again);
             }
             (Nothing(at), b'-') => Dash(at),
@@ -336,69 +311,14 @@ impl Parser {
         Ok(Progress::Again)
     }
 
-    /// Reads header lines up to the empty line after the last one, or as far as there are whole ones.
     fn read_headers(&mut self) -> Step {
-        let input = self.input.clone();
-        let mut read = 0;
-        while let Some(length) = memchr(b'\n', &input[read..]) {
-            let piece = &input[read..=read + length];
-            let offset = self.offset - self.line.len() as u64;
-            self.count_header_bytes(piece.len(), offset)?;
-            read += piece.len();
-            self.offset += piece.len() as u64;
-            let is_last = if self.line.is_empty() {
-                self.header_line(piece, offset)?
-            } else {
-                let mut line = std::mem::take(&mut self.line);
-                line.extend_from_slice(piece);
-                self.header_line(&line, offset)?
-            };
-            if is_last {
-                self.input.advance(read);
-                self.state = State::Body;
-                // The line's end before the body may be the delimiter's, where the body is empty.
-                (self.matched, self.carried) = (LINE_END, 0);
-                return Ok(Progress::Token(Token::Part(std::mem::take(&mut self.headers))));
-            }
-        }
-        let begun = &input[read..];
-        self.count_header_bytes(begun.len(), self.offset - self.line.len() as u64)?;
-        self.line.extend_from_slice(begun);
-        self.offset += begun.len() as u64;
-        self.input.clear();
-        Ok(Progress::NeedsInput)
-    }
-
-    fn count_header_bytes(&mut self, bytes: usize, offset: u64) -> Result<(), MultipartError> {
-        self.header_bytes += bytes;
-        if self.header_bytes > self.limits.bytes {
-            return Err(MultipartError::HeaderTooLarge { offset, limits: self.limits });
-        }
-        Ok(())
-    }
-
-    /// A whole header line, its line feed included. Returns whether it is the empty one after the headers.
-    fn header_line(&mut self, line: &[u8], offset: u64) -> Result<bool, MultipartError> {
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() {
-            return Ok(true);
-        }
-        let readable = memchr2(b'\r', 0, line).is_none();
-        let line = std::str::from_utf8(line).map_err(|_| MultipartError::UndecodableHeader(offset))?;
-        if self.headers.len() == self.limits.count {
-            return Err(MultipartError::HeaderTooLarge { offset, limits: self.limits });
-        }
-        match line.split_once(':') {
-            Some((name, value)) if readable => self.headers.push(name.trim_ascii(), value.trim_ascii()),
-            None if readable && line.starts_with([' ', '\t']) && !self.headers.is_empty() => {
-                self.headers.unfold(line.trim_ascii());
-            }
-            _ => {
-                return Err(MultipartError::InvalidHeader { line: line.chars().take(200).collect(), offset });
-            }
-        }
-        Ok(false)
+        let (read, headers) = self.headers.read(&self.input, self.offset)?;
+        self.skip(read);
+        let Some(headers) = headers else { return Ok(Progress::NeedsInput) };
+        self.state = State::Body;
+        // The line's end before the body may be the delimiter's, where the body is empty.
+        (self.matched, self.carried) = (LINE_END, 0);
+        Ok(Progress::Token(Token::Part(headers)))
     }
 }
 

@@ -5,11 +5,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+type Pairs = Vec<(String, String)>;
+
 /// What a parser read: each whole or begun part with its headers, body and whether it ended, then how
 /// everything ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Read {
-    parts: Vec<(Vec<(String, String)>, Vec<u8>, bool)>,
+    parts: Vec<(Pairs, Vec<u8>, bool)>,
     end: Option<Result<(), MultipartError>>,
 }
 
@@ -66,7 +68,7 @@ fn bodies(boundary: &str, text: &str) -> Vec<String> {
     read.parts.into_iter().map(|(_, body, _)| String::from_utf8(body).unwrap()).collect()
 }
 
-fn headers(boundary: &str, text: &str) -> Vec<(String, String)> {
+fn headers(boundary: &str, text: &str) -> Pairs {
     let mut read = read(boundary, text.as_bytes());
     assert_eq!(read.end, Some(Ok(())), "{text:?}");
     read.parts.remove(0).0
@@ -253,7 +255,7 @@ fn entity_errors_name_the_entity_and_come_after_the_whole_ones() {
 }
 
 /// Entities as a publisher may have them: ordinary headers, and bodies full of what looks like delimiters.
-fn any_entities() -> impl Strategy<Value = Vec<(Vec<(String, String)>, Vec<u8>)>> {
+fn any_entities() -> impl Strategy<Value = Vec<(Pairs, Vec<u8>)>> {
     let header = ("[A-Za-z][A-Za-z0-9-]{0,8}", "[!-~]([ -~]{0,20}[!-~])?");
     let looks_alike = prop_oneof![
         Just(b"\r\n".to_vec()),
@@ -268,7 +270,7 @@ fn any_entities() -> impl Strategy<Value = Vec<(Vec<(String, String)>, Vec<u8>)>
     prop::collection::vec((prop::collection::vec(header, 0..5), body), 0..6)
 }
 
-fn written(entities: &[(Vec<(String, String)>, Vec<u8>)]) -> (Boundary, Vec<u8>) {
+fn written(entities: &[(Pairs, Vec<u8>)]) -> (Boundary, Vec<u8>) {
     let absent =
         |delimiter: &[u8]| entities.iter().all(|(_, body)| memchr::memmem::find(body, delimiter).is_none());
     let boundary = Boundary::choose(b"test", absent);
