@@ -1,5 +1,7 @@
 //! How fast a page of 50 items is answered when it has to be built.
 
+#![allow(clippy::expect_used, reason = "a benchmark that cannot run is to stop")]
+
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use jiff::{SignedDuration, Timestamp};

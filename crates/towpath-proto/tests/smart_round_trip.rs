@@ -1,6 +1,8 @@
 //! Smart Feeds: what is published and followed comes back identical, in both formats, and is published again
 //! as the same bytes.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::items::any_item;

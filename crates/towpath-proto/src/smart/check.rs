@@ -98,18 +98,22 @@ impl SmartChecker {
         self.report.skip(rule.section, rule.level, rule.text, why);
     }
 
+    fn skip_all(&mut self, rules: &[Rule], why: &str) {
+        rules.iter().for_each(|rule| self.skip(*rule, why));
+    }
+
     fn judge(&mut self, probe: Probe, response: &Response) {
         match probe {
             Probe::First => self.judge_first(response),
-            Probe::Again => self.compare(rules::ORDER, response, ids(self.first.as_ref())),
+            Probe::Again => self.compare(rules::ORDER, response, &ids(self.first.as_ref())),
             Probe::Second => self.judge_second(response),
             Probe::Until => {
                 let mut wanted = ids(self.first.as_ref());
                 wanted.extend(ids(self.second.as_ref()));
                 wanted.pop();
-                self.compare(rules::UNTIL, response, wanted);
+                self.compare(rules::UNTIL, response, &wanted);
             }
-            Probe::Next => self.compare(rules::NEXT, response, ids(self.second.as_ref())),
+            Probe::Next => self.compare(rules::NEXT, response, &ids(self.second.as_ref())),
             Probe::Unlimited => self.judge_unlimited(response),
             Probe::Unreadable => {
                 let problem = (response.status >= 500).then(|| response.describe());
@@ -151,9 +155,7 @@ impl SmartChecker {
         let two = with_parameter(&with_parameter(&base, "max", "2"), "timeout", "0");
         match &page.last_cursor {
             Some(cursor) => self.probe(Probe::Second, with_since(&two, &Spec::Cursor(cursor.clone()))),
-            None => {
-                [rules::SINCE, rules::UNTIL].into_iter().for_each(|rule| self.skip(rule, "the feed is empty"))
-            }
+            None => self.skip_all(&[rules::SINCE, rules::UNTIL], "the feed is empty"),
         }
         if let Some(next) = &page.next {
             self.probe(Probe::Next, next.clone());
@@ -189,12 +191,12 @@ impl SmartChecker {
     }
 
     /// The answer must hold just the items `wanted`, or begin with them where it may hold more.
-    fn compare(&mut self, rule: Rule, response: &Response, wanted: Vec<String>) {
+    fn compare(&mut self, rule: Rule, response: &Response, wanted: &[String]) {
         let problem = match rules::json_page(response) {
             Err(problem) => Some(problem),
             Ok(page) => {
                 let found = ids(Some(&page));
-                let same = if rule == rules::NEXT { found.starts_with(&wanted) } else { found == wanted };
+                let same = if rule == rules::NEXT { found.starts_with(wanted) } else { found == wanted };
                 (!same).then(|| format!("{}: items {found:?} instead of {wanted:?}", response.url))
             }
         };
@@ -219,9 +221,7 @@ impl SmartChecker {
                 self.probe(Probe::AtEnd, with_parameter(&url, "timeout", "0"));
                 self.probe(Probe::Hold, with_parameter(&url, "timeout", &HOLD.to_string()));
             }
-            None => [rules::AT_ONCE, rules::HOLD]
-                .into_iter()
-                .for_each(|rule| self.skip(rule, "the feed's end is too far away")),
+            None => self.skip_all(&[rules::AT_ONCE, rules::HOLD], "the feed's end is too far away"),
         }
     }
 
@@ -241,10 +241,9 @@ impl SmartChecker {
 
     fn judge_atom(&mut self, response: &Response) {
         if response.status == 406 {
-            let why = "the feed does not offer Atom here";
-            return [rules::ATOM, rules::ATOM_TOTAL, rules::ATOM_CURSOR, rules::ATOM_SELF, rules::ATOM_ITEMS]
-                .into_iter()
-                .for_each(|rule| self.skip(rule, why));
+            let all =
+                [rules::ATOM, rules::ATOM_TOTAL, rules::ATOM_CURSOR, rules::ATOM_SELF, rules::ATOM_ITEMS];
+            return self.skip_all(&all, "the feed does not offer Atom here");
         }
         let page = match rules::atom_page(response) {
             Ok(page) => page,

@@ -5,6 +5,8 @@
 //! the other order, or one that was cut off is told apart without a look at the log. Nothing of this is the
 //! client's business: to it a cursor is opaque.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -23,19 +25,19 @@ pub enum CursorKind {
     Toc,
 }
 
-/// What tells a log's cursors from those of any other.
+/// What tells a log's cursors from those of any other. Cheap to clone: it is shared.
 #[derive(Clone)]
-pub struct LogTag(Sha256);
+pub struct LogTag(Arc<Sha256>);
 
 impl LogTag {
     /// The tag of a log with this identity: a text that no other feed, no other server, and no later log
     /// under the same name has.
     pub fn new(identity: &str) -> Self {
-        Self(Sha256::new_with_prefix(Sha256::digest(identity)))
+        Self(Arc::new(Sha256::new_with_prefix(Sha256::digest(identity))))
     }
 
     fn check(&self, by: By, seq: Seq) -> String {
-        let mut hasher = self.0.clone();
+        let mut hasher = Sha256::clone(&self.0);
         hasher.update([letter(by)]);
         hasher.update(seq.to_be_bytes());
         hex::encode(&hasher.finalize()[..5])

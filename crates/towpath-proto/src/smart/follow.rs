@@ -135,7 +135,7 @@ impl SmartFollower {
         with_parameter(&next, "timeout", &hold.to_string())
     }
 
-    fn end(&mut self, now: Timestamp, exchange: Exchanging, result: Result<(), TransferError>) {
+    fn end(&mut self, now: Timestamp, exchange: &Exchanging, result: Result<(), TransferError>) {
         let url = exchange.url.clone();
         if let Err(source) = result {
             return self.fail(now, None, FollowError::Transfer { url, source });
@@ -155,7 +155,7 @@ impl SmartFollower {
         };
         match read {
             Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &url, page),
-            Ok(page) => self.take(now, &exchange, page),
+            Ok(page) => self.take(now, exchange, page),
             Err(error) => self.fail(now, None, FollowError::Protocol { url, reason: error.to_string() }),
         }
     }
@@ -361,7 +361,7 @@ impl Exchange for SmartFollower {
 
     fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
         if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
-            self.end(now, exchange, result);
+            self.end(now, &exchange, result);
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 pub const MAX_CALLBACK: usize = 128;
 
 /// The name of a JavaScript function: identifiers of ASCII letters, digits, `_` and `$`, joined by dots.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Callback(String);
 
 /// Why a text is not the name of a function. The client's fault, or its attacker's.

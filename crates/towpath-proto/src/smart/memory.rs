@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::filter::FilterView;
 use super::plan::{Answer, Head, Read};
 use super::pull::{Page, Pull, PullError, Step};
 use super::spec::By;
@@ -86,10 +87,19 @@ impl MemoryLog {
 
     /// Runs a pull until it has a page, or waits: then the page of its deadline.
     pub(super) fn run(&mut self, pull: &mut Pull) -> Result<Page, PullError> {
+        self.run_through(None, pull)
+    }
+
+    /// The same, through a filter.
+    pub(super) fn run_through(
+        &mut self,
+        view: Option<&FilterView>,
+        pull: &mut Pull,
+    ) -> Result<Page, PullError> {
         let mut step = pull.begin();
         loop {
             step = match step {
-                Step::Read(read) => pull.handle_answer(self.answer(&read), None)?,
+                Step::Read(read) => pull.handle_answer(self.answer(&read), view)?,
                 Step::Wait { .. } => pull.handle_timeout(),
                 Step::Page(page) => return Ok(*page),
             };

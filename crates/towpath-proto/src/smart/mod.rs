@@ -27,6 +27,8 @@ pub mod wire;
 #[cfg(test)]
 mod check_tests;
 #[cfg(test)]
+mod filter_tests;
+#[cfg(test)]
 mod follow_tests;
 #[cfg(test)]
 mod memory;

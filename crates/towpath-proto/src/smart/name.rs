@@ -47,7 +47,7 @@ impl Naming {
 
     /// No more items than there are places up to the one looked for.
     fn wanted(&self, count: &Count) -> u64 {
-        self.position.saturating_sub(count.position()).min(MAX_OFFSET + 1).max(1)
+        self.position.saturating_sub(count.position()).clamp(1, MAX_OFFSET + 1)
     }
 
     /// The T+O+C cursor, where it can be trusted when it comes back; a sequence cursor, which every feed

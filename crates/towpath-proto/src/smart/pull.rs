@@ -8,11 +8,12 @@ use jiff::Timestamp;
 
 use super::cursor::{CursorKind, LogTag};
 use super::filter::FilterView;
+use super::jsonp::Callback;
 use super::name::Naming;
 use super::plan::{Answer, Head, Read};
 use super::query::{Limits, PullQuery, QueryError};
 use super::resolve::{Context, End, Progress, Resolve};
-use super::spec::Spec;
+use super::spec::{By, Spec};
 use crate::change::{Change, Seq};
 
 /// How many items one answer looks at where a filter hides most of them. The answer then has a cursor, from
@@ -102,6 +103,17 @@ enum Stage {
     Idle,
 }
 
+/// What the answer to a waiting pull depends on, the log apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WaitKey {
+    by: By,
+    after: Option<Seq>,
+    max: usize,
+    asked_max: Option<usize>,
+    callback: Option<Callback>,
+    base_query: String,
+}
+
 /// A pull request on its way to a page.
 #[derive(Debug)]
 pub struct Pull {
@@ -186,6 +198,20 @@ impl Pull {
             (Stage::Name(naming), Answer::Place(start)) => Ok(self.name(naming.started(start))),
             (Stage::Name(naming), Answer::Items(changes)) => Ok(self.name(naming.counted(&changes))),
             _ => Err(PullError::Answer),
+        }
+    }
+
+    /// Of all pulls of one feed that wait with the same key, seen through the same filter, one needs to be
+    /// answered when the log moves: its page and its response are those of all others. (Not so at a deadline:
+    /// an empty page echoes the cursor that its own client sent.)
+    pub fn wait_key(&self) -> WaitKey {
+        WaitKey {
+            by: self.query.order.by,
+            after: self.after,
+            max: self.query.max,
+            asked_max: self.query.asked_max,
+            callback: self.query.callback.clone(),
+            base_query: self.query.base_query.clone(),
         }
     }
 

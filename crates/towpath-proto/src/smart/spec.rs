@@ -170,7 +170,7 @@ fn parse_unix(text: &str) -> Option<Span> {
     if digits.is_empty() || !plain(digits) || !plain(fraction) || text.ends_with('.') {
         return None;
     }
-    let nanos: i64 = format!("{:0<9.9}", fraction).parse().ok()?;
+    let nanos: i64 = format!("{fraction:0<9.9}").parse().ok()?;
     let start = Timestamp::from_second(whole.parse().ok()?).ok()?;
     let nanos = SignedDuration::from_nanos(if whole.starts_with('-') { -nanos } else { nanos });
     Some(Span::of(start.checked_add(nanos).ok()?, count_digits(fraction)))

@@ -270,6 +270,13 @@ fn long_polls_wait_for_the_log_to_move() {
     let step = run(&mut log, &mut waiting, step);
     let Step::Wait { after: 1, deadline } = step else { panic!("{step:?}") };
     assert_eq!(deadline, time(107));
+    // Twenty thousand of them may wait at once, and those that wait for the same are answered once.
+    assert!(size_of::<Pull>() <= 640, "{}", size_of::<Pull>());
+    let mut other = start("since=time:11");
+    let step = other.begin();
+    run(&mut log, &mut other, step);
+    assert_eq!(other.wait_key(), waiting.wait_key());
+    assert_ne!(start("since=time:11&max=3").wait_key(), waiting.wait_key());
     log.append(NewChange::put(Item::new("b")), time(50));
     let step = waiting.handle_move();
     let Step::Page(page) = run(&mut log, &mut waiting, step) else { panic!() };
