@@ -356,3 +356,6 @@ impl<L: Lookup> Batch<'_, L> {
         Ok(record::decode(seq, &bytes)?.item)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,3 +199,59 @@ impl Check<'_> {
         self.snapshot.get(keyspace, key).map_err(|e| read_error(&e))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::change::NewChange;
+    use towpath_proto::item::Item;
+
+    use super::*;
+    use crate::embedded::{EmbeddedStore, Options};
+    use crate::{Expected, Store};
+
+    fn put(id: &str, title: &str) -> NewChange {
+        NewChange::put(Item { title: Some(title.into()), ..Item::new(id) })
+    }
+
+    /// Every entry of every index, removed or put out of place, is missed.
+    #[tokio::test]
+    async fn every_difference_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(folder.path(), Options { reserve: 0, ..Options::default() }).unwrap();
+        let feed = FeedId::new("f1").unwrap();
+        let batch = vec![put("a", "1"), put("b", "1"), put("a", "2"), NewChange::delete("b"), put("c", "1")];
+        store.append(&feed, Expected::Any, batch).await.unwrap();
+        assert_eq!(
+            store.verify().await.unwrap(),
+            Verification { feeds: 1, changes: 5, items: 3, ..Default::default() }
+        );
+
+        let engine = store.engine().unwrap();
+        let keyspaces = [&engine.log, &engine.ids, &engine.modified, &engine.created, &engine.times];
+        for keyspace in keyspaces {
+            let entries: Vec<_> = keyspace.iter().map(|entry| entry.into_inner().unwrap()).collect();
+            assert!(!entries.is_empty());
+            for (key, value) in entries {
+                keyspace.remove(key.clone()).unwrap();
+                assert!(!engine.verify().unwrap().is_sound(), "{} without {key:?}", keyspace.name());
+                keyspace.insert(key, value).unwrap();
+            }
+            let more: Vec<u8> = match &**keyspace.name() {
+                "times" => keys::moment(0, Timestamp::MAX).to_vec(),
+                "ids" => keys::id(0, "more"),
+                _ => keys::place(0, 9).to_vec(),
+            };
+            keyspace.insert(more.clone(), 9u64.to_be_bytes()).unwrap();
+            assert!(!engine.verify().unwrap().is_sound(), "{} with more", keyspace.name());
+            keyspace.remove(more).unwrap();
+            assert!(engine.verify().unwrap().is_sound(), "{} as it was", keyspace.name());
+        }
+        let (key, value) = engine.feeds.iter().next().unwrap().into_inner().unwrap();
+        for place in 4..value.len() {
+            let mut wrong = value.to_vec();
+            wrong[place] ^= 1;
+            engine.feeds.insert(key.clone(), wrong).unwrap();
+            assert!(!engine.verify().is_ok_and(|found| found.is_sound()), "head with another byte {place}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What is told of a data folder that cannot be opened or written to.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use towpath_proto::change::NewChange;
+use towpath_proto::feed_id::FeedId;
+use towpath_proto::item::{Content, Item};
+use towpath_store::embedded::{EmbeddedStore, Options};
+use towpath_store::{AppendError, Expected, Store, StoreError};
+
+fn options() -> Options {
+    Options { reserve: 0, ..Options::default() }
+}
+
+fn feed() -> FeedId {
+    FeedId::new("f1").unwrap()
+}
+
+fn put(id: &str, bytes: usize) -> NewChange {
+    let content = Some(Content::new("text/plain", fastrand::alphanumeric().to_string().repeat(bytes)));
+    NewChange::put(Item { content, ..Item::new(id) })
+}
+
+fn refusal(folder: &Path) -> String {
+    let error = EmbeddedStore::open(folder, options()).err().unwrap();
+    assert!(matches!(error, StoreError::Open { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(&folder.display().to_string()), "{text}");
+    text
+}
+
+#[tokio::test]
+async fn a_folder_is_opened_once_and_again_after_closing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/deep");
+    let store = EmbeddedStore::open(&path, options()).unwrap();
+    store.append(&feed(), Expected::Any, vec![put("a", 10)]).await.unwrap();
+    assert!(refusal(&path).contains("has it open"));
+    store.close().await;
+    let store = EmbeddedStore::open(&path, options()).unwrap();
+    assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
+    // Dropping it is enough, too.
+    drop(store);
+    EmbeddedStore::open(&path, options()).unwrap();
+}
+
+#[test]
+fn a_folder_of_something_else_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("holiday.jpg"), "x").unwrap();
+    assert!(refusal(folder.path()).contains("holiday.jpg"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("towpath.format"), "something else\n").unwrap();
+    assert!(refusal(folder.path()).contains("not one of towpath's"));
+
+    let file = folder.path().join("file");
+    fs::write(&file, "x").unwrap();
+    assert!(refusal(&file).contains("not a folder"));
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(EmbeddedStore::open(folder.path(), options()).unwrap());
+    fs::write(folder.path().join("towpath.format"), "towpath store 2\n").unwrap();
+    let text = refusal(folder.path());
+    assert!(text.contains("version 2") && text.contains("knows up to 1"), "{text}");
+    fs::write(folder.path().join("towpath.format"), "towpath store 1\n").unwrap();
+    EmbeddedStore::open(folder.path(), options()).unwrap();
+}
+
+/// Runs one of the ignored tests below in a process of its own and returns what it printed.
+fn child(name: &str, folder: &Path, shell: &str, user: Option<u32>) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{shell} exec \"$0\" --exact {name} --ignored --nocapture")]);
+    command.arg(std::env::current_exe().unwrap()).env("TOWPATH_FOLDER", folder);
+    if let Some(user) = user {
+        command.uid(user);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn a_read_only_folder_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    // The administrator may write everywhere, so that the test has to be another user.
+    let user = fs::File::create(folder.path().join("probe")).is_ok().then_some(65_534);
+    fs::remove_file(folder.path().join("probe")).ok();
+    let text = child("opens_a_read_only_folder", folder.path(), "", user);
+    assert!(text.contains("refused: cannot open the data folder"), "{text}");
+    assert!(text.contains("it cannot be written to"), "{text}");
+}
+
+#[test]
+#[ignore = "another test starts it"]
+fn opens_a_read_only_folder() {
+    let Some(folder) = std::env::var_os("TOWPATH_FOLDER") else { return };
+    println!("\nrefused: {}", EmbeddedStore::open(folder, options()).err().unwrap());
+}
+
+#[tokio::test]
+async fn a_nearly_full_disk_refuses_appends_and_answers_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    store.append(&feed(), Expected::Any, vec![put("a", 10)]).await.unwrap();
+    store.close().await;
+    // No disk has so much free.
+    let store = EmbeddedStore::open(folder.path(), Options { reserve: u64::MAX, ..options() }).unwrap();
+    let error = store.append(&feed(), Expected::Any, vec![put("b", 10)]).await.unwrap_err();
+    assert!(matches!(error, AppendError::Store(StoreError::Write(_))), "{error:?}");
+    assert!(error.to_string().contains("the disk is full"), "{error}");
+    assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
+    assert!(store.latest(&feed(), "a").await.unwrap().is_some());
+    assert!(store.latest(&feed(), "b").await.unwrap().is_none());
+}
+
+/// A file that cannot grow is to the engine what a full disk is: a write that fails in the middle.
+#[tokio::test]
+async fn a_write_that_fails_loses_nothing_and_reads_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    // 64 MiB, in blocks of 512 bytes: a journal's first size, which it outgrows.
+    let text = child("writes_until_it_fails", folder.path(), "trap '' XFSZ; ulimit -f 131072;", None);
+    let acknowledged = text.lines().filter(|line| line.starts_with("ack ")).count() as u64;
+    assert!(acknowledged > 20, "{text}");
+    assert!(text.contains("refused: the store cannot write: File too large"), "{text}");
+    assert!(
+        text.contains("again: the store cannot write: an earlier write failed (File too large"),
+        "{text}"
+    );
+    assert!(text.contains(&format!("head {acknowledged}")), "{text}");
+
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    let found = store.verify().await.unwrap();
+    assert!(found.is_sound(), "{:#?}", found.problems);
+    let head = store.head(&feed()).await.unwrap();
+    assert!(head.seq >= acknowledged, "{head:?} {acknowledged}");
+    let next = store.append(&feed(), Expected::Any, vec![put("next", 10)]).await.unwrap();
+    assert_eq!(next.first, head.seq + 1);
+}
+
+#[tokio::test]
+#[ignore = "another test starts it"]
+async fn writes_until_it_fails() {
+    let Some(folder) = std::env::var_os("TOWPATH_FOLDER") else { return };
+    let out = || std::io::stdout().lock();
+    // Everything stays in the journal, so that it is the journal that fails.
+    let store = EmbeddedStore::open(folder, Options { memtable: 1 << 30, ..options() }).unwrap();
+    let mut acknowledged = 0;
+    let error = loop {
+        match store
+            .append(&feed(), Expected::Any, vec![put(&format!("i{}", acknowledged % 10), 1 << 20)])
+            .await
+        {
+            Ok(appended) => acknowledged = appended.head.seq,
+            Err(error) => break error,
+        }
+        writeln!(out(), "\nack {acknowledged}").unwrap();
+    };
+    let again = store.append(&feed(), Expected::Any, vec![put("x", 10)]).await.unwrap_err();
+    writeln!(out(), "refused: {error}\nagain: {again}").unwrap();
+    let found = store.verify().await.unwrap();
+    assert!(found.is_sound(), "{:#?}", found.problems);
+    assert_eq!(store.change(&feed(), acknowledged).await.unwrap().unwrap().seq, acknowledged);
+    writeln!(out(), "head {}", store.head(&feed()).await.unwrap().seq).unwrap();
+}
+
+/// On a disk of its own, where the system lets a user make one.
+#[test]
+fn a_full_disk_refuses_until_there_is_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let allowed =
+        Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none"]).arg(folder.path()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        eprintln!("this system lets nobody mount a disk: only the other tests of full disks ran");
+        return;
+    }
+    let mount = "exec unshare -rm sh -c 'mount -t tmpfs -o size=100m none \"$TOWPATH_FOLDER\" && exec \"$0\" \"$@\"' \"$0\" \
+                 --exact fills_a_disk --ignored --nocapture; #";
+    let text = child("fills_a_disk", folder.path(), mount, None);
+    assert!(text.contains("refused: the store cannot write: the disk is full: "), "{text}");
+    assert!(text.contains("went on"), "{text}");
+    assert!(text.contains("failed: the store cannot write: No space left on device"), "{text}");
+    assert!(text.contains("whole"), "{text}");
+}
+
+#[tokio::test]
+#[ignore = "another test starts it"]
+async fn fills_a_disk() {
+    let Some(folder) = std::env::var_os("TOWPATH_FOLDER") else { return };
+    let folder = Path::new(&folder);
+    let ballast = folder.join("data/ballast");
+    let small = Options { memtable: 4 << 20, ..options() };
+
+    // With a reserve, appends are refused before the disk is full, and taken again when there is space.
+    let store =
+        EmbeddedStore::open(folder.join("data"), Options { reserve: 20 << 20, ..small.clone() }).unwrap();
+    fs::write(&ballast, vec![1; 20 << 20]).unwrap();
+    let (error, reached) = append_until_refused(&store).await;
+    println!("\nrefused: {error}");
+    assert_eq!(store.head(&feed()).await.unwrap().seq, reached);
+    assert!(store.verify().await.unwrap().is_sound());
+    fs::remove_file(&ballast).unwrap();
+    let next = store.append(&feed(), Expected::Last(reached), vec![put("more", 1 << 20)]).await.unwrap();
+    println!("went on at {}", next.first);
+    store.close().await;
+
+    // Without one, a write fails in the middle; nothing that was acknowledged is lost.
+    let store = EmbeddedStore::open(folder.join("data"), small.clone()).unwrap();
+    let (error, reached) = append_until_refused(&store).await;
+    println!("failed: {error}");
+    assert_eq!(store.head(&feed()).await.unwrap().seq, reached);
+    assert!(store.latest(&feed(), "more").await.unwrap().is_some());
+    store.close().await;
+    let store = EmbeddedStore::open(folder.join("data"), small).unwrap();
+    assert!(store.head(&feed()).await.unwrap().seq >= reached);
+    assert!(store.verify().await.unwrap().is_sound());
+    println!("whole");
+}
+
+/// Appends until the store refuses; returns why, and the last place that was acknowledged.
+async fn append_until_refused(store: &EmbeddedStore) -> (AppendError, u64) {
+    let mut reached = store.head(&feed()).await.unwrap().seq;
+    loop {
+        match store.append(&feed(), Expected::Any, vec![put(&format!("i{reached}"), 1 << 19)]).await {
+            Ok(appended) => reached = appended.head.seq,
+            Err(error) => return (error, reached),
+        }
+    }
+}
