@@ -98,7 +98,7 @@ impl Rendered {
         for (bucket, texts) in document.buckets {
             for text in texts {
                 let keys: Keys = serde_json::from_str(text.get())?;
-                let members = text.get().splitn(2, ',').nth(1).unwrap_or("}");
+                let members = text.get().split_once(',').map_or("}", |(_, rest)| rest);
                 items.push(Self {
                     kind: keys.change,
                     reason: ImpactReason::Substantive,

@@ -23,6 +23,7 @@ pub mod cursor;
 pub mod delta_item;
 pub mod discovery;
 mod document;
+pub mod follow;
 pub mod global;
 pub mod headers;
 pub mod publish;
@@ -31,6 +32,7 @@ pub mod wire;
 
 pub use collapse::{Delta, StateDigest, Window};
 pub use cursor::{Cursor, Proof, prove};
+pub use follow::{DiffDeltaFollower, FollowOptions};
 pub use global::{Global, GlobalChain, Pending};
 pub use publish::{Chain, Published, Site, Source};
 

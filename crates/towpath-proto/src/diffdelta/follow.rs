@@ -1,0 +1,384 @@
+//! Following a DiffDelta feed (sections 2.2, 2.3 and 6), any publisher's.
+//!
+//! Polls `head.json` no more often than its `ttl_sec`, with `If-None-Match`. There is something new when its
+//! cursor is not the one kept (never by `changed` alone). A latest document that follows on the kept cursor
+//! is handed over as it is; otherwise the archive index tells which snapshots lie between, and they are
+//! handed over in its order. A carried document (`changed: false`) is never handed over where there is an
+//! archive: the snapshot that minted its cursor is.
+//!
+//! # What is verified
+//!
+//! Every document handed over: its cursor by canonical_v1 in RFC 8785's form or Python's (with a warning,
+//! once), and a snapshot's SHA-256 where the index states it. A document that fails is not handed over, and
+//! asked for again later. Many public feeds state `canonical_v1` and have cursors that nobody can recompute;
+//! so a publisher without an archive index, none of whose documents was ever proved, is followed all the
+//! same, with a warning, once. What was proved once, or has an index, must be proved always.
+//!
+//! # Order
+//!
+//! Changes of one document come in the order in which they were made as far as the document tells
+//! (`fetched_at`, then the bucket's order). A checkpoint follows every change.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, IF_NONE_MATCH, RETRY_AFTER};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use url::Url;
+
+use super::wire::{Latest, Snapshot};
+use crate::follow::{
+    Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
+};
+
+mod delivery;
+mod locate;
+mod plan;
+mod state;
+mod take;
+
+use delivery::{Delivery, Step};
+use locate::{Feed, Place, archive_index, locate};
+use state::State;
+
+/// The largest document that is accepted, in bytes.
+const MAX_DOCUMENT: u64 = 128 << 20;
+/// How often to poll where the publisher does not say, in seconds.
+const USUAL_TTL: u64 = 300;
+/// The bounds of a publisher's `ttl_sec`, in seconds.
+const TTL_BOUNDS: std::ops::RangeInclusive<u64> = 15..=86_400;
+/// The longest wait after failures, in seconds.
+const LONGEST_WAIT: u64 = 3600;
+
+/// How to follow.
+#[derive(Debug, Clone, Default)]
+pub struct FollowOptions {
+    /// Where to begin without a state.
+    pub from: StartFrom,
+    /// What an earlier follower's last checkpoint held.
+    pub state: Option<Value>,
+    /// Finish once everything that is there now was handed over.
+    pub once: bool,
+    /// Any number: followers with different ones do not ask all at the same time.
+    pub jitter: u64,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone)]
+enum Ask {
+    Manifest,
+    Head(Url),
+    Latest,
+    Index,
+    Snapshot(Snapshot),
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Asked {
+    id: RequestId,
+    ask: Ask,
+    url: String,
+    head: Option<ResponseHead>,
+    body: Vec<u8>,
+    too_large: bool,
+}
+
+/// What to do next, with nothing under way.
+#[derive(Debug)]
+enum Next {
+    /// Poll when it is time.
+    Poll,
+    /// Ask for this.
+    Ask(Ask),
+    /// Fetch the next snapshot, then see to the latest document.
+    Walk,
+    /// This pass is over.
+    Rest,
+    /// Nothing, ever.
+    Finished,
+}
+
+/// The latest document, kept while an archive is walked.
+#[derive(Debug)]
+struct Kept {
+    document: Latest,
+    body: Vec<u8>,
+    url: String,
+}
+
+/// Follows one source or the global feed.
+pub struct DiffDeltaFollower {
+    place: Place,
+    from: StartFrom,
+    once: bool,
+    jitter: u64,
+    state: State,
+    next: Next,
+    asked: Option<Asked>,
+    requests: u64,
+    outbox: VecDeque<Event>,
+    delivery: Option<Delivery>,
+    /// Whether the last change still needs its checkpoint.
+    checkpoint_due: bool,
+    walk: VecDeque<Snapshot>,
+    latest: Option<Kept>,
+    /// The head's validator, and the cursor it came with.
+    validator: Option<(String, String)>,
+    poll_at: Timestamp,
+    /// The time of the last call that told it.
+    now: Timestamp,
+    ttl: u64,
+    failures: u32,
+    lags: u32,
+    warned_unproved: bool,
+    warned_python: bool,
+}
+
+impl DiffDeltaFollower {
+    /// Follows the feed at `address`: a site's root or manifest (its global feed), a feed's folder, its
+    /// `head.json` or `latest.json`. Fails on an address or a state that is none: the user's fault.
+    pub fn new(address: &str, options: FollowOptions) -> Result<Self, FollowError> {
+        let usage = FollowError::Usage;
+        let place = locate(address).map_err(usage)?;
+        let mut state = match options.state {
+            Some(value) => serde_json::from_value::<State>(value)
+                .map_err(|e| usage(format!("the kept state is none of a DiffDelta feed: {e}")))?,
+            None => State::default(),
+        };
+        if state == State::default() {
+            match &options.from {
+                StartFrom::Position(cursor) => state.cursor = Some(cursor.clone()),
+                StartFrom::Time(time) => state.since = Some(*time),
+                StartFrom::Beginning | StartFrom::Now => {}
+            }
+        }
+        Ok(Self {
+            place,
+            from: options.from,
+            once: options.once,
+            jitter: options.jitter,
+            state,
+            next: Next::Poll,
+            asked: None,
+            requests: 0,
+            outbox: VecDeque::new(),
+            delivery: None,
+            checkpoint_due: false,
+            walk: VecDeque::new(),
+            latest: None,
+            validator: None,
+            poll_at: Timestamp::MIN,
+            now: Timestamp::MIN,
+            ttl: USUAL_TTL,
+            failures: 0,
+            lags: 0,
+            warned_unproved: false,
+            warned_python: false,
+        })
+    }
+
+    /// What to ask first in a pass.
+    fn first(&self) -> Ask {
+        match &self.place {
+            Place::Manifest(_) => Ask::Manifest,
+            Place::Feed(Feed { head: Some(head), .. }) => Ask::Head(head.clone()),
+            Place::Feed(Feed { head: None, .. }) => Ask::Latest,
+        }
+    }
+
+    fn url_of(&self, ask: &Ask) -> Result<Url, String> {
+        match (ask, &self.place) {
+            (Ask::Head(url), _) | (Ask::Manifest, Place::Manifest(url)) => Ok(url.clone()),
+            (Ask::Latest, Place::Feed(feed)) => Ok(feed.latest.clone()),
+            (Ask::Index, Place::Feed(feed)) => Ok(self.index_url(feed)),
+            (Ask::Snapshot(snapshot), Place::Feed(feed)) => {
+                let joined = self.index_url(feed).join(&snapshot.url);
+                joined.map_err(|e| format!("the archive lists {:?}: {e}", snapshot.url))
+            }
+            (Ask::Manifest, _) | (_, Place::Manifest(_)) => Err("nothing is known of the feed yet".into()),
+        }
+    }
+
+    fn index_url(&self, feed: &Feed) -> Url {
+        let source = self.latest.as_ref().and_then(|l| l.document.source_id.as_deref());
+        archive_index(&feed.latest, source)
+    }
+
+    fn request(&mut self, ask: Ask) -> Result<Request, FollowError> {
+        let url = self.url_of(&ask).map_err(FollowError::Usage)?;
+        self.requests += 1;
+        let id = RequestId(self.requests);
+        let mut request = Request::get(id, url).with(ACCEPT, "application/json");
+        request.max_body = MAX_DOCUMENT;
+        let polls = matches!(ask, Ask::Head(_) | Ask::Latest) && self.latest.is_none();
+        if let Some((etag, cursor)) = self.validator.as_ref().filter(|_| polls)
+            && self.state.cursor.as_ref() == Some(cursor)
+        {
+            request = request.with(IF_NONE_MATCH, etag);
+        }
+        let url = request.url.clone();
+        self.asked = Some(Asked { id, ask, url, head: None, body: Vec::new(), too_large: false });
+        Ok(request)
+    }
+
+    fn checkpoint(&mut self) {
+        if let Ok(state) = serde_json::to_value(&self.state) {
+            self.outbox.push_back(Event::Checkpoint(state));
+        }
+    }
+
+    /// With nothing under way and nothing to hand over: sees to what comes after that.
+    fn settle(&mut self) {
+        while self.asked.is_none() && self.delivery.is_none() {
+            match self.next {
+                Next::Walk if self.walk.is_empty() => {
+                    if let Err(error) = self.end_walk() {
+                        self.fail(error, None);
+                    }
+                }
+                Next::Rest => self.rest(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Ends a pass well: everything there is was handed over.
+    fn rest(&mut self) {
+        self.failures = 0;
+        self.latest = None;
+        let spread =
+            self.jitter.wrapping_add(self.now.as_second().unsigned_abs()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let late = (spread >> 32) % (self.ttl * 100 + 1);
+        self.wait(Duration::from_secs(self.ttl) + Duration::from_millis(late));
+    }
+
+    /// Ends a pass badly: to be tried again later, from the last checkpoint.
+    fn fail(&mut self, error: FollowError, asked: Option<Duration>) {
+        self.outbox.push_back(Event::Failed(error));
+        self.walk.clear();
+        self.latest = None;
+        let wait = self.ttl.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT.max(self.ttl));
+        self.failures += 1;
+        let wait = asked.unwrap_or_default().min(Duration::from_secs(86_400)).max(Duration::from_secs(wait));
+        self.wait(wait);
+    }
+
+    fn wait(&mut self, wait: Duration) {
+        self.next = if self.once { Next::Finished } else { Next::Poll };
+        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::from_hours(1));
+        self.poll_at = self.now.checked_add(wait).unwrap_or(Timestamp::MAX);
+    }
+}
+
+/// The wait that a response asks for: seconds or a date (RFC 9110, section 10.2.3).
+fn retry_after(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
+    let value = head.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = Timestamp::try_from(httpdate::parse_http_date(value).ok()?).ok()?;
+    Duration::try_from(date.duration_since(now)).ok()
+}
+
+impl Exchange for DiffDeltaFollower {
+    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
+        self.now = now;
+        if self.asked.is_some() || self.delivery.is_some() || !self.outbox.is_empty() {
+            return None;
+        }
+        let ask = match std::mem::replace(&mut self.next, Next::Rest) {
+            Next::Poll if now >= self.poll_at => self.first(),
+            Next::Ask(ask) => ask,
+            Next::Walk if !self.walk.is_empty() => Ask::Snapshot(self.walk.pop_front()?),
+            idle => {
+                self.next = idle;
+                return None;
+            }
+        };
+        match self.request(ask) {
+            Ok(request) => Some(request),
+            Err(error) => {
+                self.fail(error, None);
+                None
+            }
+        }
+    }
+
+    fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
+        if let Some(asked) = self.asked.as_mut().filter(|a| a.id == id) {
+            asked.head = Some(head);
+        }
+    }
+
+    fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
+        let Some(asked) = self.asked.as_mut().filter(|a| a.id == id) else { return };
+        if (asked.body.len() + chunk.len()) as u64 > MAX_DOCUMENT {
+            asked.too_large = true;
+            asked.body = Vec::new();
+        }
+        if !asked.too_large {
+            asked.body.extend_from_slice(&chunk);
+        }
+    }
+
+    fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
+        let Some(mut asked) = self.asked.take_if(|a| a.id == id) else { return };
+        self.now = now;
+        let head = asked.head.take();
+        let url = asked.url.clone();
+        let result = match (result, &head) {
+            (Ok(()), Some(_)) if asked.too_large => Err(TransferError::TooLarge { limit: MAX_DOCUMENT }),
+            (Ok(()), None) => Err(TransferError::Connect("it ended without an answer".into())),
+            (result, _) => result,
+        };
+        let wait = head.as_ref().filter(|h| h.status >= 400).and_then(|h| retry_after(h, now));
+        let taken = match (result, head) {
+            (Ok(()), Some(head)) => self.take_response(asked, &head),
+            (Err(source), _) => Err(FollowError::Transfer { url, source }),
+            (Ok(()), None) => Ok(()),
+        };
+        if let Err(error) = taken {
+            self.fail(error, wait);
+        }
+        self.settle();
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let idle = self.asked.is_none() && self.delivery.is_none();
+        (idle && matches!(self.next, Next::Poll)).then_some(self.poll_at)
+    }
+
+    fn is_finished(&self) -> bool {
+        let told = self.outbox.is_empty() && self.delivery.is_none();
+        told && self.asked.is_none() && matches!(self.next, Next::Finished)
+    }
+}
+
+impl Follower for DiffDeltaFollower {
+    fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.outbox.pop_front() {
+            return Some(event);
+        }
+        let delivery = self.delivery.as_mut()?;
+        if !std::mem::take(&mut self.checkpoint_due)
+            && let Step::Change(change) = delivery.step()
+        {
+            self.checkpoint_due = true;
+            return Some(Event::Change(change));
+        }
+        delivery.note(&mut self.state);
+        let spent = delivery.is_spent();
+        self.checkpoint();
+        if spent {
+            self.delivery = None;
+            self.settle();
+        }
+        self.outbox.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;
