@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
+use towpath_proto::diffdelta::{DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
@@ -82,6 +83,10 @@ pub struct Follow {
 pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>, FollowError> {
     let Follow { url, from, state, once } = follow;
     Ok(match protocol {
+        Protocol::DiffDelta => {
+            let options = FollowOptions { from, state, once, jitter: fastrand::u64(..) };
+            Box::new(DiffDeltaFollower::new(&url, options)?)
+        }
         Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
         _ => return Err(missing(&url, protocol, "follower")),
     })
