@@ -119,15 +119,13 @@ pub async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
 async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
     engine.diffdelta.global.load(engine).await?;
     for feed in engine.feeds() {
-        let Some(source) = &feed.config.source else {
-            publish(engine, &feed, Run::Moved).await?;
-            continue;
+        let run = match &feed.config.source {
+            Some(source) if !source.enabled => Run::Disabled,
+            // Never polled with success: nothing to tell yet.
+            Some(_) if engine.store.head(feed.id()).await?.seq == 0 => continue,
+            _ => Run::Moved,
         };
-        if !source.enabled {
-            publish(engine, &feed, Run::Disabled).await?;
-        } else if source.follow.is_some() && engine.store.head(feed.id()).await?.seq > 0 {
-            publish(engine, &feed, Run::Moved).await?;
-        }
+        publish(engine, &feed, run).await?;
     }
     engine.diffdelta.global.run(engine).await
 }
