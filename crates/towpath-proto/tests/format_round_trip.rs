@@ -1,6 +1,8 @@
 //! What is written comes back: for each format, the items that its writer was given are the items that the
 //! reader finds, whatever they are.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
 mod common;
 
 use common::items::{any_item, head_links};

@@ -1,6 +1,8 @@
 //! Documents as publishers write them, and what is read of them: each document of `data/formats` beside
 //! the lines of its items in `*.items.ndjson`.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
 use std::path::{Path, PathBuf};
 
 use towpath_proto::Op;

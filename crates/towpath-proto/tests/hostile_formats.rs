@@ -1,6 +1,8 @@
 //! Bad input of every kind: an error that names the place, or a problem; never a panic, never more time or
 //! memory than the input's size warrants.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
 mod common;
 
 use std::path::Path;

@@ -18,8 +18,6 @@ pub mod rss;
 pub mod sniff;
 pub mod xml;
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 
 use crate::item::Item;
@@ -204,7 +202,7 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
             return Err(FormatError::Unknown(format!("neither XML nor JSON begins with {start:?}")));
         }
         (sniff::Kind::Xml, None | Some(Format::Rss | Format::Atom)) => {
-            read_xml(sniff::replace_non_xml(text, &mut problems), options)?
+            read_xml(&sniff::replace_non_xml(text, &mut problems), options)?
         }
         (sniff::Kind::Json, Some(Format::JsonFeed)) => json_feed::read(&text, options.base_url)?,
         (sniff::Kind::Json, None | Some(Format::Json)) => read_json(&text, options)?,
@@ -228,8 +226,8 @@ fn read_json(text: &str, options: &ReadOptions) -> Result<FeedDocument, FormatEr
     }
 }
 
-fn read_xml(text: Cow<'_, str>, options: &ReadOptions) -> Result<FeedDocument, FormatError> {
-    let mut xml = xml::XmlReader::new(&text, options.base_url);
+fn read_xml(text: &str, options: &ReadOptions) -> Result<FeedDocument, FormatError> {
+    let mut xml = xml::XmlReader::new(text, options.base_url);
     let root = loop {
         match xml.next()? {
             xml::Token::Start(tag) => break tag,

@@ -68,6 +68,8 @@ pub(crate) struct XmlReader<'i> {
     bases: Vec<(usize, Option<Url>)>,
     /// The last start was of an empty element, whose end is still to be told.
     pending_end: bool,
+    /// The prefix resolved last, as long as no declaration comes or goes: most elements have the same.
+    last_resolved: Option<(&'i str, Ns)>,
     has_carriage_returns: bool,
     declares_entities: bool,
     problems: Vec<String>,
@@ -86,6 +88,7 @@ impl<'i> XmlReader<'i> {
             open: Vec::new(),
             bases: vec![(0, base_url.and_then(|u| Url::parse(u).ok()))],
             pending_end: false,
+            last_resolved: None,
             has_carriage_returns: memchr::memchr(b'\r', text.as_bytes()).is_some(),
             declares_entities: false,
             problems: Vec::new(),
@@ -131,9 +134,9 @@ impl<'i> XmlReader<'i> {
         loop {
             let before = self.offset();
             match self.reader.read_event() {
-                Ok(Event::Start(tag)) => return self.opened(tag.len(), 1),
+                Ok(Event::Start(tag)) => return self.opened(tag.len(), tag.name().0.len(), 1),
                 Ok(Event::Empty(tag)) => {
-                    let tag = self.opened(tag.len(), 2)?;
+                    let tag = self.opened(tag.len(), tag.name().0.len(), 2)?;
                     self.pending_end = true;
                     return Ok(tag);
                 }
@@ -141,8 +144,8 @@ impl<'i> XmlReader<'i> {
                     self.close();
                     return Ok(Token::End);
                 }
-                Ok(Event::Text(text)) => return self.character_data(text.into_inner(), before),
-                Ok(Event::CData(text)) => return self.character_data(text.into_inner(), before),
+                Ok(Event::Text(text)) => return self.character_data(text.into_inner()),
+                Ok(Event::CData(text)) => return self.character_data(text.into_inner()),
                 Ok(Event::GeneralRef(name)) => {
                     return Ok(Token::Text(match self.reference(&name, before)? {
                         Reference::Text(text) => Cow::Borrowed(text),
@@ -179,8 +182,11 @@ impl<'i> XmlReader<'i> {
     pub(crate) fn trimmed_text(&mut self) -> Result<String, FormatError> {
         let keep = self.raw_attribute("xml:space") == Some("preserve");
         let text = self.text()?;
+        // Without white space at its ends, which are ASCII more often than not.
+        let is_tight = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_graphic());
+        let tight = is_tight(text.as_bytes().first()) && is_tight(text.as_bytes().last());
         Ok(match text {
-            text if keep => text.into_owned(),
+            text if keep || tight => text.into_owned(),
             Cow::Borrowed(text) => text.trim().to_owned(),
             Cow::Owned(text) if text.trim().len() == text.len() => text,
             Cow::Owned(text) => text.trim().to_owned(),
@@ -226,7 +232,7 @@ impl<'i> XmlReader<'i> {
             let (name, prefix) = QName(name).decompose();
             name.as_ref() == local
                 && prefix
-                    .is_some_and(|p| self.namespace(self.namespaces.resolve_prefix(Some(p), false)) == ns)
+                    .is_some_and(|p| Self::namespace(&self.namespaces.resolve_prefix(Some(p), false)) == ns)
         });
         found.map(|(_, raw)| *raw).map(|raw| self.attribute_value(raw)).transpose()
     }
@@ -284,7 +290,7 @@ impl<'i> XmlReader<'i> {
     }
 
     /// A start tag of `length` bytes between `<` and its end of `closing` bytes was read.
-    fn opened(&mut self, length: usize, closing: usize) -> Result<Token<'i>, FormatError> {
+    fn opened(&mut self, length: usize, name_end: usize, closing: usize) -> Result<Token<'i>, FormatError> {
         let end = self.offset() - closing;
         let start = end - length;
         let content = &self.text[start..end];
@@ -293,7 +299,6 @@ impl<'i> XmlReader<'i> {
             return Err(FormatError::Limit(format!("elements nested deeper than {MAX_DEPTH}")));
         }
         self.open.push(offset);
-        let name_end = content.bytes().position(|b| b.is_ascii_whitespace()).unwrap_or(content.len());
         let name = &content[..name_end];
         if name.is_empty() {
             return Err(self.malformed(offset, "a tag without a name"));
@@ -302,14 +307,28 @@ impl<'i> XmlReader<'i> {
         if name_end < content.len() {
             self.read_attributes(content, name_end, offset)?;
         }
-        let (local, prefix) = QName(name).decompose();
-        let ns = match self.namespaces.resolve_prefix(prefix, true) {
-            ResolveResult::Unknown(prefix) => {
-                return Err(self.malformed(offset, format!("the prefix of <{prefix}:…> is not declared")));
-            }
-            resolved => self.namespace(resolved),
+        let (prefix, local) = match name.bytes().position(|b| b == b':') {
+            Some(colon) => (&name[..colon], &name[colon + 1..]),
+            None => ("", name),
         };
-        Ok(Token::Start(Tag { ns, local: local.into_inner(), name, offset }))
+        let ns = match self.last_resolved {
+            Some((last, ns)) if last == prefix => ns,
+            _ => self.resolve_element(name, prefix, offset)?,
+        };
+        Ok(Token::Start(Tag { ns, local, name, offset }))
+    }
+
+    fn resolve_element(&mut self, name: &'i str, prefix: &'i str, at: usize) -> Result<Ns, FormatError> {
+        let ns = match self.namespaces.resolve_element(QName(name)).0 {
+            ResolveResult::Unknown(prefix) => {
+                return Err(
+                    self.malformed(at, format!("the prefix of <{}:…> is not declared", shortened(&prefix)))
+                );
+            }
+            resolved => Self::namespace(&resolved),
+        };
+        self.last_resolved = Some((prefix, ns));
+        Ok(ns)
     }
 
     fn read_attributes(&mut self, content: &'i str, from: usize, offset: usize) -> Result<(), FormatError> {
@@ -331,6 +350,7 @@ impl<'i> XmlReader<'i> {
             }
             if let Some(prefix) = attribute.key.as_namespace_binding() {
                 self.namespaces.set_level(self.level());
+                self.last_resolved = None;
                 let bound = self.namespaces.add(prefix, Namespace(value));
                 bound.map_err(|e| self.namespace_error(&e, offset))?;
             } else if name == "xml:base" {
@@ -361,6 +381,7 @@ impl<'i> XmlReader<'i> {
     fn close(&mut self) {
         if self.namespaces.level() >= self.level() {
             self.namespaces.set_level(self.level().saturating_sub(1));
+            self.last_resolved = None;
         }
         if self.bases.last().is_some_and(|(depth, _)| *depth == self.open.len()) && self.bases.len() > 1 {
             self.bases.pop();
@@ -368,7 +389,7 @@ impl<'i> XmlReader<'i> {
         self.open.pop();
     }
 
-    fn namespace(&self, resolved: ResolveResult<'_>) -> Ns {
+    fn namespace(resolved: &ResolveResult<'_>) -> Ns {
         match resolved {
             ResolveResult::Bound(Namespace(name)) => Ns::of(name),
             ResolveResult::Unbound => Ns::Rss,
@@ -392,7 +413,7 @@ impl<'i> XmlReader<'i> {
         Ok(text)
     }
 
-    fn character_data(&self, text: Cow<'i, str>, _at: usize) -> Result<Token<'i>, FormatError> {
+    fn character_data(&self, text: Cow<'i, str>) -> Result<Token<'i>, FormatError> {
         if !self.has_carriage_returns || !text.contains('\r') {
             return Ok(Token::Text(text));
         }
