@@ -12,7 +12,7 @@ use crate::change::{Change, Op};
 use crate::format::activity_streams::ReadObject;
 use crate::format::atom;
 use crate::format::document::{Entry, EntryIds, Head};
-use crate::format::xml::{TOMBSTONES, TOWPATH, Token, XmlReader, XmlWriter};
+use crate::format::xml::{FANOUT, TOMBSTONES, TOWPATH, Token, XmlReader, XmlWriter};
 use crate::format::{self, FeedLink, Format, ReadOptions, SmartHead};
 use crate::item::Item;
 use jiff::Timestamp;
@@ -86,6 +86,28 @@ impl Collection {
         let smart = feed.smart;
         let (last_cursor, total) = (smart.last_cursor, smart.total);
         Ok(Self { items, last_cursor, total, count: None, url, next, problems: feed.problems })
+    }
+}
+
+/// The first entry, from 0, that has no `fo:id` ("Each entry also MUST have a fo:id value").
+pub(super) fn entry_without_id(body: &[u8]) -> Option<usize> {
+    let mut xml = XmlReader::new(std::str::from_utf8(body).ok()?, None);
+    let (mut entries, mut in_entry, mut named) = (0, false, false);
+    loop {
+        let at_end = in_entry && xml.depth() == 2;
+        match xml.next().ok()? {
+            Token::Start(tag) if xml.depth() == 2 => (in_entry, named) = (tag.local == "entry", false),
+            Token::Start(tag) if xml.depth() == 3 => {
+                named |= tag.local == "id" && xml.bound_to(prefix(tag.name)) == FANOUT;
+            }
+            Token::End if at_end && !named => return Some(entries),
+            Token::End if at_end => {
+                entries += 1;
+                in_entry = false;
+            }
+            Token::Eof => return None,
+            _ => {}
+        }
     }
 }
 

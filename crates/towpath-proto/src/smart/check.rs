@@ -241,8 +241,14 @@ impl SmartChecker {
 
     fn judge_atom(&mut self, response: &Response) {
         if response.status == 406 {
-            let all =
-                [rules::ATOM, rules::ATOM_TOTAL, rules::ATOM_CURSOR, rules::ATOM_SELF, rules::ATOM_ITEMS];
+            let all = [
+                rules::ATOM,
+                rules::ATOM_TOTAL,
+                rules::ATOM_CURSOR,
+                rules::ATOM_SELF,
+                rules::ATOM_ID,
+                rules::ATOM_ITEMS,
+            ];
             return self.skip_all(&all, "the feed does not offer Atom here");
         }
         let page = match rules::atom_page(response) {
@@ -254,7 +260,9 @@ impl SmartChecker {
             self.note(rule, problem);
         }
         let (found, wanted) = (ids(Some(&page)), ids(self.first.as_ref()));
-        let problem = (found != wanted).then(|| format!("fo:id are {found:?}, and JSON has {wanted:?}"));
+        let nameless = super::atom::entry_without_id(&response.body);
+        self.note(rules::ATOM_ID, nameless.map(|index| format!("{}: entry {index} has none", response.url)));
+        let problem = (found != wanted).then(|| format!("items are {found:?}, and JSON has {wanted:?}"));
         self.note(rules::ATOM_ITEMS, problem);
     }
 

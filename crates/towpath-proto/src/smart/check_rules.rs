@@ -48,8 +48,8 @@ pub(super) const ATOM: Rule =
 pub(super) const ATOM_TOTAL: Rule = must("HTTP Pull", "fo:total is the number of items in the feed");
 pub(super) const ATOM_CURSOR: Rule = must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
 pub(super) const ATOM_SELF: Rule = must("HTTP Pull", "The rel=self link is the base URL of the feed");
-pub(super) const ATOM_ITEMS: Rule =
-    must("HTTP Pull", "Each entry has a fo:id, and is the same item as in JSON");
+pub(super) const ATOM_ID: Rule = must("HTTP Pull", "Each entry has a fo:id");
+pub(super) const ATOM_ITEMS: Rule = must("HTTP Pull", "The entries are the same items as in JSON");
 
 impl Response {
     /// Who answered what.

@@ -1,0 +1,94 @@
+//! The examples of the Smart Feeds text, as any publisher may send them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use towpath_proto::change::{Change, Op};
+use towpath_proto::item::ContentHash;
+use towpath_proto::smart::cursor::{CursorKind, LogTag};
+use towpath_proto::smart::plan::{Answer, Head, Read};
+use towpath_proto::smart::pull::{FeedSettings, Pull, Step};
+use towpath_proto::smart::query::{Limits, PullQuery};
+use towpath_proto::smart::wire::Collection;
+use towpath_proto::{Item, Timestamp};
+
+const BASE: &str = "http://example.com/articles/1/comments/?order=created";
+const NEXT: &str = "http://example.com/articles/1/comments/?order=created&since=cursor%3A8f4a1546&max=50";
+const ID: &str = "b204edf6-7a03-11e0-8617-837f7e2798e8";
+
+/// HTTP Pull: both formats say the same.
+#[test]
+fn the_pages_of_the_text() {
+    let json = Collection::from_json(include_bytes!("data/smart/collection.json")).unwrap();
+    let atom = Collection::from_atom(include_bytes!("data/smart/page.atom"), BASE).unwrap();
+    assert_eq!(json.count, Some(1));
+    for page in [json, atom] {
+        assert_eq!((page.url.as_deref(), page.next.as_deref()), (Some(BASE), Some(NEXT)));
+        assert_eq!((page.total, page.last_cursor.as_deref()), (Some(427), Some("8f4a1546")));
+        assert_eq!((page.items[0].item.id.as_str(), page.items[0].deleted), (ID, false));
+    }
+}
+
+fn change(seq: u64, id: &str, seconds: i64) -> Change {
+    let modified = Timestamp::from_second(seconds).unwrap();
+    Change {
+        seq,
+        op: Op::Put,
+        modified,
+        created: modified,
+        first_seq: seq,
+        previous: None,
+        item: Item::new(id),
+        patch: None,
+        entry_id: None,
+        hash: ContentHash::default(),
+    }
+}
+
+/// The cursor that a feed of just these items gives to the last one.
+fn last_cursor(changes: &[Change]) -> Option<String> {
+    let feed = FeedSettings {
+        base: "http://example.com/items".into(),
+        title: "Vectors".into(),
+        tag: LogTag::new("vectors"),
+        kind: CursorKind::Toc,
+        limits: Limits::default(),
+    };
+    let last = changes.last()?;
+    let mut pull = Pull::new(PullQuery::parse("", &feed.limits).unwrap(), &feed, last.modified);
+    let mut step = pull.begin();
+    loop {
+        let Step::Read(read) = step else { break };
+        let answer = match read {
+            Read::Head => Answer::Head(Head { seq: last.seq, modified: last.modified, items: last.seq }),
+            Read::LastBefore(time) => {
+                Answer::Place(changes.iter().filter(|change| change.modified < time).count() as u64)
+            }
+            Read::Items { after, .. } => {
+                let after = after.unwrap_or_default();
+                Answer::Items(changes.iter().filter(|change| change.seq > after).cloned().collect())
+            }
+            Read::Latest(_) => panic!("no id was asked for"),
+        };
+        step = pull.handle_answer(answer, None).unwrap();
+    }
+    let Step::Page(page) = step else { panic!("{step:?}") };
+    page.last_cursor
+}
+
+/// Cursors: T is the time, O the offset, C the CRC-32 of the ids joined by `_`.
+#[test]
+fn cursors_of_timestamp_offset_and_checksum() {
+    let lines = include_str!("data/smart/toc.txt").lines().filter(|line| !line.starts_with('#'));
+    let mut count = 0;
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (seconds, cursor) = (words[0].parse().unwrap(), words[words.len() - 1]);
+        let ids = &words[1..words.len() - 1];
+        // Items of other seconds before them are no matter.
+        let mut changes = vec![change(1, "before", seconds - 1)];
+        changes.extend((2..).zip(ids).map(|(seq, id)| change(seq, id, seconds)));
+        assert_eq!(last_cursor(&changes).as_deref(), Some(cursor), "{line}");
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}
