@@ -154,6 +154,20 @@ fn following_begins_where_it_is_told_to() {
     assert_eq!(copy.told.len(), 1);
 }
 
+/// A publisher need not know descending orders: then following begins with the time.
+#[test]
+fn now_is_a_time_where_there_is_no_descending_order() {
+    let mut follower = SmartFollower::new(URL, &StartFrom::Now, None, true).unwrap();
+    let request = follower.poll_request(time(1000)).unwrap();
+    assert_eq!(request.url, format!("{URL}?order=-modified&max=1"));
+    let refusal = http::Response::builder().status(400).body(Bytes::new()).unwrap();
+    answer(&mut follower, time(1000), &request, &refusal);
+    assert!(matches!(follower.poll_event(), Some(Event::Checkpoint(_))));
+    let request = follower.poll_request(time(1000)).unwrap();
+    let since = "since=time%3A1970-01-01T00%3A16%3A40Z";
+    assert_eq!(request.url, format!("{URL}?order=modified&{since}&max=200&timeout=0"));
+}
+
 #[test]
 fn every_item_has_a_position_to_go_on_from() {
     let mut server = Server::new(log(&[("a", 10), ("b", 20), ("c", 30)]));

@@ -277,7 +277,7 @@ impl Pull {
                 Some(view) => view.show(change),
                 None => Some(change),
             };
-            if shown.is_some() && self.page.changes.len() == self.query.max {
+            if shown.is_some() && self.is_full() {
                 self.page.more = true;
                 return self.end_page(None);
             }
@@ -294,7 +294,7 @@ impl Pull {
         if count == 0 || (count < asked && read_bytes < self.page_bytes / 2) {
             return self.end_page(None);
         }
-        if self.shown_bytes >= self.page_bytes {
+        if self.is_full() && self.shown_bytes >= self.page_bytes {
             self.page.more = true;
             return self.end_page(None);
         }
@@ -303,6 +303,11 @@ impl Pull {
             return self.end_page(if self.query.order.descending { self.before } else { self.after });
         }
         self.read_items()
+    }
+
+    fn is_full(&self) -> bool {
+        let count = self.page.changes.len();
+        count == self.query.max || (count > 0 && self.shown_bytes >= self.page_bytes)
     }
 
     /// Everything up to this position was looked at.

@@ -10,7 +10,7 @@ use super::query::{Limits, PullQuery};
 use super::spec::By;
 use super::toc::MAX_OFFSET;
 use crate::change::{Change, NewChange, Op, Seq};
-use crate::item::{ContentHash, Item};
+use crate::item::{Content, ContentHash, Item};
 
 pub(super) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
@@ -244,6 +244,30 @@ fn a_crowded_second_is_bounded_work() {
     let page = pull(&mut log, TOC, "max=1&since=cursor:10_18446744073709551615_1").unwrap();
     assert_eq!(ids(&page), ["i0"]);
     assert!(log.read < 10, "{}", log.read);
+}
+
+/// Large items make smaller pages, and following them leads through all.
+#[test]
+fn a_page_has_a_limit_in_bytes() {
+    let mut feed = settings(CursorKind::Sequence);
+    feed.limits.page_bytes = 25_000;
+    let mut log = MemoryLog::default();
+    for n in 0..10 {
+        let content = Content::new("text/plain", vec![b'x'; if n == 5 { 100_000 } else { 10_000 }]);
+        log.append(NewChange::put(Item { content: Some(content), ..Item::new(n.to_string()) }), time(n));
+    }
+    let (mut seen, mut pages, mut since) = (String::new(), 0, String::new());
+    loop {
+        let query = PullQuery::parse(&format!("timeout=0{since}"), &feed.limits).unwrap();
+        let page = log.run(&mut Pull::new(query, &feed, time(100))).unwrap();
+        seen.push_str(&ids(&page).concat());
+        pages += 1;
+        since = format!("&since=cursor:{}", page.last_cursor.unwrap());
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!((seen.as_str(), pages), ("0123456789", 4));
 }
 
 #[test]
