@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p towpath-proto --bench formats`; the ratio of the medians is what counts.
 
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot make its input fails")]
+
 use divan::Bencher;
 use divan::counter::BytesCount;
 use towpath_proto::format::document::{Entry, Head};

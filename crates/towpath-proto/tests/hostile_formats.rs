@@ -9,8 +9,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::mutate::mutants;
+use towpath_proto::Timestamp;
+use towpath_proto::format::document::{Entry, Head};
 use towpath_proto::format::json_pointers::Mapping;
-use towpath_proto::format::{FeedDocument, Format, FormatError, ReadOptions, read};
+use towpath_proto::format::{FeedDocument, Format, FormatError, ReadOptions, atom, json_feed, read, rss};
 
 fn auto(text: &str) -> Result<FeedDocument, FormatError> {
     read(text.as_bytes(), &ReadOptions::default())
@@ -24,6 +26,23 @@ fn malformed(text: &str) -> (usize, usize, String) {
     match auto(text) {
         Err(FormatError::Malformed { line, column, reason }) => (line, column, reason),
         other => panic!("{other:?} of {text}"),
+    }
+}
+
+/// Whatever was read can be written in every format, and is a valid document with as many items.
+fn goes_out_again(feed: &FeedDocument) {
+    let head = Head::new("urn:feed", "feed", Timestamp::UNIX_EPOCH);
+    let entries = || feed.items.iter().map(|item| Entry::new(item, Timestamp::UNIX_EPOCH));
+    let documents =
+        [atom::write(&head, entries()), rss::write(&head, entries()), json_feed::write(&head, entries())];
+    for document in documents {
+        let again = read(document.as_bytes(), &ReadOptions::default()).unwrap();
+        assert_eq!(again.items.len(), feed.items.len(), "{document}");
+        for (found, expected) in again.items.iter().zip(&feed.items) {
+            assert_eq!(found.id, expected.id, "{document}");
+            assert_eq!(found.content, expected.content, "{document}");
+            assert_eq!(found.extra, expected.extra, "{document}");
+        }
     }
 }
 
@@ -205,7 +224,8 @@ fn two_entries_with_one_id_both_stay() {
 /// Time grows as the input does: eight times the input may take no more than three times eight as long.
 #[test]
 fn time_is_linear() {
-    let documents: [(&str, fn(usize) -> String); 9] = [
+    type Document = fn(usize) -> String;
+    let documents: [(&str, Document); 9] = [
         ("entries", |n| atom(&"<entry><id>a</id><title>b</title></entry>".repeat(n))),
         ("references", |n| {
             atom(&format!("<entry><id>a</id><summary>{}</summary></entry>", "&lt;".repeat(n)))
@@ -282,7 +302,9 @@ fn damaged_xml_is_read_or_refused() {
     ];
     mutants(&seeds(&["xml", "rdf"]), tokens, 4_000, |bytes| {
         for base_url in [None, Some("https://a.example/b/c")] {
-            let _ = read(bytes, &ReadOptions { base_url, ..ReadOptions::default() });
+            if let Ok(feed) = read(bytes, &ReadOptions { base_url, ..ReadOptions::default() }) {
+                goes_out_again(&feed);
+            }
         }
     });
 }
@@ -313,7 +335,9 @@ fn damaged_json_is_read_or_refused() {
     let mapping = catalogue();
     mutants(&seeds(&["json"]), tokens, 4_000, |bytes| {
         for mapping in [None, Some(&mapping)] {
-            let _ = read(bytes, &ReadOptions { mapping, ..ReadOptions::default() });
+            if let Ok(feed) = read(bytes, &ReadOptions { mapping, ..ReadOptions::default() }) {
+                goes_out_again(&feed);
+            }
         }
     });
 }

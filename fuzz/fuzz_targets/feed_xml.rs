@@ -1,0 +1,20 @@
+//! RSS and Atom: whatever the bytes, reading ends; and what was read can be written and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use towpath_proto::Timestamp;
+use towpath_proto::format::document::{Entry, Head};
+use towpath_proto::format::{ReadOptions, atom, read, rss};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(feed) = read(bytes, &ReadOptions { base_url: Some("https://a.example/b"), ..ReadOptions::default() })
+    else {
+        return;
+    };
+    let head = Head::new("urn:feed", "feed", Timestamp::UNIX_EPOCH);
+    let entries = || feed.items.iter().map(|item| Entry::new(item, Timestamp::UNIX_EPOCH));
+    for document in [atom::write(&head, entries()), rss::write(&head, entries())] {
+        let again = read(document.as_bytes(), &ReadOptions::default()).expect("what is written can be read");
+        assert_eq!(again.items.len(), feed.items.len());
+    }
+});
