@@ -24,7 +24,12 @@ impl SupId {
     /// The id of the feed at this URL, which is taken as it is.
     pub fn of(feed_url: &str) -> Self {
         let digest = Sha256::digest(feed_url);
-        Self(digest[..8].iter().fold(0, |id, byte| id << 8 | u64::from(*byte)))
+        Self(digest[..8].iter().fold(0, |id, byte| (id << 8) | u64::from(*byte)))
+    }
+
+    /// The id as a share of all ids, from 0 to 1: each feed's own place in a period.
+    pub(super) fn fraction(self) -> f64 {
+        self.0 as f64 / u64::MAX as f64
     }
 }
 

@@ -5,9 +5,13 @@
 //! which feeds to ask again; [`check`] says what a publisher lacks.
 
 pub mod discovery;
+pub mod follow;
 
 pub mod id;
 pub mod publish;
 
+#[cfg(test)]
+mod simulation;
+mod source;
 mod tolerant;
 pub mod wire;

@@ -145,13 +145,11 @@ impl RecentMoves {
     /// Drops the moves that later ones of their feeds have replaced.
     fn compact(&mut self) {
         let mut kept = VecDeque::with_capacity(self.last.len() + 64);
-        let mut number = self.dropped;
-        for moved in std::mem::take(&mut self.log) {
+        for (number, moved) in (self.dropped..).zip(std::mem::take(&mut self.log)) {
             if let Some(last) = self.last.get_mut(&moved.feed).filter(|last| **last == number) {
                 *last = self.dropped + kept.len() as u64;
                 kept.push_back(moved);
             }
-            number += 1;
         }
         self.log = kept;
     }

@@ -98,9 +98,9 @@ impl SupDocument {
         let updates = raw.updates.ok_or(SupError::Missing("updates"))?;
         let document = Self {
             updates: updates_of(updates, &mut problems)?,
-            period: period_of(required("period", raw.period)?, &mut problems)?,
-            since_time: time_of("since_time", required("since_time", raw.since_time)?)?,
-            updated_time: time_of("updated_time", required("updated_time", raw.updated_time)?)?,
+            period: period_of(raw.period, &mut problems)?,
+            since_time: time_of("since_time", raw.since_time)?,
+            updated_time: time_of("updated_time", raw.updated_time)?,
             available_periods: periods_of(raw.available_periods, &mut problems),
         };
         Ok(Parsed { document, problems: problems.into_list() })
@@ -170,10 +170,6 @@ impl Problems {
     }
 }
 
-fn required(field: &'static str, value: Option<Value>) -> Result<Value, SupError> {
-    value.ok_or(SupError::Missing(field))
-}
-
 /// The beginning of a value, for messages.
 pub(super) fn shown(value: &str) -> String {
     let mut start: String = value.chars().take(60).collect();
@@ -203,7 +199,8 @@ fn updates_of(raw: &RawValue, problems: &mut Problems) -> Result<Vec<Update>, Su
 }
 
 /// Section 3.2: a positive integer. A text of digits is read too.
-fn period_of(value: Value, problems: &mut Problems) -> Result<u64, SupError> {
+fn period_of(value: Option<Value>, problems: &mut Problems) -> Result<u64, SupError> {
+    let value = value.ok_or(SupError::Missing("period"))?;
     let period = match &value {
         Value::String(text) => {
             problems.add(format!("the period is the text {text:?}, not a number"));
@@ -219,7 +216,8 @@ fn period_of(value: Value, problems: &mut Problems) -> Result<u64, SupError> {
 }
 
 /// Sections 3.3 and 3.4: RFC 3339, with any offset.
-fn time_of(field: &'static str, value: Value) -> Result<Timestamp, SupError> {
+fn time_of(field: &'static str, value: Option<Value>) -> Result<Timestamp, SupError> {
+    let value = value.ok_or(SupError::Missing(field))?;
     value.as_str().and_then(date::parse).ok_or_else(|| SupError::Field {
         field,
         found: shown(&value.to_string()),
