@@ -34,7 +34,7 @@ use crate::follow::{
 };
 
 mod delivery;
-mod locate;
+pub(super) mod locate;
 mod plan;
 mod state;
 mod take;

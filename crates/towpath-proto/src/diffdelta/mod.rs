@@ -18,6 +18,7 @@
 //! | [`collapse`], [`publish`], [`global`] | sections 2, 4 and 5: deltas, chains, documents |
 //! | [`discovery`], [`headers`] | sections 6, 8 and 9 |
 
+pub mod check;
 pub mod collapse;
 pub mod cursor;
 pub mod delta_item;
@@ -30,6 +31,7 @@ pub mod publish;
 mod uri;
 pub mod wire;
 
+pub use check::DiffDeltaChecker;
 pub use collapse::{Delta, StateDigest, Window};
 pub use cursor::{Cursor, Proof, prove};
 pub use follow::{DiffDeltaFollower, FollowOptions};

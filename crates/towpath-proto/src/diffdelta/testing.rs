@@ -237,3 +237,23 @@ impl Publisher {
         discovery::archive_index(self.id.as_str(), self.snapshots.iter().map(|(s, _)| s.clone()).collect())
     }
 }
+
+/// Every place of a document, once for each shape of path.
+pub(super) fn places(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let path = format!("{path}/{name}");
+                found.push(path.clone());
+                places(value, &path, found);
+            }
+        }
+        Value::Array(values) => {
+            if let Some(first) = values.first() {
+                found.push(format!("{path}/0"));
+                places(first, &format!("{path}/0"), found);
+            }
+        }
+        _ => {}
+    }
+}

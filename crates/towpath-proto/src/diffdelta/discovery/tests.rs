@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use super::super::testing::{Publisher, at, site};
+use super::super::testing::{Publisher, at, places, site};
 use super::*;
 use crate::item::Item;
 
@@ -75,7 +75,7 @@ fn our_schema_demands_what_the_public_one_demands() {
     let (public, own) = (public("diff"), own("diff"));
     let document = publisher().1.remove(1);
     let mut pointers = Vec::new();
-    places(&document, String::new(), &mut pointers);
+    places(&document, "", &mut pointers);
     for pointer in pointers {
         for change in
             [Value::Null, Value::from("?"), Value::from(-1), Value::from(1e6), Value::from("x".repeat(2001))]
@@ -94,26 +94,6 @@ fn our_schema_demands_what_the_public_one_demands() {
             parent.as_object_mut().unwrap().insert("unheard_of".into(), Value::from(1));
             assert_eq!(own.is_valid(&broken), public.is_valid(&broken), "beside {pointer}");
         }
-    }
-}
-
-/// Every place of a document, once for each shape of path.
-fn places(value: &Value, path: String, found: &mut Vec<String>) {
-    match value {
-        Value::Object(members) => {
-            for (name, value) in members {
-                let path = format!("{path}/{name}");
-                found.push(path.clone());
-                places(value, path, found);
-            }
-        }
-        Value::Array(values) => {
-            if let Some(first) = values.first() {
-                found.push(format!("{path}/0"));
-                places(first, format!("{path}/0"), found);
-            }
-        }
-        _ => {}
     }
 }
 

@@ -6,7 +6,7 @@ use crate::diffdelta::wire::GLOBAL;
 
 /// What an address leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::diffdelta) enum Place {
     /// A discovery manifest (section 8), which names the global feed.
     Manifest(Url),
     /// A feed's documents.
@@ -15,16 +15,16 @@ pub(super) enum Place {
 
 /// The addresses of one feed's documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Feed {
+pub(in crate::diffdelta) struct Feed {
     /// `head.json`; `None` once it turned out that there is none.
-    pub(super) head: Option<Url>,
+    pub(in crate::diffdelta) head: Option<Url>,
     /// `latest.json`.
-    pub(super) latest: Url,
+    pub(in crate::diffdelta) latest: Url,
 }
 
 /// Reads an address: a site's root, its manifest, a feed's folder, `head.json`, `latest.json`, in both forms
 /// (`/diff/{source}/…` and `/diff/source/{source}/…`). Anything else is taken for a `latest.json`.
-pub(super) fn locate(address: &str) -> Result<Place, String> {
+pub(in crate::diffdelta) fn locate(address: &str) -> Result<Place, String> {
     let url = Url::parse(address).map_err(|e| format!("{address:?} is not an address: {e}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("{address:?} is not an address of http or https"));
@@ -49,7 +49,7 @@ pub(super) fn locate(address: &str) -> Result<Place, String> {
 }
 
 /// Another path on the same site; a query stays.
-fn with_path(url: &Url, path: &str) -> Url {
+pub(in crate::diffdelta) fn with_path(url: &Url, path: &str) -> Url {
     let mut url = url.clone();
     url.set_path(path);
     url.set_fragment(None);
@@ -57,7 +57,7 @@ fn with_path(url: &Url, path: &str) -> Url {
 }
 
 /// Where a feed's archive index is: `/archive/{source}/index.json` beside the `/diff/` of its documents.
-pub(super) fn archive_index(latest: &Url, source: Option<&str>) -> Url {
+pub(in crate::diffdelta) fn archive_index(latest: &Url, source: Option<&str>) -> Url {
     let above = latest.path().rfind("/diff/").map_or("", |at| &latest.path()[..at]);
     with_path(latest, &format!("{above}/archive/{}/index.json", source.unwrap_or(GLOBAL)))
 }

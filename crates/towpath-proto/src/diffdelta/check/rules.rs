@@ -1,0 +1,280 @@
+//! The rules of the text that can be seen from outside, and how a document shows them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use crate::diffdelta::Cursor;
+use crate::diffdelta::wire::FLAGGED_FROM;
+use crate::report::Level::{self, Must, Should};
+
+/// One rule of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub(super) section: &'static str,
+    pub(super) level: Level,
+    pub(super) text: &'static str,
+}
+
+/// Declares the rules, in the order in which they are reported.
+macro_rules! rules {
+    ($($name:ident: $section:literal $level:ident $text:literal;)*) => {
+        $(pub(super) const $name: Rule = Rule { section: $section, level: $level, text: $text };)*
+        /// All rules, in the text's order.
+        pub(super) const ALL: &[Rule] = &[$($name),*];
+    };
+}
+
+rules! {
+    HEAD_FIELDS: "§1.1" Must "the head has cursor, prev_cursor, changed, generated_at, ttl_sec and latest_url";
+    HEAD_AGREES: "§1.1" Must "head and latest agree on cursor, prev_cursor and changed";
+    LATEST: "§1.2" Must "the latest feed is there and is JSON";
+    GLOBAL: "§1" Must "the global feed is at /diff/latest.json";
+    ARCHIVE: "§1.3" Must "the snapshot of a minted document is in the archive, under its date, time and cursor";
+    ARCHIVE_SAME: "§1.3" Must "a snapshot is a byte-identical copy of latest.json";
+    ARCHIVE_STAYS: "§1.3" Must "a snapshot is the same on a second visit";
+    CURSOR_FORM: "§2.1" Must "cursors are sha256: and 64 lower-case hex digits";
+    CURSOR_SAME: "§2.1" Must "one cursor stands for one content";
+    FIRST: "§2.2" Must "the first snapshot's prev_cursor is the zero cursor";
+    CHAIN: "§2.2" Must "every snapshot's prev_cursor is the cursor of the one before";
+    CHANGED: "§2.3" Must "changed is true just where cursor differs from prev_cursor";
+    CHANGED_SOURCES: "§2.3" Must "changed of a source is true just where its cursor differs from its prev_cursor";
+    GENERATED: "§2.4" Must "generated_at is an ISO 8601 time";
+    TTL: "§2.5" Must "ttl_sec is a number of seconds from 15 to 3600";
+    HASH: "§2.6" Must "the hash that head or index state is the SHA-256 of the file";
+    BASIS: "§3.1" Should "feeds declare cursor_basis canonical_v1";
+    CANONICAL: "§3.1" Must "the cursor is the SHA-256 of the canonical content (RFC 8785, or Python's json.dumps)";
+    JCS: "§3.1" Should "RFC 8785 and Python's json.dumps agree on the cursor";
+    INCLUDED: "§4" Must "sources_included is sorted";
+    SOURCES: "§4" Must "the keys of sources are sorted";
+    SORTED: "§4" Must "buckets are sorted by published_at, source and id";
+    STALE: "§5" Must "a source in error or disabled has changed false, stale true and prev_cursor equal to cursor";
+    STALE_CODE: "§5" Must "a source in error says why, with error.code";
+    STALE_SINCE: "§5" Must "a stale source that ever succeeded has last_ok_at and stale_age_sec, and not the zero cursor";
+    ETAG: "§6.1" Must "head and latest have an ETag";
+    ETAG_CURSOR: "§6.1" Should "the ETag of head and latest is the quoted cursor";
+    NOT_MODIFIED: "§6.2" Must "If-None-Match with a current ETag gets 304 and an empty body";
+    CDN: "§6.3" Should "CDN-Cache-Control stands beside Cache-Control and says the same";
+    CACHE_ARCHIVE: "§6.3" Must "snapshots are cached immutably";
+    CACHE: "§6.4" Should "head and latest have Cache-Control: public, max-age=60, must-revalidate";
+    CACHE_SCHEMA: "§6.4" Should "schemas are cached immutably";
+    TYPE: "§6.5" Must "every body is application/json; charset=utf-8";
+    MANIFEST: "§8" Must "a discovery manifest is at /.well-known/diffdelta.json";
+    MANIFEST_FIELDS: "§8" Must "the manifest names its endpoints, polling interval and sources";
+    MANIFEST_CAPABLE: "§8" Must "the manifest says that ETags and cursors are supported";
+    MANIFEST_SCHEMA: "§8" Should "the manifest is valid by its schema";
+    SCHEMA: "§9" Must "the feed is valid by diff.schema.json";
+    FLAGGED: "§9" Must "items with a risk score of 0.4 or more are in the flagged bucket, and only there";
+}
+
+/// The named member of a value as text.
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether every member with one of these names, of the document and its sources, is a cursor.
+pub(super) fn cursor_form(document: &Value) -> Option<String> {
+    let sources = document.get("sources").and_then(Value::as_object);
+    let places = std::iter::once(("the document", document))
+        .chain(sources.into_iter().flatten().map(|(name, source)| (name.as_str(), source)));
+    for (place, value) in places {
+        for name in ["cursor", "prev_cursor"] {
+            if let Err(e) = text(value, name).parse::<Cursor>() {
+                return Some(format!("{name} of {place}: {e}"));
+            }
+        }
+    }
+    None
+}
+
+/// Section 2.3's table.
+pub(super) fn changed(value: &Value) -> Option<String> {
+    let (cursor, prev) = (text(value, "cursor"), text(value, "prev_cursor"));
+    match value.get("changed").and_then(Value::as_bool) {
+        None => Some("changed is not a boolean".to_owned()),
+        Some(true) if cursor == prev => Some(format!("changed is true, and both cursors are {cursor}")),
+        Some(false) if cursor != prev => Some(format!("changed is false, cursor {cursor}, before {prev}")),
+        Some(_) => None,
+    }
+}
+
+/// The same for every source.
+pub(super) fn changed_sources(document: &Value) -> Option<String> {
+    let sources = document.get("sources")?.as_object()?;
+    sources.iter().find_map(|(name, source)| Some(format!("source {name}: {}", changed(source)?)))
+}
+
+pub(super) fn generated(value: &Value) -> Option<String> {
+    let time = text(value, "generated_at");
+    time.parse::<Timestamp>().is_err().then(|| format!("generated_at is {time:?}"))
+}
+
+pub(super) fn ttl(value: &Value) -> Option<String> {
+    let ttl = value.get("ttl_sec");
+    let fits = ttl.and_then(Value::as_u64).is_some_and(|t| (15..=3600).contains(&t));
+    (!fits).then(|| format!("ttl_sec is {}", ttl.unwrap_or(&Value::Null)))
+}
+
+pub(super) fn basis(document: &Value) -> Option<String> {
+    let basis = text(document, "cursor_basis");
+    (basis != crate::diffdelta::cursor::BASIS).then(|| format!("cursor_basis is {basis:?}"))
+}
+
+pub(super) fn included(document: &Value) -> Option<String> {
+    let names: Vec<&str> =
+        document.get("sources_included")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let wrong = names.windows(2).find(|pair| pair[0] > pair[1])?;
+    Some(format!("{} stands before {}", wrong[0], wrong[1]))
+}
+
+/// Whether the keys of `sources` stand in order in the text as it was served.
+pub(super) fn source_order(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Document {
+        #[serde(default)]
+        sources: Keys,
+    }
+    let keys = serde_json::from_slice::<Document>(body).ok()?.sources.0;
+    let wrong = keys.windows(2).find(|pair| pair[0] > pair[1])?;
+    Some(format!("{} stands before {}", wrong[0], wrong[1]))
+}
+
+/// The keys of an object in their order.
+#[derive(Default)]
+struct Keys(Vec<String>);
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Keys;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                let mut keys = Vec::new();
+                while let Some((key, _)) = map.next_entry::<String, IgnoredAny>()? {
+                    keys.push(key);
+                }
+                Ok(Keys(keys))
+            }
+        }
+        deserializer.deserialize_map(KeyVisitor)
+    }
+}
+
+/// Every bucket's items, by the buckets that the text knows.
+fn buckets(document: &Value) -> BTreeMap<&str, &Vec<Value>> {
+    let buckets = document.get("buckets").and_then(Value::as_object).into_iter().flatten();
+    let known = |name: &str| ["new", "updated", "removed", "flagged"].contains(&name);
+    buckets.filter(|(n, _)| known(n)).filter_map(|(n, v)| Some((n.as_str(), v.as_array()?))).collect()
+}
+
+/// Whether a published_at is compared as text or as a time makes no difference where all are UTC in whole
+/// seconds; elsewhere either order is accepted.
+pub(super) fn sorted(document: &Value) -> Option<String> {
+    for (name, items) in buckets(document) {
+        for (index, pair) in items.windows(2).enumerate() {
+            let key =
+                |item: &Value| ["published_at", "source", "id"].map(|member| text(item, member).to_owned());
+            let (a, b) = (key(&pair[0]), key(&pair[1]));
+            let time = |key: &[String; 3]| key[0].parse::<Timestamp>().ok();
+            let in_time = time(&a).is_some() && (time(&a), &a[1..]) <= (time(&b), &b[1..]);
+            if a > b && !in_time {
+                return Some(format!(
+                    "bucket {name}: item {} ({}) stands before ({})",
+                    index + 1,
+                    a.join(", "),
+                    b.join(", ")
+                ));
+            }
+        }
+    }
+    None
+}
+
+pub(super) fn flagged(document: &Value) -> Option<String> {
+    for (name, items) in buckets(document) {
+        for item in items {
+            let score = item.pointer("/risk/score").and_then(Value::as_f64).unwrap_or(0.0);
+            if (score >= FLAGGED_FROM) != (name == "flagged") {
+                return Some(format!("item {:?} with score {score} is in bucket {name}", text(item, "id")));
+            }
+        }
+    }
+    None
+}
+
+/// The sources that are in error or disabled.
+pub(super) fn stale(document: &Value) -> Vec<(&str, &Value)> {
+    let sources = document.get("sources").and_then(Value::as_object).into_iter().flatten();
+    sources
+        .filter(|(_, s)| matches!(text(s, "status"), "error" | "disabled"))
+        .map(|(n, s)| (n.as_str(), s))
+        .collect()
+}
+
+pub(super) fn stale_is_marked(source: &Value) -> Option<String> {
+    if source.get("changed") != Some(&Value::Bool(false)) {
+        return Some("changed is not false".to_owned());
+    }
+    if source.get("stale") != Some(&Value::Bool(true)) {
+        return Some("stale is not true".to_owned());
+    }
+    (source.get("cursor") != source.get("prev_cursor")).then(|| "the cursors differ".to_owned())
+}
+
+pub(super) fn stale_says_why(source: &Value) -> Option<String> {
+    let silent = text(source, "status") == "error" && source.pointer("/error/code").is_none();
+    silent.then(|| "status is error, without error.code".to_owned())
+}
+
+/// A zero cursor is for those that never succeeded, and only for them.
+pub(super) fn stale_says_since(source: &Value) -> Option<String> {
+    let zero = text(source, "cursor").parse() == Ok(Cursor::ZERO);
+    let has = |name: &str| source.get(name).is_some();
+    match (zero, has("last_ok_at"), has("stale_age_sec")) {
+        (true, false, _) | (false, true, true) => None,
+        (true, true, _) => Some("it has last_ok_at and the zero cursor".to_owned()),
+        (false, last_ok, _) => {
+            let missing = if last_ok { "stale_age_sec" } else { "last_ok_at" };
+            Some(format!("it has another cursor than zero, and no {missing}"))
+        }
+    }
+}
+
+pub(super) fn head_fields(head: &Value) -> Option<String> {
+    let is_text = |name: &str| head.get(name).is_some_and(Value::is_string);
+    let texts = ["cursor", "prev_cursor", "generated_at", "latest_url"];
+    let missing = texts.into_iter().find(|name| !is_text(name));
+    let missing = missing.or_else(|| (!head["changed"].is_boolean()).then_some("changed"));
+    let missing = missing.or_else(|| (!head["ttl_sec"].is_u64()).then_some("ttl_sec"))?;
+    Some(format!("{missing} is {}", head[missing]))
+}
+
+pub(super) fn manifest_fields(manifest: &Value) -> Option<String> {
+    for pointer in ["/endpoints/diff_latest", "/endpoints/diff_by_source_template"] {
+        if !manifest.pointer(pointer).is_some_and(Value::is_string) {
+            return Some(format!("there is no {pointer}"));
+        }
+    }
+    let template = manifest.pointer("/endpoints/diff_by_source_template").and_then(Value::as_str);
+    if !template.is_some_and(|t| t.contains("{source}")) {
+        return Some("diff_by_source_template has no {source}".to_owned());
+    }
+    if !manifest.pointer("/polling/recommended_ttl_sec").is_some_and(Value::is_u64) {
+        return Some("there is no /polling/recommended_ttl_sec".to_owned());
+    }
+    let sources = manifest.get("sources_supported").is_some_and(Value::is_array);
+    (!sources).then(|| "sources_supported is no array".to_owned())
+}
+
+pub(super) fn manifest_capable(manifest: &Value) -> Option<String> {
+    let capable = |name: &str| manifest.pointer(&format!("/capabilities/{name}")) == Some(&Value::Bool(true));
+    let missing = ["etag_supported", "cursor_supported"].into_iter().find(|name| !capable(name))?;
+    Some(format!("capabilities.{missing} is not true"))
+}

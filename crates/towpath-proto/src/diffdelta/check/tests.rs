@@ -1,0 +1,361 @@
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::json;
+
+use super::*;
+use crate::diffdelta::headers::Resource;
+use crate::diffdelta::testing::{Publisher, at, places};
+use crate::diffdelta::{Global, GlobalChain, Pending, discovery};
+use crate::item::Item;
+use crate::report::{Level, Outcome};
+
+const BASE: &str = "http://127.0.0.1:8080";
+
+/// A site in memory: every document with its headers, and what is done to an answer before it is sent.
+struct SiteInMemory {
+    documents: Vec<(String, HeaderMap, Vec<u8>)>,
+    /// Paths that answer 200 whatever the request's validators say.
+    deaf: bool,
+}
+
+impl SiteInMemory {
+    /// One source with mints, a carry if asked for, and the global feed.
+    fn new(carried: bool) -> Self {
+        let mut p = Publisher::new("ab");
+        let (mut pending, mut global_snapshots) = (Pending::new(), Vec::new());
+        let mut state = GlobalChain::default();
+        let mut global_latest = None;
+        for n in 1..=4 {
+            for id in 0..n {
+                let title = Some(format!("{n}"));
+                p.put(Item { title, published: Some(at(9 - id)), ..Item::new(format!("i{id}")) }, at(n));
+            }
+            pending.add(p.run_rendered(at(n)).1);
+            let global = Global { site: &p.site, ttl_sec: 60 };
+            let chains = [(p.source(), &p.chain)];
+            let (published, next) = global.mint(&state, &chains, std::mem::take(&mut pending), at(n));
+            state = next;
+            global_snapshots.push((published.snapshot.clone().unwrap().entry, published.latest.to_vec()));
+            global_latest = Some(published);
+        }
+        if carried {
+            p.chain.health.failed("TIMEOUT", None);
+            p.carry(at(70));
+        }
+        let mut site = Self { documents: Vec::new(), deaf: false };
+        let global = global_latest.unwrap();
+        let cursor = p.chain.cursor;
+        site.add("/diff/ab/head.json", Resource::Head, cursor, &p.head);
+        site.add("/diff/ab/latest.json", Resource::Latest, cursor, &p.latest);
+        site.add("/archive/ab/index.json", Resource::ArchiveIndex, cursor, &p.index());
+        site.add("/diff/head.json", Resource::Head, state.chain.cursor, &global.head);
+        site.add("/diff/latest.json", Resource::Latest, state.chain.cursor, &global.latest);
+        for (snapshot, document) in p.snapshots.iter().chain(&global_snapshots) {
+            site.add(&snapshot.url, Resource::Snapshot, cursor, document);
+        }
+        let entries = global_snapshots.into_iter().map(|(s, _)| s).collect();
+        let index = discovery::archive_index("_global", entries);
+        site.add("/archive/_global/index.json", Resource::ArchiveIndex, cursor, &index);
+        let manifest = discovery::manifest(&p.site, &[p.source()], 60, at(5));
+        site.add("/.well-known/diffdelta.json", Resource::Manifest, cursor, &manifest);
+        for (path, schema) in discovery::schemas(&p.site) {
+            site.add(&path, Resource::Schema, cursor, &schema);
+        }
+        site
+    }
+
+    fn add(&mut self, path: &str, resource: Resource, cursor: Cursor, body: &[u8]) {
+        self.documents.push((path.to_owned(), resource.headers(cursor, body), body.to_vec()));
+    }
+
+    fn document(&mut self, path: &str) -> &mut (String, HeaderMap, Vec<u8>) {
+        self.documents.iter_mut().find(|(p, ..)| p.contains(path)).unwrap()
+    }
+
+    /// Replaces a member of a JSON document.
+    fn set(&mut self, path: &str, pointer: &str, value: Value) {
+        let (_, _, body) = self.document(path);
+        let mut document: Value = serde_json::from_slice(body).unwrap();
+        match document.pointer_mut(pointer) {
+            Some(place) => *place = value,
+            None => {
+                let (parent, name) = pointer.rsplit_once('/').unwrap();
+                document.pointer_mut(parent).unwrap()[name] = value;
+            }
+        }
+        *body = serde_json::to_vec(&document).unwrap();
+    }
+
+    fn remove(&mut self, path: &str) {
+        self.documents.retain(|(p, ..)| !p.contains(path));
+    }
+
+    fn answer(&self, request: &Request) -> (u16, HeaderMap, &[u8]) {
+        let path = request.url.strip_prefix(BASE).unwrap();
+        let Some((_, headers, body)) = self.documents.iter().find(|(p, ..)| p == path) else {
+            return (404, HeaderMap::new(), b"");
+        };
+        let same = request.headers.get("if-none-match").is_some_and(|v| Some(v) == headers.get("etag"));
+        if same && !self.deaf { (304, headers.clone(), b"") } else { (200, headers.clone(), body) }
+    }
+
+    fn check(&self, address: &str) -> Report {
+        let mut checker = DiffDeltaChecker::new(&format!("{BASE}{address}")).unwrap();
+        let mut asked = 0;
+        while let Some(request) = checker.poll_request(at(0)) {
+            asked += 1;
+            assert!(asked < 100, "an unbounded check");
+            let (status, headers, body) = self.answer(&request);
+            checker.handle_head(at(0), request.id, ResponseHead { status, url: request.url, headers });
+            checker.handle_chunk(at(0), request.id, Bytes::copy_from_slice(body));
+            checker.handle_end(at(0), request.id, Ok(()));
+        }
+        assert!(checker.is_finished());
+        let report = checker.report().clone();
+        assert_eq!(report.findings.len(), rules::ALL.len(), "every rule is reported");
+        report
+    }
+}
+
+fn failures(report: &Report) -> Vec<(&str, &str)> {
+    let failed = report.findings.iter().filter(|f| f.outcome == Outcome::Fail);
+    failed.map(|f| (f.rule.as_str(), f.detail.as_str())).collect()
+}
+
+/// Whether just this rule fails, or at least this one where `alone` is false.
+fn fails(report: &Report, rule: Rule, alone: bool) {
+    let failures = failures(report);
+    assert!(failures.iter().any(|(text, _)| *text == rule.text), "{}: {failures:#?}", rule.text);
+    assert!(!alone || failures.len() == 1, "{failures:#?}");
+}
+
+#[test]
+fn what_we_publish_conforms() {
+    for carried in [false, true] {
+        let site = SiteInMemory::new(carried);
+        for address in ["", "/diff/ab", "/diff/ab/head.json", "/diff/latest.json"] {
+            let report = site.check(address);
+            assert_eq!(failures(&report), [], "{address}");
+            let passed =
+                report.count(Level::Must, Outcome::Pass) + report.count(Level::Should, Outcome::Pass);
+            assert!(passed >= 30, "{address}: only {passed} rules were seen");
+        }
+    }
+    let report = SiteInMemory::new(true).check("");
+    let skipped: Vec<_> = report.findings.iter().filter(|f| f.outcome == Outcome::Skipped).collect();
+    assert!(skipped.iter().all(|f| f.section == "§1.3"), "{skipped:#?}");
+}
+
+/// Each broken document breaks its rule.
+#[test]
+fn every_broken_document_is_found() {
+    let zero = Cursor::ZERO.to_string();
+    for (path, pointer, value, rule) in [
+        ("/diff/ab/head.json", "/latest_url", Value::Null, rules::HEAD_FIELDS),
+        ("/diff/ab/head.json", "/cursor", json!(zero), rules::HEAD_AGREES),
+        ("/diff/ab/head.json", "/hash", json!(zero), rules::HASH),
+        ("/diff/ab/head.json", "/ttl_sec", json!(5), rules::TTL),
+        ("/diff/ab/head.json", "/changed", json!(false), rules::CHANGED),
+        ("/diff/ab/latest.json", "/cursor", json!("sha256:AB"), rules::CURSOR_FORM),
+        ("/diff/ab/latest.json", "/generated_at", json!("yesterday"), rules::GENERATED),
+        ("/diff/ab/latest.json", "/cursor_basis", json!("other"), rules::BASIS),
+        ("/diff/ab/latest.json", "/sources_included", json!(["bb", "aa"]), rules::INCLUDED),
+        ("/diff/ab/latest.json", "/sources/ab/changed", json!(false), rules::CHANGED_SOURCES),
+        ("/diff/ab/latest.json", "/sources/ab/status", json!("error"), rules::STALE),
+        ("/diff/ab/latest.json", "/sources/ab/status", json!("error"), rules::STALE_CODE),
+        ("/diff/ab/latest.json", "/sources/ab/status", json!("disabled"), rules::STALE_SINCE),
+        ("/diff/ab/latest.json", "/buckets/new", json!({}), rules::SCHEMA),
+        ("/diff/ab/latest.json", "/ttl_sec", json!(61), rules::ARCHIVE_SAME),
+        ("/archive/ab/2026", "/ttl_sec", json!(61), rules::CANONICAL),
+        ("/archive/ab/2026", "/prev_hash", json!("x"), rules::HASH),
+        ("/archive/ab/2026", "/generated_at", json!("2020-01-01T00:00:00Z"), rules::ARCHIVE),
+        ("/archive/ab/index.json", "/snapshots/2/prev_cursor", json!("x"), rules::CHAIN),
+        ("/archive/ab/index.json", "/snapshots/0/prev_cursor", json!("x"), rules::FIRST),
+        ("/archive/ab/index.json", "/snapshots/3/url", json!("/gone"), rules::ARCHIVE),
+        ("/.well-known", "/capabilities/etag_supported", json!(false), rules::MANIFEST_CAPABLE),
+        ("/.well-known", "/polling", json!({}), rules::MANIFEST_FIELDS),
+        ("/.well-known", "/limits", json!({}), rules::MANIFEST_SCHEMA),
+    ] {
+        let mut site = SiteInMemory::new(false);
+        site.set(path, pointer, value.clone());
+        let report = site.check("/diff/ab");
+        let found = failures(&report);
+        assert!(found.iter().any(|(text, _)| *text == rule.text), "{path}{pointer} = {value}: {found:#?}");
+    }
+}
+
+/// Sections 4 and 9, for which a whole bucket has to be made.
+#[test]
+fn buckets_out_of_order_or_in_the_wrong_place_are_found() {
+    let mut site = SiteInMemory::new(false);
+    let document: Value = serde_json::from_slice(&site.document("/diff/ab/latest.json").2).unwrap();
+    let mut all: Vec<Value> = Vec::new();
+    for bucket in ["new", "updated", "flagged"] {
+        all.extend(document["buckets"][bucket].as_array().unwrap().clone());
+    }
+    all.sort_by_key(|i| i["published_at"].as_str().unwrap().to_owned());
+    all.reverse();
+    let risky = all.iter().any(|i| i["risk"]["score"].as_f64().unwrap() >= 0.4);
+    assert!(risky && all.len() > 1);
+    for bucket in ["new", "updated", "flagged", "removed"] {
+        site.set("/diff/ab/latest.json", &format!("/buckets/{bucket}"), json!([]));
+    }
+    site.set("/diff/ab/latest.json", "/buckets/updated", json!(all));
+    let report = site.check("/diff/ab");
+    fails(&report, rules::SORTED, false);
+    fails(&report, rules::FLAGGED, false);
+}
+
+/// Sections 1 and 6: headers, each alone.
+#[test]
+fn every_missing_header_is_found() {
+    for (path, header, value, rule) in [
+        ("/diff/ab/head.json", "etag", "", rules::ETAG),
+        ("/diff/ab/latest.json", "etag", "\"md5\"", rules::ETAG_CURSOR),
+        ("/diff/ab/head.json", "content-type", "application/json", rules::TYPE),
+        ("/diff/ab/latest.json", "cdn-cache-control", "", rules::CDN),
+        ("/archive/ab/index.json", "content-type", "text/plain", rules::TYPE),
+    ] {
+        let mut site = SiteInMemory::new(false);
+        set_header(&mut site.document(path).1, header, value);
+        fails(&site.check("/diff/ab"), rule, true);
+    }
+    for (path, rule) in [
+        ("/diff/ab/head.json", rules::CACHE),
+        ("/archive/ab/2026", rules::CACHE_ARCHIVE),
+        ("/schema/v1/diff", rules::CACHE_SCHEMA),
+    ] {
+        let mut site = SiteInMemory::new(false);
+        set_header(&mut site.document(path).1, "cache-control", "max-age=300");
+        fails(&site.check("/diff/ab"), rule, false);
+    }
+}
+
+fn set_header(headers: &mut HeaderMap, name: &'static str, value: &'static str) {
+    let name = HeaderName::from_static(name);
+    if value.is_empty() {
+        headers.remove(name);
+    } else {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// Section 6.2.
+#[test]
+fn a_server_that_never_answers_304_is_found() {
+    let mut site = SiteInMemory::new(false);
+    site.deaf = true;
+    fails(&site.check("/diff/ab"), rules::NOT_MODIFIED, true);
+}
+
+/// Sections 1 and 8.
+#[test]
+fn what_is_missing_is_found() {
+    for (path, rule) in [
+        ("/.well-known", rules::MANIFEST),
+        ("/diff/latest.json", rules::GLOBAL),
+        ("/diff/ab/head.json", rules::HEAD_FIELDS),
+        ("/diff/ab/latest.json", rules::LATEST),
+        ("/archive/ab/2026", rules::ARCHIVE),
+    ] {
+        let mut site = SiteInMemory::new(false);
+        site.remove(path);
+        fails(&site.check("/diff/ab"), rule, true);
+    }
+}
+
+/// A publisher that knows nothing of our archive index: its newest snapshot is looked for where section 1
+/// puts it.
+#[test]
+fn a_publisher_without_an_index_is_checked_too() {
+    let mut site = SiteInMemory::new(false);
+    site.remove("index.json");
+    let report = site.check("/diff/ab");
+    assert_eq!(failures(&report), []);
+    let outcome = |rule: Rule| report.findings.iter().find(|f| f.rule == rule.text).unwrap().outcome;
+    assert_eq!(outcome(rules::CHAIN), Outcome::Skipped);
+    for rule in [rules::CANONICAL, rules::ARCHIVE_SAME, rules::ARCHIVE_STAYS] {
+        assert_eq!(outcome(rule), Outcome::Pass, "{}", rule.text);
+    }
+    site.remove("/.well-known");
+    let report = site.check("");
+    fails(&report, rules::MANIFEST, true);
+    assert_eq!(report.findings.iter().find(|f| f.rule == rules::LATEST.text).unwrap().outcome, Outcome::Pass);
+}
+
+/// Section 3.1: a number that Python writes differently still proves the cursor, and is pointed out.
+#[test]
+fn either_form_proves_a_cursor() {
+    let mut site = SiteInMemory::new(false);
+    site.remove("index.json");
+    site.remove("/archive/");
+    let (_, _, body) = site.document("/diff/ab/latest.json");
+    let text = String::from_utf8(body.clone()).unwrap().replace("\"ttl_sec\":60}", "\"ttl_sec\":60.0}");
+    let cursor =
+        crate::diffdelta::cursor::recompute(text.as_bytes(), crate::format::jcs::Style::Python).unwrap();
+    *body = text.into_bytes();
+    site.set("/diff/ab/latest.json", "/cursor", json!(cursor.to_string()));
+    let report = site.check("/diff/ab");
+    let of = |rule: Rule| report.findings.iter().find(|f| f.rule == rule.text).unwrap().outcome;
+    assert_eq!((of(rules::CANONICAL), of(rules::JCS)), (Outcome::Pass, Outcome::Fail));
+}
+
+/// Section 4, on the text as served: parsers lose the order of keys.
+#[test]
+fn the_order_of_sources_is_seen_in_the_text() {
+    assert_eq!(rules::source_order(br#"{"sources":{"a":{},"b":{}}}"#), None);
+    assert!(rules::source_order(br#"{"sources":{"b":{},"a":{}}}"#).unwrap().contains("b stands before a"));
+}
+
+#[test]
+fn a_dead_server_fails_the_check_and_ends_it() {
+    for address in ["", "/diff/ab"] {
+        let mut checker = DiffDeltaChecker::new(&format!("{BASE}{address}")).unwrap();
+        while let Some(request) = checker.poll_request(at(0)) {
+            checker.handle_end(at(0), request.id, Err(TransferError::Connect("refused".into())));
+        }
+        assert!(checker.is_finished() && !checker.report().conforms());
+    }
+    assert!(DiffDeltaChecker::new("nowhere").is_err());
+}
+
+/// The schema as it is applied here agrees with a JSON Schema library on broken documents.
+#[test]
+fn our_reading_of_the_schema_is_right() {
+    let mut p = Publisher::new("ab");
+    p.put(Item { title: Some("t".into()), ..Item::new("a") }, at(1));
+    p.run(at(1));
+    let good: Value = serde_json::from_slice(&p.latest).unwrap();
+    let (_, text) = discovery::schemas(&p.site).remove(0);
+    let text: Value = serde_json::from_slice(&text).unwrap();
+    let library = jsonschema::options().should_validate_formats(true).build(&text).unwrap();
+    let schema = Schema::of_feeds();
+    assert_eq!(schema.problems(&good), [""; 0]);
+    let mut pointers = Vec::new();
+    places(&good, "", &mut pointers);
+    let long = Value::from("x".repeat(2001));
+    for pointer in pointers {
+        for value in [
+            Value::Null,
+            json!("?"),
+            json!(-1),
+            json!(1.0),
+            json!(2.5),
+            json!([]),
+            json!(["a", "a"]),
+            json!({}),
+            long.clone(),
+        ] {
+            let mut broken = good.clone();
+            *broken.pointer_mut(&pointer).unwrap() = value.clone();
+            let problems = schema.problems(&broken);
+            assert_eq!(problems.is_empty(), library.is_valid(&broken), "{pointer} = {value}: {problems:?}");
+        }
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        let mut broken = good.clone();
+        if let Some(parent) = broken.pointer_mut(parent).and_then(Value::as_object_mut) {
+            parent.remove(name);
+            parent.insert("unheard_of".into(), json!(1));
+            assert_eq!(schema.problems(&broken).is_empty(), library.is_valid(&broken), "{pointer}");
+        }
+    }
+}
