@@ -4,9 +4,10 @@
 //! SUP link ([`discovery`]) with every response for the feed. A consumer is [`follow::Consumer`], which says
 //! which feeds to ask again; [`check`] says what a publisher lacks.
 
+pub mod check;
+mod check_rules;
 pub mod discovery;
 pub mod follow;
-
 pub mod id;
 pub mod publish;
 
