@@ -14,7 +14,7 @@ use crate::publisher::Response;
 pub(crate) struct Consumer {
     /// What was told up to the last checkpoint, and after it.
     pub(crate) told: Vec<Followed>,
-    kept: usize,
+    pub(crate) kept: usize,
     pub(crate) state: Option<Value>,
     pub(crate) warnings: Vec<String>,
     pub(crate) incomplete: Vec<String>,
@@ -23,6 +23,7 @@ pub(crate) struct Consumer {
 }
 
 /// What happens to one answer on its way.
+#[derive(Clone, Copy)]
 pub(crate) enum Way {
     /// All of it arrives, in pieces of at most so many bytes.
     Pieces(usize),

@@ -1,5 +1,8 @@
 //! Data Replication between a publisher in memory and the follower.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test may fail it")]
+
+mod check;
 mod consumer;
 mod errors;
 mod mirror;

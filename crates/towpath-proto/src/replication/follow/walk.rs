@@ -104,7 +104,7 @@ impl Walk {
     fn read_entities(&mut self, page: &mut Page, tell: &mut impl FnMut(Event)) -> Result<(), Halt> {
         let mut index = page.entities.index();
         while let Some(entity) = page.entities.poll_entity().map_err(ReplicationError::from)? {
-            self.read_entity(page, entity, index, tell)?;
+            self.read_entity(page, &entity, index, tell)?;
             index += 1;
         }
         Ok(())
@@ -113,12 +113,12 @@ impl Walk {
     fn read_entity(
         &mut self,
         page: &mut Page,
-        entity: Entity,
+        entity: &Entity,
         index: u64,
         tell: &mut impl FnMut(Event),
     ) -> Result<(), Halt> {
-        page.crc = checksum(page.crc, &entity);
-        let read = read_feed_entity(&self.feed, &entity, index)?;
+        page.crc = checksum(page.crc, entity);
+        let read = read_feed_entity(&self.feed, entity, index)?;
         let seen = Position {
             page: page.head.own.clone(),
             entities: index + 1,

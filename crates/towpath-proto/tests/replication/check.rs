@@ -1,0 +1,224 @@
+//! The conformance check against a publisher, whole and broken.
+
+use bytes::Bytes;
+use towpath_proto::follow::{Checker, Exchange, Request, ResponseHead};
+use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
+use towpath_proto::replication::pages::PageLimits;
+use towpath_proto::report::{Level, Outcome, Report};
+
+use crate::publisher::{BASE, Publisher, Response, SNAPSHOT, time};
+
+fn publisher() -> Publisher {
+    let mut publisher = Publisher::of(2);
+    for second in 0..7 {
+        publisher.put(second);
+    }
+    publisher.seal();
+    publisher.make_snapshot("s", time(8), PageLimits { bytes: 1000, entities: 3 });
+    publisher
+}
+
+/// `change` is told how often the same request came before.
+fn check(publisher: &Publisher, mut change: impl FnMut(&Request, usize, &mut Response)) -> Report {
+    let options = CheckOptions { snapshot: Some(SNAPSHOT.into()), ..CheckOptions::default() };
+    let mut checker = ReplicationChecker::new(BASE, options);
+    let mut seen: Vec<String> = Vec::new();
+    while let Some(request) = checker.poll_request(time(0)) {
+        assert!(seen.len() < 100, "a check ends");
+        let mut response = publisher.answer(&request);
+        let name = format!("{} {}", request.method, request.url);
+        change(&request, seen.iter().filter(|s| **s == name).count(), &mut response);
+        seen.push(name);
+        let head =
+            ResponseHead { status: response.status, url: request.url.clone(), headers: response.headers };
+        checker.handle_head(time(0), request.id, head);
+        for piece in response.body.chunks(90) {
+            checker.handle_chunk(time(0), request.id, Bytes::copy_from_slice(piece));
+        }
+        checker.handle_end(time(0), request.id, Ok(()));
+    }
+    assert!(checker.is_finished());
+    checker.report().clone()
+}
+
+fn failed(report: &Report) -> Vec<(&str, &str)> {
+    let failed = report.findings.iter().filter(|f| f.outcome == Outcome::Fail);
+    failed.map(|f| (f.section.as_str(), f.detail.as_str())).collect()
+}
+
+#[test]
+fn our_own_publisher_conforms() {
+    let report = check(&publisher(), |_, _, _| {});
+    assert_eq!(failed(&report), []);
+    assert_eq!(report.count(Level::Must, Outcome::Skipped), 0, "{report:?}");
+    assert!(report.findings.len() >= 25, "{}", report.findings.len());
+    assert!(report.conforms());
+}
+
+#[test]
+fn an_index_alone_can_be_checked() {
+    let publisher = publisher();
+    let mut checker = ReplicationChecker::new(SNAPSHOT, CheckOptions::default());
+    while let Some(request) = checker.poll_request(time(0)) {
+        let response = publisher.answer(&request);
+        let head = ResponseHead { status: 200, url: request.url.clone(), headers: response.headers };
+        checker.handle_head(time(0), request.id, head);
+        checker.handle_chunk(time(0), request.id, response.body);
+        checker.handle_end(time(0), request.id, Ok(()));
+    }
+    let sections: Vec<&str> = checker.report().findings.iter().map(|f| f.section.as_str()).collect();
+    assert!(sections.contains(&"Snapshot Index Format"), "{sections:?}");
+    assert_eq!(failed(checker.report()), []);
+}
+
+#[test]
+fn an_empty_feed_conforms() {
+    let report = check(&Publisher::of(2), |request, _, response| {
+        if request.url == SNAPSHOT {
+            *response = publisher().answer(request);
+            response.body = "{\"id\":\"s\",\"createdAt\":\"2024-01-01T00:00:00Z\",\"pages\":[]}".into();
+        }
+    });
+    assert_eq!(failed(&report), []);
+}
+
+/// How an answer is changed, given how often the same request came before.
+type Change = fn(&Request, usize, &mut Response);
+
+fn text(response: &mut Response, from: &str, to: &str) {
+    let body = String::from_utf8(response.body.to_vec()).unwrap();
+    response.body = body.replace(from, to).into();
+}
+
+fn page(request: &Request, number: u64) -> bool {
+    request.url == format!("{BASE}/pages/{number}")
+}
+
+fn is_get(request: &Request) -> bool {
+    request.method == http::Method::GET
+}
+
+/// What is broken, what the answer becomes, and the section that fails by it.
+#[test]
+fn each_breach_is_found_in_its_section() {
+    let cases: Vec<(&str, Change)> = vec![
+        ("Concepts", |r, _, a| {
+            if page(r, 2) && is_get(r) {
+                a.status = 302;
+            }
+        }),
+        ("Pagination", |r, _, a| {
+            if !is_get(r) {
+                *a = Response::status(405);
+            }
+        }),
+        ("Pagination", |r, _, a| {
+            if page(r, 2) && !is_get(r) {
+                a.headers.insert("etag", "\"other\"".parse().unwrap());
+            }
+        }),
+        ("Pagination", |r, _, a| {
+            if page(r, 2) {
+                a.headers.remove("link");
+                for (number, rel) in [(2, "self"), (1, "prev"), (4, "next")] {
+                    a.headers.append("link", format!("<{BASE}/pages/{number}>; rel={rel}").parse().unwrap());
+                }
+            }
+        }),
+        ("Pagination", |r, _, a| {
+            if page(r, 2) {
+                a.headers.append("link", format!("<{BASE}/pages/2>; rel=prev").parse().unwrap());
+                let mut links: Vec<_> = a.headers.get_all("link").iter().cloned().collect();
+                links.reverse();
+                a.headers.remove("link");
+                for link in links {
+                    a.headers.append("link", link);
+                }
+            }
+        }),
+        ("Required headers", |r, _, a| {
+            if page(r, 2) {
+                a.headers.remove("link");
+            }
+        }),
+        ("Page format", |r, _, a| {
+            if page(r, 2) {
+                a.headers.remove("last-modified");
+            }
+        }),
+        ("Page format", |r, _, a| {
+            if page(r, 2) {
+                a.body.truncate(a.body.len() / 2);
+            }
+        }),
+        ("Page format", |r, _, a| {
+            if page(r, 2) && is_get(r) {
+                a.headers.insert("content-type", "multipart/mixed; boundary=x".parse().unwrap());
+                a.body = "--x--".into();
+            }
+        }),
+        ("Page format", |r, _, a| {
+            if page(r, 2) && is_get(r) {
+                let kind = a.headers["content-type"].to_str().unwrap();
+                let boundary = kind.split('"').nth(1).unwrap().to_owned();
+                text(a, "content of item 3\r\n--", &boundary);
+                text(a, "Content-Length: 21\r\n", "");
+            }
+        }),
+        ("Content-Length", |r, _, a| {
+            text(a, "content of item 3", if page(r, 2) { "x" } else { "content of item 3" });
+        }),
+        ("Required and optional entity headers", |_, _, a| text(a, "Content-Type: text/plain\r\n", "")),
+        ("Additional headers for feed entities", |_, _, a| text(a, "Content-ID: <3@news>\r\n", "")),
+        ("Additional headers for feed entities", |_, _, a| text(a, "Operation-Type: http-equiv=PUT\r\n", "")),
+        ("Content-ID", |_, _, a| text(a, "<3@news>", "<2@news>")),
+        ("Operation-Type", |_, _, a| text(a, "=PUT", "=CUT")),
+        ("Operation-Type", |_, _, a| text(a, "http-equiv=PUT", "PUT")),
+        ("Last-Modified", |_, _, a| text(a, "22:13:22", "22:59:22")),
+        ("Last-Modified", |_, _, a| text(a, "Tue, 14 Nov", "Tue, 99 Nov")),
+        ("Last-Modified", |r, _, a| {
+            if page(r, 2) {
+                a.headers.insert("last-modified", "Tue, 14 Nov 2023 22:13:59 GMT".parse().unwrap());
+            }
+        }),
+        ("Immutability of pages", |r, before, a| {
+            if page(r, 2) && before == 1 {
+                text(a, "content of item 3", "content of item X");
+            }
+        }),
+        ("Immutability of pages", |r, before, a| {
+            if page(r, 2) && before == 1 {
+                a.body.truncate(a.body.len() / 2);
+            }
+        }),
+        ("Immutability of pages", |r, before, a| {
+            if r.url.ends_with("snapshots/s/pages/0") && before == 1 {
+                text(a, "content of item 1", "content of item X");
+            }
+        }),
+        ("Snapshot Index Format", |r, _, a| {
+            if r.url == SNAPSHOT {
+                a.headers.insert("content-type", "text/json".parse().unwrap());
+            }
+        }),
+        ("Snapshot Index Format", |r, _, a| {
+            if r.url == SNAPSHOT {
+                text(a, "createdAt", "created");
+            }
+        }),
+        ("Snapshot Index Format", |r, _, a| {
+            if r.url == SNAPSHOT {
+                text(a, "https://pub.example", "");
+            }
+        }),
+    ];
+    let publisher = publisher();
+    for (number, (section, change)) in cases.into_iter().enumerate() {
+        let report = check(&publisher, change);
+        let failed = failed(&report);
+        assert!(
+            failed.iter().any(|(s, detail)| *s == section && !detail.is_empty()),
+            "{number} {section}: {failed:?}"
+        );
+    }
+}
