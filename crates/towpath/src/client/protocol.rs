@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
-use towpath_proto::diffdelta::{DiffDeltaFollower, FollowOptions};
+use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
@@ -99,11 +99,12 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
 /// [`FollowError::Usage`] where the protocol has no check.
 pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
     Ok(match protocol {
+        Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?),
         Protocol::Smart => Box::new(SmartChecker::new(url)),
         _ => return Err(missing(url, protocol, "check")),
     })
 }
 
 fn missing(url: &str, protocol: Protocol, what: &str) -> FollowError {
-    FollowError::Usage(format!("{url}: no {what} for {protocol} is built in yet"))
+    FollowError::Usage(format!("{url}: {protocol} has no {what} here"))
 }
