@@ -31,7 +31,7 @@ fn http() -> Result<(), String> {
         }
     }
     cargo(&["build", "--release", "--package", "towpath"])?;
-    python("benches/http.py")
+    python("benches/nginx.py")
 }
 
 fn poll() -> Result<(), String> {
