@@ -221,7 +221,8 @@ fn two_entries_with_one_id_both_stay() {
     assert_eq!(feed.items.len(), 2);
 }
 
-/// Time grows as the input does: eight times the input may take no more than three times eight as long.
+/// Time grows as the input does. Sixteen times the input would take 256 times as long if it grew as the
+/// square; what lies between 16 and 96 is left to a busy machine.
 #[test]
 fn time_is_linear() {
     type Document = fn(usize) -> String;
@@ -253,9 +254,9 @@ fn time_is_linear() {
         (0..3).map(run).min().unwrap_or_default()
     };
     for (name, document) in documents {
-        let (small, large) = (fastest(&document(2_000)), fastest(&document(16_000)));
-        let allowed = small * 24 + Duration::from_millis(30);
-        assert!(large < allowed, "{name}: {small:?} for 2,000, {large:?} for 16,000");
+        let (small, large) = (fastest(&document(1_000)), fastest(&document(16_000)));
+        let allowed = small * 96 + Duration::from_millis(50);
+        assert!(large < allowed, "{name}: {small:?} for 1,000, {large:?} for 16,000");
     }
 }
 

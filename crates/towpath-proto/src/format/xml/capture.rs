@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Ns;
-use super::reader::{Tag, Token, XmlReader};
+use super::reader::{Tag, Token, XmlReader, same};
 use super::write::{push_attribute, push_text};
 use crate::format::FormatError;
 
@@ -93,8 +93,8 @@ impl<'i> Capture<'i> {
 
     /// Notes that a prefix is used here.
     fn used(&mut self, prefix: &'i str) {
-        let inner = matches!(prefix, "xml" | "xmlns") || self.declared.iter().any(|(_, p)| *p == prefix);
-        if !inner && !self.outer.contains(&prefix) {
+        let inner = matches!(prefix, "xml" | "xmlns") || self.declared.iter().any(|(_, p)| same(p, prefix));
+        if !inner && !self.outer.iter().any(|p| same(p, prefix)) {
             self.outer.push(prefix);
         }
     }

@@ -312,7 +312,7 @@ impl<'i> XmlReader<'i> {
             None => ("", name),
         };
         let ns = match self.last_resolved {
-            Some((last, ns)) if last == prefix => ns,
+            Some((last, ns)) if same(last, prefix) => ns,
             _ => self.resolve_element(name, prefix, offset)?,
         };
         Ok(Token::Start(Tag { ns, local, name, offset }))
@@ -549,6 +549,11 @@ impl<'i> XmlReader<'i> {
     fn attribute_error(&self, error: &AttrError, offset: usize) -> FormatError {
         self.malformed(offset, format!("an attribute of this element is wrong: {error}"))
     }
+}
+
+/// Whether two prefixes are the same. Most are empty, which a comparison of memory is too slow to find out.
+pub(super) fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && (a.is_empty() || a == b)
 }
 
 /// The first characters of a name that came from outside.
