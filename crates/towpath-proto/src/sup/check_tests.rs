@@ -18,7 +18,9 @@ const SUP: &str = "https://a.example/sup.json";
 
 /// What each address answers: headers and body. An address that is not there answers 404.
 #[derive(Clone, Default)]
-struct Site(HashMap<String, (Vec<(&'static str, String)>, String)>);
+struct Site(HashMap<String, (Headers, String)>);
+
+type Headers = Vec<(&'static str, String)>;
 
 impl Site {
     fn put(&mut self, url: &str, headers: &[(&'static str, &str)], body: &str) {
