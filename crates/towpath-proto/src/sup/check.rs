@@ -73,7 +73,7 @@ impl SupChecker {
         self.report.check(rule.section, rule.level, rule.text, problem);
     }
 
-    fn judge(&mut self, now: Timestamp, probe: Probe, head: &ResponseHead, body: &[u8]) {
+    fn judge(&mut self, now: Timestamp, probe: &Probe, head: &ResponseHead, body: &[u8]) {
         let json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
         match probe {
             Probe::Start if json && !is_json_feed(body) => {
@@ -89,7 +89,7 @@ impl SupChecker {
                 self.note(rules::STABLE_ID, problem);
             }
             Probe::Document => self.judge_document(now, head, body, None),
-            Probe::Period(seconds) => self.judge_document(now, head, body, Some(seconds)),
+            Probe::Period(seconds) => self.judge_document(now, head, body, Some(*seconds)),
         }
     }
 
@@ -185,7 +185,7 @@ impl SupChecker {
         let failed = problem.is_some();
         self.note(rules::REACHED, problem.map(|problem| format!("{}: {problem}", exchange.url)));
         if let Some(head) = exchange.head.filter(|_| !failed) {
-            self.judge(now, exchange.probe, &head, &exchange.body);
+            self.judge(now, &exchange.probe, &head, &exchange.body);
         }
     }
 }
@@ -267,177 +267,5 @@ impl Exchange for SupChecker {
 impl Checker for SupChecker {
     fn report(&self) -> &Report {
         &self.report
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use http::{HeaderMap, HeaderName, HeaderValue};
-
-    use super::*;
-    use crate::report::{Level, Outcome};
-    use crate::sup::publish::RecentMoves;
-
-    const FEED: &str = "https://a.example/feeds/x/atom";
-    const SUP: &str = "https://a.example/sup.json";
-
-    /// What each address answers: headers and body. An address that is not there answers 404.
-    #[derive(Clone, Default)]
-    struct Site(HashMap<String, (Vec<(&'static str, String)>, String)>);
-
-    impl Site {
-        fn put(&mut self, url: &str, headers: &[(&'static str, &str)], body: &str) {
-            let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-            self.0.insert(url.into(), (headers, body.to_owned()));
-        }
-
-        fn check(&self, url: &str) -> Report {
-            let (mut checker, now) = (SupChecker::new(url), "2024-01-01T00:00:00Z".parse().unwrap());
-            while let Some(request) = checker.poll_request(now) {
-                let mut headers = HeaderMap::new();
-                let answer = self.0.get(&request.url);
-                for (name, value) in answer.iter().flat_map(|(headers, _)| headers) {
-                    headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
-                }
-                let status = if answer.is_some() { 200 } else { 404 };
-                checker.handle_head(now, request.id, ResponseHead { status, url: request.url, headers });
-                let body = answer.map_or(String::new(), |(_, body)| body.clone());
-                checker.handle_chunk(now, request.id, Bytes::from(body));
-                checker.handle_end(now, request.id, Ok(()));
-            }
-            assert!(checker.is_finished());
-            checker.report().clone()
-        }
-    }
-
-    /// Our own publisher's site.
-    fn ours() -> Site {
-        let (mut site, now) = (Site::default(), "2024-01-01T00:00:00Z".parse().unwrap());
-        let mut moves = RecentMoves::default();
-        moves.record(crate::sup::id::SupId::of(FEED), 7, now);
-        for seconds in [60, 300, 3600, 86400] {
-            let body = moves.document(now, seconds, SUP).body;
-            site.put(&format!("{SUP}?seconds={seconds}"), &[("content-type", "application/json")], &body);
-            if seconds == 60 {
-                site.put(SUP, &[("content-type", "application/json")], &body);
-            }
-        }
-        let link = SupLink::new(SUP, FEED);
-        let feed = format!(
-            "<feed xmlns='http://www.w3.org/2005/Atom'><id>x</id><title>x</title><updated>2024-01-01T00:00:00Z\
-             </updated><link rel='{REL}' type='application/json' href='{}'/></feed>",
-            link.href()
-        );
-        site.put(FEED, &[("content-type", "application/atom+xml"), ("x-sup-id", &link.href())], &feed);
-        site
-    }
-
-    fn failed(report: &Report) -> Vec<&str> {
-        let failed = report.findings.iter().filter(|finding| finding.outcome == Outcome::Fail);
-        failed.map(|finding| finding.rule.as_str()).collect()
-    }
-
-    #[test]
-    fn our_own_feeds_pass_everything() {
-        let report = ours().check(FEED);
-        assert!(report.findings.iter().all(|f| f.outcome == Outcome::Pass), "{report:#?}");
-        assert_eq!(report.findings.len(), 22, "every rule is looked at");
-        assert!(ours().check(SUP).conforms());
-        assert_eq!(ours().check(SUP).count(Level::Must, Outcome::Skipped), 3);
-    }
-
-    /// Sections 3 to 5: each way to break a document is found, in the place where it is.
-    #[test]
-    fn sections_3_to_5_what_a_document_lacks_is_found() {
-        for (from, to, rules) in [
-            ("\"updates\"", "\"changes\"", vec![rules::UPDATES]),
-            ("],\"period\"", ",],\"period\"", vec![rules::JSON]),
-            ("\"period\":60", "\"period\":\"60\"", vec![rules::PERIOD]),
-            ("\"period\":60", "\"period\":0", vec![rules::PERIOD]),
-            ("\"period\":60", "\"period\":130", vec![rules::OVERLAP, rules::USUAL_PERIOD]),
-            ("\"period\":60", "\"period\":131", vec![rules::WINDOW, rules::OVERLAP, rules::USUAL_PERIOD]),
-            ("\"since_time\":\"2023-12-31T", "\"since_time\":\"2023-12-31 ", vec![rules::SINCE_TIME]),
-            (
-                "\"updated_time\":\"2024-01-01T00:00:00Z\"",
-                "\"updated_time\":1704067200",
-                vec![rules::UPDATED_TIME],
-            ),
-            ("\"2024-01-01T00:00:00Z\"", "\"2025-01-01T00:00:00Z\"", vec![rules::RECENT]),
-            ("{\"300\"", "{\"5 minutes\"", vec![rules::PERIODS]),
-            ("\"https://a.example/sup.json?seconds=300\"", "300", vec![rules::PERIODS]),
-            (".json?seconds=300", ".json?seconds=3600", vec![rules::SAME_PERIOD]),
-            (".json?seconds=300", ".json?seconds=301", vec![rules::REACHED]),
-            (",\"7\"]", ",7]", vec![rules::UPDATES]),
-            (",\"7\"]", ",\"7/8\"]", vec![rules::UPDATE_ID]),
-            (",\"7\"]", ",\"\"]", vec![rules::UPDATE_ID]),
-            ("[[\"", "[[\"a/b", vec![rules::SUP_ID]),
-        ] {
-            let mut site = ours();
-            let (_, body) = &site.0[SUP];
-            let body = body.replacen(from, to, 1);
-            assert_ne!(body, site.0[SUP].1, "{from}");
-            site.put(SUP, &[("content-type", "application/json")], &body);
-            let report = site.check(SUP);
-            let wanted: Vec<&str> = rules.iter().map(|rule| rule.text).collect();
-            assert_eq!(failed(&report), wanted, "{from} → {to}: {report:#?}");
-        }
-    }
-
-    #[test]
-    fn section_3_other_media_types_and_other_json_fail() {
-        let mut site = ours();
-        let (_, body) = site.0[SUP].clone();
-        site.put(SUP, &[("content-type", "text/html")], &body);
-        assert_eq!(failed(&site.check(SUP)), [rules::MEDIA_TYPE.text]);
-        site.put(SUP, &[("content-type", "application/json")], "{\"updates\"");
-        assert_eq!(failed(&site.check(SUP)), [rules::JSON.text]);
-        assert_eq!(failed(&site.check("https://a.example/none")), [rules::REACHED.text]);
-    }
-
-    /// Sections 4 and 6: what a feed lacks.
-    #[test]
-    fn sections_4_and_6_what_a_feed_lacks_is_found() {
-        let mut site = ours();
-        let (_, body) = site.0[FEED].clone();
-        let bare = body.split_once("<link").map(|(start, _)| format!("{start}</feed>")).unwrap();
-        let atom = ("content-type", "application/atom+xml");
-        let good = SupLink::new(SUP, FEED).href();
-        for (headers, body, wanted) in [
-            (vec![atom], &bare, vec![rules::ANNOUNCED, rules::HEADER]),
-            (vec![atom], &body, vec![rules::HEADER]),
-            (vec![atom, ("x-sup-id", &good)], &bare, vec![]),
-            (vec![atom, ("x-sup-id", "/sup.json#ab")], &bare, vec![rules::HEADER_FORM]),
-            (
-                vec![atom, ("x-sup-id", &good)],
-                &body.replace("application/json", "text/json"),
-                vec![rules::LINK_FORM],
-            ),
-            (vec![atom, ("x-sup-id", "https://a.example/sup.json#ab")], &body, vec![rules::AGREE]),
-        ] {
-            site.put(FEED, &headers, body);
-            let wanted: Vec<&str> = wanted.iter().map(|rule| rule.text).collect();
-            assert_eq!(failed(&site.check(FEED)), wanted, "{headers:?} {body}");
-        }
-    }
-
-    /// Section 4: "A single feed MUST always map to a single, stable SUP ID".
-    #[test]
-    fn section_4_an_id_that_changes_is_found() {
-        let now = "2024-01-01T00:00:00Z".parse().unwrap();
-        let mut checker = SupChecker::new(FEED);
-        for id in ["a", "b"] {
-            let request = checker.poll_request(now).unwrap();
-            let value = HeaderValue::from_str(&format!("{SUP}#{id}")).unwrap();
-            let head = ResponseHead {
-                status: 200,
-                url: FEED.into(),
-                headers: HeaderMap::from_iter([(X_SUP_ID, value)]),
-            };
-            checker.handle_head(now, request.id, head);
-            checker.handle_end(now, request.id, Ok(()));
-        }
-        assert_eq!(failed(checker.report()), [rules::STABLE_ID.text]);
     }
 }

@@ -136,11 +136,7 @@ fn periods(periods: &Value) -> Vec<Looked> {
 fn time(value: &Value) -> Option<Timestamp> {
     let text = value.as_str()?;
     let bytes = text.as_bytes();
-    let offset = match bytes {
-        [.., b'Z' | b'z'] => true,
-        [.., b'+' | b'-', _, _, b':', _, _] => true,
-        _ => false,
-    };
+    let offset = matches!(bytes, [.., b'Z' | b'z'] | [.., b'+' | b'-', _, _, b':', _, _]);
     let shaped = offset && matches!(bytes.get(10), Some(b'T' | b't')) && !text.contains(['[', ',']);
     if shaped { text.parse().ok() } else { None }
 }

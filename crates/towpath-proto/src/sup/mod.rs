@@ -11,8 +11,11 @@ pub mod follow;
 pub mod id;
 pub mod publish;
 
-#[cfg(test)]
-mod simulation;
 mod source;
 mod tolerant;
 pub mod wire;
+
+#[cfg(test)]
+mod check_tests;
+#[cfg(test)]
+mod simulation;
