@@ -5,6 +5,7 @@
 mod check;
 mod consumer;
 mod errors;
+mod hostile;
 mod mirror;
 mod publisher;
 mod random;

@@ -1,0 +1,20 @@
+//! Link headers: whatever the text, reading ends, and links that were read can be written and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use towpath_proto::format::{http_date, link};
+
+fuzz_target!(|text: &str| {
+    let base = "https://a.example/b/c?d".parse().expect("an address");
+    for found in link::parse(text, Some(&base)) {
+        let Some(rel) = found.rels.first().filter(|_| found.target.starts_with("https://")) else { continue };
+        if rel.contains([';', ',', '"', '\\']) || found.target.contains('>') {
+            continue;
+        }
+        let again = link::parse(&link::write(&found.target, rel), Some(&base));
+        assert_eq!(link::target(&again, rel), Some(found.target.as_str()));
+    }
+    if let Ok(time) = http_date::parse(text) {
+        assert_eq!(http_date::parse(&http_date::write(time)), Ok(time));
+    }
+});
