@@ -2,6 +2,9 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+pub mod chain;
+
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -164,6 +167,12 @@ impl Server {
         Answer::parse(&bytes)
     }
 
+    /// Waits for a source's first success.
+    pub fn wait_for_first(&self, source: &str) -> Value {
+        let zero = towpath_proto::diffdelta::Cursor::ZERO.to_string();
+        self.wait_for(&format!("/diff/{source}/head.json"), |head| head["cursor"] != zero.as_str())
+    }
+
     /// Waits until `path` answers with a JSON value that `wanted` accepts.
     pub fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
@@ -245,6 +254,13 @@ pub fn kev(version: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+/// The catalogue's items by id.
+pub fn catalogue(document: &[u8]) -> BTreeMap<String, Value> {
+    let document: Value = serde_json::from_slice(document).unwrap();
+    let items = document["vulnerabilities"].as_array().unwrap();
+    items.iter().map(|item| (item["cveID"].as_str().unwrap().to_owned(), item.clone())).collect()
 }
 
 /// A source that polls `kev.json` as a complete listing.
