@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 SOURCES, ITEMS, PORT = 1000, 100, 18083
-SECONDS = 60
+SECONDS = 45
 
 
 def feed(number):

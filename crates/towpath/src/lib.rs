@@ -1,6 +1,7 @@
 //! towpath as a library: the server, the pollers and the followers around the pure protocols of
 //! [`towpath_proto`] and the log of [`towpath_store`].
 
+pub mod blocking;
 pub mod cli;
 pub mod client;
 pub mod config;

@@ -13,6 +13,7 @@ use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
 use super::{items, pages};
+use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::engine::diffdelta::served;
 
@@ -71,6 +72,6 @@ async fn serve(document: Arc<Document>, request: &Request<Incoming>) -> Answer {
         return answer;
     }
     let headers = request.headers().clone();
-    let compressed = tokio::task::spawn_blocking(move || document.answer_compressing(&headers)).await;
+    let compressed = blocking(move || document.answer_compressing(&headers)).await;
     compressed.unwrap_or_else(|e| Problem::internal(e.to_string()).answer())
 }

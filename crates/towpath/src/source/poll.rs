@@ -15,6 +15,7 @@ use towpath_store::{AppendError, Expected, StoreError};
 use super::load::{LoadError, Loaded, load};
 use super::schedule::next_poll;
 use super::state::{SourceError, SourceState};
+use crate::blocking::blocking;
 use crate::client::Fetcher;
 use crate::config::{SourceConfig, SourceFormat};
 use crate::engine::diffdelta::{Run, publish};
@@ -165,7 +166,7 @@ async fn read(
     };
     let mapping = source.json.clone();
     let address = address.to_owned();
-    let reading = tokio::task::spawn_blocking(move || {
+    let reading = blocking(move || {
         let options = ReadOptions {
             format,
             content_type: content_type.as_deref(),
@@ -195,7 +196,7 @@ async fn apply(
         let known = known(engine, feed, listing, &document).await?;
         let guard = source.guard.into();
         let (compared, address) = (document.clone(), address.to_owned());
-        let comparing = tokio::task::spawn_blocking(move || {
+        let comparing = blocking(move || {
             let newest_first = compared.format != Format::Json;
             let found = diff(&known, compared.items.clone(), newest_first, listing, guard);
             found.map(|mut found| {

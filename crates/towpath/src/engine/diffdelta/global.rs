@@ -53,12 +53,22 @@ const KEY: &[u8] = b"diffdelta/_global/chain";
 
 impl GlobalFeed {
     /// Takes what a source's run left behind.
-    pub(super) async fn note(&self, source: &FeedId, chain: Chain, minted: Vec<Rendered>) {
+    pub(super) async fn note(
+        &self,
+        engine: &Arc<Engine>,
+        source: &FeedId,
+        chain: Chain,
+        minted: Vec<Rendered>,
+    ) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
         state.sources.insert(source.clone(), chain);
         state.pending.add(minted);
         state.dirty = true;
         self.moved.notify_one();
+        if state.pending.is_full() {
+            make_next(engine, &mut state).await?;
+        }
+        Ok(())
     }
 
     /// Returns when a source has run.
@@ -84,74 +94,90 @@ impl GlobalFeed {
     /// Reads what was kept, every source's chain, and what sources minted while the global feed did not run.
     pub(super) async fn load(&self, engine: &Arc<Engine>) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
-        if state.loaded {
-            return Ok(());
-        }
-        let store = engine.store.as_ref();
-        if let Some(bytes) = store.get(Table::Chains, KEY).await? {
-            let kept: KeptGlobal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
-            let snapshot = store.get(Table::Documents, kept.path.as_bytes()).await?;
-            state.snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{} is missing", kept.path)))?;
-            state.minted = kept.global.chain.clone();
-            state.global = kept.global;
-        }
-        for feed in engine.feeds() {
-            let chain = Kept::load(store, feed.id().as_str()).await?.chain();
-            state.sources.insert(feed.id().clone(), chain);
-        }
-        state.loaded = true;
-        state.dirty = true;
-        let sources: Vec<(FeedId, u64)> =
-            state.sources.iter().map(|(id, c)| (id.clone(), c.snapshots)).collect();
-        for (source, snapshots) in sources {
-            let told = state.global.included.get(&source).map_or(0, |included| included.snapshots);
-            if snapshots > told {
-                self.recover(engine, &mut state, &source, told).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn recover(
-        &self,
-        engine: &Arc<Engine>,
-        state: &mut State,
-        source: &FeedId,
-        told: u64,
-    ) -> Result<(), StoreError> {
-        for Snapshot { url, .. } in kept::index(engine.store.as_ref(), source.as_str(), told).await? {
-            let path = url.find("/archive/").map_or(url.as_str(), |at| &url[at..]);
-            let Some(snapshot) = engine.store.get(Table::Documents, path.as_bytes()).await? else { continue };
-            state.pending.recover(source, &snapshot).map_err(|e| damaged(&e))?;
-            if state.pending.is_full() {
-                mint(engine, state).await?;
-            }
-        }
-        Ok(())
+        if state.loaded { Ok(()) } else { load(engine, &mut state).await }
     }
 
     /// Makes the next document: a mint where sources minted, else a carry. Does nothing if no source ran.
     pub(super) async fn run(&self, engine: &Arc<Engine>) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
+        if !state.loaded {
+            load(engine, &mut state).await?;
+        }
         if !state.dirty || state.sources.is_empty() {
             return Ok(());
         }
-        let first = state.global.chain.is_unborn() && state.sources.values().any(|chain| !chain.is_unborn());
-        let published = if first || !state.pending.is_empty() {
-            mint(engine, &mut state).await?
-        } else {
-            carry(engine, &mut state).await?
-        };
-        state.dirty = false;
-        state.current = Some((published.chain.clone(), published.head.clone(), published.latest.clone()));
-        served::put(engine, GLOBAL, &published.chain, published.head, published.latest);
-        Ok(())
+        make_next(engine, &mut state).await
     }
+}
+
+async fn load(engine: &Arc<Engine>, state: &mut State) -> Result<(), StoreError> {
+    let store = engine.store.as_ref();
+    state.pending = Pending::new();
+    if let Some(bytes) = store.get(Table::Chains, KEY).await? {
+        let kept: KeptGlobal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
+        let snapshot = store.get(Table::Documents, kept.path.as_bytes()).await?;
+        state.snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{} is missing", kept.path)))?;
+        state.minted = kept.global.chain.clone();
+        state.global = kept.global;
+    }
+    for feed in engine.feeds() {
+        let chain = Kept::load(store, feed.id().as_str()).await?.chain();
+        recover(engine, state, feed.id(), chain).await?;
+    }
+    state.loaded = true;
+    state.dirty = true;
+    Ok(())
+}
+
+/// Takes a source's chain, with what it minted that the global feed has not told of. The chain is shown as far
+/// as it is told, so that a crash in between loses nothing.
+async fn recover(
+    engine: &Arc<Engine>,
+    state: &mut State,
+    source: &FeedId,
+    chain: Chain,
+) -> Result<(), StoreError> {
+    let told = state.global.included.get(source).cloned().unwrap_or_default();
+    if chain.snapshots > told.snapshots {
+        let mut shown = chain.clone();
+        (shown.cursor, shown.snapshots) = (told.cursor, told.snapshots);
+        for Snapshot { url, cursor, .. } in kept::index(engine.store.as_ref(), source.as_str(), told.snapshots).await? {
+            let path = url.find("/archive/").map_or(url.as_str(), |at| &url[at..]);
+            let snapshot = engine.store.get(Table::Documents, path.as_bytes()).await?;
+            let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{path} is missing")))?;
+            state.pending.recover(source, &snapshot).map_err(|e| damaged(&e))?;
+            shown.snapshots += 1;
+            shown.cursor = cursor.parse().map_err(|e| damaged(&e))?;
+            state.sources.insert(source.clone(), shown.clone());
+            if state.pending.is_full() {
+                mint(engine, state).await?;
+            }
+        }
+    }
+    state.sources.insert(source.clone(), chain);
+    Ok(())
+}
+
+/// Mints or carries, and serves the result. Where that fails, what is pending is read again from the sources'
+/// snapshots before the next attempt.
+async fn make_next(engine: &Arc<Engine>, state: &mut State) -> Result<(), StoreError> {
+    let first = state.global.chain.is_unborn() && state.sources.values().any(|chain| !chain.is_unborn());
+    let made = if first || !state.pending.is_empty() {
+        mint(engine, state).await
+    } else {
+        carry(engine, state).await
+    };
+    state.loaded = made.is_ok();
+    let published = made?;
+    state.dirty = false;
+    state.current = Some((published.chain.clone(), published.head.clone(), published.latest.clone()));
+    served::put(engine, GLOBAL, &published.chain, published.head, published.latest);
+    Ok(())
 }
 
 /// The snapshot, its index entry and the chain are written in one.
 async fn mint(engine: &Arc<Engine>, state: &mut State) -> Result<Published, StoreError> {
-    let pending = state.pending.clone();
+    let pending = std::mem::take(&mut state.pending);
     let (published, global) =
         make(engine, state, move |global, chain, sources, now| Ok(global.mint(chain, sources, pending, now)))
             .await?;
@@ -163,7 +189,6 @@ async fn mint(engine: &Arc<Engine>, state: &mut State) -> Result<Published, Stor
         engine.store.write(writes, conditions).await?;
         engine.metrics.mints.inc();
     }
-    state.pending = Pending::new();
     state.minted = published.chain.clone();
     state.snapshot = published.latest.clone();
     state.global = global;

@@ -82,7 +82,6 @@ pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
     let Some(published) = outcome else { return Ok(()) };
     let name = feed.id().as_str();
     served::put(engine, name, &published.chain, published.head, published.latest);
-    engine.diffdelta.global.note(feed.id(), published.chain, published.minted).await;
     Ok(())
 }
 
@@ -179,6 +178,6 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
 
 /// Runs what takes milliseconds of pure work apart from the threads that serve.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = crate::blocking::blocking(work).await;
     done.map_err(|e| StoreError::Write(format!("making a document broke off: {e}")))
 }

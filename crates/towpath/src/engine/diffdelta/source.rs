@@ -24,12 +24,10 @@ pub(super) struct Outcome {
     pub(super) head: Bytes,
     /// The current `latest.json`.
     pub(super) latest: Bytes,
-    /// What was minted, for the global feed.
-    pub(super) minted: Vec<Rendered>,
 }
 
 /// Takes a run into the chain: one mint for every window of changes since the last, or a carry; `None` where
-/// there is nothing to tell. Whatever was minted lasts before this returns.
+/// there is nothing to tell. Whatever was minted lasts, and the global feed knows of it, before this returns.
 pub(super) async fn run(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
@@ -38,7 +36,6 @@ pub(super) async fn run(
     let name = feed.id().as_str();
     let mut kept = Kept::load(engine.store.as_ref(), name).await?;
     let now = engine.now();
-    let mut minted = Vec::new();
     let mut last = None;
     loop {
         let mut chain = kept.chain();
@@ -50,7 +47,7 @@ pub(super) async fn run(
             let (writes, conditions) = kept.mint(name, &published);
             engine.store.write(writes, conditions).await?;
             engine.metrics.mints.inc();
-            minted.extend(rendered);
+            engine.diffdelta.global.note(engine, feed.id(), published.chain.clone(), rendered).await?;
             last = Some(published);
         } else if reached > chain.minted_seq {
             kept.skip_to(reached);
@@ -61,9 +58,11 @@ pub(super) async fn run(
         }
     }
     if last.is_none() && run.is_told() {
-        last = Some(carry(engine, feed, run, kept, now).await?);
+        let published = carry(engine, feed, run, kept, now).await?;
+        engine.diffdelta.global.note(engine, feed.id(), published.chain.clone(), Vec::new()).await?;
+        last = Some(published);
     }
-    Ok(last.map(|Published { chain, head, latest, .. }| Outcome { chain, head, latest, minted }))
+    Ok(last.map(|Published { chain, head, latest, .. }| Outcome { chain, head, latest }))
 }
 
 /// The deltas of the next window after a place of the log, the place that it reaches, and whether there is more.

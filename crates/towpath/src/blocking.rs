@@ -1,0 +1,20 @@
+//! Work that takes milliseconds of a core: parsing, comparing, making documents, compressing.
+
+use std::sync::OnceLock;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+
+/// Runs such work apart from the threads that serve and fetch, as much at a time as there are cores. More would
+/// finish nothing sooner, and each piece holds a whole document in memory.
+///
+/// # Errors
+///
+/// The work's panic.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    static CORES: OnceLock<Semaphore> = OnceLock::new();
+    let cores = CORES.get_or_init(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
+    // The semaphore is never closed; without a place the work is done all the same.
+    let _place = cores.acquire().await;
+    tokio::task::spawn_blocking(work).await
+}
