@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask test            every check: formatting, lints, purity, all tests, a short run of every fuzz target
+cargo xtask setup           what the tests need beside Rust, where it is missing (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
 cargo xtask bench [NAME]    benchmarks side by side with their peers; without a name, what there is";
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
         ["test"] => test(),
+        ["setup"] => setup::tests(),
         ["fuzz"] => fuzz::all(60),
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
         ["kill"] => kill("100"),

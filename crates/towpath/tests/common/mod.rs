@@ -80,15 +80,20 @@ impl Place {
 
     /// The same with more arguments.
     pub fn serve_with(&self, args: &[&str]) -> Server {
+        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0"]);
+        command.args(args);
+        self.start(command)
+    }
+
+    /// The same on a port that stays over restarts.
+    pub fn serve_at(&self, port: u16) -> Server {
+        self.start(self.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]))
+    }
+
+    /// Starts a command that ends up as a server and waits until it answers.
+    pub fn start(&self, mut command: Command) -> Server {
         let stderr = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut child = self
-            .command(&["serve", "--listen", "127.0.0.1:0"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
@@ -116,10 +121,18 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// SIGKILL while others still use the server.
+    pub fn kill_now(&self) {
+        self.signal("-KILL");
+    }
+
+    fn signal(&self, signal: &str) {
+        Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+    }
+
     /// SIGTERM, and the exit status.
     pub fn stop(mut self) -> Option<i32> {
-        let pid = self.child.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        self.signal("-TERM");
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -233,6 +246,11 @@ impl Answer {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
+}
+
+/// A port that was free a moment ago, for servers that are started again at the same address.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 pub fn stdout(output: &Output) -> String {

@@ -1,0 +1,223 @@
+//! Sources over HTTP, from servers that are right, wrong, slow or endless.
+
+mod common;
+mod raw_server;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use common::{Place, Server, stdout};
+use raw_server::{Asked, RawServer, Step, answer, redirect, send};
+use tokio::runtime::Runtime;
+
+/// An RSS feed with one item.
+fn rss(id: &str, title: &str) -> String {
+    format!(
+        "<rss version=\"2.0\"><channel><title>t</title><item><guid>{id}</guid><title>{title}</title></item></channel></rss>"
+    )
+}
+
+/// A runtime and a server on it.
+fn raw(script: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> (Runtime, RawServer) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = runtime.block_on(RawServer::start(script));
+    (runtime, server)
+}
+
+/// A place whose one feed polls `path` of the server.
+fn place(server: &RawServer, path: &str, more: &str) -> Place {
+    let url = server.url(path);
+    Place::new(&format!("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\n{more}"))
+}
+
+fn pass(place: &Place) -> String {
+    stdout(&place.run(&["run"])).lines().nth(1).unwrap().to_owned()
+}
+
+fn title(server: &Server, id: &str) -> String {
+    server.json(&format!("/feeds/aa/items/{id}?as=line"))["item"]["title"].as_str().unwrap().to_owned()
+}
+
+/// What a process had in memory at most, in MiB.
+fn peak_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn a_document_that_did_not_change_costs_a_304() {
+    let (_runtime, origin) = raw(|asked| {
+        if asked.head.contains("if-none-match: \"v1\"") {
+            return vec![send("HTTP/1.1 304 Not Modified\r\nETag: \"v1\"\r\n\r\n")];
+        }
+        answer("200 OK", "ETag: \"v1\"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n", rss("1", "One"))
+    });
+    let place = place(&origin, "/feed", "");
+    assert!(pass(&place).contains(" ok"));
+    assert!(pass(&place).ends_with(" ok"));
+    let asked = origin.asked();
+    assert_eq!(asked.len(), 2);
+    assert!(!asked[0].head.contains("if-none-match"));
+    assert!(asked[1].head.contains("if-none-match: \"v1\"") && asked[1].head.contains("if-modified-since"));
+    assert!(asked[0].head.contains("accept-encoding") && asked[0].head.contains("user-agent: towpath"));
+}
+
+#[test]
+fn a_source_that_moved_for_good_is_asked_at_its_new_place() {
+    let (_runtime, origin) = raw(|asked| match asked.path.as_str() {
+        "/old" => redirect(301, "/new"),
+        "/now" => redirect(302, "/new"),
+        "/loop" => redirect(302, "/loop"),
+        _ => answer("200 OK", "", rss("1", "One")),
+    });
+    let asked = |path: &str| {
+        let place = place(&origin, path, "");
+        let before = origin.asked().len();
+        let passes = [pass(&place), pass(&place)];
+        let asked = origin.asked()[before..].iter().map(|asked| asked.path.clone()).collect::<Vec<_>>();
+        (asked, passes)
+    };
+    assert_eq!(asked("/old").0, ["/old", "/new", "/new"]);
+    assert_eq!(asked("/now").0, ["/now", "/new", "/now", "/new"]);
+    assert!(asked("/loop").1[0].contains("REDIRECT"));
+}
+
+#[test]
+fn codings_and_character_sets() {
+    let gzip = |text: &[u8]| {
+        let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        coder.write_all(text).unwrap();
+        coder.finish().unwrap()
+    };
+    let mut brotli = Vec::new();
+    brotli::CompressorWriter::new(&mut brotli, 4096, 5, 20).write_all(rss("1", "Brötli").as_bytes()).unwrap();
+    let declared =
+        b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><rss version=\"2.0\"><channel><item><guid>1</guid>\
+                     <title>caf\xe9</title></item></channel></rss>";
+    let cyrillic = b"<rss version=\"2.0\"><channel><item><guid>1</guid><title>\xcf\xf0\xe8\xe2\xe5\xf2</title></item></channel></rss>";
+    let wide: Vec<u8> =
+        format!("\u{feff}{}", rss("1", "Ünïcode 😀")).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let zstd = zstd::encode_all(rss("1", "Zstandard").as_bytes(), 3).unwrap();
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("Content-Encoding: gzip\r\n", gzip(rss("1", "Gzip").as_bytes()), "Gzip"),
+        ("Content-Encoding: br\r\n", brotli, "Brötli"),
+        ("Content-Encoding: zstd\r\n", zstd, "Zstandard"),
+        ("Content-Type: text/xml\r\n", declared.to_vec(), "café"),
+        ("Content-Type: application/rss+xml; charset=windows-1251\r\n", cyrillic.to_vec(), "Привет"),
+        ("Content-Type: application/rss+xml\r\n", wide, "Ünïcode 😀"),
+    ];
+    for (headers, body, expected) in cases {
+        let (_runtime, origin) = raw(move |_| answer("200 OK", headers, &body));
+        let place = place(&origin, "/feed", "");
+        let told = pass(&place);
+        assert!(told.ends_with(" ok"), "{headers}{told}");
+        assert_eq!(title(&place.serve(), "1"), expected, "{headers}");
+    }
+}
+
+#[test]
+fn statuses_and_broken_answers_are_errors_that_keep_everything() {
+    type Case = (&'static str, fn() -> Vec<Step>);
+    let cases: [Case; 8] = [
+        ("HTTP_404", || answer("404 Not Found", "", "no")),
+        ("HTTP_500", || answer("500 Oops", "", "no")),
+        ("HTTP_503", || answer("503 Later", "Retry-After: 60\r\n", "no")),
+        ("TRUNCATED", || vec![send("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n<rss"), Step::Close]),
+        ("TRUNCATED", || answer("200 OK", "Content-Encoding: gzip\r\n", b"\x1f\x8bnot gzip")),
+        ("NETWORK_ERROR", || vec![send("nonsense\r\n\r\n"), Step::Close]),
+        ("NETWORK_ERROR", || vec![Step::Close]),
+        ("PARSE_ERROR", || answer("200 OK", "Content-Type: text/html\r\n", "<!doctype html><p>Hello</p>")),
+    ];
+    for (code, steps) in cases {
+        let first = std::sync::atomic::AtomicBool::new(true);
+        let (_runtime, origin) = raw(move |_| {
+            if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+                return answer("200 OK", "Connection: close\r\n", rss("1", "One"));
+            }
+            steps()
+        });
+        let place = place(&origin, "/feed", "");
+        assert!(pass(&place).ends_with(" ok"), "{code}");
+        let told = pass(&place);
+        assert!(told.contains(code) && told.contains(&origin.base), "{code}: {told}");
+        let server = place.serve();
+        assert_eq!(title(&server, "1"), "One", "{code}");
+        let source = &server.json("/diff/aa/latest.json")["sources"]["aa"];
+        assert_eq!(
+            (source["status"].as_str(), source["error"]["code"].as_str()),
+            (Some("error"), Some(code))
+        );
+        let status = code.strip_prefix("HTTP_").map(|status| status.parse::<u64>().unwrap());
+        assert_eq!(source["error"]["http_status"].as_u64(), status);
+    }
+}
+
+#[test]
+fn retry_after_is_honoured_and_failures_are_asked_less_and_less() {
+    let (_runtime, origin) = raw(|asked| match asked.path.as_str() {
+        "/busy" => answer("429 Too Many", "Retry-After: 600\r\n", "later"),
+        _ => answer("500 Oops", "", "no"),
+    });
+    let feed = |id: &str| {
+        let url = origin.url(&format!("/{id}"));
+        format!("[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\n")
+    };
+    let place = Place::new(&(feed("busy") + &feed("broken")));
+    let server = place.serve();
+    let asked = |path: &str| origin.asked().iter().filter(|asked| asked.path == path).count();
+    let end = Instant::now() + common::PATIENCE;
+    while asked("/broken") < 3 {
+        assert!(Instant::now() < end, "the broken one is asked again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(asked("/busy"), 1);
+    // A restart does not ask earlier either.
+    server.kill();
+    let server = place.serve();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(asked("/busy"), 1);
+    assert_eq!(server.json("/healthz.json")["sources_stale"], serde_json::json!(["broken", "busy"]));
+}
+
+#[test]
+fn endless_bodies_and_bombs_take_bounded_memory_and_stalls_end() {
+    let zeros = vec![0; 1 << 20];
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for _ in 0..256 {
+        bomb.write_all(&zeros).unwrap();
+    }
+    let bomb = bomb.finish().unwrap();
+    let (_runtime, origin) = raw(move |asked| match asked.path.as_str() {
+        "/announced" => vec![
+            send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"),
+            Step::Flood(vec![b' '; 65536]),
+        ],
+        "/endless" => vec![send("HTTP/1.1 200 OK\r\n\r\n"), Step::Flood(vec![b' '; 65536])],
+        "/endlesshead" => vec![send("HTTP/1.1 200 OK\r\nX: "), Step::Flood(vec![b'x'; 65536])],
+        "/bomb" => answer("200 OK", "Content-Encoding: gzip\r\n", &bomb),
+        "/stalled" => vec![
+            send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<rss"),
+            Step::Pause(Duration::from_secs(600)),
+        ],
+        _ => vec![Step::Pause(Duration::from_secs(600))],
+    });
+    let names = ["announced", "bomb", "endless", "endlesshead", "silent", "stalled"];
+    let feed = |id: &&str| {
+        let url = origin.url(&format!("/{id}"));
+        format!(
+            "[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\nmax_mib = 16\ntimeout = \"5s\"\n"
+        )
+    };
+    let place = Place::new(&names.iter().map(feed).collect::<String>());
+    let server = place.serve();
+    let all = serde_json::json!(names);
+    server.wait_for("/healthz.json", |health| health["sources_stale"] == all);
+    let list = server.json("/diff/sources.json");
+    let codes: Vec<&str> =
+        list["sources"].as_array().unwrap().iter().map(|s| s["error"]["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["TOO_LARGE", "TOO_LARGE", "TOO_LARGE", "NETWORK_ERROR", "TIMEOUT", "TIMEOUT"]);
+    let peak = peak_mib(server.pid());
+    assert!(peak < 200, "{peak} MiB");
+    assert_eq!(server.stop(), Some(0));
+}

@@ -1,0 +1,315 @@
+//! A server that is written to and polls is killed again and again, at any moment: what was acknowledged stays,
+//! and no chain breaks. `TOWPATH_KILL_ROUNDS` says how often; `cargo xtask kill` does it a hundred times.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::chain::Chain;
+use common::{PATIENCE, Place, Server, free_port, lines, stderr};
+use serde_json::{Value, json};
+
+const CONFIG: &str = r#"
+[[feed]]
+id = "notes"
+ttl = 15
+[[feed]]
+id = "orders"
+[[feed]]
+id = "list"
+[feed.source]
+url = "list.json"
+format = "json"
+every = 1
+complete = true
+[feed.source.json]
+items = "/items"
+id = "/id"
+"#;
+
+const WRITERS: usize = 3;
+const SOURCES: [&str; 3] = ["list", "notes", "orders"];
+
+/// What a writer knows of its items: the acknowledged content (none: deleted or never there), and what else they
+/// may be because a request of theirs was never answered.
+#[derive(Default)]
+struct Writer {
+    name: String,
+    feed: &'static str,
+    acknowledged: BTreeMap<String, Option<String>>,
+    /// The changes of the one request that was not answered: all of them happened, or none.
+    open: Vec<(String, Option<String>)>,
+    /// Ids to look at after the next start.
+    touched: BTreeSet<String>,
+    count: u64,
+    answered: u64,
+}
+
+impl Writer {
+    fn new(number: usize) -> Self {
+        let feed = if number == 0 { "orders" } else { "notes" };
+        Self { name: format!("w{number}"), feed, ..Self::default() }
+    }
+
+    /// Publishes until the server is gone.
+    fn write(&mut self, server: &Server) {
+        loop {
+            let changes = self.next();
+            let answer = match changes.as_slice() {
+                [(id, Some(content))] => {
+                    let path = format!("/feeds/{}/items/{id}", self.feed);
+                    server.try_ask("PUT", &path, &[("content-type", "text/plain")], content.as_bytes())
+                }
+                _ => {
+                    let path = format!("/feeds/{}/items", self.feed);
+                    server.try_ask("POST", &path, &[], batch(&changes).as_bytes())
+                }
+            };
+            self.touched.extend(changes.iter().map(|(id, _)| id.clone()));
+            let Ok(answer) = answer else {
+                self.open = changes;
+                return;
+            };
+            assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
+            self.acknowledged.extend(changes);
+            self.answered += 1;
+        }
+    }
+
+    /// A new item, a batch of new items, or a batch that changes and deletes older ones.
+    fn next(&mut self) -> Vec<(String, Option<String>)> {
+        let text = |n: u64| Some(format!("{n} {}", "x".repeat(fastrand::usize(..2000))));
+        let mut fresh = || {
+            self.count += 1;
+            (format!("{}-{}", self.name, self.count), text(self.count))
+        };
+        match fastrand::u8(..4) {
+            0 | 1 => vec![fresh()],
+            2 => (0..fastrand::u8(2..40)).map(|_| fresh()).collect(),
+            _ => {
+                let mut changes = BTreeMap::from([fresh()]);
+                for _ in 0..5 {
+                    let old = format!("{}-{}", self.name, fastrand::u64(1..=self.count));
+                    let live = self.acknowledged.get(&old).is_some_and(Option::is_some);
+                    let delete = live && fastrand::u8(..4) == 0;
+                    changes.insert(old, if delete { None } else { text(fastrand::u64(..)) });
+                }
+                changes.into_iter().collect()
+            }
+        }
+    }
+
+    /// Every item that was touched is as acknowledged, or as the open request left it.
+    fn check(&mut self, server: &Server) {
+        let get = |id: &str| {
+            let answer = server.get(&format!("/feeds/{}/items/{id}", self.feed));
+            (answer.status == 200).then(|| answer.text())
+        };
+        let open = std::mem::take(&mut self.open);
+        let happened: Vec<bool> = open.iter().map(|(id, content)| get(id) == *content).collect();
+        let before = |id: &str| self.acknowledged.get(id).cloned().flatten();
+        if happened.iter().all(|happened| *happened) {
+            self.acknowledged.extend(open);
+        } else {
+            // What is the same before and after tells nothing.
+            let told = open.iter().zip(&happened).filter(|((id, content), _)| before(id) != *content);
+            assert!(told.clone().all(|(_, happened)| !happened), "a batch was torn: {open:?}");
+        }
+        for id in std::mem::take(&mut self.touched) {
+            let expected = self.acknowledged.get(&id).cloned().flatten();
+            assert_eq!(get(&id), expected, "{id} of {}", self.feed);
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = (String, Vec<u8>)> {
+        let live = self.acknowledged.iter().filter_map(|(id, content)| Some((id, content.as_ref()?)));
+        live.map(|(id, content)| (id.clone(), content.clone().into_bytes()))
+    }
+}
+
+fn batch(changes: &[(String, Option<String>)]) -> String {
+    let line = |(id, content): &(String, Option<String>)| match content {
+        Some(content) => json!({"id": id, "content_type": "text/plain", "content": content}),
+        None => json!({"id": id, "op": "delete"}),
+    };
+    changes.iter().map(|change| format!("{}\n", line(change))).collect()
+}
+
+/// A version of the polled list: item `n` appears in version `n`, changes sometimes, and goes after 40 more.
+fn list(version: u64) -> Vec<u8> {
+    let first = version.saturating_sub(40);
+    let items: Vec<Value> = (first..=version).map(|n| json!({"id": n, "v": version / (n % 7 + 2)})).collect();
+    json!({ "items": items }).to_string().into_bytes()
+}
+
+/// A follower with a state file, started again when it is done or the server was away.
+struct Follower<'a> {
+    place: &'a Place,
+    url: String,
+    state: String,
+    child: Option<Child>,
+    items: BTreeMap<(String, String), Value>,
+}
+
+impl<'a> Follower<'a> {
+    fn new(place: &'a Place, base: &str, path: &str) -> Self {
+        let state = format!("state{}", path.replace('/', "-"));
+        Self { place, url: format!("{base}{path}"), state, child: None, items: BTreeMap::new() }
+    }
+
+    fn start(&mut self) {
+        let args = ["follow", &self.url, "--protocol", "diffdelta", "--state", &self.state, "--once"];
+        let mut command = self.place.command(&args);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    /// Waits for its end and applies what it told. Every change is told exactly once.
+    fn finish(&mut self) -> Option<i32> {
+        let output = self.child.take()?.wait_with_output().unwrap();
+        for line in lines(&output) {
+            let key = |name: &str| line[name].as_str().unwrap().to_owned();
+            let key = (key("feed"), key("id"));
+            if line["op"] == "delete" {
+                assert!(self.items.remove(&key).is_some(), "deleted once: {line}");
+            } else {
+                let told = self.items.insert(key, line["content"].clone());
+                assert_ne!(told.as_ref(), Some(&line["content"]), "told twice: {line}");
+            }
+        }
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", stderr(&output));
+        code
+    }
+}
+
+/// Chains read before a kill go on after it.
+fn go_on(chains: &mut [Chain], server: &Server) {
+    for chain in chains {
+        chain.go_on(server);
+    }
+}
+
+#[test]
+fn kill_9_at_any_moment_loses_nothing_that_was_acknowledged() {
+    let rounds: u32 = std::env::var("TOWPATH_KILL_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
+    let seed = fastrand::u64(..);
+    println!("{rounds} rounds, seed {seed}");
+    fastrand::seed(seed);
+    let place = Place::new(CONFIG);
+    place.write("list.json", &list(0));
+    let port = free_port();
+    let base = format!("http://127.0.0.1:{port}");
+    let mut followers =
+        ["/diff/notes/head.json", "/diff/latest.json"].map(|path| Follower::new(&place, &base, path));
+    let mut writers: Vec<Writer> = (0..WRITERS).map(Writer::new).collect();
+    let mut chains: Vec<Chain> = SOURCES.iter().chain(&["_global"]).map(|name| Chain::new(name)).collect();
+    let mut version = 0;
+    for round in 0..rounds {
+        if round % 4 == 3 {
+            kill_while_starting(&place, port);
+        }
+        let server = place.serve_at(port);
+        writers.iter_mut().for_each(|writer| writer.check(&server));
+        go_on(&mut chains, &server);
+        followers.iter_mut().for_each(Follower::start);
+        let (seeds, life) = (fastrand::u64(..), Duration::from_millis(fastrand::u64(20..900)));
+        std::thread::scope(|scope| {
+            for (number, writer) in writers.iter_mut().enumerate() {
+                let server = &server;
+                scope.spawn(move || {
+                    fastrand::seed(seeds.wrapping_add(number as u64));
+                    writer.write(server);
+                });
+            }
+            let end = Instant::now() + life;
+            while Instant::now() < end {
+                version += 1;
+                // Not atomic: a poll in between finds a cut-off list.
+                place.write("list.json", &list(version));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            server.kill_now();
+        });
+        for follower in &mut followers {
+            follower.finish();
+        }
+    }
+    let server = place.serve_at(port);
+    writers.iter_mut().for_each(|writer| {
+        writer.touched = writer.acknowledged.keys().cloned().collect();
+        writer.check(&server);
+    });
+    let expected = settled(&server, &place, &writers, &mut chains, version);
+    for name in SOURCES {
+        let whole = Chain::whole(&server, name);
+        assert_eq!(whole.contents(), expected[name], "{name} from the zero cursor on");
+        whole.check_head(&server);
+    }
+    let global = Chain::whole(&server, "_global");
+    followers_agree(&mut followers, &global);
+    let answered: u64 = writers.iter().map(|writer| writer.answered).sum();
+    let snapshots: usize = chains.iter().map(|chain| chain.listed.len()).sum();
+    println!("{rounds} kills, {answered} acknowledged requests, {snapshots} snapshots: nothing lost");
+}
+
+/// A server that is killed before it says anything.
+fn kill_while_starting(place: &Place, port: u16) {
+    let mut command = place.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(fastrand::u64(..200)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+type Contents = BTreeMap<String, Vec<u8>>;
+
+/// Waits until everything acknowledged and polled is published; returns what every source has.
+fn settled(
+    server: &Server,
+    place: &Place,
+    writers: &[Writer],
+    chains: &mut [Chain],
+    version: u64,
+) -> BTreeMap<&'static str, Contents> {
+    let document = list(version + 1);
+    place.write("list.new", &document);
+    std::fs::rename(place.path("list.new"), place.path("list.json")).unwrap();
+    let items: Value = serde_json::from_slice(&document).unwrap();
+    let items = items["items"].as_array().unwrap().iter();
+    let listed: Contents = items.map(|i| (i["id"].to_string(), i.to_string().into_bytes())).collect();
+    let mut expected =
+        BTreeMap::from([("list", listed), ("notes", Contents::new()), ("orders", Contents::new())]);
+    for writer in writers {
+        expected.get_mut(writer.feed).unwrap().extend(writer.live());
+    }
+    let wanted: usize = expected.values().map(BTreeMap::len).sum();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        go_on(chains, server);
+        let sources = SOURCES.iter().zip(&*chains);
+        let there = sources.fold(true, |there, (name, chain)| there && chain.contents() == expected[name]);
+        if there && chains[SOURCES.len()].items.len() == wanted {
+            return expected;
+        }
+        assert!(Instant::now() < end, "the feeds do not become what was published to them");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn followers_agree(followers: &mut [Follower<'_>], global: &Chain) {
+    for follower in followers {
+        follower.start();
+        assert_eq!(follower.finish(), Some(0), "{}", follower.url);
+        let is_global = follower.url.ends_with("/diff/latest.json");
+        let followed = |(source, _): &&(String, String)| is_global || source == "notes";
+        let ids: Vec<_> = global.items.keys().filter(followed).collect();
+        assert_eq!(follower.items.keys().collect::<Vec<_>>(), ids, "{}", follower.url);
+        for (key, content) in &follower.items {
+            let expected = common::chain::content(&global.items[key]);
+            assert_eq!(content.as_str().unwrap().as_bytes(), expected, "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A feed that follows another towpath's DiffDelta, with both sides ending at bad moments.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::chain::Chain;
+use common::{Place, Server, free_port};
+use serde_json::{Value, json};
+
+fn publisher() -> Place {
+    Place::new("[[feed]]\nid = \"notes\"\nttl = 15\n")
+}
+
+fn mirror_of(port: u16) -> Place {
+    Place::new(&format!(
+        "[[feed]]\nid = \"copy\"\nttl = 15\n[feed.source]\nfollow = \"http://127.0.0.1:{port}/diff/notes/head.json\"\n"
+    ))
+}
+
+fn publish(server: &Server, ids: std::ops::Range<u32>) {
+    let line = |n: u32| {
+        let content = format!("{n} {}", "x".repeat(n as usize % 700));
+        let item = json!({"title": format!("Item {n}"), "published": "2024-01-01T00:00:00.5Z", "tags": ["t"],
+            "authors": [{"name": "Ann"}], "extra": {"n": 1e300}});
+        json!({"id": format!("item/{n}"), "content_type": "text/plain", "content": content, "item": item})
+    };
+    let batch: String = ids.map(|n| format!("{}\n", line(n))).collect();
+    let answer = server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// Waits until the copy's log has so many entries; it may never have more.
+fn wait_for(copy: &Server, seq: u64) {
+    let end = Instant::now() + Duration::from_secs(90);
+    while copy.json("/feeds/copy")["seq"].as_u64().unwrap() < seq {
+        assert!(Instant::now() < end, "the mirror stays at {}", copy.json("/feeds/copy"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(copy.json("/feeds/copy")["seq"], seq, "nothing is there twice");
+}
+
+fn line(server: &Server, feed: &str, id: &str) -> Value {
+    let mut line = server.json(&format!("/feeds/{feed}/items/{}?as=line", id.replace('/', "%2F")));
+    line["feed"].take();
+    line["position"].take();
+    line
+}
+
+#[test]
+fn a_mirror_has_the_same_items_once_whoever_is_killed() {
+    let origin = publisher();
+    let port = free_port();
+    let server = origin.serve_at(port);
+    publish(&server, 0..3000);
+    server.wait_for_first("notes");
+    let mirror = mirror_of(port);
+    // Killed while it takes over the first items, and between.
+    for life in [30, 80, 150, 300, 500] {
+        let copy = mirror.serve();
+        std::thread::sleep(Duration::from_millis(life));
+        copy.kill();
+    }
+    let copy = mirror.serve();
+    wait_for(&copy, 3000);
+    for n in (0..3000).step_by(211) {
+        assert_eq!(line(&copy, "copy", &format!("item/{n}")), line(&server, "notes", &format!("item/{n}")));
+    }
+    // The publisher ends, comes back, and has more: changes, a deletion, new items.
+    server.kill();
+    let server = origin.serve_at(port);
+    publish(&server, 2990..3100);
+    assert_eq!(server.ask("DELETE", "/feeds/notes/items/item%2F7", &[], b"").status, 200);
+    server.wait_for("/diff/notes/latest.json", |latest| !latest["buckets"]["removed"][0].is_null());
+    copy.kill();
+    let copy = mirror.serve();
+    // Ten of the puts changed nothing.
+    assert_eq!(server.json("/feeds/notes")["seq"], 3000 + 110 + 1);
+    wait_for(&copy, 3101);
+    assert_eq!(copy.get("/feeds/copy/items/item%2F7").status, 410);
+    same_items(&server, &copy);
+    assert_eq!(copy.stop(), Some(0));
+    let copy = mirror.serve();
+    wait_for(&copy, 3101);
+}
+
+/// The mirror publishes in turn, and anyone who follows it gets the same items.
+fn same_items(server: &Server, copy: &Server) {
+    let original = Chain::whole(server, "notes");
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let copied = Chain::whole(copy, "copy");
+        if copied.contents() == original.contents() {
+            return;
+        }
+        assert!(Instant::now() < end, "the mirror publishes other items");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_mirror_whose_publisher_is_away_says_so_and_keeps_what_it_has() {
+    let origin = publisher();
+    let port = free_port();
+    let server = origin.serve_at(port);
+    publish(&server, 0..20);
+    server.wait_for_first("notes");
+    let mirror = mirror_of(port);
+    let copy = mirror.serve();
+    wait_for(&copy, 20);
+    copy.kill();
+    server.kill();
+    let copy = mirror.serve();
+    let list = copy.wait_for("/diff/sources.json", |list| list["sources"][0]["status"] == "error");
+    assert_eq!(list["sources"][0]["error"]["code"], "NETWORK_ERROR");
+    assert_eq!(Chain::whole(&copy, "copy").items.len(), 20);
+    assert_eq!(copy.get("/feeds/copy/items/item%2F3").status, 200);
+}

@@ -1,0 +1,174 @@
+//! Where a server runs badly: ports, folders and disks that are taken, closed or full, and ending in time.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use common::{Place, Server, stderr};
+use serde_json::json;
+
+const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
+
+/// A command that must end by itself, soon.
+fn fails(output: &Output, told: &[&str]) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    for part in told {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_port_that_is_in_use() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let place = Place::new(NOTES);
+    fails(&place.run(&["serve", "--listen", &address]), &[&address, "in use"]);
+    fails(&place.run(&["serve", "--listen", "192.0.2.1:8080"]), &["192.0.2.1:8080"]);
+    assert!(!place.path("data").exists(), "nothing was begun");
+}
+
+#[test]
+fn folders_that_cannot_hold_data() {
+    let place = Place::new(NOTES);
+    place.write("file", b"not a folder");
+    for folder in ["/proc/towpath", "file", "file/below"] {
+        for command in
+            [["run", "--data", folder].as_slice(), &["serve", "--listen", "127.0.0.1:0", "--data", folder]]
+        {
+            fails(&place.run(command), &[folder]);
+        }
+    }
+    assert_eq!(std::fs::read(place.path("file")).unwrap(), b"not a folder");
+}
+
+#[test]
+fn a_folder_that_another_process_uses() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    fails(&place.run(&["serve", "--listen", "127.0.0.1:0"]), &["data", "in use"]);
+    fails(&place.run(&["run"]), &["data", "in use"]);
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"x").status, 201);
+    server.kill();
+    // What a killed process held is free.
+    let server = place.serve();
+    assert_eq!(server.get("/feeds/notes/items/a").text(), "x");
+}
+
+/// Publishes until the server refuses; returns how many items it acknowledged.
+fn fill(server: &Server) -> u32 {
+    let mut noise = fastrand::Rng::with_seed(7);
+    for n in 0..400 {
+        let content: Vec<u8> = std::iter::repeat_with(|| noise.u8(..)).take(1 << 20).collect();
+        let answer = server.ask("PUT", &format!("/feeds/notes/items/{n}"), &[], &content);
+        if answer.status != 201 {
+            assert!(answer.status >= 500, "{}", answer.text());
+            assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+            assert!(
+                answer.json()["detail"].as_str().is_some_and(|text| !text.is_empty()),
+                "{}",
+                answer.text()
+            );
+            return n;
+        }
+    }
+    panic!("the disk never fills");
+}
+
+fn acknowledged_items_are_there(server: &Server, count: u32) {
+    for n in 0..count {
+        let answer = server.get(&format!("/feeds/notes/items/{n}"));
+        assert_eq!((answer.status, answer.body.len()), (200, 1 << 20), "item {n} of {count}");
+    }
+}
+
+/// A limit on the size of files stands in for a full disk: a write beyond it fails, as one to a full disk does.
+#[test]
+fn a_write_that_the_disk_refuses_loses_nothing_that_was_acknowledged() {
+    let place = Place::new(NOTES);
+    // Made without a limit, so that only growing fails.
+    let server = place.serve();
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/first", &[], b"x").status, 201);
+    assert_eq!(server.stop(), Some(0));
+    let mut limited = Command::new("bash");
+    let script = "trap '' XFSZ; ulimit -f 8192; exec \"$0\" serve --listen 127.0.0.1:0";
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_towpath")]).current_dir(place.folder.path());
+    let server = place.start(limited);
+    let count = fill(&server);
+    println!("refused after {count} MiB");
+    assert!(count > 0);
+    assert_eq!(server.get("/feeds/notes/items/first").text(), "x", "reading goes on");
+    acknowledged_items_are_there(&server, count);
+    drop(server);
+    let server = place.serve();
+    acknowledged_items_are_there(&server, count);
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/last", &[], b"y").status, 201, "and so does writing");
+}
+
+/// The same on a file system that is really full, where the test may make one.
+#[test]
+fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    let place = Place::new(NOTES);
+    let disk = place.path("data");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=160m", "towpath"]).arg(&disk).output();
+    if !mount.is_ok_and(|done| done.status.success()) {
+        eprintln!("SKIPPED: mounting a small file system is not permitted here");
+        return;
+    }
+    let _unmounted = Unmount(disk.display().to_string());
+    let server = place.serve();
+    let count = fill(&server);
+    println!("full after {count} MiB");
+    acknowledged_items_are_there(&server, count);
+    drop(server);
+    let grown = Command::new("mount").args(["-o", "remount,size=400m"]).arg(&disk).status().unwrap();
+    assert!(grown.success());
+    let server = place.serve();
+    acknowledged_items_are_there(&server, count);
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/last", &[], b"y").status, 201);
+}
+
+struct Unmount(String);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
+#[test]
+fn sigterm_ends_a_server_while_clients_are_connected() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let line = json!({"id": "big", "content": "x".repeat(20 << 20)});
+    assert_eq!(server.ask("POST", "/feeds/notes/items", &[], format!("{line}\n").as_bytes()).status, 200);
+    let host = server.base.strip_prefix("http://").unwrap();
+    let connect = |request: &str| {
+        let mut stream = TcpStream::connect(host).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    let _idle = connect("");
+    let mut kept = connect("GET /healthz.json HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut begun = [0; 64];
+    kept.read_exact(&mut begun).unwrap();
+    let _half = connect("GET /healthz.json HT");
+    let _unread = connect("GET /feeds/notes/items/big HTTP/1.1\r\nHost: x\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    assert_eq!(server.stop(), Some(0));
+    // The reader that never reads gets its grace, no more.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let began = Instant::now();
+    let server = place.serve();
+    let host = server.base.strip_prefix("http://").unwrap().to_owned();
+    let _idle: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(&host).unwrap()).collect();
+    let started = began.elapsed();
+    assert_eq!(server.stop(), Some(0));
+    assert!(began.elapsed() - started < Duration::from_secs(3), "idle clients hold nothing up");
+}
