@@ -1,8 +1,10 @@
 //! What the XML formats share: namespaces, a bounded reader, elements kept as text, a writer.
 
 mod capture;
+mod errors;
 pub(crate) mod place;
 mod reader;
+mod references;
 mod write;
 
 pub(crate) use reader::{Tag, Token, XmlReader};

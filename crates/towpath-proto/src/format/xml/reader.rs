@@ -4,24 +4,20 @@ use std::borrow::Cow;
 use std::io::BufRead;
 
 use quick_xml::Reader;
-use quick_xml::errors::{Error, IllFormedError};
-use quick_xml::escape::resolve_html5_entity;
 use quick_xml::events::Event;
-use quick_xml::events::attributes::{AttrError, Attributes};
-use quick_xml::name::{Namespace, NamespaceError, NamespaceResolver, QName, ResolveResult};
+use quick_xml::events::attributes::Attributes;
+use quick_xml::name::{Namespace, NamespaceResolver, QName, ResolveResult};
 use url::Url;
 
-use super::place::{malformed, place, truncated};
-use super::{Ns, is_xml_char};
+use super::Ns;
+use super::errors::shortened;
+use super::references::Reference;
 use crate::format::FormatError;
 
 /// The deepest nesting of elements.
 const MAX_DEPTH: usize = 256;
 /// The most attributes of one element.
 const MAX_ATTRIBUTES: usize = 256;
-/// The most problems that one document may list; the rest is only counted.
-const MAX_PROBLEMS: usize = 100;
-
 /// What the reader finds next. An empty element is a start and an end.
 #[derive(Debug)]
 pub(crate) enum Token<'i> {
@@ -44,12 +40,6 @@ pub(crate) struct Tag<'i> {
     pub(crate) offset: usize,
 }
 
-/// What a reference stands for.
-enum Reference {
-    Text(&'static str),
-    Character(char),
-}
-
 /// An attribute as written: its name, and its value before references are resolved.
 pub(crate) type RawAttribute<'i> = (&'i str, &'i str);
 
@@ -58,22 +48,22 @@ pub(crate) type RawAttribute<'i> = (&'i str, &'i str);
 /// Bounded: nesting, attributes and namespace declarations have limits; entities that a DTD declares are
 /// never expanded.
 pub(crate) struct XmlReader<'i> {
-    text: &'i str,
-    reader: Reader<&'i [u8]>,
+    pub(super) text: &'i str,
+    pub(super) reader: Reader<&'i [u8]>,
     namespaces: NamespaceResolver,
     attributes: Vec<RawAttribute<'i>>,
     /// The open elements: where each one's `<` is.
-    open: Vec<usize>,
+    pub(super) open: Vec<usize>,
     /// The bases in effect, each with the depth of the element that set it.
     bases: Vec<(usize, Option<Url>)>,
     /// The last start was of an empty element, whose end is still to be told.
     pending_end: bool,
     /// The prefix resolved last, as long as no declaration comes or goes: most elements have the same.
     last_resolved: Option<(&'i str, Ns)>,
-    has_carriage_returns: bool,
-    declares_entities: bool,
-    problems: Vec<String>,
-    unlisted_problems: usize,
+    pub(super) has_carriage_returns: bool,
+    pub(super) declares_entities: bool,
+    pub(super) problems: Vec<String>,
+    pub(super) unlisted_problems: usize,
 }
 
 impl<'i> XmlReader<'i> {
@@ -99,29 +89,6 @@ impl<'i> XmlReader<'i> {
     /// How many elements are open.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
-    }
-
-    /// Notes what was left out because of what stands at `offset`.
-    pub(crate) fn problem(&mut self, offset: usize, what: impl std::fmt::Display) {
-        if self.problems.len() >= MAX_PROBLEMS {
-            self.unlisted_problems += 1;
-            return;
-        }
-        let (line, column) = place(self.text.as_bytes(), offset);
-        self.problems.push(format!("line {line}, column {column}: {what}"));
-    }
-
-    /// What [`Self::problem`] noted.
-    pub(crate) fn into_problems(mut self) -> Vec<String> {
-        if self.unlisted_problems > 0 {
-            self.problems.push(format!("and {} more", self.unlisted_problems));
-        }
-        self.problems
-    }
-
-    /// The error that the document is not well-formed, or not of its format, at `offset`.
-    pub(crate) fn malformed(&self, offset: usize, reason: impl Into<String>) -> FormatError {
-        malformed(self.text.as_bytes(), offset, reason)
     }
 
     /// The next token. Comments, processing instructions and a harmless DOCTYPE are passed over.
@@ -235,19 +202,6 @@ impl<'i> XmlReader<'i> {
                     .is_some_and(|p| Self::namespace(&self.namespaces.resolve_prefix(Some(p), false)) == ns)
         });
         found.map(|(_, raw)| *raw).map(|raw| self.attribute_value(raw)).transpose()
-    }
-
-    /// An attribute's value (XML 1.0, section 3.3.3): references resolved, white space as spaces.
-    pub(crate) fn attribute_value(&mut self, raw: &'i str) -> Result<Cow<'i, str>, FormatError> {
-        let spaced: Cow<'i, str> = match raw.bytes().any(|b| matches!(b, b'\t' | b'\n' | b'\r')) {
-            true => Cow::Owned(raw.replace("\r\n", " ").replace(['\t', '\n', '\r'], " ")),
-            false => Cow::Borrowed(raw),
-        };
-        let offset = self.open.last().copied().unwrap_or_default();
-        match spaced {
-            Cow::Borrowed(text) => self.unescape(text, offset, false),
-            Cow::Owned(text) => Ok(Cow::Owned(self.unescape(&text, offset, false)?.into_owned())),
-        }
     }
 
     /// An address, made absolute by `xml:base` and the document's address where it is relative and these
@@ -419,144 +373,9 @@ impl<'i> XmlReader<'i> {
         }
         Ok(Token::Text(Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))))
     }
-
-    /// Resolves the references in `raw`, which stands at `offset`; line ends become `\n` where `lines`.
-    fn unescape<'t>(
-        &mut self,
-        raw: &'t str,
-        offset: usize,
-        lines: bool,
-    ) -> Result<Cow<'t, str>, FormatError> {
-        let raw: Cow<'t, str> = match lines && self.has_carriage_returns && raw.contains('\r') {
-            true => Cow::Owned(raw.replace("\r\n", "\n").replace('\r', "\n")),
-            false => Cow::Borrowed(raw),
-        };
-        let Some(mut next) = memchr::memchr(b'&', raw.as_bytes()) else { return Ok(raw) };
-        let mut text = String::with_capacity(raw.len());
-        let mut rest: &str = &raw;
-        loop {
-            text.push_str(&rest[..next]);
-            rest = &rest[next + 1..];
-            let at = offset + (raw.len() - rest.len() - 1);
-            let Some(end) =
-                memchr::memchr2(b';', b'&', rest.as_bytes()).filter(|n| rest.as_bytes()[*n] == b';')
-            else {
-                return Err(self.malformed(at, "a bare & that is not a reference (write &amp;)"));
-            };
-            match self.reference(&rest[..end], at)? {
-                Reference::Text(found) => text.push_str(found),
-                Reference::Character(found) => text.push(found),
-            }
-            rest = &rest[end + 1..];
-            match memchr::memchr(b'&', rest.as_bytes()) {
-                Some(n) => next = n,
-                None => break,
-            }
-        }
-        text.push_str(rest);
-        Ok(Cow::Owned(text))
-    }
-
-    /// What `&name;` stands for.
-    fn reference(&mut self, name: &str, offset: usize) -> Result<Reference, FormatError> {
-        Ok(match name {
-            "lt" => Reference::Text("<"),
-            "gt" => Reference::Text(">"),
-            "amp" => Reference::Text("&"),
-            "quot" => Reference::Text("\""),
-            "apos" => Reference::Text("'"),
-            _ => match name.strip_prefix('#') {
-                Some(number) => Reference::Character(self.character(number, offset)?),
-                None => Reference::Text(self.entity(name, offset)?),
-            },
-        })
-    }
-
-    fn character(&mut self, number: &str, offset: usize) -> Result<char, FormatError> {
-        let code = match number.strip_prefix('x') {
-            Some(hex) => u32::from_str_radix(hex, 16),
-            None => number.parse(),
-        };
-        let signed = number.contains('+');
-        match code {
-            Ok(code) if !signed => match char::from_u32(code).filter(|c| is_xml_char(*c)) {
-                Some(character) => Ok(character),
-                None => {
-                    self.problem(offset, format_args!("&#{number}; is no character of XML"));
-                    Ok(char::REPLACEMENT_CHARACTER)
-                }
-            },
-            _ => Err(self.malformed(offset, format!("&#{}; is no character", shortened(number)))),
-        }
-    }
-
-    fn entity(&self, name: &str, offset: usize) -> Result<&'static str, FormatError> {
-        if let Some(text) = resolve_html5_entity(name) {
-            return Ok(text);
-        }
-        let name = shortened(name);
-        if self.declares_entities {
-            let (line, column) = place(self.text.as_bytes(), offset);
-            let reason = format!("entity &{name}; of a DTD at line {line}, column {column}");
-            return Err(FormatError::Limit(reason));
-        }
-        Err(self.malformed(offset, format!("unknown entity &{name};")))
-    }
-
-    fn end_of_input(&self) -> Result<Token<'i>, FormatError> {
-        match self.open.last() {
-            None => Ok(Token::Eof),
-            Some(&start) => {
-                let (line, column) = place(self.text.as_bytes(), start);
-                let name: String =
-                    self.text[start..].chars().take_while(|c| !c.is_whitespace() && *c != '>').collect();
-                let reason = format!("{}> of line {line}, column {column} is not closed", shortened(&name));
-                Err(truncated(self.text.as_bytes(), self.text.len(), reason))
-            }
-        }
-    }
-
-    fn syntax_error(&self, error: &Error) -> FormatError {
-        let at = usize::try_from(self.reader.error_position()).unwrap_or(usize::MAX);
-        let text = self.text.as_bytes();
-        let cut_off = match error {
-            Error::Syntax(_) => true,
-            // The same error tells of an `&` at the very end and of one that is followed by markup.
-            Error::IllFormed(IllFormedError::UnclosedReference) => {
-                memchr::memchr3(b'<', b';', b' ', text.get(at..).unwrap_or_default()).is_none()
-            }
-            _ => false,
-        };
-        match error {
-            Error::Namespace(error) => self.namespace_error(error, at),
-            _ if cut_off => truncated(text, at, error.to_string()),
-            Error::IllFormed(IllFormedError::UnclosedReference) => {
-                malformed(text, at, "a bare & that is not a reference (write &amp;)")
-            }
-            _ => malformed(text, at, error.to_string()),
-        }
-    }
-
-    fn namespace_error(&self, error: &NamespaceError, offset: usize) -> FormatError {
-        match error {
-            NamespaceError::TooManyBindings(_) | NamespaceError::TooDeeplyNested(_) => {
-                FormatError::Limit(error.to_string())
-            }
-            _ => self.malformed(offset, error.to_string()),
-        }
-    }
-
-    fn attribute_error(&self, error: &AttrError, offset: usize) -> FormatError {
-        self.malformed(offset, format!("an attribute of this element is wrong: {error}"))
-    }
 }
 
 /// Whether two prefixes are the same. Most are empty, which a comparison of memory is too slow to find out.
 pub(super) fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && (a.is_empty() || a == b)
-}
-
-/// The first characters of a name that came from outside.
-fn shortened(name: &str) -> String {
-    name.chars().take(40).collect()
 }

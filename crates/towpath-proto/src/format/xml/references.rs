@@ -1,0 +1,115 @@
+//! References, and attributes' values.
+
+use std::borrow::Cow;
+
+use quick_xml::escape::resolve_html5_entity;
+
+use super::errors::shortened;
+use super::is_xml_char;
+use super::place::place;
+use super::reader::XmlReader;
+use crate::format::FormatError;
+
+/// What a reference stands for.
+pub(super) enum Reference {
+    Text(&'static str),
+    Character(char),
+}
+
+impl<'i> XmlReader<'i> {
+    /// An attribute's value (XML 1.0, section 3.3.3): references resolved, white space as spaces.
+    pub(crate) fn attribute_value(&mut self, raw: &'i str) -> Result<Cow<'i, str>, FormatError> {
+        let spaced: Cow<'i, str> = match raw.bytes().any(|b| matches!(b, b'\t' | b'\n' | b'\r')) {
+            true => Cow::Owned(raw.replace("\r\n", " ").replace(['\t', '\n', '\r'], " ")),
+            false => Cow::Borrowed(raw),
+        };
+        let offset = self.open.last().copied().unwrap_or_default();
+        match spaced {
+            Cow::Borrowed(text) => self.unescape(text, offset, false),
+            Cow::Owned(text) => Ok(Cow::Owned(self.unescape(&text, offset, false)?.into_owned())),
+        }
+    }
+
+    /// Resolves the references in `raw`, which stands at `offset`; line ends become `\n` where `lines`.
+    pub(super) fn unescape<'t>(
+        &mut self,
+        raw: &'t str,
+        offset: usize,
+        lines: bool,
+    ) -> Result<Cow<'t, str>, FormatError> {
+        let raw: Cow<'t, str> = match lines && self.has_carriage_returns && raw.contains('\r') {
+            true => Cow::Owned(raw.replace("\r\n", "\n").replace('\r', "\n")),
+            false => Cow::Borrowed(raw),
+        };
+        let Some(mut next) = memchr::memchr(b'&', raw.as_bytes()) else { return Ok(raw) };
+        let mut text = String::with_capacity(raw.len());
+        let mut rest: &str = &raw;
+        loop {
+            text.push_str(&rest[..next]);
+            rest = &rest[next + 1..];
+            let at = offset + (raw.len() - rest.len() - 1);
+            let Some(end) =
+                memchr::memchr2(b';', b'&', rest.as_bytes()).filter(|n| rest.as_bytes()[*n] == b';')
+            else {
+                return Err(self.malformed(at, "a bare & that is not a reference (write &amp;)"));
+            };
+            match self.reference(&rest[..end], at)? {
+                Reference::Text(found) => text.push_str(found),
+                Reference::Character(found) => text.push(found),
+            }
+            rest = &rest[end + 1..];
+            match memchr::memchr(b'&', rest.as_bytes()) {
+                Some(n) => next = n,
+                None => break,
+            }
+        }
+        text.push_str(rest);
+        Ok(Cow::Owned(text))
+    }
+
+    /// What `&name;` stands for.
+    pub(super) fn reference(&mut self, name: &str, offset: usize) -> Result<Reference, FormatError> {
+        Ok(match name {
+            "lt" => Reference::Text("<"),
+            "gt" => Reference::Text(">"),
+            "amp" => Reference::Text("&"),
+            "quot" => Reference::Text("\""),
+            "apos" => Reference::Text("'"),
+            _ => match name.strip_prefix('#') {
+                Some(number) => Reference::Character(self.character(number, offset)?),
+                None => Reference::Text(self.entity(name, offset)?),
+            },
+        })
+    }
+
+    fn character(&mut self, number: &str, offset: usize) -> Result<char, FormatError> {
+        let code = match number.strip_prefix('x') {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => number.parse(),
+        };
+        let signed = number.contains('+');
+        match code {
+            Ok(code) if !signed => match char::from_u32(code).filter(|c| is_xml_char(*c)) {
+                Some(character) => Ok(character),
+                None => {
+                    self.problem(offset, format_args!("&#{number}; is no character of XML"));
+                    Ok(char::REPLACEMENT_CHARACTER)
+                }
+            },
+            _ => Err(self.malformed(offset, format!("&#{}; is no character", shortened(number)))),
+        }
+    }
+
+    fn entity(&self, name: &str, offset: usize) -> Result<&'static str, FormatError> {
+        if let Some(text) = resolve_html5_entity(name) {
+            return Ok(text);
+        }
+        let name = shortened(name);
+        if self.declares_entities {
+            let (line, column) = place(self.text.as_bytes(), offset);
+            let reason = format!("entity &{name}; of a DTD at line {line}, column {column}");
+            return Err(FormatError::Limit(reason));
+        }
+        Err(self.malformed(offset, format!("unknown entity &{name};")))
+    }
+}
