@@ -87,21 +87,44 @@ fn towpath_entities_from_16_kib_pieces(bencher: Bencher<'_, '_>) {
     });
 }
 
+/// What finding the delimiters alone costs.
+#[divan::bench]
+fn memmem_alone(bencher: Bencher<'_, '_>) {
+    let (boundary, page) = page();
+    let finder = memchr::memmem::Finder::new(boundary.as_str()).into_owned();
+    bencher.counter(BytesCount::new(page.len())).bench(|| {
+        assert_eq!(finder.find_iter(&page).count(), ENTITIES + 1);
+    });
+}
+
+fn read_with_multer(boundary: &Boundary, pieces: impl Iterator<Item = Bytes> + Send + 'static) {
+    let stream = futures_util::stream::iter(pieces.map(Ok::<_, std::convert::Infallible>));
+    let mut multipart = multer::Multipart::new(stream, boundary.as_str());
+    let bytes = futures_util::FutureExt::now_or_never(async {
+        let mut bytes = 0;
+        while let Some(field) = multipart.next_field().await.unwrap() {
+            bytes += field.bytes().await.unwrap().len();
+        }
+        bytes
+    });
+    assert_eq!(bytes, Some(ENTITIES * BODY));
+}
+
 #[divan::bench]
 fn multer(bencher: Bencher<'_, '_>) {
     let (boundary, page) = page();
+    bencher
+        .counter(BytesCount::new(page.len()))
+        .bench(|| read_with_multer(&boundary, std::iter::once(page.clone())));
+}
+
+#[divan::bench]
+fn multer_from_16_kib_pieces(bencher: Bencher<'_, '_>) {
+    let (boundary, page) = page();
     bencher.counter(BytesCount::new(page.len())).bench(|| {
-        let page = page.clone();
-        let stream = futures_util::stream::once(async move { Ok::<_, std::convert::Infallible>(page) });
-        let mut multipart = multer::Multipart::new(stream, boundary.as_str());
-        let bytes = futures_util::FutureExt::now_or_never(async {
-            let mut bytes = 0;
-            while let Some(field) = multipart.next_field().await.unwrap() {
-                bytes += field.bytes().await.unwrap().len();
-            }
-            bytes
-        });
-        assert_eq!(bytes, Some(ENTITIES * BODY));
+        let mut rest = page.clone();
+        let next = move || (!rest.is_empty()).then(|| rest.split_to(rest.len().min(16 << 10)));
+        read_with_multer(&boundary, std::iter::from_fn(next));
     });
 }
 

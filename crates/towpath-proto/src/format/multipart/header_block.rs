@@ -1,6 +1,6 @@
 //! The header lines of one part, as they come in.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use super::{Field, Headers, MultipartError};
 
@@ -80,12 +80,8 @@ impl HeaderBlock {
         if line.is_empty() {
             return Ok(true);
         }
-        let (mut all_bits, mut unreadable) = (0, false);
-        for &byte in line {
-            all_bits |= byte;
-            unreadable |= byte == b'\r' || byte == 0;
-        }
-        if !all_bits.is_ascii() && std::str::from_utf8(line).is_err() {
+        let unreadable = memchr2(b'\r', 0, line).is_some();
+        if !line.is_ascii() && std::str::from_utf8(line).is_err() {
             return Err(MultipartError::UndecodableHeader(offset));
         }
         let colon = memchr(b':', line).filter(|_| !unreadable);
