@@ -1,0 +1,148 @@
+//! Canonicalising and hashing a DiffDelta document of about 1.5 MB, beside plain serialising and hashing.
+//!
+//! `verify_text` is what a follower does with a document; `serialise` is the yardstick, which it should not
+//! exceed more than twice. `mint` is what a publisher does, rendering every item included, and `carry` what a
+//! run without changes costs.
+
+use divan::{Bencher, black_box};
+use jiff::Timestamp;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use towpath_proto::diffdelta::delta_item::Rendering;
+use towpath_proto::diffdelta::{Chain, Cursor, Published, Site, Source, Window, cursor};
+use towpath_proto::format::jcs::Style;
+use towpath_proto::risk::Risk;
+use towpath_proto::{Change, Content, FeedId, Item, Op};
+
+fn main() {
+    divan::main();
+}
+
+/// As many items as make 1.5 MB.
+const ITEMS: u64 = 1000;
+
+fn changes() -> Vec<Change> {
+    let modified = Timestamp::UNIX_EPOCH;
+    let change = |seq: u64| {
+        let text = format!("<p>Item {seq} says \"something\" — with <b>mark-up</b> and é.</p>").repeat(9);
+        let item = Item {
+            url: Some(format!("https://example.com/items/{seq}")),
+            title: Some(format!("The title of item {seq}")),
+            content: Some(Content::new("text/html; charset=utf-8", text)),
+            ..Item::new(format!("item-{seq}"))
+        };
+        let hash = item.content_hash();
+        Change {
+            seq,
+            op: Op::Put,
+            modified,
+            created: modified,
+            first_seq: seq,
+            previous: None,
+            item,
+            patch: None,
+            entry_id: None,
+            hash,
+        }
+    };
+    (1..=ITEMS).map(change).collect()
+}
+
+struct Publisher {
+    site: Site,
+    id: FeedId,
+}
+
+impl Publisher {
+    fn new() -> Self {
+        let id = FeedId::new("bench").unwrap_or_else(|e| unreachable!("{e}"));
+        Self { site: Site::new("http://127.0.0.1:8080"), id }
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { site: &self.site, id: &self.id, ttl_sec: 60 }
+    }
+
+    fn mint(&self, changes: Vec<Change>) -> Published {
+        let mut window = Window::new();
+        changes.into_iter().for_each(|c| window.add(c, None));
+        let rendering =
+            Rendering { site: &self.site, source: &self.id, lang: "en", risk: &|_| Risk::default() };
+        let deltas = window.into_deltas();
+        self.source().mint(&Chain::default(), ITEMS, &deltas, &rendering, Timestamp::UNIX_EPOCH).0
+    }
+}
+
+fn document() -> Vec<u8> {
+    Publisher::new().mint(changes()).latest.to_vec()
+}
+
+fn size(document: &[u8]) -> divan::counter::BytesCount {
+    divan::counter::BytesCount::new(document.len())
+}
+
+/// The yardstick: `serde_json::to_vec` of the parsed document, and its SHA-256.
+#[divan::bench]
+fn serialise(bencher: Bencher) {
+    let document = document();
+    let value: Value = serde_json::from_slice(&document).unwrap_or_default();
+    bencher.counter(size(&document)).bench(|| {
+        let text = serde_json::to_vec(black_box(&value)).unwrap_or_default();
+        Sha256::digest(text)
+    });
+}
+
+/// Canonicalising the text, in order already, and hashing it.
+#[divan::bench]
+fn verify_text(bencher: Bencher) {
+    let document = document();
+    bencher.counter(size(&document)).bench(|| cursor::recompute(black_box(&document), Style::Jcs));
+}
+
+/// The same with white space and with the keys of every object in reverse order.
+#[divan::bench]
+fn verify_unordered_text(bencher: Bencher) {
+    let document = document();
+    let value: Value = serde_json::from_slice(&document).unwrap_or_default();
+    let text = serde_json::to_vec_pretty(&Reversed(&value)).unwrap_or_default();
+    bencher.counter(size(&text)).bench(|| cursor::recompute(black_box(&text), Style::Python));
+}
+
+/// Rendering 1,000 items, canonicalising, hashing and writing the document.
+#[divan::bench]
+fn mint(bencher: Bencher) {
+    let publisher = Publisher::new();
+    bencher.with_inputs(changes).bench_values(|changes| publisher.mint(changes));
+}
+
+/// A run without changes.
+#[divan::bench]
+fn carry(bencher: Bencher) {
+    let publisher = Publisher::new();
+    let minted = publisher.mint(changes());
+    bencher
+        .counter(size(&minted.latest))
+        .bench(|| publisher.source().carry(&minted.chain, black_box(&minted.latest), Timestamp::UNIX_EPOCH));
+}
+
+/// The SHA-256 alone.
+#[divan::bench]
+fn hash(bencher: Bencher) {
+    let document = document();
+    bencher.counter(size(&document)).bench(|| Cursor::of(black_box(&document)));
+}
+
+/// A value whose objects are written with their keys in reverse order.
+struct Reversed<'a>(&'a Value);
+
+impl serde::Serialize for Reversed<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(members) => {
+                serializer.collect_map(members.iter().rev().map(|(name, value)| (name, Reversed(value))))
+            }
+            Value::Array(values) => serializer.collect_seq(values.iter().map(Reversed)),
+            other => other.serialize(serializer),
+        }
+    }
+}
