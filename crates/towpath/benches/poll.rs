@@ -37,7 +37,8 @@ fn main() -> Result<(), Failure> {
 async fn bench() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let config = Config::parse(CONFIG, &folder.path().join("towpath.toml"))?;
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(folder.path().join("data"), Options::default())?);
+    let store: Arc<dyn Store> =
+        Arc::new(EmbeddedStore::open(folder.path().join("data"), Options::default())?);
     let engine = Engine::new(config, store).await?;
     let first = poll(&engine, &catalogue(0)).await?;
     let mut steps = Vec::new();
@@ -74,7 +75,8 @@ async fn poll(engine: &Arc<Engine>, document: &[u8]) -> Result<Steps, Failure> {
         published: Some("/dateAdded".into()),
         ..Mapping::default()
     };
-    let options = ReadOptions { format: Some(Format::Json), mapping: Some(&mapping), ..ReadOptions::default() };
+    let options =
+        ReadOptions { format: Some(Format::Json), mapping: Some(&mapping), ..ReadOptions::default() };
     let begun = Instant::now();
     let parsed = format::read(document, &options)?;
     let parse = begun.elapsed();
@@ -101,7 +103,8 @@ async fn unchanged(engine: &Arc<Engine>, document: &[u8]) -> Result<Duration, Fa
 
 /// A catalogue in which one item says which round it is.
 fn catalogue(round: usize) -> Vec<u8> {
-    let text = "An unspecified component allows a remote, unauthenticated attacker to execute commands. ".repeat(3);
+    let text =
+        "An unspecified component allows a remote, unauthenticated attacker to execute commands. ".repeat(3);
     let item = |n: usize| -> Value {
         let note = if n == 700 { round } else { 0 };
         json!({

@@ -80,8 +80,50 @@ pub struct FeedConfig {
     pub ttl: Duration,
     /// Its language, as a tag; `und` where absent.
     pub lang: Option<String>,
+    /// The most entries of a page, in every paged protocol.
+    #[serde(default = "thousand")]
+    pub page_items: u64,
+    /// The most bytes of a page's contents together, in every paged protocol; a larger item has a page of its own.
+    #[serde(default = "mebibyte")]
+    pub page_bytes: u64,
+    /// Data Replication's snapshots: when they are made, and how many are kept.
+    #[serde(default)]
+    pub snapshots: SnapshotConfig,
+    /// How much of the history is served; all of it where absent.
+    pub retention: Option<RetentionConfig>,
     /// Where its items come from; published over HTTP or the command line where absent.
     pub source: Option<SourceConfig>,
+}
+
+/// `[feed.snapshots]`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SnapshotConfig {
+    /// How often one is made; only on demand where absent.
+    #[serde(deserialize_with = "some_duration")]
+    pub every: Option<Duration>,
+    /// How many are kept; the oldest goes when there is one more.
+    pub keep: usize,
+}
+
+impl Default for SnapshotConfig {
+    fn default() -> Self {
+        Self { every: None, keep: 3 }
+    }
+}
+
+/// `[feed.retention]`: pages of Data Replication that are let go. The log itself keeps everything.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionConfig {
+    /// Pages of which the last change is older than this are let go.
+    #[serde(default, deserialize_with = "some_duration")]
+    pub age: Option<Duration>,
+    /// The oldest pages are let go while all together have more than so many bytes.
+    pub bytes: Option<u64>,
+    /// How long a page that was let go can still be read.
+    #[serde(default = "one_day", deserialize_with = "duration")]
+    pub grace: Duration,
 }
 
 /// `[feed.source]`.
@@ -289,7 +331,17 @@ impl FeedConfig {
     /// A feed that the file does not name: no source, all defaults.
     pub fn unnamed(id: FeedId) -> Self {
         let id = Spanned::new(0..0, id);
-        Self { id, title: None, ttl: five_minutes(), lang: None, source: None }
+        Self {
+            id,
+            title: None,
+            ttl: five_minutes(),
+            lang: None,
+            page_items: thousand(),
+            page_bytes: mebibyte(),
+            snapshots: SnapshotConfig::default(),
+            retention: None,
+            source: None,
+        }
     }
 
     /// Its name.
@@ -317,6 +369,7 @@ impl FeedConfig {
         if self.ttl < Duration::from_secs(1) {
             return Err("ttl is below a second".into());
         }
+        self.check_pages()?;
         let Some(source) = &self.source else { return Ok(()) };
         match (&source.url, &source.follow) {
             (Some(_), Some(_)) => return Err("source has both url and follow; one of them".into()),
@@ -336,6 +389,29 @@ impl FeedConfig {
             return Err("source.max_mib is not between 1 and 4096".into());
         }
         Ok(())
+    }
+}
+
+impl FeedConfig {
+    fn check_pages(&self) -> Result<(), String> {
+        if self.page_items == 0 || self.page_items > 100_000 {
+            return Err("page_items is not between 1 and 100000".into());
+        }
+        if self.page_bytes == 0 || self.page_bytes > 1 << 30 {
+            return Err("page_bytes is not between 1 and 1073741824".into());
+        }
+        if self.snapshots.keep == 0 {
+            return Err("snapshots.keep is 0; at least the newest is kept".into());
+        }
+        if self.snapshots.every.is_some_and(|every| every < Duration::from_secs(1)) {
+            return Err("snapshots.every is below a second".into());
+        }
+        match &self.retention {
+            Some(RetentionConfig { age: None, bytes: None, .. }) => {
+                Err("retention has neither age nor bytes".into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -369,6 +445,10 @@ fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duratio
     }
 }
 
+fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
+
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
     if let Some(days) = days {
@@ -389,6 +469,18 @@ fn quarter_hour() -> Duration {
 
 fn two_minutes() -> Duration {
     Duration::from_secs(120)
+}
+
+fn one_day() -> Duration {
+    Duration::from_secs(86_400)
+}
+
+fn thousand() -> u64 {
+    1000
+}
+
+fn mebibyte() -> u64 {
+    1 << 20
 }
 
 fn sixty_four() -> u64 {
@@ -456,6 +548,11 @@ mod tests {
         assert!(error("[[feed]]\nid = \"A B\"\n").contains("A B"));
         assert!(error("[[feed]]\nid = \"aa\"\nttl = \"soon\"\n").contains("\"soon\""));
         assert!(error("[[feed]]\nid = \"aa\"\n[feed.source]\n").contains("neither"));
+        assert!(error("[[feed]]\nid = \"aa\"\npage_items = 0\n").contains("page_items"));
+        assert!(error("[[feed]]\nid = \"aa\"\n[feed.snapshots]\nkeep = 0\n").contains("snapshots.keep"));
+        assert!(
+            error("[[feed]]\nid = \"aa\"\n[feed.retention]\ngrace = \"1d\"\n").contains("neither age nor")
+        );
         assert!(error("[server]\nbase_url = \"ftp://x\"\n").contains("ftp://x"));
         assert!(error("[server]\ntokens = [\"\"]\n").contains("empty token"));
         assert!(error("[server\n").contains("line 1"));

@@ -8,6 +8,7 @@ mod open;
 mod publish;
 mod run;
 mod serve;
+mod snapshot;
 mod state_file;
 mod status;
 mod terminal;
@@ -48,6 +49,8 @@ enum Command {
     Follow(follow::FollowArgs),
     /// Check a feed for conformance with its protocol's text
     Check(check::CheckArgs),
+    /// Make a snapshot of a feed, for those who begin to follow it
+    Snapshot(snapshot::SnapshotArgs),
     /// Show the feeds, their positions, and how their sources are
     Status(publish::TargetArgs),
 }
@@ -168,6 +171,7 @@ async fn run_command(command: Command) -> Result<Exit, CliError> {
         Command::Import(args) => publish::import(args).await,
         Command::Follow(args) => follow::follow(args).await,
         Command::Check(args) => check::check(args).await,
+        Command::Snapshot(args) => snapshot::snapshot(args).await,
         Command::Status(args) => status::status(&args).await,
     }
 }

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use clap::Args;
 use http::{Method, header};
 use serde_json::Value;
-use towpath_proto::follow::{Request, RequestId, TransferError};
+use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
 use towpath_proto::line::Line;
 use towpath_proto::{Content, FeedId, Item, NewChange, Op};
 use towpath_store::Expected;
 
 use super::{CliError, ConfigArgs, Exit, import, open};
-use crate::client::{FetchOptions, Fetcher};
+use crate::client::{FetchOptions, Fetcher, Whole};
 use crate::engine::{Engine, diffdelta};
 
 /// Where to publish.
@@ -107,7 +107,7 @@ pub(crate) async fn import(args: ImportArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-fn feed_id(text: &str) -> Result<FeedId, CliError> {
+pub(super) fn feed_id(text: &str) -> Result<FeedId, CliError> {
     FeedId::new(text).map_err(|e| CliError::usage(e.to_string()))
 }
 
@@ -234,22 +234,33 @@ impl Server {
         }
         let request = Request::get(RequestId(0), format!("{}/feeds/{feed}/items", self.base));
         let request = request.with(header::CONTENT_TYPE, "application/x-ndjson");
-        self.change(Request { method: Method::POST, body: body.into(), ..request }).await
+        self.change(Request { method: Method::POST, body: body.into(), ..request }).await.map(drop)
     }
 
     async fn delete(&self, feed: &FeedId, id: &str) -> Result<(), CliError> {
         let url = crate::server::item_url(&self.base, feed, id);
-        self.change(Request { method: Method::DELETE, ..Request::get(RequestId(0), url) }).await
+        self.change(Request { method: Method::DELETE, ..Request::get(RequestId(0), url) }).await.map(drop)
     }
 
-    async fn change(&self, mut request: Request) -> Result<(), CliError> {
+    /// Has a snapshot made, and returns its address.
+    pub(crate) async fn snapshot(&self, feed: &FeedId) -> Result<String, CliError> {
+        let url = format!("{}/feeds/{feed}/snapshots", self.base);
+        let request = Request::get(RequestId(0), &url);
+        // Ten million items take minutes.
+        let patience = Duration::from_secs(24 * 3600);
+        let head = self.change(Request { method: Method::POST, patience, ..request }).await?;
+        let made = head.header("location").map(str::to_owned);
+        made.ok_or_else(|| CliError::failed(format!("{url}: the answer does not say where the snapshot is")))
+    }
+
+    async fn change(&self, mut request: Request) -> Result<ResponseHead, CliError> {
         if let Some(token) = &self.token {
             request = request.with(header::AUTHORIZATION, &format!("Bearer {token}"));
         }
         let url = request.url.clone();
-        match self.send(request).await {
-            Ok((200..=299, _)) => Ok(()),
-            Ok((status, body)) => Err(CliError::failed(format!("{url}: {status}: {}", detail(&body)))),
+        match self.fetcher.fetch_whole(&request).await {
+            Ok(Whole { head, .. }) if (200..300).contains(&head.status) => Ok(head),
+            Ok(Whole { head: ResponseHead { status, .. }, body, .. }) => Err(CliError::failed(format!("{url}: {status}: {}", detail(&body)))),
             Err(e) => Err(CliError::failed(format!("{url}: {e}"))),
         }
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
 use crate::config::check_base_url;
-use crate::engine::{Engine, diffdelta};
+use crate::engine::{Engine, diffdelta, replication};
 use crate::server;
 use crate::source::{mirror, schedule};
 use crate::stop;
@@ -45,10 +45,11 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let stop = stop::on_signal();
     greet(&engine);
     let publishing = tokio::spawn(diffdelta::run(engine.clone(), stop.clone()));
+    let paging = tokio::spawn(replication::run(engine.clone(), stop.clone()));
     let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stop.clone()));
     let mirroring = tokio::spawn(mirror::run(engine.clone(), fetcher, stop.clone()));
     let served = server::serve(listener, engine.clone(), stop).await;
-    for task in [polling, mirroring, publishing] {
+    for task in [polling, mirroring, publishing, paging] {
         let _ = task.await;
     }
     engine.store.close().await;

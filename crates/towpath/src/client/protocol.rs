@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde_json::Value;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+use towpath_proto::replication::follow::{Options, ReplicationFollower};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
 
@@ -86,6 +87,10 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
         Protocol::DiffDelta => {
             let options = FollowOptions { from, state, once, jitter: fastrand::u64(..) };
             Box::new(DiffDeltaFollower::new(&url, options)?)
+        }
+        Protocol::Replication => {
+            let options = Options { once, ..Options::default() };
+            Box::new(ReplicationFollower::new(&url, from, state, options)?)
         }
         Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
         _ => return Err(missing(&url, protocol, "follower")),

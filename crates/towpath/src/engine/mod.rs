@@ -3,6 +3,7 @@
 pub mod diffdelta;
 mod feed;
 mod metrics;
+pub mod replication;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::config::{Config, FeedConfig};
 use crate::server::document::Documents;
 
 use diffdelta::DiffDelta;
+use replication::Replication;
 
 pub use feed::Feed;
 pub use metrics::Metrics;
@@ -41,6 +43,8 @@ pub struct Engine {
     pub site: Site,
     /// DiffDelta's chains.
     pub diffdelta: DiffDelta,
+    /// Data Replication's pages and snapshots.
+    pub replication: Replication,
     feeds: RwLock<HashMap<FeedId, Arc<Feed>>>,
 }
 
@@ -84,6 +88,7 @@ impl Engine {
             metrics: Metrics::default(),
             site: Site::new(&config.base_url()),
             diffdelta: DiffDelta::default(),
+            replication: Replication::default(),
             feeds: RwLock::new(feeds),
             config,
         });
@@ -101,6 +106,7 @@ impl Engine {
             if let Some(feed) = engine.feed(id.as_str()) {
                 feed.head.store(head.seq, Ordering::Release);
                 engine.diffdelta.note(&feed, head);
+                engine.replication.note(&feed);
             }
         }));
     }

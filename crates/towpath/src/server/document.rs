@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+    VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use quick_cache::Weighter;
@@ -128,6 +129,26 @@ impl Document {
         // Room for compressed forms is reserved from the start: the cache asks only once.
         (self.body.len() + self.body.len() / 2 + coded + 1024) as u64
     }
+}
+
+/// Answers a HEAD request for a document of which the body, of so many bytes, is not at hand: with the headers
+/// of its GET. The length of a compressed body is not known before it is made, and left out (RFC 9110, section
+/// 9.3.2).
+pub(super) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderMap) -> Answer {
+    let compressible = length >= WORTH_COMPRESSING as u64 && encoding::is_text(&headers);
+    if compressible {
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    let document = Document::new(Bytes::new(), headers, Valid::UntilReplaced);
+    let mut answer = document.answer_compressing(request);
+    if answer.status != StatusCode::OK {
+        return answer;
+    }
+    match encoding::choose(request.get(ACCEPT_ENCODING)).filter(|_| compressible) {
+        Some(coding) => answer.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name())),
+        None => answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
+    };
+    answer
 }
 
 /// A status, headers and a body, ready to be sent.

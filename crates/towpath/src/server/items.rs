@@ -275,7 +275,8 @@ fn line(change: &Change) -> Result<Answer, Problem> {
     Ok(whole(StatusCode::OK, "application/json; charset=utf-8", body))
 }
 
-fn to_publish(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
+/// The feed of a name to publish to, made where that is allowed.
+pub(super) fn to_publish(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
     let id = FeedId::new(feed).map_err(|e| Problem::not_found(e.to_string()))?;
     engine.feed_to_publish(&id).ok_or_else(|| no_feed(feed))
 }

@@ -13,6 +13,7 @@ mod body;
 mod connection;
 mod items;
 pub(crate) mod pages;
+mod replication;
 mod route;
 
 pub(crate) use items::item_url;

@@ -35,6 +35,12 @@ pub(crate) fn addresses(base: &str, feed: &str) -> Vec<Address> {
         address("head", format!("/diff/{feed}/head.json"), "DiffDelta: whether something changed"),
         address("latest", format!("/diff/{feed}/latest.json"), "DiffDelta: what changed last"),
         address("archive", format!("/archive/{feed}/index.json"), "DiffDelta: every change there was"),
+        address("replication", format!("/feeds/{feed}/replication"), "Data Replication: the newest page"),
+        address(
+            "snapshots",
+            format!("/feeds/{feed}/snapshots/latest"),
+            "Data Replication: the newest snapshot",
+        ),
         address("items", format!("/feeds/{feed}/items"), "publish: POST lines of JSON, PUT …/items/{id}"),
     ]
 }

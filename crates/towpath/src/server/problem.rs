@@ -102,12 +102,16 @@ impl Problem {
     /// The answer to send.
     pub fn answer(&self) -> Answer {
         let title = self.status.canonical_reason().unwrap_or("Error");
-        let body = json!({
+        let mut body = json!({
             "type": format!("urn:towpath:problem:{}", self.kind),
             "title": title,
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
+        if self.kind == "empty" {
+            // What a follower of Data Replication looks for.
+            body["empty"] = true.into();
+        }
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

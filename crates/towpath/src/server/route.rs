@@ -12,7 +12,7 @@ use super::body::ReplyBody;
 use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
-use super::{items, pages};
+use super::{items, pages, replication};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::engine::diffdelta::served;
@@ -44,10 +44,22 @@ async fn dispatch(
             items::post(engine, peer, feed, request).await
         }
         ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
+        ["feeds", feed, "snapshots"] if request.method() == Method::POST => {
+            replication::make(engine, peer, feed, &request).await
+        }
         _ if !matches!(*request.method(), Method::GET | Method::HEAD) => Err(Problem::method("GET, HEAD")),
         [""] => pages::home(engine, request.headers()),
         ["feeds"] => pages::feeds(engine),
         ["feeds", feed] => pages::feed(engine, feed, request.headers()).await,
+        ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,
+        ["feeds", feed, "replication", "pages", number] => {
+            replication::page(engine, feed, number, &request).await
+        }
+        ["feeds", feed, "snapshots"] => replication::snapshots(engine, feed).await,
+        ["feeds", feed, "snapshots", id] => replication::index(engine, feed, id, &request).await,
+        ["feeds", feed, "snapshots", id, "pages", number] => {
+            replication::snapshot_page(engine, feed, id, number, &request).await
+        }
         ["metrics"] => Ok(pages::metrics(engine)),
         ["openapi.json"] => Ok(pages::openapi(engine)),
         segments => {
@@ -67,7 +79,7 @@ fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, Problem> {
 }
 
 /// Answers with a document; compresses it apart from the connections where nobody asked for that form before.
-async fn serve(document: Arc<Document>, request: &Request<Incoming>) -> Answer {
+pub(super) async fn serve(document: Arc<Document>, request: &Request<Incoming>) -> Answer {
     if let Some(answer) = document.answer(request.headers()) {
         return answer;
     }

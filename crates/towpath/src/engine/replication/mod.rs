@@ -1,0 +1,132 @@
+//! Every feed as Data Replication: which change stands on which page, and snapshots.
+//!
+//! Bodies of pages are not stored. What is kept of a sealed page is its stretch of the log and what its headers
+//! say; the body is made again from the log when somebody asks, the same bytes each time, and stays in memory as
+//! long as it is asked for. A stored copy would double the size of the data folder and save the one read of the
+//! log that a page costs. Snapshots are kept in the same way, as places in the log. Both need the log whole.
+
+pub mod paging;
+mod retention;
+pub mod served;
+pub mod snapshot;
+mod table;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use towpath_proto::FeedId;
+use towpath_proto::change::{Change, Seq};
+use towpath_proto::replication::pages::{Cleanup, PageLimits};
+use towpath_store::{Limit, StoreError};
+
+use super::{Engine, Feed};
+use crate::stop::{Stop, stopped};
+
+use paging::Paging;
+
+/// The shortest time between two looks at what moved.
+const SHORTEST: Duration = Duration::from_millis(250);
+/// How much of the log is read at a time.
+const READ: Limit = Limit { items: 1000, bytes: 8 << 20 };
+
+/// What the engine holds for Data Replication.
+#[derive(Default)]
+pub struct Replication {
+    moved: Mutex<HashSet<FeedId>>,
+    bell: Notify,
+}
+
+/// What a feed holds for Data Replication. Small: there may be a million feeds.
+#[derive(Default)]
+pub struct FeedPages {
+    /// How far the log is divided into pages; none before somebody needed to know.
+    paging: tokio::sync::Mutex<Option<Box<Paging>>>,
+    /// What retention did; none before it was read.
+    cleanup: Mutex<Option<Cleanup>>,
+    /// Counts what retention did: a page that was built before and kept after it may have a link too many.
+    tidied: AtomicU64,
+    /// Held while a snapshot is made.
+    snapshot: tokio::sync::Mutex<()>,
+}
+
+impl Replication {
+    /// Notes that a feed's log moved. Called on the store's thread.
+    pub(super) fn note(&self, feed: &Feed) {
+        self.moved.lock().insert(feed.id().clone());
+        self.bell.notify_one();
+    }
+
+    fn take(&self) -> Vec<FeedId> {
+        self.moved.lock().drain().collect()
+    }
+}
+
+/// Seals pages as feeds move, lets old pages go, and makes snapshots when they are due, until `stop` turns true.
+pub async fn run(engine: Arc<Engine>, stop: Stop) {
+    tokio::join!(
+        seal(&engine, stop.clone()),
+        retention::run(&engine, stop.clone()),
+        snapshot::run(&engine, stop),
+    );
+}
+
+async fn seal(engine: &Arc<Engine>, stop: Stop) {
+    // What was appended while nobody sealed: by another process, or just before a crash.
+    for feed in engine.feeds() {
+        report(&feed, "seal pages", paging::begin(engine, &feed).await);
+        if *stop.borrow() {
+            return;
+        }
+    }
+    loop {
+        tokio::select! {
+            () = engine.replication.bell.notified() => {}
+            () = stopped(&stop) => return,
+        }
+        for id in engine.replication.take() {
+            if let Some(feed) = engine.feed(id.as_str()) {
+                report(&feed, "seal pages", paging::catch_up(engine, &feed).await);
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SHORTEST) => {}
+            () = stopped(&stop) => return,
+        }
+    }
+}
+
+fn report(feed: &Feed, what: &str, done: Result<(), StoreError>) {
+    if let Err(e) = done {
+        tracing::error!(feed = %feed.id(), "cannot {what}: {e}");
+    }
+}
+
+fn limits(feed: &Feed) -> PageLimits {
+    PageLimits { bytes: feed.config.page_bytes, entities: feed.config.page_items }
+}
+
+/// The changes of a stretch of the log, both ends included.
+async fn stretch(engine: &Engine, feed: &Feed, first: Seq, last: Seq) -> Result<Vec<Change>, StoreError> {
+    let mut changes: Vec<Change> = Vec::new();
+    let mut after = first - 1;
+    while after < last {
+        let items = usize::try_from(last - after).unwrap_or(usize::MAX).min(READ.items);
+        let read = engine.store.read(feed.id(), after, Limit { items, ..READ }).await?;
+        let Some(reached) = read.last().map(|change| change.seq) else {
+            return Err(StoreError::Damaged(format!("the log of {} ends at {after}", feed.id())));
+        };
+        after = reached;
+        changes.extend(read);
+    }
+    Ok(changes)
+}
+
+/// Runs what takes milliseconds of pure work apart from the threads that serve.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| StoreError::Write(format!("making a page broke off: {e}")))
+}

@@ -1,0 +1,160 @@
+//! Dividing a feed's log into pages.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::sync::MutexGuard;
+use towpath_proto::change::{Change, Seq};
+use towpath_proto::replication::pages::{PageSpan, Pager};
+use towpath_proto::replication::publish::{self, Page};
+use towpath_store::{Condition, StoreError, Table, Write};
+
+use super::table::{self, Made, Sealed};
+use super::{READ, blocking, limits, served, stretch};
+use crate::engine::{Engine, Feed};
+
+/// How far a feed's log is divided into pages.
+pub(super) struct Paging {
+    pager: Pager,
+    /// The last place that stands on a page.
+    reached: Seq,
+    /// The last sealed page, and its record as it is stored.
+    last: Option<PageSpan>,
+    stored: Option<Bytes>,
+}
+
+impl Paging {
+    async fn load(engine: &Engine, feed: &Feed) -> Result<Self, StoreError> {
+        let key = table::last_key(feed.id());
+        let stored = engine.store.get(Table::Chains, &key).await?;
+        let last: Option<PageSpan> = stored.as_ref().map(|value| table::parse(&key, value)).transpose()?;
+        let pager = Pager::after(last.as_ref(), limits(feed));
+        Ok(Self { pager, reached: last.map_or(0, |page| page.last), last, stored })
+    }
+
+    /// The newest page; none while the feed is empty.
+    pub(super) fn open(&self) -> Option<PageSpan> {
+        self.pager.open()
+    }
+
+    /// The number of the last sealed page, or 0.
+    pub(super) fn sealed(&self) -> u64 {
+        self.last.map_or(0, |page| page.number)
+    }
+
+    /// Stores sealed pages. From here on they have a `next`: the change that sealed the last of them is in the
+    /// log, so that the link leads to a page.
+    async fn keep(&mut self, engine: &Engine, feed: &Feed, sealed: &[Sealed]) -> Result<(), StoreError> {
+        let Some(last) = sealed.last() else { return Ok(()) };
+        let record = |page: &Sealed| table::put(table::page_key(feed.id(), page.span.number), page);
+        let mut writes: Vec<Write> = sealed.iter().map(record).collect();
+        let key = table::last_key(feed.id());
+        let unmoved = Condition { table: Table::Chains, key: key.clone(), value: self.stored.clone() };
+        let write = table::put(key, &last.span);
+        let stored = write.value.clone();
+        writes.push(write);
+        engine.store.write(writes, vec![unmoved]).await?;
+        (self.last, self.stored) = (Some(last.span), stored);
+        Ok(())
+    }
+}
+
+/// Seals what was left at the last end, if that is more than a page. Less waits until somebody asks.
+pub(super) async fn begin(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
+    let head = engine.store.head(feed.id()).await?;
+    let kept = Paging::load(engine, feed).await?;
+    if head.seq - kept.reached > feed.config.page_items { catch_up(engine, feed).await } else { Ok(()) }
+}
+
+/// Puts every change of the log on a page.
+pub(super) async fn catch_up(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
+    caught_up(engine, feed).await.map(drop)
+}
+
+/// The same; the result is how far the log is divided, and stays so while it is held.
+pub(super) async fn caught_up<'a>(
+    engine: &Arc<Engine>,
+    feed: &'a Arc<Feed>,
+) -> Result<MutexGuard<'a, Option<Box<Paging>>>, StoreError> {
+    let mut held = feed.pages.paging.lock().await;
+    // Where anything fails, what is stored is read anew.
+    let mut paging = match held.take() {
+        Some(paging) => paging,
+        None => Box::new(Paging::load(engine, feed).await?),
+    };
+    // The newest page's changes, as far as they were read just now.
+    let mut open: Vec<Change> = Vec::new();
+    loop {
+        let changes = engine.store.read(feed.id(), paging.reached, READ).await?;
+        if changes.is_empty() {
+            break;
+        }
+        let mut sealed = Vec::new();
+        let mut newest = None;
+        for change in changes {
+            if let Some(span) = paging.pager.push(&change) {
+                let page = build(engine, feed, &span, std::mem::take(&mut open)).await?;
+                sealed.push(Sealed { span, made: Made::of(&page) });
+                newest = Some(page);
+            }
+            paging.reached = change.seq;
+            open.push(change);
+        }
+        paging.keep(engine, feed, &sealed).await?;
+        if let (Some(sealed), Some(page)) = (sealed.last(), newest) {
+            // Whoever follows asks for the page that was sealed last.
+            served::keep_sealed(engine, feed, sealed, page).await?;
+        }
+    }
+    *held = Some(paging);
+    Ok(held)
+}
+
+/// Builds a page; `changes` are its changes, where all of them are at hand.
+pub(super) async fn build(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    span: &PageSpan,
+    changes: Vec<Change>,
+) -> Result<Page, StoreError> {
+    let PageSpan { number, first, last, .. } = *span;
+    let is_whole = changes.first().is_some_and(|change| change.seq == first);
+    let changes = if is_whole { changes } else { stretch(engine, feed, first, last).await? };
+    let id = feed.id().clone();
+    let page = blocking(move || publish::page(&id, number, &changes)).await?;
+    page.ok_or_else(|| StoreError::Damaged(format!("page {number} of {} has no changes", feed.id())))
+}
+
+/// The page on which the first change of a time or later stands; the newest page where there is none yet, the
+/// oldest listed page where that one was let go. None while the feed is empty. Logarithmic.
+pub async fn page_since(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    time: Timestamp,
+) -> Result<Option<u64>, StoreError> {
+    let wanted = engine.store.last_before(feed.id(), time).await? + 1;
+    let (open, sealed) = {
+        let held = caught_up(engine, feed).await?;
+        let Some(paging) = held.as_ref() else { return Ok(None) };
+        let Some(open) = paging.open() else { return Ok(None) };
+        (open, paging.sealed())
+    };
+    if wanted >= open.first {
+        return Ok(Some(open.number));
+    }
+    // The last page that begins at the wanted place or before it is in first..=last.
+    let mut first = served::cleanup(engine, feed).await?.first_page.max(1);
+    let mut last = sealed.max(first);
+    while first < last {
+        let middle = first + (last - first).div_ceil(2);
+        let key = table::page_key(feed.id(), middle);
+        let page: Option<Sealed> = table::load(engine.store.as_ref(), &key).await?;
+        if page.is_some_and(|page| page.span.first <= wanted) {
+            first = middle;
+        } else {
+            last = middle - 1;
+        }
+    }
+    Ok(Some(first))
+}

@@ -1,0 +1,314 @@
+//! Snapshots: a feed's live items at some time, as pages under an index.
+//!
+//! A snapshot is walked in the order in which items were created, which does not move, one page at a time in
+//! memory. Its index is written last: before that nobody sees it, and what a crash left of it is removed when the
+//! next one is made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LAST_MODIFIED};
+use http::{HeaderMap, HeaderValue};
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest, Sha256};
+use towpath_proto::Op;
+use towpath_proto::change::Seq;
+use towpath_proto::format::http_date;
+use towpath_proto::replication::entity;
+use towpath_proto::replication::publish::{Page, PageBuilder};
+use towpath_proto::replication::snapshot::{SnapshotIndex, SnapshotWriter, floor_to_second};
+use towpath_store::{Head, Order, StoreError, Stretch, Table};
+
+use super::served::{self, Found};
+use super::table::{self, Made, RECORDS, SnapshotPage};
+use super::{READ, blocking, limits, report, stretch};
+use crate::engine::{Engine, Feed};
+use crate::server::document::{Document, Valid};
+use crate::stop::{Stop, stopped};
+
+pub use super::table::Snapshot;
+
+/// The longest time between two looks at what is due.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Makes the snapshots that the configuration wants, when they are due, until `stop` turns true.
+pub(super) async fn run(engine: &Arc<Engine>, stop: Stop) {
+    let every = |feed: &Arc<Feed>| feed.config.snapshots.every;
+    let feeds: Vec<(Arc<Feed>, Duration)> =
+        engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), every(&feed)?))).collect();
+    let Some(shortest) = feeds.iter().map(|(_, every)| *every).min() else { return };
+    while !*stop.borrow() {
+        for (feed, every) in &feeds {
+            tokio::select! {
+                done = make_if_due(engine, feed, *every) => report(feed, "make a snapshot", done),
+                // What is not complete when the process ends is begun anew.
+                () = stopped(&stop) => return,
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep((shortest / 4).min(LONGEST)) => {}
+            () = stopped(&stop) => return,
+        }
+    }
+}
+
+/// Nothing is due where nothing changed since the last.
+async fn make_if_due(engine: &Arc<Engine>, feed: &Arc<Feed>, every: Duration) -> Result<(), StoreError> {
+    let head = engine.store.head(feed.id()).await?;
+    let last = list(engine, feed).await?.pop();
+    let every = SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX);
+    let is_due = last.is_none_or(|last| {
+        let made = i64::try_from(last.id).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+        let age = made.map_or(SignedDuration::MAX, |made| engine.now().duration_since(made));
+        head.seq > last.seq && age >= every
+    });
+    if head.seq > 0 && is_due {
+        make(engine, feed).await?;
+    }
+    Ok(())
+}
+
+/// Makes a snapshot and drops the oldest where there are more than are kept. `None` while another one is made.
+pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snapshot>, StoreError> {
+    let Ok(_alone) = feed.pages.snapshot.try_lock() else { return Ok(None) };
+    let store = engine.store.as_ref();
+    remove_unfinished(engine, feed).await?;
+    let head = engine.store.head(feed.id()).await?;
+    let created_at = creation_time(engine, feed, head).await;
+    let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
+    let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
+    let begun = table::begun_key(feed.id(), id);
+    store.write(vec![table::put(begun.clone(), &created_at)], Vec::new()).await?;
+    let (pages, items) = write_pages(engine, feed, id, head.seq).await?;
+    let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq };
+    let index = table::put(table::snapshot_key(feed.id(), id), &snapshot);
+    store.write(vec![index, table::remove(begun)], Vec::new()).await?;
+    drop_old(engine, feed).await?;
+    Ok(Some(snapshot))
+}
+
+/// The time at which a feed is to be entered after the snapshot: before anything that the snapshot may lack.
+///
+/// That is now; the next second where something was published in this one, so that all that was published is
+/// older by the clock of HTTP. What a mirror will append has the times of its publisher: there it is the time of
+/// the last change, for no later one will be older.
+async fn creation_time(engine: &Engine, feed: &Feed, head: Head) -> Timestamp {
+    let is_mirror = feed.config.source.as_ref().is_some_and(|source| source.follow.is_some());
+    if is_mirror && head.seq > 0 {
+        return head.modified;
+    }
+    let now = engine.now();
+    let wait = SignedDuration::from_secs(1) - now.duration_since(floor_to_second(now));
+    if floor_to_second(now) <= head.modified
+        && let Ok(wait) = Duration::try_from(wait)
+    {
+        tokio::time::sleep(wait).await;
+    }
+    engine.now()
+}
+
+/// Every item that was there at the place `last`, in its latest version. Returns how many pages and items.
+async fn write_pages(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    id: u64,
+    last: Seq,
+) -> Result<(u64, u64), StoreError> {
+    let mut pages = Pages { number: 0, items: 0, places: Vec::new() };
+    let mut writer = SnapshotWriter::new(&id.to_string(), limits(feed));
+    let mut along = Stretch { before: Some(last + 1), ..Stretch::default() };
+    loop {
+        let changes = engine.store.items(feed.id(), Order::Created, along, READ).await?;
+        let Some(reached) = changes.last() else { break };
+        along.after = Some(reached.first_seq);
+        // Hashing and writing a page takes milliseconds: not where requests are served.
+        let (kept, written, records) = blocking(move || {
+            let mut records = Vec::new();
+            for change in changes.iter().filter(|change| change.op != Op::Delete) {
+                if let Some(page) = writer.push(change) {
+                    records.push(pages.turn(&page));
+                }
+                pages.place(change.seq);
+            }
+            (writer, pages, records)
+        })
+        .await?;
+        (writer, pages) = (kept, written);
+        keep(engine, feed, id, records).await?;
+    }
+    if let Some(page) = blocking(move || writer.finish()).await? {
+        let record = pages.turn(&page);
+        keep(engine, feed, id, vec![record]).await?;
+    }
+    Ok((pages.number, pages.items))
+}
+
+/// What of a snapshot's pages is to be kept.
+struct Pages {
+    number: u64,
+    items: u64,
+    places: Vec<(Seq, u64)>,
+}
+
+impl Pages {
+    fn place(&mut self, seq: Seq) {
+        self.items += 1;
+        match self.places.last_mut() {
+            Some((first, count)) if *first + *count == seq => *count += 1,
+            _ => self.places.push((seq, 1)),
+        }
+    }
+
+    fn turn(&mut self, page: &Page) -> (u64, SnapshotPage) {
+        let record = SnapshotPage { places: std::mem::take(&mut self.places), made: Made::of(page) };
+        self.number += 1;
+        (self.number - 1, record)
+    }
+}
+
+async fn keep(
+    engine: &Engine,
+    feed: &Feed,
+    id: u64,
+    records: Vec<(u64, SnapshotPage)>,
+) -> Result<(), StoreError> {
+    let key = |number| table::snapshot_page_key(feed.id(), id, number);
+    let writes: Vec<_> = records.iter().map(|(number, record)| table::put(key(*number), record)).collect();
+    if writes.is_empty() { Ok(()) } else { engine.store.write(writes, Vec::new()).await }
+}
+
+/// Every complete snapshot, oldest first.
+pub async fn list(engine: &Engine, feed: &Feed) -> Result<Vec<Snapshot>, StoreError> {
+    let key = table::snapshot_key(feed.id(), 0);
+    let records = engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await?;
+    records.iter().map(|(key, value)| table::parse(key, value)).collect()
+}
+
+async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
+    let all = list(engine, feed).await?;
+    let surplus = all.len().saturating_sub(feed.config.snapshots.keep);
+    for old in &all[..surplus] {
+        // The index goes first: nobody is sent to pages that are not there.
+        let index = table::remove(table::snapshot_key(feed.id(), old.id));
+        engine.store.write(vec![index], Vec::new()).await?;
+        engine.documents.forget(&index_path(feed, old.id));
+        for number in 0..old.pages {
+            engine.documents.forget(&page_path(feed, old.id, number));
+        }
+        remove_pages(engine, feed, old.id).await?;
+    }
+    Ok(())
+}
+
+async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
+    let key = table::begun_key(feed.id(), 0);
+    for (key, _) in engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await? {
+        let id = std::str::from_utf8(&key[key.len() - 20..]).ok().and_then(|digits| digits.parse().ok());
+        if let Some(id) = id {
+            remove_pages(engine, feed, id).await?;
+        }
+        engine.store.write(vec![table::remove(key.to_vec())], Vec::new()).await?;
+    }
+    Ok(())
+}
+
+async fn remove_pages(engine: &Engine, feed: &Feed, id: u64) -> Result<(), StoreError> {
+    let key = table::snapshot_page_key(feed.id(), id, 0);
+    loop {
+        let records = engine.store.scan(Table::Chains, table::prefix(&key), None, RECORDS).await?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let writes = records.into_iter().map(|(key, _)| table::remove(key.to_vec())).collect();
+        engine.store.write(writes, Vec::new()).await?;
+    }
+}
+
+/// The index of a snapshot, or of the newest one where `id` is `None`.
+pub async fn index(
+    engine: &Engine,
+    feed: &Feed,
+    id: Option<u64>,
+) -> Result<Option<Arc<Document>>, StoreError> {
+    let snapshot = match id {
+        Some(id) => table::load(engine.store.as_ref(), &table::snapshot_key(feed.id(), id)).await?,
+        None => list(engine, feed).await?.pop(),
+    };
+    let Some(snapshot) = snapshot else { return Ok(None) };
+    let snapshot: Snapshot = snapshot;
+    let body = Bytes::from(index_of(engine, feed, &snapshot).to_json());
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&body)[..16]));
+    for (name, value) in [(ETAG, etag), (LAST_MODIFIED, http_date::write(snapshot.created_at))] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    }
+    let cache = HeaderValue::from_static(if id.is_some() { FOR_EVER } else { "no-cache" });
+    headers.insert(CACHE_CONTROL, cache);
+    let document = Document::new(body, headers, Valid::Immutable);
+    Ok(Some(match id {
+        Some(id) => engine.documents.put(&index_path(feed, id), document),
+        None => Arc::new(document),
+    }))
+}
+
+/// A snapshot's index as the text has it.
+pub fn index_of(engine: &Engine, feed: &Feed, snapshot: &Snapshot) -> SnapshotIndex {
+    let url = |number| format!("{}{}", engine.base_url, page_path(feed, snapshot.id, number));
+    SnapshotIndex {
+        id: snapshot.id.to_string(),
+        created_at: snapshot.created_at,
+        pages: (0..snapshot.pages).map(url).collect(),
+        feed: Some(served::address(engine, feed)),
+    }
+}
+
+/// A page of a snapshot, or with `only_head` what its headers say.
+pub async fn page(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    id: u64,
+    number: u64,
+    only_head: bool,
+) -> Result<Found, StoreError> {
+    let store = engine.store.as_ref();
+    let is_complete: Option<Snapshot> = table::load(store, &table::snapshot_key(feed.id(), id)).await?;
+    let page: Option<SnapshotPage> =
+        table::load(store, &table::snapshot_page_key(feed.id(), id, number)).await?;
+    let (Some(_), Some(SnapshotPage { places, made })) = (is_complete, page) else {
+        return Ok(Found::Nothing);
+    };
+    let mut headers = made.headers();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_EVER));
+    if only_head {
+        return Ok(Found::Head(headers, made.length));
+    }
+    let mut changes = Vec::new();
+    for (first, count) in places {
+        changes.extend(stretch(engine, feed, first, first + count - 1).await?);
+    }
+    let page = blocking(move || {
+        let mut builder = PageBuilder::new(&format!("{id}/{number}"));
+        for change in &changes {
+            builder.push(entity::snapshot_entity(change), change.modified);
+        }
+        builder.finish()
+    });
+    let Some(page) = page.await? else { return Ok(Found::Nothing) };
+    let document = Document::new(page.body, headers, Valid::Immutable);
+    Ok(Found::Page(engine.documents.put(&page_path(feed, id, number), document)))
+}
+
+const FOR_EVER: &str = "public, max-age=31536000, immutable";
+
+/// Where a snapshot's index is, without the server's address.
+pub fn index_path(feed: &Feed, id: u64) -> String {
+    format!("/feeds/{}/snapshots/{id}", feed.id())
+}
+
+fn page_path(feed: &Feed, id: u64, number: u64) -> String {
+    format!("{}/pages/{number}", index_path(feed, id))
+}
