@@ -8,7 +8,7 @@
 //! | `<tp:id>` | the item's id, percent-encoded, where `fo:id` cannot hold it |
 //! | `tp:assigned` on `updated`, `author` | Atom demands one, the item has none |
 //! | `tp:type` on `content` | the media type, where Atom would not have it so; the text is Base 64 |
-//! | `<tp:email>`, `<tp:uri>` in a person | one that is not of Atom's form |
+//! | `<tp:name>`, `<tp:email>`, `<tp:uri>` in a person | one that is not of Atom's form |
 //! | `<tp:extra>` | what is left of the item's `extra`, a JSON object |
 
 mod content;

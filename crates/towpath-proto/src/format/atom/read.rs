@@ -155,7 +155,7 @@ fn person(xml: &mut XmlReader<'_>) -> Result<Option<Author>, FormatError> {
     loop {
         match xml.next()? {
             Token::Start(tag) => match (tag.ns, tag.local) {
-                (Ns::Atom, "name") => author.name = xml.trimmed_text()?,
+                (Ns::Atom | Ns::Towpath, "name") => author.name = xml.trimmed_text()?,
                 (Ns::Atom | Ns::Towpath, "email") => author.email = some_text(xml)?,
                 (Ns::Atom, "uri" | "url") => author.url = some_text(xml)?.map(|u| xml.resolve(&u)),
                 (Ns::Towpath, "uri") => author.url = some_text(xml)?,

@@ -23,7 +23,13 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     xml.line().element("id", head.id).line().element("title", head.title);
     xml.line().element("updated", &head.updated.to_string());
     // Section 4.1.1: a feed whose entries do not all have an author has one itself.
-    xml.line().start("author").attribute("tp:assigned", "1").element("name", head.title).end();
+    xml.line()
+        .start("author")
+        .attribute("tp:assigned", "1")
+        .start("name")
+        .text(head.title.trim())
+        .end()
+        .end();
     xml.line().element("generator", "towpath");
     if let Some(home) = head.home {
         xml.line().start("link").attribute("rel", "alternate").attribute("href", home).end();
@@ -158,10 +164,14 @@ fn looks_like_html(text: &str) -> bool {
 /// A person (section 3.2). What is not of Atom's form stands in our own namespace.
 pub(crate) fn person(xml: &mut XmlWriter, names: [&'static str; 4], author: &Author) {
     let [element, name, email, uri] = names;
-    xml.start(element).element(name, &author.name);
+    // Atom's own three take no attributes, so no `xml:space` either.
+    xml.start(element).start(name).text(author.name.trim()).end();
+    if author.name.trim().len() != author.name.len() {
+        xml.element("tp:name", &author.name);
+    }
     if let Some(address) = &author.email {
-        let valid =
-            address.split_once('@').is_some_and(|(local, host)| !local.is_empty() && !host.is_empty());
+        let valid = address.trim().len() == address.len()
+            && address.split_once('@').is_some_and(|(local, host)| !local.is_empty() && !host.is_empty());
         xml.element(if valid { email } else { "tp:email" }, address);
     }
     if let Some(address) = &author.url {
