@@ -20,6 +20,7 @@ use super::wire::Snapshot;
 use crate::follow::{Checker, Exchange, FollowError, Request, RequestId, ResponseHead, TransferError};
 use crate::report::Report;
 
+mod archive;
 mod judge;
 mod rules;
 mod schema;

@@ -28,6 +28,7 @@ pub mod follow;
 pub mod global;
 pub mod headers;
 pub mod publish;
+mod site;
 mod uri;
 pub mod wire;
 

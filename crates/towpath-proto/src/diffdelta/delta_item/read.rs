@@ -4,6 +4,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::*;
+use crate::diffdelta::wire::Kind;
 
 /// A delta item that was read.
 #[derive(Debug, Clone, PartialEq)]

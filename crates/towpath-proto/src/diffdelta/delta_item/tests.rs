@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::super::testing::{at, feed, items, risk, site, texts};
+use super::super::wire::{ImpactReason, Kind};
 use super::*;
 use crate::format::jcs::{Style, canonical};
 
