@@ -1,6 +1,6 @@
 //! What the embedded store costs over the engine it stands on, and what its reads take.
 //!
-//! `cargo bench -p towpath-store`, or with `-- append` or `-- read` for one half. Every ratio is the median of
+//! `cargo bench -p towpath-store`, or with `-- append`, `-- read` or `-- feeds` for a part. Every ratio is the median of
 //! rounds in which both sides take turns. `TOWPATH_BENCH_ITEMS` sets the size of the largest feed (1,000,000).
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first error")]
@@ -30,6 +30,9 @@ async fn main() {
     if wanted("read") {
         reads().await;
     }
+    if wanted("feeds") {
+        feeds().await;
+    }
 }
 
 /// An item of 1 kB that does not compress.
@@ -46,6 +49,20 @@ fn item(n: usize) -> NewChange {
 
 fn feed(n: usize) -> FeedId {
     FeedId::new(&format!("feed-{n}")).unwrap()
+}
+
+/// The processor time of this process in hundredths of a second; zero where the system does not tell.
+///
+/// Beside the ratio of durations it shows what is left of one where the machine has other work.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum()
+}
+
+fn largest() -> usize {
+    let largest = std::env::var("TOWPATH_BENCH_ITEMS").ok().and_then(|items| items.parse().ok());
+    largest.unwrap_or(1_000_000)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -77,24 +94,30 @@ async fn appends() {
     let store = Arc::new(store);
     let bare = Arc::new(Bare::open(&folder.path().join("bare")));
     println!("appends of 1 kB items, durable; items/s, median of {ROUNDS} rounds");
-    println!("{:<24} {:>10} {:>12} {:>7}", "", "towpath", "bare engine", "ratio");
+    println!("{:<24} {:>10} {:>12} {:>7} {:>7}", "", "towpath", "bare engine", "ratio", "CPU");
     let mut next = 0;
     let mut rates = Vec::new();
     for load in LOADS {
         let count = load.writers * load.batches * load.items;
         let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut our_work, mut their_work) = (0.0, 0.0);
         for _ in 0..ROUNDS {
+            let start = cpu();
             let a = count as f64 / store_run(&store, load, next).await.as_secs_f64();
+            our_work += cpu() - start;
+            let start = cpu();
             let engine = Arc::clone(&bare);
             let run = tokio::task::spawn_blocking(move || bare_run(&engine, load, next)).await;
             let b = count as f64 / run.unwrap().as_secs_f64();
+            their_work += cpu() - start;
             next += count;
             ours.push(a);
             theirs.push(b);
             ratios.push(b / a);
         }
         let (ours, theirs) = (median(ours), median(theirs));
-        println!("{:<24} {ours:>10.0} {theirs:>12.0} {:>7.2}", load.name, median(ratios));
+        let work = our_work / their_work;
+        println!("{:<24} {ours:>10.0} {theirs:>12.0} {:>7.2} {work:>7.2}", load.name, median(ratios));
         rates.push(ours);
     }
     println!("64 writers over 1 writer: {:.1} times", rates[1] / rates[0]);
@@ -200,8 +223,7 @@ fn bare_run(bare: &Bare, load: Load, first: usize) -> Duration {
 // ---- reads ----
 
 async fn reads() {
-    let largest = std::env::var("TOWPATH_BENCH_ITEMS").ok().and_then(|items| items.parse().ok());
-    let largest: usize = largest.unwrap_or(1_000_000);
+    let largest = largest();
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(parking_lot::Mutex::new(Timestamp::UNIX_EPOCH));
     let hand = Arc::clone(&clock);
@@ -255,7 +277,7 @@ async fn read_row(store: &EmbeddedStore, feed: &FeedId, size: usize) -> [f64; 6]
         let seq = rng.u64(1..=head.seq);
         let id = format!("urn:item:{:010}", rng.usize(..size));
         let stretch = Stretch { after: Some(seq - 1), descending: rng.bool(), ..Stretch::default() };
-        let at = Timestamp::from_second(rng.i64(..=last)).unwrap();
+        let at = Timestamp::from_second(rng.i64(0..=last)).unwrap();
         let mut clock = Instant::now();
         let mut lap = |which: usize| {
             times[which].push(clock.elapsed().as_secs_f64() * 1e6);
@@ -275,4 +297,51 @@ async fn read_row(store: &EmbeddedStore, feed: &FeedId, size: usize) -> [f64; 6]
         lap(5);
     }
     times.map(median)
+}
+
+// ---- many feeds ----
+
+/// A fifth as many feeds as the largest feed has items, with one small item each.
+async fn feeds() {
+    let count = largest() / 5;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(EmbeddedStore::open(folder.path(), options()).unwrap());
+    let before = resident();
+    let start = Instant::now();
+    let writers = 256;
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                for n in (writer..count).step_by(writers) {
+                    let item = Item { title: Some(format!("item {n}")), ..Item::new("one") };
+                    store.append(&feed(n), Expected::Any, vec![NewChange::put(item)]).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    let grown = (resident() - before) as f64;
+    println!("\n{count} feeds of one item: {rate:.0} new feeds/s, {:.0} MB more in memory", grown / 1e6);
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut times = Vec::new();
+    for _ in 0..20_000 {
+        let feed = feed(rng.usize(..count));
+        let start = Instant::now();
+        assert_eq!(store.head(&feed).await.unwrap().seq, 1);
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    println!("head of any of them: {:.1} microseconds", median(times));
+    store.close().await;
+}
+
+/// Resident memory in bytes; zero where the system does not tell.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }

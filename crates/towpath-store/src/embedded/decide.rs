@@ -200,8 +200,14 @@ impl<'a, L: Lookup> Group<'a, L> {
             if start == 0 {
                 self.decided.next_feed = Some(feed.number + 1);
             }
-            self.decided.records.extend(records);
-            self.decided.ids.extend(ids);
+            // A batch that is alone in its group, or the first, is not copied.
+            let decided = &mut self.decided;
+            if decided.records.is_empty() {
+                (decided.records, decided.ids) = (records, ids);
+            } else {
+                decided.records.extend(records);
+                decided.ids.extend(ids);
+            }
             self.decided.feeds.insert(name.clone(), feed);
         }
         Appended { first: start + 1, head: feed.head }

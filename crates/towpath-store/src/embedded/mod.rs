@@ -70,7 +70,7 @@ impl Default for Options {
             clock: Arc::new(Timestamp::now),
             cache: 32 << 20,
             memtable: 16 << 20,
-            journal: 256 << 20,
+            journal: 128 << 20,
             reserve: 256 << 20,
             heads: 50_000,
         }

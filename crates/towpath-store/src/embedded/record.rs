@@ -255,6 +255,18 @@ mod tests {
         assert!(record.as_ptr_range().contains(&content.as_ptr()));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>, place in 0usize..200, byte: u8) {
+            drop(decode(1, &bytes.into()));
+            let mut record = encode(&whole()).to_vec();
+            if let Some(at) = record.get_mut(place) {
+                *at = byte;
+            }
+            drop(decode(1, &record.into()));
+        }
+    }
+
     #[test]
     fn a_damaged_record_says_so() {
         let record = encode(&whole());
