@@ -50,8 +50,8 @@ fn folders_that_cannot_hold_data() {
 fn a_folder_that_another_process_uses() {
     let place = Place::new(NOTES);
     let server = place.serve();
-    fails(&place.run(&["serve", "--listen", "127.0.0.1:0"]), &["data", "in use"]);
-    fails(&place.run(&["run"]), &["data", "in use"]);
+    fails(&place.run(&["serve", "--listen", "127.0.0.1:0"]), &["data", "another process"]);
+    fails(&place.run(&["run"]), &["data", "another process"]);
     assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"x").status, 201);
     server.kill();
     // What a killed process held is free.
