@@ -12,6 +12,10 @@ use towpath_proto::FeedId;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
 
+mod check;
+
+pub use check::check_base_url;
+
 /// The whole configuration of one towpath.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -291,13 +295,8 @@ impl Config {
     }
 
     fn check(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let server_error = |message: String| ConfigError::Server { path: path.to_owned(), message };
-        if let Some(base) = &mut self.server.base_url {
-            check_base_url(base).map_err(server_error)?;
-        }
-        if self.server.tokens.iter().any(|t| t.trim().is_empty()) {
-            return Err(server_error("tokens: an empty token would let everybody publish".into()));
-        }
+        let server_error = |message| ConfigError::Server { path: path.to_owned(), message };
+        self.server.check().map_err(server_error)?;
         for feed in &self.feeds {
             feed.check().map_err(|message| ConfigError::Feed {
                 path: path.to_owned(),
@@ -312,19 +311,6 @@ impl Config {
     pub fn base_url(&self) -> String {
         self.server.base_url.clone().unwrap_or_else(|| format!("http://{}", self.server.listen))
     }
-}
-
-/// Checks a base URL and takes the slashes off its end.
-pub fn check_base_url(base: &mut String) -> Result<(), String> {
-    let url = url::Url::parse(base).map_err(|e| format!("base_url {base:?} is not an address: {e}"))?;
-    let plain = url.query().is_none() && url.fragment().is_none();
-    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() || !plain {
-        return Err(format!("base_url {base:?} is not a plain http(s) address"));
-    }
-    while base.ends_with('/') {
-        base.pop();
-    }
-    Ok(())
 }
 
 impl FeedConfig {
@@ -363,55 +349,6 @@ impl FeedConfig {
     pub fn polled(&self) -> Option<(&SourceConfig, &str)> {
         let source = self.source.as_ref()?;
         Some((source, source.url.as_deref()?))
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if self.ttl < Duration::from_secs(1) {
-            return Err("ttl is below a second".into());
-        }
-        self.check_pages()?;
-        let Some(source) = &self.source else { return Ok(()) };
-        match (&source.url, &source.follow) {
-            (Some(_), Some(_)) => return Err("source has both url and follow; one of them".into()),
-            (None, None) => return Err("source has neither url nor follow".into()),
-            _ => {}
-        }
-        if source.every < Duration::from_secs(1) {
-            return Err("source.every is below a second".into());
-        }
-        if source.format == SourceFormat::Json && source.json.is_none() {
-            return Err("source.format is json, which needs [feed.source.json] with items and id".into());
-        }
-        if !(0.0..=1.0).contains(&source.guard.max_removed) {
-            return Err("source.guard.max_removed is not between 0 and 1".into());
-        }
-        if source.max_mib == 0 || source.max_mib > 4096 {
-            return Err("source.max_mib is not between 1 and 4096".into());
-        }
-        Ok(())
-    }
-}
-
-impl FeedConfig {
-    fn check_pages(&self) -> Result<(), String> {
-        if self.page_items == 0 || self.page_items > 100_000 {
-            return Err("page_items is not between 1 and 100000".into());
-        }
-        if self.page_bytes == 0 || self.page_bytes > 1 << 30 {
-            return Err("page_bytes is not between 1 and 1073741824".into());
-        }
-        if self.snapshots.keep == 0 {
-            return Err("snapshots.keep is 0; at least the newest is kept".into());
-        }
-        if self.snapshots.every.is_some_and(|every| every < Duration::from_secs(1)) {
-            return Err("snapshots.every is below a second".into());
-        }
-        match &self.retention {
-            Some(RetentionConfig { age: None, bytes: None, .. }) => {
-                Err("retention has neither age nor bytes".into())
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -492,81 +429,4 @@ fn yes() -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, ConfigError> {
-        Config::parse(text, Path::new("/etc/towpath/towpath.toml"))
-    }
-
-    fn error(text: &str) -> String {
-        parse(text).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn the_design_s_example() {
-        let config = parse(
-            r#"
-            [server]
-            listen = "127.0.0.1:8080"
-            base_url = "http://127.0.0.1:8080/"
-            data = "data"
-            [[feed]]
-            id = "kev"
-            title = "Known exploited vulnerabilities"
-            ttl = "5m"
-            [feed.source]
-            url = "known_exploited_vulnerabilities.json"
-            format = "json"
-            every = "15m"
-            complete = true
-            [feed.source.json]
-            items = "/vulnerabilities"
-            id = "/cveID"
-            url = "https://nvd.nist.gov/vuln/detail/{/cveID}"
-            [[feed]]
-            id = "orders"
-            [[feed]]
-            id = "their_feed"
-            [feed.source]
-            follow = "https://example.com/feeds/x"
-            "#,
-        )
-        .unwrap();
-        assert_eq!(config.base_url(), "http://127.0.0.1:8080");
-        assert_eq!(config.server.data, Path::new("/etc/towpath/data"));
-        assert_eq!(config.feeds[0].ttl, Duration::from_secs(300));
-        assert!(config.feeds[1].source.is_none());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_its_place() {
-        let unknown = error("[server]\nlisen = \"x\"\n");
-        assert!(unknown.contains("line 2") && unknown.contains("lisen"), "{unknown}");
-        let twice = error("[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"aa\"\n");
-        assert!(twice.contains("\"aa\"") && twice.contains("number 2"), "{twice}");
-        assert!(error("[[feed]]\nid = \"A B\"\n").contains("A B"));
-        assert!(error("[[feed]]\nid = \"aa\"\nttl = \"soon\"\n").contains("\"soon\""));
-        assert!(error("[[feed]]\nid = \"aa\"\n[feed.source]\n").contains("neither"));
-        assert!(error("[[feed]]\nid = \"aa\"\npage_items = 0\n").contains("page_items"));
-        assert!(error("[[feed]]\nid = \"aa\"\n[feed.snapshots]\nkeep = 0\n").contains("snapshots.keep"));
-        assert!(
-            error("[[feed]]\nid = \"aa\"\n[feed.retention]\ngrace = \"1d\"\n").contains("neither age nor")
-        );
-        assert!(error("[server]\nbase_url = \"ftp://x\"\n").contains("ftp://x"));
-        assert!(error("[server]\ntokens = [\"\"]\n").contains("empty token"));
-        assert!(error("[server\n").contains("line 1"));
-        let json = "[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"x\"\nformat = \"json\"\n";
-        assert!(error(json).contains("[feed.source.json]"));
-    }
-
-    #[test]
-    fn durations() {
-        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)]
-        {
-            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        assert!(parse_duration("-5m").is_err());
-        assert!(parse_duration("").is_err());
-    }
-}
+mod tests;

@@ -1,0 +1,122 @@
+//! Values that TOML allows and that make no sense.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use super::{FeedConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat};
+use crate::client::local_path;
+
+/// Checks a base URL and takes the slashes off its end.
+pub fn check_base_url(base: &mut String) -> Result<(), String> {
+    let url = url::Url::parse(base).map_err(|e| format!("base_url {base:?} is not an address: {e}"))?;
+    let plain = url.query().is_none() && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() || !plain {
+        return Err(format!("base_url {base:?} is not a plain http(s) address"));
+    }
+    while base.ends_with('/') {
+        base.pop();
+    }
+    Ok(())
+}
+
+impl ServerConfig {
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        if let Some(base) = &mut self.base_url {
+            check_base_url(base)?;
+        }
+        if self.tokens.iter().any(|t| t.trim().is_empty()) {
+            return Err("tokens: an empty token would let everybody publish".into());
+        }
+        if self.threads == Some(0) {
+            return Err("threads is 0; without threads nothing is served".into());
+        }
+        if self.fetches == 0 {
+            return Err("fetches is 0; without fetches no source is polled".into());
+        }
+        Ok(())
+    }
+}
+
+impl FeedConfig {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.ttl < Duration::from_secs(1) {
+            return Err("ttl is below a second".into());
+        }
+        self.check_pages()?;
+        self.source.as_ref().map_or(Ok(()), SourceConfig::check)
+    }
+
+    fn check_pages(&self) -> Result<(), String> {
+        if self.page_items == 0 || self.page_items > 100_000 {
+            return Err("page_items is not between 1 and 100000".into());
+        }
+        if self.page_bytes == 0 || self.page_bytes > 1 << 30 {
+            return Err("page_bytes is not between 1 and 1073741824".into());
+        }
+        if self.snapshots.keep == 0 {
+            return Err("snapshots.keep is 0; at least the newest is kept".into());
+        }
+        if self.snapshots.every.is_some_and(|every| every < Duration::from_secs(1)) {
+            return Err("snapshots.every is below a second".into());
+        }
+        match &self.retention {
+            Some(RetentionConfig { age: None, bytes: None, .. }) => {
+                Err("retention has neither age nor bytes".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SourceConfig {
+    fn check(&self) -> Result<(), String> {
+        self.check_address()?;
+        if self.every < Duration::from_secs(1) {
+            return Err("source.every is below a second".into());
+        }
+        if self.timeout < Duration::from_secs(1) {
+            return Err("source.timeout is below a second".into());
+        }
+        if !(0.0..=1.0).contains(&self.guard.max_removed) {
+            return Err("source.guard.max_removed is not between 0 and 1".into());
+        }
+        if self.max_mib == 0 || self.max_mib > 4096 {
+            return Err("source.max_mib is not between 1 and 4096".into());
+        }
+        self.check_headers()?;
+        match &self.json {
+            Some(mapping) => mapping.check().map_err(|e| format!("source.json: {e}")),
+            None if self.format == SourceFormat::Json => {
+                Err("source.format is json, which needs [feed.source.json] with items and id".into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_address(&self) -> Result<(), String> {
+        match (&self.url, &self.follow) {
+            (Some(_), Some(_)) => Err("source has both url and follow; one of them".into()),
+            (None, None) => Err("source has neither url nor follow".into()),
+            (Some(url), None) if local_path(url).is_some() => Ok(()),
+            (Some(url), None) => check_http("url", url),
+            (None, Some(url)) => check_http("follow", url),
+        }
+    }
+
+    fn check_headers(&self) -> Result<(), String> {
+        for (name, value) in &self.headers {
+            if name.parse::<HeaderName>().is_err() || value.parse::<HeaderValue>().is_err() {
+                return Err(format!("source.headers: {name:?} or its value cannot be sent"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_http(key: &str, address: &str) -> Result<(), String> {
+    let url =
+        url::Url::parse(address).map_err(|e| format!("source.{key} {address:?} is not an address: {e}"))?;
+    let reachable = matches!(url.scheme(), "http" | "https") && url.host().is_some();
+    if reachable { Ok(()) } else { Err(format!("source.{key} {address:?} is not an http(s) address")) }
+}

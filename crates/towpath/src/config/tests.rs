@@ -1,0 +1,70 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("/etc/towpath/towpath.toml"))
+}
+
+fn error(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_design_s_example() {
+    let config = parse(
+        r#"
+        [server]
+        listen = "127.0.0.1:8080"
+        base_url = "http://127.0.0.1:8080/"
+        data = "data"
+        [[feed]]
+        id = "kev"
+        title = "Known exploited vulnerabilities"
+        ttl = "5m"
+        [feed.source]
+        url = "known_exploited_vulnerabilities.json"
+        format = "json"
+        every = "15m"
+        complete = true
+        [feed.source.json]
+        items = "/vulnerabilities"
+        id = "/cveID"
+        url = "https://nvd.nist.gov/vuln/detail/{/cveID}"
+        [[feed]]
+        id = "orders"
+        [[feed]]
+        id = "their_feed"
+        [feed.source]
+        follow = "https://example.com/feeds/x"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.base_url(), "http://127.0.0.1:8080");
+    assert_eq!(config.server.data, Path::new("/etc/towpath/data"));
+    assert_eq!(config.feeds[0].ttl, Duration::from_secs(300));
+    assert!(config.feeds[1].source.is_none());
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let unknown = error("[server]\nlisen = \"x\"\n");
+    assert!(unknown.contains("line 2") && unknown.contains("lisen"), "{unknown}");
+    let twice = error("[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"aa\"\n");
+    assert!(twice.contains("\"aa\"") && twice.contains("number 2"), "{twice}");
+    assert!(error("[[feed]]\nid = \"A B\"\n").contains("A B"));
+    assert!(error("[[feed]]\nid = \"aa\"\nttl = \"soon\"\n").contains("\"soon\""));
+    assert!(error("[[feed]]\nid = \"aa\"\n[feed.source]\n").contains("neither"));
+    assert!(error("[server]\nbase_url = \"ftp://x\"\n").contains("ftp://x"));
+    assert!(error("[server]\ntokens = [\"\"]\n").contains("empty token"));
+    assert!(error("[server\n").contains("line 1"));
+    let json = "[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"x\"\nformat = \"json\"\n";
+    assert!(error(json).contains("[feed.source.json]"));
+}
+
+#[test]
+fn durations() {
+    for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)] {
+        assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+    }
+    assert!(parse_duration("-5m").is_err());
+    assert!(parse_duration("").is_err());
+}
