@@ -52,7 +52,7 @@ fn run_and_kill(folder: &Path, when: &Kill) -> Vec<String> {
         lines
             .inspect(|line| {
                 if line == "open" {
-                    opened.send(()).unwrap()
+                    opened.send(()).unwrap();
                 }
             })
             .collect()
