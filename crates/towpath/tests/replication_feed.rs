@@ -189,17 +189,16 @@ fn a_page_is_found_by_time() {
         assert_eq!(answer.status, 200);
     }
     let pages = walk(&server, "notes");
-    let kept = pages[1].entities[0].headers.get("last-modified") == Some("Thu, 04 Jan 2024 00:00:00 GMT");
-    let times: Vec<_> = pages.iter().map(|page| page.answer.header("last-modified").unwrap()).collect();
+    assert_eq!(pages[1].entities[0].headers.get("last-modified"), Some("Thu, 04 Jan 2024 00:00:00 GMT"));
     for (n, time) in [(0, "2020-01-01T00:00:00Z".to_owned())]
         .into_iter()
         .chain((1..=28).map(|n| (n, format!("2024-01-{n:02}T00:00:00Z"))))
     {
         let answer = server.get(&format!("/feeds/notes/replication?since={time}"));
         assert_eq!(answer.status, 307, "{}", answer.text());
-        let expected = if kept { usize::max(n, 1).div_ceil(3) } else { 1 };
+        let expected = usize::max(n, 1).div_ceil(3);
         let expected = format!("{}/pages/{expected}", replication(&server, "notes"));
-        assert_eq!(answer.header("location"), Some(expected.as_str()), "{time} in {times:?}");
+        assert_eq!(answer.header("location"), Some(expected.as_str()), "{time}");
     }
     let newest = server.get("/feeds/notes/replication?since=2999-01-01T00:00:00Z");
     assert!(newest.header("location").unwrap().ends_with("/pages/10"));
@@ -306,6 +305,7 @@ fn killed_while_the_feed_grows() {
             })
             .collect();
         let known: Vec<&String> = listed.iter().filter(|id| acknowledged.contains(id)).collect();
+        assert!(!acknowledged.is_empty());
         assert_eq!(known, acknowledged.iter().collect::<Vec<_>>(), "round {round} from {base}");
         assert!(listed.len() <= acknowledged.len() + round + 1);
         for page in &pages[..pages.len() - 1] {
