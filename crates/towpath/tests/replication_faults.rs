@@ -81,7 +81,8 @@ async fn each_fault_of_a_page_is_named() {
     let whole = body(&two);
     for (headers, body, what, delivered) in [
         (good.clone(), whole[..whole.len() - 30].to_owned(), "entity 1", vec!["<a>"]),
-        (good.clone(), whole.replace("--b--", ""), "entity 2", vec!["<a>", "<c>"]),
+        // Where an entity ends, only the delimiter after it says.
+        (good.clone(), whole.replace("--b--", ""), "entity 1", vec!["<a>"]),
         (good.clone(), "<html>".to_owned(), "entity 0", vec![]),
         (good.replace(TYPE, ""), whole.clone(), "no Content-Type header", vec![]),
         (good.replace(TYPE, "Content-Type: text/html\r\n"), "<html>".to_owned(), "text/html", vec![]),
@@ -91,18 +92,37 @@ async fn each_fault_of_a_page_is_named() {
         (format!("{TYPE}{MODIFIED}"), whole.clone(), "no Link header with rel=self", vec![]),
         (good.clone(), second("Content-ID", "X-Id"), "entity 1 has no Content-ID header", vec!["<a>"]),
         (good.clone(), second("Content-Type", "X-Type"), "entity 1 has no Content-Type header", vec!["<a>"]),
-        (good.clone(), second("Last-Modified", "X-Time"), "entity 1 has no Last-Modified header", vec!["<a>"]),
+        (
+            good.clone(),
+            second("Last-Modified", "X-Time"),
+            "entity 1 has no Last-Modified header",
+            vec!["<a>"],
+        ),
         (good.clone(), second("27 Nov", "Nov"), "entity 1: Last-Modified", vec!["<a>"]),
-        (good.clone(), second("Operation-Type", "X-Op"), "entity 1 has no Operation-Type header", vec!["<a>"]),
+        (
+            good.clone(),
+            second("Operation-Type", "X-Op"),
+            "entity 1 has no Operation-Type header",
+            vec!["<a>"],
+        ),
         (good.clone(), second("=PUT", "=CUT"), "entity 1: Operation-Type \"CUT\" is none of", vec!["<a>"]),
         (good.clone(), second("Length: 1", "Length: 7"), "entity 1", vec!["<a>"]),
-        (headers(&[link("/1", "self"), link("/1", "next")]), whole.clone(), "forms a loop", vec!["<a>", "<c>"]),
+        (
+            headers(&[link("/1", "self"), link("/1", "next")]),
+            whole.clone(),
+            "forms a loop",
+            vec!["<a>", "<c>"],
+        ),
         (headers(&[link("/1", "self"), link("/1", "prev")]), whole.clone(), "forms a loop", vec![]),
     ] {
         let server = one_page(headers.clone(), body.clone()).await;
         let url = server.url("/1");
         let (exit, ids, told) = follow(&url, &[]).await;
-        assert_eq!((exit, ids), (Some(1), delivered.iter().map(|id| (*id).to_owned()).collect()), "{headers}{body}\n{told}");
+        assert_eq!(
+            (exit, ids),
+            (Some(1), delivered.iter().map(|id| (*id).to_owned()).collect()),
+            "{headers}{body}\n{told}"
+        );
         assert!(told.contains(what) && told.contains(&url), "{headers}{body}\n{told}");
     }
 }
@@ -274,7 +294,8 @@ async fn the_check_finds_what_is_broken() {
         let (shown, text) = (headers.clone(), body.clone());
         let server = RawServer::start(move |asked| {
             let visit = if asked.method == "GET" { count.fetch_add(1, Ordering::SeqCst) } else { 0 };
-            let text = if changes && visit > 0 { text.replace("\r\n\r\na", "\r\n\r\nz") } else { text.clone() };
+            let text =
+                if changes && visit > 0 { text.replace("\r\n\r\na", "\r\n\r\nz") } else { text.clone() };
             reply(asked, &shown, text)
         })
         .await;

@@ -1,5 +1,7 @@
 //! Data Replication: a feed's pages as a real server has them, and following them.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! Data Replication: snapshots of a real server, and what retention leaves of a feed.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeMap;
