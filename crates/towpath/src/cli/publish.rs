@@ -260,7 +260,9 @@ impl Server {
         let url = request.url.clone();
         match self.fetcher.fetch_whole(&request).await {
             Ok(Whole { head, .. }) if (200..300).contains(&head.status) => Ok(head),
-            Ok(Whole { head: ResponseHead { status, .. }, body, .. }) => Err(CliError::failed(format!("{url}: {status}: {}", detail(&body)))),
+            Ok(Whole { head: ResponseHead { status, .. }, body, .. }) => {
+                Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))))
+            }
             Err(e) => Err(CliError::failed(format!("{url}: {e}"))),
         }
     }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde_json::Value;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
 use towpath_proto::replication::follow::{Options, ReplicationFollower};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
@@ -105,6 +106,7 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
 pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
     Ok(match protocol {
         Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?),
+        Protocol::Replication => Box::new(ReplicationChecker::new(url, CheckOptions::default())),
         Protocol::Smart => Box::new(SmartChecker::new(url)),
         _ => return Err(missing(url, protocol, "check")),
     })

@@ -38,6 +38,14 @@ async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url
             Err(e) => {
                 failures += 1;
                 tracing::warn!(feed = %feed.id(), "cannot mirror {url}: {e}");
+                if let MirrorError::Append(AppendError::Patch { .. }) = &e {
+                    // Of a type that cannot be applied here, or to something else than the publisher had: the
+                    // mirror stays where it is, and its state says so.
+                    let run = Run::Failed { code: "PATCH_NOT_APPLICABLE".into(), http_status: None };
+                    if let Err(e) = publish(&engine, &feed, run).await {
+                        tracing::error!(feed = %feed.id(), "cannot publish: {e}");
+                    }
+                }
             }
         }
         let wait = backoff(failures.max(1), Duration::from_secs(2), LONGEST, fastrand::u64(..));

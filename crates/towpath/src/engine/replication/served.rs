@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue};
+use jiff::Timestamp;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
 use towpath_proto::replication::publish::{self, Page, PageLinks};
 use towpath_store::StoreError;
@@ -138,6 +139,13 @@ async fn keep(
 pub(super) fn forget(engine: &Engine, feed: &Feed, number: u64) {
     engine.documents.forget(&page_path(feed, number));
     engine.documents.forget(&newest_path(feed));
+}
+
+/// When the first change of the oldest listed page was made. None while the feed is empty.
+pub(super) async fn oldest(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Timestamp>, StoreError> {
+    let open = caught_up(engine, feed).await?.as_ref().and_then(|paging| paging.open());
+    let first = sealed(engine, feed, cleanup(engine, feed).await?.first_page.max(1)).await?;
+    Ok(first.map(|page| page.span).or(open).map(|span| span.oldest))
 }
 
 /// What retention did to a feed.

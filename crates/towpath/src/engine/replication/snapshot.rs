@@ -75,7 +75,7 @@ pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snaps
     let store = engine.store.as_ref();
     remove_unfinished(engine, feed).await?;
     let head = engine.store.head(feed.id()).await?;
-    let created_at = creation_time(engine, feed, head).await;
+    let created_at = creation_time(engine, feed, head).await?;
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
     let begun = table::begun_key(feed.id(), id);
@@ -88,24 +88,27 @@ pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snaps
     Ok(Some(snapshot))
 }
 
-/// The time at which a feed is to be entered after the snapshot: before anything that the snapshot may lack.
+/// The time at which a feed is to be entered after the snapshot: no change that the snapshot may lack is older.
 ///
-/// That is now; the next second where something was published in this one, so that all that was published is
-/// older by the clock of HTTP. What a mirror will append has the times of its publisher: there it is the time of
-/// the last change, for no later one will be older.
-async fn creation_time(engine: &Engine, feed: &Feed, head: Head) -> Timestamp {
+/// That is the time of the last change, because times never decrease along the log; the clock says less, for
+/// changes may be appended later with earlier times (a mirror has its publisher's). Where the whole feed was
+/// published within that second, nothing older proves to a reader that he enters early enough: then it is the
+/// clock's next second, except for a mirror.
+async fn creation_time(engine: &Arc<Engine>, feed: &Arc<Feed>, head: Head) -> Result<Timestamp, StoreError> {
     let is_mirror = feed.config.source.as_ref().is_some_and(|source| source.follow.is_some());
-    if is_mirror && head.seq > 0 {
-        return head.modified;
+    let second = floor_to_second(head.modified);
+    let oldest = served::oldest(engine, feed).await?;
+    if head.seq > 0 && (is_mirror || oldest.is_some_and(|oldest| oldest < second)) {
+        return Ok(head.modified);
     }
     let now = engine.now();
     let wait = SignedDuration::from_secs(1) - now.duration_since(floor_to_second(now));
-    if floor_to_second(now) <= head.modified
+    if floor_to_second(now) <= second
         && let Ok(wait) = Duration::try_from(wait)
     {
         tokio::time::sleep(wait).await;
     }
-    engine.now()
+    Ok(engine.now())
 }
 
 /// Every item that was there at the place `last`, in its latest version. Returns how many pages and items.
