@@ -43,6 +43,10 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let fetcher =
         Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
     let stop = stop::on_signal();
+    // Whoever connects until then waits in the listener's queue.
+    if let Err(e) = diffdelta::begin(&engine).await {
+        tracing::error!("cannot publish: {e}");
+    }
     greet(&engine);
     let publishing = tokio::spawn(diffdelta::run(engine.clone(), stop.clone()));
     let paging = tokio::spawn(replication::run(engine.clone(), stop.clone()));

@@ -99,11 +99,8 @@ impl DiffDelta {
     }
 }
 
-/// Publishes feeds as they move, and the global feed, until `stop` turns true.
+/// Publishes feeds as they move, and the global feed, until `stop` turns true. [`begin`] comes first.
 pub async fn run(engine: Arc<Engine>, stop: Stop) {
-    if let Err(e) = begin(&engine).await {
-        tracing::error!("cannot publish: {e}");
-    }
     tokio::join!(run_feeds(&engine, stop.clone()), run_global(&engine, stop));
 }
 
@@ -114,19 +111,29 @@ pub async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
     engine.diffdelta.global.run(engine).await
 }
 
-/// What happened while nobody published: appends to a folder, a crash between an append and its mint.
-async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
+/// Publishes what happened while nobody published: appends to a folder, a crash between an append and its mint.
+///
+/// To be done before anybody is answered: until then no document shows how a source is. A feed that cannot be
+/// published does not keep the others from it; the first such error is returned.
+pub async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
     engine.diffdelta.global.load(engine).await?;
+    let mut result = Ok(());
     for feed in engine.feeds() {
-        let run = match &feed.config.source {
-            Some(source) if !source.enabled => Run::Disabled,
-            // Never polled with success: nothing to tell yet.
-            Some(_) if engine.store.head(feed.id()).await?.seq == 0 => continue,
-            _ => Run::Moved,
-        };
-        publish(engine, &feed, run).await?;
+        let published = begin_feed(engine, &feed).await;
+        result = result.and(published);
     }
-    engine.diffdelta.global.run(engine).await
+    engine.diffdelta.global.run(engine).await?;
+    result
+}
+
+async fn begin_feed(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
+    let run = match &feed.config.source {
+        Some(source) if !source.enabled => Run::Disabled,
+        // Never polled with success: nothing to tell yet.
+        Some(_) if engine.store.head(feed.id()).await?.seq == 0 => return Ok(()),
+        _ => Run::Moved,
+    };
+    publish(engine, feed, run).await
 }
 
 async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {
