@@ -83,9 +83,7 @@ pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: Stop) -> Re
     }
     accept(&listener, &workers, stop).await;
     drop(listener);
-    for worker in workers {
-        worker.finish().await;
-    }
+    finish(workers).await;
     Ok(())
 }
 
@@ -133,10 +131,12 @@ impl Worker {
             .map_err(ServeError::Worker)?;
         Ok(Self { connections, thread })
     }
+}
 
-    async fn finish(self) {
-        drop(self.connections);
-        // Joining blocks; the worker ends within its grace period.
-        let _ = tokio::task::spawn_blocking(|| self.thread.join()).await;
-    }
+/// Ends all workers in one grace period.
+async fn finish(workers: Vec<Worker>) {
+    let threads: Vec<_> = workers.into_iter().map(|Worker { thread, .. }| thread).collect();
+    // Joining blocks.
+    let joining = tokio::task::spawn_blocking(|| threads.into_iter().for_each(|thread| drop(thread.join())));
+    let _ = joining.await;
 }
