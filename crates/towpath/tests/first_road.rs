@@ -1,5 +1,7 @@
 //! The first whole road on a real catalogue: polled, kept, published as DiffDelta.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,8 @@
 //! What the server serves, checked by Python: cursors recomputed by two foreign implementations (section 3.1),
 //! documents validated by the public schemas and by our own (section 9), hashes, chains and order.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Sources over HTTP, from servers that are right, wrong, slow or endless.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 mod raw_server;
 

@@ -1,5 +1,7 @@
 //! A feed that follows another towpath's DiffDelta, with both sides ending at bad moments.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! Where a server runs badly: ports, folders and disks that are taken, closed or full, and ending in time.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::io::{Read as _, Write as _};

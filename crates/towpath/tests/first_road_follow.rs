@@ -1,0 +1,156 @@
+//! The first road's other end: `towpath follow` with a state, on real versions, whatever it misses in between.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::Output;
+
+use common::{KEV, Place, Server, catalogue, free_port, kev, lines, stderr};
+use serde_json::Value;
+
+/// One `towpath follow --once` with a state file.
+fn follow(place: &Place, url: &str) -> Output {
+    place.run(&["follow", url, "--once", "--state", "state"])
+}
+
+/// Applies what a follow told; every line changes something.
+fn apply(output: &Output, items: &mut BTreeMap<String, Value>) -> usize {
+    let told = lines(output);
+    for line in &told {
+        assert_eq!(line["feed"], "kev");
+        let id = line["id"].as_str().unwrap().to_owned();
+        if line["op"] == "delete" {
+            assert!(items.remove(&id).is_some(), "{line}");
+            continue;
+        }
+        let content: Value = serde_json::from_str(line["content"].as_str().unwrap()).unwrap();
+        assert_eq!(line["item"]["title"], content["vulnerabilityName"]);
+        assert_ne!(items.insert(id, content.clone()), Some(content), "told twice");
+    }
+    told.len()
+}
+
+/// How many items differ.
+fn distance(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> usize {
+    let gone = before.keys().filter(|id| !after.contains_key(*id)).count();
+    gone + after.iter().filter(|(id, item)| before.get(*id) != Some(item)).count()
+}
+
+/// Polls these versions, one pass each; returns how many items changed altogether, counted from the catalogues.
+fn poll(place: &Place, versions: impl Iterator<Item = usize>, known: &mut BTreeMap<String, Value>) -> usize {
+    let mut changes = 0;
+    for version in versions {
+        place.write("kev.json", &kev(version));
+        assert_eq!(place.run(&["run"]).status.code(), Some(0));
+        let after = catalogue(&kev(version));
+        changes += distance(known, &after);
+        *known = after;
+    }
+    changes
+}
+
+/// Section 2.2: a stored cursor that is not `prev_cursor` is a gap; the archive fills it.
+#[test]
+fn a_follower_that_misses_versions_is_told_every_change_once() {
+    let place = Place::new(KEV);
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}/diff/kev/head.json");
+    let (mut known, mut items) = (BTreeMap::new(), BTreeMap::new());
+    // The last step goes back: two items are removed.
+    let steps: [Vec<usize>; 5] = [vec![1], vec![2, 3], (4..=13).collect(), (14..=22).collect(), vec![21]];
+    for versions in steps {
+        let changes = poll(&place, versions.clone().into_iter(), &mut known);
+        let server = place.serve_at(port);
+        let followed = follow(&place, &url);
+        assert_eq!(followed.status.code(), Some(0), "{versions:?}: {}", stderr(&followed));
+        assert_eq!(apply(&followed, &mut items), changes, "{versions:?}");
+        assert_eq!(items, known, "{versions:?}");
+        let again = follow(&place, &url);
+        assert_eq!((again.status.code(), lines(&again).len()), (Some(0), 0), "{}", stderr(&again));
+        drop(server);
+    }
+    let away = follow(&place, &url);
+    assert_eq!((away.status.code(), lines(&away).len()), (Some(1), 0), "{}", stderr(&away));
+}
+
+#[test]
+fn the_global_feed_and_a_discovered_one_tell_the_same() {
+    let place = Place::new(KEV);
+    let mut known = BTreeMap::new();
+    poll(&place, [16, 18].into_iter(), &mut known);
+    let server = place.serve();
+    for path in ["/diff/head.json", "/diff/latest.json", "/diff/source/kev/latest.json", "/feeds/kev"] {
+        let output = place.run(&["follow", &format!("{}{path}", server.base), "--once"]);
+        assert_eq!(output.status.code(), Some(0), "{path}: {}", stderr(&output));
+        let mut items = BTreeMap::new();
+        apply(&output, &mut items);
+        assert_eq!(items, known, "{path}");
+    }
+    let from_now = ["follow", &format!("{}/diff/kev/head.json", server.base), "--once", "--from", "now"];
+    assert!(lines(&place.run(&from_now)).is_empty());
+    let check =
+        place.run(&["check", &format!("{}/diff/kev/head.json", server.base), "--protocol", "diffdelta"]);
+    assert_eq!(check.status.code(), Some(0), "{}{}", common::stdout(&check), stderr(&check));
+}
+
+/// A publisher that has lost its archive: `head.json` and `latest.json` of later, and nothing else.
+fn serve_without_archive(port: u16, documents: BTreeMap<String, Vec<u8>>) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 8192];
+            let read = stream.read(&mut head).unwrap();
+            let text = String::from_utf8_lossy(&head[..read]).into_owned();
+            let path = text.split(' ').nth(1).unwrap_or_default();
+            let (status, body) = match documents.get(path) {
+                Some(body) => ("200 OK", body.as_slice()),
+                None => ("404 Not Found", b"gone".as_slice()),
+            };
+            let length = body.len();
+            let kind = "application/json; charset=utf-8";
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+            );
+            let _ = stream.write_all(body);
+        }
+    });
+}
+
+#[test]
+fn a_gap_that_cannot_be_filled_is_told_with_what_there_is() {
+    let place = Place::new(KEV);
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}/diff/kev/head.json");
+    let (mut known, mut items) = (BTreeMap::new(), BTreeMap::new());
+    poll(&place, [1].into_iter(), &mut known);
+    let server = place.serve_at(port);
+    apply(&follow(&place, &url), &mut items);
+    drop(server);
+    poll(&place, [9, 22].into_iter(), &mut known);
+    let server = place.serve_at(port);
+    let paths = ["/diff/kev/head.json", "/diff/kev/latest.json"];
+    let documents = paths.map(|path| (path.to_owned(), without_a_run(&server, path)));
+    drop(server);
+    serve_without_archive(port, BTreeMap::from(documents));
+    let followed = follow(&place, &url);
+    assert_eq!(followed.status.code(), Some(3), "{}", stderr(&followed));
+    assert!(
+        stderr(&followed).contains("missing") || stderr(&followed).contains("gap"),
+        "{}",
+        stderr(&followed)
+    );
+    assert!(apply(&followed, &mut items) > 0, "what can be had is delivered");
+    let last = kev(22);
+    let differing = distance(&catalogue(&kev(9)), &catalogue(&last));
+    assert!(items.len() < known.len() && differing > 0);
+}
+
+fn without_a_run(server: &Server, path: &str) -> Vec<u8> {
+    server.get(path).body
+}
