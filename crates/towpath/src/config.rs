@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -80,12 +81,6 @@ pub struct FeedConfig {
     pub ttl: Duration,
     /// Its language, as a tag; `und` where absent.
     pub lang: Option<String>,
-    /// The most entries of a page, in every paged protocol.
-    #[serde(default = "thousand")]
-    pub page_items: u64,
-    /// The most bytes of a page's contents together, in every paged protocol; a larger item has a page of its own.
-    #[serde(default = "mebibyte")]
-    pub page_bytes: u64,
     /// Data Replication's snapshots: when they are made, and how many are kept.
     #[serde(default)]
     pub snapshots: SnapshotConfig,
@@ -93,6 +88,10 @@ pub struct FeedConfig {
     pub retention: Option<RetentionConfig>,
     /// Where its items come from; published over HTTP or the command line where absent.
     pub source: Option<SourceConfig>,
+    /// The most items of a page, whatever the protocol.
+    pub page_items: Option<NonZeroUsize>,
+    /// About the most bytes of a page, whatever the protocol.
+    pub page_bytes: Option<NonZeroUsize>,
 }
 
 /// `[feed.snapshots]`.
@@ -336,11 +335,11 @@ impl FeedConfig {
             title: None,
             ttl: five_minutes(),
             lang: None,
-            page_items: thousand(),
-            page_bytes: mebibyte(),
             snapshots: SnapshotConfig::default(),
             retention: None,
             source: None,
+            page_items: None,
+            page_bytes: None,
         }
     }
 
@@ -369,7 +368,7 @@ impl FeedConfig {
         if self.ttl < Duration::from_secs(1) {
             return Err("ttl is below a second".into());
         }
-        self.check_pages()?;
+        self.check_history()?;
         let Some(source) = &self.source else { return Ok(()) };
         match (&source.url, &source.follow) {
             (Some(_), Some(_)) => return Err("source has both url and follow; one of them".into()),
@@ -393,13 +392,7 @@ impl FeedConfig {
 }
 
 impl FeedConfig {
-    fn check_pages(&self) -> Result<(), String> {
-        if self.page_items == 0 || self.page_items > 100_000 {
-            return Err("page_items is not between 1 and 100000".into());
-        }
-        if self.page_bytes == 0 || self.page_bytes > 1 << 30 {
-            return Err("page_bytes is not between 1 and 1073741824".into());
-        }
+    fn check_history(&self) -> Result<(), String> {
         if self.snapshots.keep == 0 {
             return Err("snapshots.keep is 0; at least the newest is kept".into());
         }
@@ -473,14 +466,6 @@ fn two_minutes() -> Duration {
 
 fn one_day() -> Duration {
     Duration::from_secs(86_400)
-}
-
-fn thousand() -> u64 {
-    1000
-}
-
-fn mebibyte() -> u64 {
-    1 << 20
 }
 
 fn sixty_four() -> u64 {
