@@ -43,17 +43,11 @@ impl FeedConfig {
         if self.ttl < Duration::from_secs(1) {
             return Err("ttl is below a second".into());
         }
-        self.check_pages()?;
+        self.check_history()?;
         self.source.as_ref().map_or(Ok(()), SourceConfig::check)
     }
 
-    fn check_pages(&self) -> Result<(), String> {
-        if self.page_items == 0 || self.page_items > 100_000 {
-            return Err("page_items is not between 1 and 100000".into());
-        }
-        if self.page_bytes == 0 || self.page_bytes > 1 << 30 {
-            return Err("page_bytes is not between 1 and 1073741824".into());
-        }
+    fn check_history(&self) -> Result<(), String> {
         if self.snapshots.keep == 0 {
             return Err("snapshots.keep is 0; at least the newest is kept".into());
         }
