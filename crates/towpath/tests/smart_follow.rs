@@ -81,7 +81,7 @@ impl Following {
 
 /// Serves on a port of its own, again and again.
 fn serve_on(place: &Place, port: u16) -> Server {
-    place.serve_with(&["--listen", &format!("127.0.0.1:{port}")])
+    place.serve_at(port)
 }
 
 fn free_port() -> u16 {

@@ -376,6 +376,8 @@ fn readers_see_what_they_may() {
         "/diff/source/mine/head.json",
         "/archive/mine/index.json",
         "/feeds/%6Dine/items",
+        "/archive/%6Dine/index.json",
+        "/diff/%6Dine/head.json",
     ] {
         for _ in 0..2 {
             assert_eq!(server.get(path).status, 401, "{path}");
@@ -402,7 +404,8 @@ fn readers_see_what_they_may() {
     assert_eq!(ask(&server, "/diff/mine/latest.json", "some").status, 403, "it would show everything");
     // The other feed for the same data: b was shown once, and is shown as deleted.
     let page = server.json("/feeds/rust/items?order=created&timeout=0");
-    assert_eq!((ids(&page), page["totalItems"].as_u64()), (vec!["a".to_owned()], Some(1)));
+    assert_eq!((ids(&page), page["totalItems"].as_u64()), (["a", "b"].map(str::to_owned).to_vec(), Some(2)));
+    assert_eq!((&page["items"][0]["deleted"], &page["items"][1]["deleted"]), (&Value::Null, &json!(true)));
     for path in
         ["/feeds", "/diff/latest.json", "/diff/sources.json", "/healthz.json", "/.well-known/diffdelta.json"]
     {

@@ -282,12 +282,15 @@ impl Documents {
         }
     }
 
-    /// Whether a path belongs to a feed that not everybody may read.
+    /// Whether a path belongs to a feed that not everybody may read. One with encoded characters might.
     fn is_private(&self, path: &str) -> bool {
         if self.private.is_empty() {
             return false;
         }
         let path = path.split(['?', '#']).next().unwrap_or_default();
+        if path.contains('%') {
+            return true;
+        }
         let mut segments = path.split('/').skip(1);
         let parts = [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);
         super::route::feed_in(&parts).is_some_and(|id| self.private.iter().any(|feed| feed.as_str() == id))
@@ -378,7 +381,7 @@ mod tests {
             documents.put(path, plain(b"x"));
             assert!(documents.get(path).is_none(), "{path}");
         }
-        for path in ["/feeds/mine/items?max=1", "/feeds/mine/items#atom"] {
+        for path in ["/feeds/mine/items?max=1", "/feeds/mine/items#atom", "/feeds/%6dine/items?a"] {
             documents.put_answer(path, plain(b"x"));
             assert!(documents.get(path).is_none(), "{path}");
         }
