@@ -7,6 +7,7 @@ use crate::setup::apt;
 
 const HELP: &str = "\
 cargo xtask bench http      head (304) and latest (200) beside nginx: CPU for each request
+cargo xtask bench smart     those who wait beside Nchan: memory, time to the answer, CPU; pulls of 50 items
 cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
@@ -15,6 +16,7 @@ cargo xtask bench replication   sealed pages beside nginx, a cold follower besid
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     match args {
         ["http"] => beside_nginx("benches/nginx.py"),
+        ["smart"] => smart(),
         ["store"] => cargo(&["bench", "--package", "towpath-store"]),
         ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
         ["poll"] => poll(),
@@ -34,6 +36,13 @@ fn beside_nginx(script: &str) -> Result<(), String> {
     }
     cargo(&["build", "--release", "--package", "towpath"])?;
     python(script)
+}
+
+fn smart() -> Result<(), String> {
+    // Nchan is a module, so that having nginx says nothing of it.
+    apt(&["nginx-light", "libnginx-mod-nchan", "wrk", "util-linux"])?;
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    python("benches/smart.py")
 }
 
 fn poll() -> Result<(), String> {

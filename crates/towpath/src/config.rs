@@ -12,6 +12,11 @@ use toml::Spanned;
 use towpath_proto::FeedId;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
+use towpath_proto::smart::cursor::CursorKind;
+
+mod access;
+
+pub use access::{FilterConfig, ReaderConfig};
 
 mod check;
 
@@ -55,6 +60,14 @@ pub struct ServerConfig {
     pub cache_mib: u64,
     /// How many sources are fetched at the same time.
     pub fetches: usize,
+    /// How many clients may wait at the same time for feeds to move: long polls and event streams.
+    pub waiters: usize,
+    /// The longest that one request may wait, whatever it asks for.
+    #[serde(deserialize_with = "duration")]
+    pub longest_wait: Duration,
+    /// How often an event stream without events gets a comment, so that nobody between takes it for dead.
+    #[serde(deserialize_with = "duration")]
+    pub heartbeat: Duration,
 }
 
 impl Default for ServerConfig {
@@ -68,6 +81,9 @@ impl Default for ServerConfig {
             threads: None,
             cache_mib: 64,
             fetches: 16,
+            waiters: 50_000,
+            longest_wait: five_minutes(),
+            heartbeat: Duration::from_secs(25),
         }
     }
 }
@@ -96,6 +112,14 @@ pub struct FeedConfig {
     pub page_items: Option<NonZeroUsize>,
     /// About the most bytes of a page, whatever the protocol.
     pub page_bytes: Option<NonZeroUsize>,
+    /// Which cursors Smart Feeds' readers get: `sequence` or `toc`. Both are understood.
+    #[serde(default)]
+    pub cursor: CursorKind,
+    /// Who may read: everybody where this is empty, else only who has one of these tokens, or one to publish.
+    #[serde(default)]
+    pub readers: Vec<ReaderConfig>,
+    /// Which items of another feed these are. Such a feed has no log of its own.
+    pub filter: Option<FilterConfig>,
 }
 
 /// `[feed.snapshots]`.
@@ -303,7 +327,11 @@ impl Config {
                 message,
             })?;
         }
-        Ok(())
+        access::check_filters(&self.feeds).map_err(|(feed, message)| ConfigError::Feed {
+            path: path.to_owned(),
+            feed: feed.to_string(),
+            message,
+        })
     }
 
     /// The address that readers use, without a slash at its end.
@@ -326,6 +354,9 @@ impl FeedConfig {
             source: None,
             page_items: None,
             page_bytes: None,
+            cursor: CursorKind::default(),
+            readers: Vec::new(),
+            filter: None,
         }
     }
 
@@ -348,6 +379,11 @@ impl FeedConfig {
     pub fn polled(&self) -> Option<(&SourceConfig, &str)> {
         let source = self.source.as_ref()?;
         Some((source, source.url.as_deref()?))
+    }
+
+    /// Whether everybody may read it.
+    pub fn is_public(&self) -> bool {
+        self.readers.is_empty()
     }
 }
 

@@ -9,6 +9,7 @@ use clap::Args;
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
 use crate::config::check_base_url;
+use crate::engine::smart::Smart;
 use crate::engine::{Engine, diffdelta, replication};
 use crate::server;
 use crate::source::{mirror, schedule};
@@ -48,6 +49,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         tracing::error!("cannot publish: {e}");
     }
     greet(&engine);
+    let filters = engine.clone();
+    tokio::spawn(async move { Smart::warm_up(&filters).await });
     let publishing = tokio::spawn(diffdelta::run(engine.clone(), stop.clone()));
     let paging = tokio::spawn(replication::run(engine.clone(), stop.clone()));
     let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stop.clone()));

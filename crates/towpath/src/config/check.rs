@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{FeedConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat};
+use super::{FeedConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
 use crate::client::local_path;
 
 /// Checks a base URL and takes the slashes off its end.
@@ -34,6 +34,9 @@ impl ServerConfig {
         if self.fetches == 0 {
             return Err("fetches is 0; without fetches no source is polled".into());
         }
+        if self.heartbeat < Duration::from_secs(1) {
+            return Err("heartbeat is below a second".into());
+        }
         Ok(())
     }
 }
@@ -44,6 +47,7 @@ impl FeedConfig {
             return Err("ttl is below a second".into());
         }
         self.check_history()?;
+        access::check_readers(self)?;
         self.source.as_ref().map_or(Ok(()), SourceConfig::check)
     }
 

@@ -1,10 +1,12 @@
 //! One feed of a running towpath.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use towpath_proto::FeedId;
+use towpath_proto::smart::pull::FeedSettings;
 
+use super::Engine;
 use super::replication::FeedPages;
 use crate::config::FeedConfig;
 
@@ -12,23 +14,25 @@ use crate::config::FeedConfig;
 pub struct Feed {
     /// What the configuration says.
     pub config: FeedConfig,
-    /// The last place of its log, as it moves.
+    /// The last place of its log, as it moves; of a filter, of the log that it filters.
     pub head: Arc<AtomicU64>,
     /// Held while the feed's documents are being made, so that chains grow one link at a time.
     pub publishing: tokio::sync::Mutex<()>,
     /// Data Replication's pages of it.
     pub(super) pages: FeedPages,
+    settings: OnceLock<Box<FeedSettings>>,
 }
 
 impl Feed {
     /// A feed of which the log is empty, as far as is known.
     pub fn new(config: FeedConfig) -> Self {
-        Self {
-            config,
-            head: Arc::default(),
-            publishing: tokio::sync::Mutex::default(),
-            pages: FeedPages::default(),
-        }
+        Self::on(config, Arc::default())
+    }
+
+    /// A feed on a log whose last place is `head`.
+    pub fn on(config: FeedConfig, head: Arc<AtomicU64>) -> Self {
+        let (publishing, pages) = (tokio::sync::Mutex::default(), FeedPages::default());
+        Self { config, head, publishing, pages, settings: OnceLock::new() }
     }
 
     /// Its name.
@@ -39,5 +43,25 @@ impl Feed {
     /// Whether its items come from a source that is polled (and not over HTTP, or from a feed it mirrors).
     pub fn is_polled(&self) -> bool {
         self.config.polled().is_some()
+    }
+
+    /// Whether it shows items of another feed, and has no log of its own.
+    pub fn is_filter(&self) -> bool {
+        self.config.filter.is_some()
+    }
+
+    /// Whether the documents over all feeds show it: everybody may read it, and it is not there twice.
+    pub fn is_listed(&self) -> bool {
+        self.config.is_public() && !self.is_filter()
+    }
+
+    /// The name of the log that its items come from.
+    pub fn log(&self) -> &FeedId {
+        self.config.filter.as_ref().map_or(self.id(), |filter| &filter.of)
+    }
+
+    /// What it is as a Smart Feed.
+    pub fn settings(&self, engine: &Engine) -> &FeedSettings {
+        self.settings.get_or_init(|| Box::new(engine.smart.settings(engine, &self.config)))
     }
 }

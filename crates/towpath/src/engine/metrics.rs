@@ -2,6 +2,7 @@
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// The counters of one towpath, since it started.
@@ -20,12 +21,16 @@ pub struct Metrics {
     pub polls_failed: Counter,
     /// DiffDelta documents minted.
     pub mints: Counter,
+    /// Clients that wait for a feed to move.
+    pub waiters: Gauge,
     registry: Registry,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("towpath");
+        let waiters = Gauge::default();
+        registry.register("waiters", "Clients that wait for a feed to move", waiters.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -39,6 +44,7 @@ impl Default for Metrics {
             polls_ok: counter("polls_ok", "Polls of sources that succeeded"),
             polls_failed: counter("polls_failed", "Polls of sources that failed"),
             mints: counter("diffdelta_mints", "DiffDelta documents minted"),
+            waiters,
             registry,
         }
     }

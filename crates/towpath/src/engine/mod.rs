@@ -4,6 +4,8 @@ pub mod diffdelta;
 mod feed;
 mod metrics;
 pub mod replication;
+pub mod smart;
+mod waiters;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use crate::server::document::Documents;
 
 use diffdelta::DiffDelta;
 use replication::Replication;
+use smart::Smart;
 
 pub use feed::Feed;
 pub use metrics::Metrics;
@@ -45,6 +48,10 @@ pub struct Engine {
     pub diffdelta: DiffDelta,
     /// Data Replication's pages and snapshots.
     pub replication: Replication,
+    /// Smart Feeds' waiters and filters.
+    pub smart: Smart,
+    /// The runtime for what does not serve.
+    pub runtime: tokio::runtime::Handle,
     feeds: RwLock<HashMap<FeedId, Arc<Feed>>>,
 }
 
@@ -69,9 +76,10 @@ impl Engine {
     pub async fn new(config: Config, store: Arc<dyn Store>) -> Result<Arc<Self>, EngineError> {
         let scorer = scorer(&config)?;
         let mut feeds = HashMap::new();
-        for feed in &config.feeds {
+        for feed in config.feeds.iter().filter(|feed| feed.filter.is_none()) {
             feeds.insert(feed.id().clone(), Arc::new(Feed::new(feed.clone())));
         }
+        let filters = filters(&config, &feeds);
         for id in store.feeds().await? {
             if config.server.create_feeds || feeds.contains_key(&id) {
                 let seq = store.head(&id).await?.seq;
@@ -80,12 +88,19 @@ impl Engine {
                 feed.head.store(seq, Ordering::Release);
             }
         }
+        // What was in the log under a filter's name is not the filter's.
+        feeds.extend(filters);
+        let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
+        let metrics = Metrics::default();
+        let smart = Smart::new(&config, store.as_ref(), &metrics).await?;
         let engine = Arc::new(Self {
             base_url: config.base_url(),
-            documents: Documents::new(config.server.cache_mib << 20),
+            documents: Documents::new(config.server.cache_mib << 20, private.collect()),
             store,
             scorer,
-            metrics: Metrics::default(),
+            metrics,
+            smart,
+            runtime: tokio::runtime::Handle::current(),
             site: Site::new(&config.base_url()),
             diffdelta: DiffDelta::default(),
             replication: Replication::default(),
@@ -108,6 +123,7 @@ impl Engine {
                 engine.diffdelta.note(&feed, head);
                 engine.replication.note(&feed);
             }
+            engine.smart.waiters.moved(id);
         }));
     }
 
@@ -116,10 +132,10 @@ impl Engine {
         self.feeds.read().get(id).cloned()
     }
 
-    /// The feed of a name, made where publishing may make it.
+    /// The feed of a name, made where publishing may make it. None that only shows another one's items.
     pub fn feed_to_publish(&self, id: &FeedId) -> Option<Arc<Feed>> {
         if let Some(feed) = self.feed(id.as_str()) {
-            return Some(feed);
+            return Some(feed).filter(|feed| !feed.is_filter());
         }
         if !self.config.server.create_feeds {
             return None;
@@ -141,6 +157,15 @@ impl Engine {
     pub fn now(&self) -> Timestamp {
         Timestamp::now()
     }
+}
+
+/// The feeds that show items of others.
+fn filters(config: &Config, logs: &HashMap<FeedId, Arc<Feed>>) -> Vec<(FeedId, Arc<Feed>)> {
+    let filter = |feed: &FeedConfig| {
+        let of = logs.get(&feed.filter.as_ref()?.of)?;
+        Some((feed.id().clone(), Arc::new(Feed::on(feed.clone(), of.head.clone()))))
+    };
+    config.feeds.iter().filter_map(filter).collect()
 }
 
 fn scorer(config: &Config) -> Result<Scorer, EngineError> {

@@ -1,4 +1,4 @@
-//! Who may publish.
+//! Who may publish, and who may read.
 
 use std::net::SocketAddr;
 
@@ -7,6 +7,8 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use sha2::{Digest, Sha256};
 
 use super::problem::Problem;
+use crate::engine::Feed;
+use crate::engine::smart::Access;
 
 /// Whether the sender of a request may publish: with one of `tokens`, or, where there are none, from a
 /// loopback address.
@@ -40,19 +42,45 @@ pub(super) fn may_publish(tokens: &[String], peer: SocketAddr, headers: &HeaderM
 }
 
 fn with_token(tokens: &[String], headers: &HeaderMap) -> Result<(), Problem> {
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let Some((scheme, token)) = given.and_then(|value| value.split_once(' ')) else {
-        return Err(Problem::unauthorized("publishing needs a token: Authorization: Bearer …"));
-    };
-    // Digests are compared, so that the time taken tells nothing of the token.
-    let digest = |text: &str| Sha256::digest(text.as_bytes());
-    let given = digest(token.trim());
-    let known = tokens.iter().fold(false, |known, token| known | (digest(token) == given));
-    if scheme.eq_ignore_ascii_case("bearer") && known {
-        Ok(())
-    } else {
-        Err(Problem::unauthorized("this token may not publish"))
+    let given = bearer(headers)
+        .ok_or_else(|| Problem::unauthorized("publishing needs a token: Authorization: Bearer …"))?;
+    match find(tokens.iter().map(String::as_str), given) {
+        Some(_) => Ok(()),
+        None => Err(Problem::unauthorized("this token may not publish")),
     }
+}
+
+/// What the sender of a request may read of a feed: everything of a public one; else what its token says, and
+/// with a token to publish everything.
+pub(super) fn may_read(feed: &Feed, publishers: &[String], headers: &HeaderMap) -> Result<Access, Problem> {
+    if feed.config.is_public() {
+        return Ok(Access::Whole);
+    }
+    let needed = || Problem::unauthorized("reading this feed needs a token: Authorization: Bearer …");
+    let given = bearer(headers).ok_or_else(needed)?;
+    let readers = &feed.config.readers;
+    if let Some(index) = find(readers.iter().map(|reader| reader.token.as_str()), given) {
+        let whole = readers[index].filter.is_none();
+        return Ok(if whole { Access::Whole } else { Access::Reader(index) });
+    }
+    match find(publishers.iter().map(String::as_str), given) {
+        Some(_) => Ok(Access::Whole),
+        None => Err(Problem::unauthorized("this token may not read this feed")),
+    }
+}
+
+/// The token of a request.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Which of the tokens it is. Digests of all are compared, so that the time taken tells nothing of them.
+fn find<'a>(tokens: impl Iterator<Item = &'a str>, given: &str) -> Option<usize> {
+    let digest = |text: &str| Sha256::digest(text.as_bytes());
+    let given = digest(given);
+    let same = tokens.enumerate().filter_map(|(index, token)| (digest(token) == given).then_some(index));
+    same.fold(None, |first, index| first.or(Some(index)))
 }
 
 fn is_local(host: &str) -> bool {

@@ -4,10 +4,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::poll_fn;
 use http::Request;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Body, Frame, Incoming};
+use tokio::sync::mpsc;
 
 use super::problem::Problem;
 
@@ -17,6 +19,15 @@ pub(super) struct ReplyBody(Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
         Self(Either::Left(Full::new(bytes)))
+    }
+}
+
+impl ReplyBody {
+    /// What comes through a channel, as it comes; ends where the sender is dropped.
+    pub(super) fn channel(mut chunks: mpsc::Receiver<Bytes>) -> Self {
+        let frames =
+            poll_fn(move |context| chunks.poll_recv(context).map(|chunk| Some(Ok(Frame::data(chunk?)))));
+        Self(Either::Right(BodyExt::boxed_unsync(StreamBody::new(frames))))
     }
 }
 

@@ -1,17 +1,19 @@
 //! Prebuilt documents: what is served again and again is made once and looked up by path.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
-    VARY,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use towpath_proto::FeedId;
 
 use super::encoding::{self, Coding};
 
@@ -31,6 +33,9 @@ pub enum Valid {
     UntilReplaced,
 }
 
+/// Says whether a document is what a client with this `Accept` wants.
+pub type Negotiated = fn(Option<&str>) -> bool;
+
 /// A document as it is served: body, headers, and the body in compressed forms once somebody wanted them.
 #[derive(Debug)]
 pub struct Document {
@@ -39,6 +44,7 @@ pub struct Document {
     headers: HeaderMap,
     not_modified: HeaderMap,
     valid: Valid,
+    negotiated: Option<Negotiated>,
     compressible: bool,
     compressed: [OnceLock<Option<Bytes>>; Coding::COUNT],
 }
@@ -55,13 +61,36 @@ impl Document {
     pub fn new(body: Bytes, mut headers: HeaderMap, valid: Valid) -> Self {
         let compressible = body.len() >= WORTH_COMPRESSING && encoding::is_text(&headers);
         if compressible {
-            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+            let vary = match headers.contains_key(VARY) {
+                true => "accept, accept-encoding",
+                false => "accept-encoding",
+            };
+            headers.insert(VARY, HeaderValue::from_static(vary));
         }
         let not_modified = NOT_MODIFIED
             .into_iter()
             .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())))
             .collect();
-        Self { body, headers, not_modified, valid, compressible, compressed: Default::default() }
+        let (negotiated, compressed) = Default::default();
+        Self { body, headers, not_modified, valid, negotiated, compressible, compressed }
+    }
+
+    /// The same, for those clients only whose `Accept` fits.
+    #[must_use]
+    pub fn for_those_who(mut self, accept: Negotiated) -> Self {
+        self.negotiated = Some(accept);
+        self
+    }
+
+    /// Whether it is what a client wants, judged by its `Accept`.
+    pub fn is_acceptable(&self, request: &HeaderMap) -> bool {
+        let Some(negotiated) = self.negotiated else { return true };
+        let mut accept = request.get_all(ACCEPT).iter();
+        match (accept.next(), accept.next()) {
+            (None, _) => negotiated(None),
+            (Some(only), None) => only.to_str().is_ok_and(|accept| negotiated(Some(accept))),
+            (Some(_), Some(_)) => false,
+        }
     }
 
     /// Whether it may still be served.
@@ -192,9 +221,19 @@ fn etag_matches(list: &HeaderValue, etag: &HeaderValue) -> bool {
 }
 
 /// All prebuilt documents, by path and query, as far as memory allows.
+///
+/// What clients make up by their queries has memory of its own, so that it never drives out the documents.
+/// What not everybody may read is never kept.
 pub struct Documents {
     cache: Cache<Box<str>, Arc<Document>, ByBytes>,
+    answers: Cache<Box<str>, Arc<Document>, ByBytes>,
+    private: HashSet<FeedId>,
 }
+
+/// The longest address of an answer that is kept, in bytes.
+const MAX_ANSWER_PATH: usize = 256;
+/// The largest answer that is kept, in bytes.
+const MAX_ANSWER: usize = 256 << 10;
 
 #[derive(Clone)]
 struct ByBytes;
@@ -206,14 +245,27 @@ impl Weighter<Box<str>, Arc<Document>> for ByBytes {
 }
 
 impl Documents {
-    /// A cache of so many bytes.
-    pub fn new(bytes: u64) -> Self {
-        Self { cache: Cache::with_weighter((bytes / 4096).max(64) as usize, bytes, ByBytes) }
+    /// A cache of so many bytes, which keeps nothing of these feeds.
+    pub fn new(bytes: u64, private: HashSet<FeedId>) -> Self {
+        let cache = |bytes: u64| Cache::with_weighter((bytes / 4096).max(64) as usize, bytes, ByBytes);
+        let answers = bytes / 4;
+        Self { cache: cache(bytes - answers), answers: cache(answers), private }
     }
 
     /// The document at a path, if it is in memory and current.
     pub fn get(&self, path: &str) -> Option<Arc<Document>> {
-        self.cache.get(path).filter(|document| document.is_current())
+        let known = self.cache.get(path).or_else(|| self.answers.get(path));
+        known.filter(|document| document.is_current())
+    }
+
+    /// Keeps the answer to a query, if it is one that is worth it.
+    pub fn put_answer(&self, path: &str, document: Document) -> Arc<Document> {
+        let document = Arc::new(document);
+        let is_small = path.len() <= MAX_ANSWER_PATH && document.body.len() <= MAX_ANSWER;
+        if is_small && !self.is_private(path) {
+            self.answers.insert(path.into(), document.clone());
+        }
+        document
     }
 
     /// Keeps a document, in place of whatever was there.
@@ -225,7 +277,23 @@ impl Documents {
 
     /// Keeps a document at one more path.
     pub fn share(&self, path: &str, document: &Arc<Document>) {
-        self.cache.insert(path.into(), document.clone());
+        if !self.is_private(path) {
+            self.cache.insert(path.into(), document.clone());
+        }
+    }
+
+    /// Whether a path belongs to a feed that not everybody may read. One with encoded characters might.
+    fn is_private(&self, path: &str) -> bool {
+        if self.private.is_empty() {
+            return false;
+        }
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        if path.contains('%') {
+            return true;
+        }
+        let mut segments = path.split('/').skip(1);
+        let parts = [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);
+        super::route::feed_in(&parts).is_some_and(|id| self.private.iter().any(|feed| feed.as_str() == id))
     }
 
     /// Forgets the document at a path.
@@ -281,10 +349,53 @@ mod tests {
     fn a_document_of_a_feed_that_moved_is_not_served() {
         let head = Arc::new(AtomicU64::new(7));
         let valid = Valid::At { head: head.clone(), seq: 7 };
-        let documents = Documents::new(1 << 20);
+        let documents = Documents::new(1 << 20, HashSet::new());
         documents.put("/x", Document::new(Bytes::new(), HeaderMap::new(), valid));
         assert!(documents.get("/x").is_some());
         head.store(8, Ordering::Release);
         assert!(documents.get("/x").is_none());
+    }
+
+    fn plain(body: &[u8]) -> Document {
+        Document::new(Bytes::copy_from_slice(body), HeaderMap::new(), Valid::Immutable)
+    }
+
+    #[test]
+    fn what_clients_make_up_never_drives_out_the_documents() {
+        let documents = Documents::new(1 << 20, HashSet::new());
+        documents.put("/x", plain(b"x"));
+        documents.put_answer("/long", plain(&vec![0; MAX_ANSWER + 1]));
+        documents.put_answer(&"/l".repeat(MAX_ANSWER_PATH), plain(b"l"));
+        assert!(documents.get("/long").is_none() && documents.get(&"/l".repeat(MAX_ANSWER_PATH)).is_none());
+        for n in 0..10_000 {
+            documents.put_answer(&format!("/a?{n}"), plain(&[0; 1000]));
+        }
+        assert!(documents.get("/x").is_some());
+        assert!(documents.answers.weight() <= 1 << 18);
+    }
+
+    #[test]
+    fn nothing_of_a_private_feed_is_kept() {
+        let documents = Documents::new(1 << 20, HashSet::from([FeedId::new("mine").unwrap()]));
+        for path in ["/diff/mine/head.json", "/diff/source/mine/latest.json", "/archive/mine/index.json"] {
+            documents.put(path, plain(b"x"));
+            assert!(documents.get(path).is_none(), "{path}");
+        }
+        for path in ["/feeds/mine/items?max=1", "/feeds/mine/items#atom", "/feeds/%6dine/items?a"] {
+            documents.put_answer(path, plain(b"x"));
+            assert!(documents.get(path).is_none(), "{path}");
+        }
+        documents.put("/diff/other/head.json", plain(b"x"));
+        assert!(documents.get("/diff/other/head.json").is_some());
+    }
+
+    #[test]
+    fn accept_decides_whether_a_document_is_the_answer() {
+        let document = plain(b"x").for_those_who(|accept| accept != Some("text/html"));
+        assert!(document.is_acceptable(&HeaderMap::new()));
+        assert!(!document.is_acceptable(&asked(ACCEPT, "text/html")));
+        let mut two = asked(ACCEPT, "a/b");
+        two.append(ACCEPT, HeaderValue::from_static("c/d"));
+        assert!(!document.is_acceptable(&two), "left to who reads both");
     }
 }

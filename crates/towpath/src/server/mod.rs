@@ -11,10 +11,13 @@ pub mod problem;
 mod auth;
 mod body;
 mod connection;
+mod events;
 mod items;
 pub(crate) mod pages;
 mod replication;
+mod resumed;
 mod route;
+mod smart;
 
 pub(crate) use items::item_url;
 

@@ -29,9 +29,22 @@ pub(crate) struct Address {
 }
 
 /// The addresses that a feed has.
-pub(crate) fn addresses(base: &str, feed: &str) -> Vec<Address> {
+pub(crate) fn addresses(base: &str, feed: &Feed) -> Vec<Address> {
     let address = |name, path: String, about| Address { name, url: format!("{base}{path}"), about };
-    vec![
+    let (id, is_filter) = (feed.id(), feed.is_filter());
+    let feed = id.as_str();
+    let smart = [
+        address(
+            "smart",
+            format!("/feeds/{feed}/items"),
+            "Smart Feeds: every item, in any order, as it comes",
+        ),
+        address("events", format!("/feeds/{feed}/events"), "Server-Sent Events: every change as it comes"),
+    ];
+    if is_filter {
+        return smart.into();
+    }
+    let mut addresses = vec![
         address("head", format!("/diff/{feed}/head.json"), "DiffDelta: whether something changed"),
         address("latest", format!("/diff/{feed}/latest.json"), "DiffDelta: what changed last"),
         address("archive", format!("/archive/{feed}/index.json"), "DiffDelta: every change there was"),
@@ -42,7 +55,9 @@ pub(crate) fn addresses(base: &str, feed: &str) -> Vec<Address> {
             "Data Replication: the newest snapshot",
         ),
         address("items", format!("/feeds/{feed}/items"), "publish: POST lines of JSON, PUT …/items/{id}"),
-    ]
+    ];
+    addresses.splice(3..3, smart);
+    addresses
 }
 
 /// A feed as programs see it.
@@ -70,13 +85,20 @@ struct SourceView {
     problems: Vec<String>,
 }
 
+/// The feeds that everybody may read: what is not is not even named.
+fn public(engine: &Engine) -> Vec<Arc<Feed>> {
+    let mut feeds = engine.feeds();
+    feeds.retain(|feed| feed.config.is_public());
+    feeds
+}
+
 /// `/`: the feeds.
 pub(super) fn home(engine: &Engine, headers: &HeaderMap) -> Result<Answer, Problem> {
     if !wants_html(headers) {
         return feeds(engine);
     }
     let base = &engine.base_url;
-    let feeds = engine.feeds();
+    let feeds = public(engine);
     let body = html! {
         h1 { "towpath" }
         p { "One ordered log per feed, and published protocols to follow it by." }
@@ -114,7 +136,7 @@ pub(super) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
         title: feed.config.title().to_owned(),
         url: format!("{}/feeds/{}", engine.base_url, feed.id()),
     };
-    let feeds: Vec<Brief> = engine.feeds().into_iter().map(brief).collect();
+    let feeds: Vec<Brief> = public(engine).into_iter().map(brief).collect();
     json(&serde_json::json!({ "service": "towpath", "feeds": feeds }))
 }
 
@@ -134,7 +156,8 @@ pub(super) async fn feed(engine: &Engine, id: &str, headers: &HeaderMap) -> Resu
         h2 { "Addresses" }
         dl { @for a in &view.addresses { dt { a href=(a.url) { (a.url) } } dd { (a.about) } } }
         h2 { "Follow it" }
-        pre { "towpath follow " (engine.base_url) "/diff/" (view.id) "/head.json" }
+        @if feed.is_filter() { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) "/items" } }
+        @else { pre { "towpath follow " (engine.base_url) "/diff/" (view.id) "/head.json" } }
     };
     Ok(whole(StatusCode::OK, HTML, page(&view.title, &body).into_string()))
 }
@@ -159,7 +182,7 @@ pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json
 }
 
 async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, StoreError> {
-    let Head { seq, modified, items, live } = engine.store.head(feed.id()).await?;
+    let Head { seq, modified, items, live } = engine.store.head(feed.log()).await?;
     Ok(FeedView {
         id: feed.id().to_string(),
         title: feed.config.title().to_owned(),
@@ -168,7 +191,7 @@ async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, StoreError> {
         live,
         modified: (seq > 0).then_some(modified),
         source: source_view(engine, feed).await?,
-        addresses: addresses(&engine.base_url, feed.id().as_str()),
+        addresses: addresses(&engine.base_url, feed),
     })
 }
 

@@ -4,9 +4,12 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
+use towpath_proto::smart::pull::PullError;
+use towpath_proto::smart::query::QueryError;
 use towpath_store::{AppendError, StoreError};
 
 use super::document::Answer;
+use crate::engine::smart::{AskError, Full};
 
 /// A failure as it is told to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +18,14 @@ pub struct Problem {
     /// A short word for programs: the last part of the problem's type.
     kind: &'static str,
     detail: String,
+    /// Which parameter of the query is at fault.
+    parameter: Option<&'static str>,
     header: Option<(HeaderName, String)>,
 }
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), header: None }
+        Self { status, kind, detail: detail.into(), parameter: None, header: None }
     }
 
     fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
@@ -69,7 +74,7 @@ impl Problem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).with(ALLOW, allowed)
     }
 
-    /// Publishing needs a token, and there was none or a wrong one.
+    /// A token is needed, and there was none or a wrong one.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).with(WWW_AUTHENTICATE, "Bearer")
     }
@@ -112,6 +117,9 @@ impl Problem {
             // What a follower of Data Replication looks for.
             body["empty"] = true.into();
         }
+        if let Some(parameter) = self.parameter {
+            body["parameter"] = parameter.into();
+        }
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -135,6 +143,38 @@ impl From<StoreError> for Problem {
                 Self::internal(error.to_string())
             }
         }
+    }
+}
+
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Self {
+        let parameter = Some(error.parameter());
+        Self { parameter, ..Self::bad_request(error.to_string()) }
+    }
+}
+
+impl From<PullError> for Problem {
+    fn from(error: PullError) -> Self {
+        match error {
+            PullError::Query(error) => error.into(),
+            PullError::UnknownId(_) => Self::not_found(error.to_string()),
+            PullError::Answer => Self::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<AskError> for Problem {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Pull(error) => error.into(),
+            AskError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<Full> for Problem {
+    fn from(_: Full) -> Self {
+        Self::busy("as many clients wait already as may; ask again, or with timeout=0")
     }
 }
 

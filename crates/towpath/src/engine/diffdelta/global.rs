@@ -60,6 +60,10 @@ impl GlobalFeed {
         chain: Chain,
         minted: Vec<Rendered>,
     ) -> Result<(), StoreError> {
+        // What not everybody may read stands in no document over all feeds.
+        if !engine.feed(source.as_str()).is_some_and(|feed| feed.is_listed()) {
+            return Ok(());
+        }
         let mut state = self.state.lock().await;
         state.sources.insert(source.clone(), chain);
         state.pending.add(minted);
@@ -120,7 +124,7 @@ async fn load(engine: &Arc<Engine>, state: &mut State) -> Result<(), StoreError>
         state.minted = kept.global.chain.clone();
         state.global = kept.global;
     }
-    for feed in engine.feeds() {
+    for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
         let chain = Kept::load(store, feed.id().as_str()).await?.chain();
         recover(engine, state, feed.id(), chain).await?;
     }

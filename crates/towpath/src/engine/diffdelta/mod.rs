@@ -118,7 +118,7 @@ pub async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
 pub async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
     engine.diffdelta.global.load(engine).await?;
     let mut result = Ok(());
-    for feed in engine.feeds() {
+    for feed in engine.feeds().into_iter().filter(|feed| !feed.is_filter()) {
         let published = begin_feed(engine, &feed).await;
         result = result.and(published);
     }

@@ -41,7 +41,7 @@ pub(crate) async fn document(
         ["diff", file @ ("head.json" | "latest.json")] => global(engine, path, file).await,
         ["diff", "source", id, file @ ("head.json" | "latest.json")]
         | ["diff", id, file @ ("head.json" | "latest.json")] => {
-            let Some(feed) = engine.feed(id) else { return Ok(None) };
+            let Some(feed) = engine.feed(id).filter(|feed| !feed.is_filter()) else { return Ok(None) };
             feed_document(engine, &feed, path, file).await.map(Some)
         }
         ["archive", name, "index.json"] => index(engine, path, name).await,
@@ -94,7 +94,7 @@ async fn feed_document(
 }
 
 async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
-    let known = engine.feed(name);
+    let known = engine.feed(name).filter(|feed| !feed.is_filter());
     if known.is_none() && name != GLOBAL {
         return Ok(None);
     }
@@ -134,7 +134,8 @@ enum Around {
 /// Made for each request: they say how old things are.
 async fn around(engine: &Arc<Engine>, which: Around) -> Result<Option<Arc<Document>>, StoreError> {
     let chains = engine.diffdelta.global.sources().await;
-    let feeds = engine.feeds();
+    let mut feeds = engine.feeds();
+    feeds.retain(|feed| feed.is_listed());
     let unborn = Chain::default();
     let shown: Vec<(Source<'_>, &Chain)> = feeds
         .iter()

@@ -1,0 +1,266 @@
+"""Those who wait, towpath beside Nchan (nginx's long polling module), in one run; and pulls of 50 items.
+
+Memory of idle long polls (sockets' kernel memory is not the processes'), time from an append to the answers,
+CPU for each wake and re-arm, CPU for each pull. Servers are pinned to core 0, this client runs on core 1.
+Usage: python3 benches/smart.py path/to/towpath [idle polls] [items of the large feed]
+"""
+
+import json
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+NGINX_PORT, TOWPATH_PORT = 18083, 18084
+ROUNDS = 200
+CROWD = 10_000
+CROWD_ROUNDS = 7
+
+NGINX_CONF = """
+load_module /usr/lib/nginx/modules/ngx_nchan_module.so;
+daemon off; worker_processes 1; worker_rlimit_nofile 100000; pid {folder}/nginx.pid;
+error_log {folder}/error.log; events {{ worker_connections 50000; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 600s; nchan_shared_memory_size 256M;
+  client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
+  uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
+  server {{ listen 127.0.0.1:{port} backlog=4096;
+    location = /pub {{ nchan_publisher; nchan_channel_id bench; nchan_message_timeout 1m; }}
+    location = /sub {{ nchan_subscriber longpoll; nchan_channel_id bench;
+      nchan_subscriber_first_message newest; nchan_subscriber_timeout 0; }} }}
+}}
+"""
+
+TOWPATH_CONF = """
+[server]
+listen = "127.0.0.1:{port}"
+data = "{folder}/data"
+[[feed]]
+id = "bench"
+[[feed]]
+id = "large"
+"""
+
+
+def get(path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{TOWPATH_PORT}{path}") as response:
+        return response.read()
+
+
+def cpu_ns(pids):
+    total = 0
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat") as stat:
+                total += int(stat.read().split()[0])
+    return total
+
+
+def resident(pids):
+    """Private and shared resident memory, in bytes; shared pages are counted once for each that has them."""
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            total += int(re.search(r"Pss:\s+(\d+) kB", file.read()).group(1)) * 1024
+    return total
+
+
+class Server:
+    """How to publish to a server, and how to wait for what comes next."""
+
+    def __init__(self, name, port, pids):
+        self.name, self.port, self.pids, self.count = name, port, pids, 0
+        self.publisher = self.connect()
+        self.cursor = None
+
+    def connect(self):
+        stream = socket.create_connection(("127.0.0.1", self.port))
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return stream
+
+    def send_publish(self):
+        self.count += 1
+        if self.name == "towpath":
+            line = json.dumps({"id": f"item-{self.count}", "item": {"title": "t"}}).encode()
+            path = "/feeds/bench/items"
+        else:
+            line, path = b"x" * 300, "/pub"
+        self.publisher.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(line)}\r\n\r\n".encode() + line)
+
+    def poll_request(self):
+        if self.name != "towpath":
+            return b"GET /sub HTTP/1.1\r\nHost: x\r\n\r\n"
+        since = f"&since=cursor:{self.cursor}" if self.cursor else ""
+        return f"GET /feeds/bench/items?order=modified{since}&timeout=300 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+    def refresh(self):
+        """From where the next polls wait: the end of the feed."""
+        if self.name == "towpath":
+            page = json.loads(get("/feeds/bench/items?order=-modified&max=1&timeout=0"))
+            self.cursor = page.get("last_cursor")
+
+    def publish(self):
+        self.send_publish()
+        self.publisher.recv(65536)
+
+
+def idle(server, count):
+    server.publish()
+    server.refresh()
+    before = resident(server.pids)
+    streams = []
+    for _ in range(count):
+        stream = server.connect()
+        stream.sendall(server.poll_request())
+        streams.append(stream)
+    time.sleep(3)
+    each = (resident(server.pids) - before) / count
+    print(f"{count} idle long polls: {server.name} {each / 1000:.2f} kB each", flush=True)
+    for stream in streams:
+        stream.close()
+    time.sleep(2)
+    return each
+
+
+def one(server):
+    """From publishing, and from its acknowledgement, to the answer of one who waits; microseconds."""
+    from_publish, from_ack = [], []
+    waiter = server.connect()
+    for _ in range(ROUNDS):
+        server.refresh()
+        waiter.sendall(server.poll_request())
+        time.sleep(0.01)
+        begun = time.perf_counter()
+        server.send_publish()
+        acknowledged = answered = None
+        while not (acknowledged and answered):
+            ready, _, _ = select.select([server.publisher, waiter], [], [])
+            now = time.perf_counter()
+            if server.publisher in ready:
+                server.publisher.recv(65536)
+                acknowledged = now
+            if waiter in ready:
+                waiter.recv(65536)
+                answered = now
+        from_publish.append((answered - begun) * 1e6)
+        from_ack.append((answered - acknowledged) * 1e6)
+    waiter.close()
+    return statistics.median(from_publish), statistics.median(from_ack)
+
+
+def crowd(server, count):
+    """Milliseconds until all are answered after an acknowledgement, and CPU for each wake and re-arm."""
+    poller = select.epoll()
+    streams = {}
+    for _ in range(count):
+        stream = server.connect()
+        streams[stream.fileno()] = stream
+        poller.register(stream, select.EPOLLIN)
+    times, cpu = [], []
+    for round_number in range(CROWD_ROUNDS + 1):
+        server.refresh()
+        before = cpu_ns(server.pids)
+        request = server.poll_request()
+        for stream in streams.values():
+            stream.sendall(request)
+        time.sleep(1.5)
+        server.publish()
+        begun, answered = time.perf_counter(), 0
+        while answered < count:
+            for number, _ in poller.poll():
+                streams[number].recv(65536)
+                answered += 1
+        took = (time.perf_counter() - begun) * 1e3
+        time.sleep(0.2)
+        if round_number > 0:
+            times.append(took)
+            cpu.append((cpu_ns(server.pids) - before) / count / 1e3)
+    for stream in streams.values():
+        stream.close()
+    time.sleep(1)
+    return statistics.median(times), statistics.median(cpu)
+
+
+def fill(feed, count):
+    for start in range(0, count, 10_000):
+        lines = "".join(
+            json.dumps({"id": f"item-{n}", "content_type": "text/plain", "content": f"{n:08} ".ljust(200, "x"),
+                        "item": {"title": f"Item {n}"}}) + "\n"
+            for n in range(start, min(start + 10_000, count)))
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{TOWPATH_PORT}/feeds/{feed}/items", data=lines.encode(), method="POST")
+        urllib.request.urlopen(request).read()
+
+
+def pulls(server, folder, count):
+    """CPU of a pull of 50 items: made anew, repeated; and its time along the feed."""
+    base = "/feeds/large/items?order=created&max=50&since=id:item-{}"
+    script = f"{folder}/unique.lua"
+    with open(script, "w") as file:
+        file.write(f"""local n = 0
+function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)}&n=" .. n) end""")
+    for name, extra in (("made anew", ["-s", script]), ("repeated", [])):
+        url = f"http://127.0.0.1:{TOWPATH_PORT}{base.format(count // 2)}"
+        before = cpu_ns(server.pids)
+        out = subprocess.run(["taskset", "-c", "1", "wrk", "-t1", "-c16", "-d4s", *extra, url],
+                             capture_output=True, text=True, check=True).stdout
+        done = int(re.search(r"(\d+) requests in", out).group(1))
+        each = (cpu_ns(server.pids) - before) / done / 1e3
+        print(f"pull of 50 items, {name}: {each:.1f} µs of CPU, {1e6 / each:.0f} a second on one core", flush=True)
+    for part in (0, 0.01, 0.25, 0.5, 0.75, 0.999):
+        times = []
+        for n in range(30):
+            begun = time.perf_counter()
+            get(f"{base.format(int(count * part) + n)}&timeout=0")
+            times.append((time.perf_counter() - begun) * 1e6)
+        print(f"pull of 50 items at {part:.1%} of {count}: {statistics.median(times):.0f} µs", flush=True)
+
+
+def main(binary, polls=20_000, items=1_000_000):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100_000, 100_000))
+    with tempfile.TemporaryDirectory() as folder:
+        processes = []
+        os.chmod(folder, 0o755)
+        try:
+            with open(f"{folder}/towpath.toml", "w") as file:
+                file.write(TOWPATH_CONF.format(folder=folder, port=TOWPATH_PORT))
+            with open(f"{folder}/nginx.conf", "w") as file:
+                file.write(NGINX_CONF.format(folder=folder, port=NGINX_PORT))
+            for command in ([binary, "serve", "--config", f"{folder}/towpath.toml"],
+                            ["nginx", "-c", f"{folder}/nginx.conf", "-p", folder]):
+                processes.append(subprocess.Popen(["taskset", "-c", "0", *command], stdout=subprocess.DEVNULL))
+            time.sleep(3)
+            os.sched_setaffinity(0, {1})
+            towpath, nginx = (process.pid for process in processes)
+            with open(f"/proc/{nginx}/task/{nginx}/children") as file:
+                workers = [int(child) for child in file.read().split()]
+            servers = [Server("nchan", NGINX_PORT, workers), Server("towpath", TOWPATH_PORT, [towpath])]
+            for server in servers:
+                idle(server, polls)
+            for server in servers:
+                publish, ack = one(server)
+                print(f"1 waiter: {server.name} answers {publish:.0f} µs after publishing, "
+                      f"{ack:.0f} µs after the acknowledgement", flush=True)
+            for server in servers:
+                took, cpu = crowd(server, CROWD)
+                print(f"{CROWD} waiters: {server.name} answers all in {took:.0f} ms, "
+                      f"{cpu:.1f} µs of CPU for each wake and re-arm", flush=True)
+            fill("large", items)
+            pulls(servers[1], folder, items)
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGTERM)
+                process.wait(timeout=60)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

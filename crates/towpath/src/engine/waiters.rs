@@ -1,0 +1,307 @@
+//! Those who wait for a feed to move: held without a thread, woken by the append itself.
+//!
+//! Whoever waits for the answer to the same question sits in one [`Group`]. A move has each group's question
+//! asked once; its answer is made once and is everybody's. An append costs the same whether one or ten
+//! thousand wait, but for their waking.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::runtime::Handle;
+use towpath_proto::FeedId;
+
+/// Asks a question again; `None` while there is no answer.
+pub(super) type Ask<A> = Box<dyn Fn() -> BoxFuture<'static, Option<A>> + Send + Sync>;
+
+/// As many wait already as may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// Everybody who waits, by the feed whose log is to move.
+pub struct Waiters<Q, A> {
+    rooms: Mutex<HashMap<FeedId, Room<Q, A>>>,
+    taken: AtomicUsize,
+    limit: usize,
+    gauge: Gauge,
+    runtime: Handle,
+}
+
+struct Room<Q, A> {
+    groups: HashMap<Q, Arc<Group<Q, A>>>,
+    /// Whether a task asks this room's questions right now, and whether it is to do so once more.
+    asking: bool,
+    again: bool,
+}
+
+struct Group<Q, A> {
+    feed: FeedId,
+    question: Q,
+    ask: Ask<A>,
+    state: Mutex<State<A>>,
+}
+
+struct State<A> {
+    answer: Option<Arc<A>>,
+    seats: Vec<Option<Waker>>,
+    free: Vec<u32>,
+}
+
+impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Waiters<Q, A> {
+    /// Room for so many. Questions are asked on the runtime that this is called in.
+    pub fn new(limit: usize, gauge: Gauge) -> Self {
+        let (rooms, taken) = (Mutex::default(), AtomicUsize::new(0));
+        Self { rooms, taken, limit, gauge, runtime: Handle::current() }
+    }
+
+    /// Whether nobody more may wait.
+    pub fn is_full(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= self.limit
+    }
+
+    /// Takes a seat among those who wait with the same question. Whoever joins looks at the feed's head after
+    /// that, and calls [`Self::moved`] if it has moved since the question was asked.
+    pub fn join(self: &Arc<Self>, feed: &FeedId, question: Q, ask: Ask<A>) -> Result<Seat<Q, A>, Full> {
+        let room_for_one = |taken| (taken < self.limit).then_some(taken + 1);
+        if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room_for_one).is_err() {
+            return Err(Full);
+        }
+        self.gauge.inc();
+        let mut rooms = self.rooms.lock();
+        let empty = || Room { groups: HashMap::new(), asking: false, again: false };
+        let group = rooms.entry(feed.clone()).or_insert_with(empty).group(feed, question, ask);
+        let place = group.state.lock().sit();
+        drop(rooms);
+        Ok(Seat { waiters: self.clone(), group, place })
+    }
+
+    /// Has the questions of a feed asked again. Returns at once.
+    pub fn moved(self: &Arc<Self>, feed: &FeedId) {
+        let mut rooms = self.rooms.lock();
+        let Some(room) = rooms.get_mut(feed) else { return };
+        if room.asking {
+            room.again = true;
+            return;
+        }
+        room.asking = true;
+        drop(rooms);
+        let (waiters, feed) = (self.clone(), feed.clone());
+        self.runtime.spawn(async move { waiters.ask_all(&feed).await });
+    }
+
+    async fn ask_all(&self, feed: &FeedId) {
+        while let Some(groups) = self.groups_to_ask(feed) {
+            for group in groups {
+                if let Some(answer) = (group.ask)().await {
+                    self.tell(&group, answer);
+                }
+            }
+            if !self.asks_again(feed) {
+                return;
+            }
+        }
+    }
+
+    fn groups_to_ask(&self, feed: &FeedId) -> Option<Vec<Arc<Group<Q, A>>>> {
+        let mut rooms = self.rooms.lock();
+        let room = rooms.get_mut(feed)?;
+        room.again = false;
+        Some(room.groups.values().cloned().collect())
+    }
+
+    fn asks_again(&self, feed: &FeedId) -> bool {
+        let mut rooms = self.rooms.lock();
+        let Some(room) = rooms.get_mut(feed) else { return false };
+        room.asking = room.again;
+        if !room.again && room.groups.is_empty() {
+            rooms.remove(feed);
+            return false;
+        }
+        room.again
+    }
+
+    /// Gives a group its answer: nobody joins it from here on, and all who sit in it are woken.
+    fn tell(&self, group: &Arc<Group<Q, A>>, answer: A) {
+        self.close(group);
+        let seats = {
+            let mut state = group.state.lock();
+            state.answer = Some(Arc::new(answer));
+            std::mem::take(&mut state.seats)
+        };
+        seats.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    fn close(&self, group: &Arc<Group<Q, A>>) {
+        let mut rooms = self.rooms.lock();
+        let Some(room) = rooms.get_mut(&group.feed) else { return };
+        if room.groups.get(&group.question).is_some_and(|known| Arc::ptr_eq(known, group)) {
+            room.groups.remove(&group.question);
+        }
+        if room.groups.is_empty() && !room.asking {
+            rooms.remove(&group.feed);
+        }
+    }
+}
+
+impl<Q: Clone + Eq + Hash, A> Room<Q, A> {
+    fn group(&mut self, feed: &FeedId, question: Q, ask: Ask<A>) -> Arc<Group<Q, A>> {
+        let new = |question: &Q| {
+            let state = State { answer: None, seats: Vec::new(), free: Vec::new() };
+            Arc::new(Group { feed: feed.clone(), question: question.clone(), ask, state: Mutex::new(state) })
+        };
+        self.groups.entry(question).or_insert_with_key(new).clone()
+    }
+}
+
+impl<A> State<A> {
+    fn sit(&mut self) -> u32 {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        self.seats.push(None);
+        u32::try_from(self.seats.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn poll(&mut self, place: u32, context: &Context<'_>) -> Poll<Arc<A>> {
+        if let Some(answer) = &self.answer {
+            return Poll::Ready(answer.clone());
+        }
+        if let Some(seat) = self.seats.get_mut(place as usize)
+            && !seat.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+        {
+            *seat = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Returns whether nobody is left who waits.
+    fn leave(&mut self, place: u32) -> bool {
+        if self.answer.is_some() {
+            return false;
+        }
+        if let Some(seat) = self.seats.get_mut(place as usize) {
+            *seat = None;
+            self.free.push(place);
+        }
+        self.free.len() == self.seats.len()
+    }
+}
+
+/// A place among those who wait; free again once it is dropped.
+pub struct Seat<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> {
+    waiters: Arc<Waiters<Q, A>>,
+    group: Arc<Group<Q, A>>,
+    place: u32,
+}
+
+impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Seat<Q, A> {
+    /// Returns the answer once there is one.
+    pub async fn answer(&self) -> Arc<A> {
+        poll_fn(|context| self.group.state.lock().poll(self.place, context)).await
+    }
+}
+
+impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Drop for Seat<Q, A> {
+    fn drop(&mut self) {
+        self.waiters.taken.fetch_sub(1, Ordering::Relaxed);
+        self.waiters.gauge.dec();
+        if self.group.state.lock().answer.is_some() {
+            return;
+        }
+        // An empty group must not be joined while it is being closed: both happen under the rooms' lock.
+        let mut rooms = self.waiters.rooms.lock();
+        if !self.group.state.lock().leave(self.place) {
+            return;
+        }
+        let Some(room) = rooms.get_mut(&self.group.feed) else { return };
+        if room.groups.get(&self.group.question).is_some_and(|known| Arc::ptr_eq(known, &self.group)) {
+            room.groups.remove(&self.group.question);
+        }
+        if room.groups.is_empty() && !room.asking {
+            rooms.remove(&self.group.feed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    type Numbers = Waiters<&'static str, usize>;
+
+    fn feed() -> FeedId {
+        FeedId::new("feed").unwrap()
+    }
+
+    /// Answers with how often it was asked, from the `first` time on.
+    fn ask(asked: &Arc<AtomicUsize>, first: usize) -> Ask<usize> {
+        let asked = asked.clone();
+        Box::new(move || {
+            let count = asked.fetch_add(1, Ordering::SeqCst) + 1;
+            Box::pin(async move { (count >= first).then_some(count) })
+        })
+    }
+
+    fn none() -> Ask<usize> {
+        Box::new(|| Box::pin(async { None }))
+    }
+
+    #[tokio::test]
+    async fn one_question_is_asked_once_for_all() {
+        let waiters = Arc::new(Numbers::new(1000, Gauge::default()));
+        let asked = Arc::default();
+        let seats: Vec<_> = (0..1000).map(|_| waiters.join(&feed(), "q", ask(&asked, 2)).unwrap()).collect();
+        assert!(waiters.is_full() && waiters.join(&feed(), "q", none()).is_err());
+        let waiting: Vec<_> =
+            seats.into_iter().map(|s| tokio::spawn(async move { *s.answer().await })).collect();
+        tokio::task::yield_now().await;
+        waiters.moved(&feed());
+        while asked.load(Ordering::SeqCst) < 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waiters.gauge.get(), 1000, "the first time there was no answer");
+        waiters.moved(&feed());
+        for one in waiting {
+            assert_eq!(one.await.unwrap(), 2);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        assert_eq!((waiters.gauge.get(), waiters.rooms.lock().len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_leaves_nothing_behind() {
+        let waiters = Arc::new(Numbers::new(10, Gauge::default()));
+        let (a, b) =
+            (waiters.join(&feed(), "a", none()).unwrap(), waiters.join(&feed(), "b", none()).unwrap());
+        let again = waiters.join(&feed(), "a", none()).unwrap();
+        assert_eq!(waiters.rooms.lock()[&feed()].groups.len(), 2);
+        drop((a, b));
+        assert_eq!(waiters.rooms.lock()[&feed()].groups.len(), 1);
+        let reused = waiters.join(&feed(), "a", none()).unwrap();
+        assert_eq!(reused.place, 0);
+        drop((again, reused));
+        assert_eq!((waiters.rooms.lock().len(), waiters.gauge.get()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn whoever_joins_after_the_answer_waits_for_the_next() {
+        let waiters = Arc::new(Numbers::new(10, Gauge::default()));
+        let asked = Arc::default();
+        let first = waiters.join(&feed(), "q", ask(&asked, 1)).unwrap();
+        waiters.moved(&feed());
+        assert_eq!(*first.answer().await, 1);
+        let second = waiters.join(&feed(), "q", ask(&asked, 1)).unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(20), second.answer()).await;
+        assert!(early.is_err());
+        waiters.moved(&feed());
+        assert_eq!(*second.answer().await, 2);
+    }
+}

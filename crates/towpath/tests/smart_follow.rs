@@ -1,0 +1,201 @@
+//! Following and mirroring a Smart Feed, across restarts, edits and deletions: nothing is missing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Place, Server, lines, stderr};
+use serde_json::{Value, json};
+
+const FEED: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\ncursor = \"toc\"\n";
+
+fn publish(server: &Server, feed: &str, lines: &[Value]) -> bool {
+    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let answer = server.try_ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
+    answer.is_ok_and(|answer| answer.status == 200)
+}
+
+fn put(id: &str, title: &str) -> Value {
+    json!({ "id": id, "item": { "title": title } })
+}
+
+/// What there is now: title by id, nothing where it is deleted.
+fn state(server: &Server, path: &str) -> BTreeMap<String, Option<String>> {
+    let mut state = BTreeMap::new();
+    let mut next = format!("{path}?order=created&max=1000&timeout=0");
+    loop {
+        let page = server.json(&next);
+        for item in page["items"].as_array().unwrap() {
+            let title = item["displayName"].as_str().unwrap_or_default();
+            let title = (item["deleted"] != true).then(|| title.to_owned());
+            state.insert(item["id"].as_str().unwrap().to_owned(), title);
+        }
+        let Some(url) = page["next"].as_str() else { return state };
+        next = format!("{}&timeout=0", url.strip_prefix(&server.base).unwrap());
+    }
+}
+
+/// A `towpath follow` that goes on, and what it has told.
+struct Following {
+    child: Child,
+    told: Arc<Mutex<BTreeMap<String, Option<String>>>>,
+}
+
+impl Following {
+    fn start(place: &Place, url: &str) -> Self {
+        let args = ["follow", url, "--protocol", "smart", "--state", "state.json"];
+        let mut child = place
+            .command(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let told: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
+        let into = told.clone();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let line: Value = serde_json::from_str(&line).unwrap();
+                let title = line["item"]["title"].as_str().unwrap_or_default();
+                let title = (line["op"] != "delete").then(|| title.to_owned());
+                into.lock().unwrap().insert(line["id"].as_str().unwrap().to_owned(), title);
+            }
+        });
+        Self { child, told }
+    }
+
+    fn kill(mut self) -> BTreeMap<String, Option<String>> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        self.told.lock().unwrap().clone()
+    }
+}
+
+/// Serves on a port of its own, again and again.
+fn serve_on(place: &Place, port: u16) -> Server {
+    place.serve_at(port)
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Updates/Synchronization via Pull, against a server that is killed while items are edited and deleted: what
+/// the follower told last of every item is what the feed has.
+#[test]
+fn nothing_is_missing_after_restarts() {
+    for (feed, seed) in [("aa", 1_u64), ("bb", 2)] {
+        let place = Place::new(FEED);
+        let port = free_port();
+        let mut server = serve_on(&place, port);
+        let url = format!("{}/feeds/{feed}/items", server.base);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut told = BTreeMap::new();
+        let mut following = Following::start(&place, &url);
+        for round in 0..60 {
+            let lines: Vec<Value> = (0..random.usize(1..20))
+                .map(|n| {
+                    let id = format!("item-{}", random.u32(0..60));
+                    if random.u8(0..5) == 0 {
+                        json!({ "op": "delete", "id": id })
+                    } else {
+                        put(&id, &format!("{round}.{n}"))
+                    }
+                })
+                .collect();
+            // A deletion of what is not there refuses the whole batch, which is as good as another one.
+            let _ = publish(&server, feed, &lines);
+            match random.u8(0..12) {
+                0 => {
+                    server.kill();
+                    server = serve_on(&place, port);
+                }
+                1 => {
+                    told.extend(following.kill());
+                    following = Following::start(&place, &url);
+                }
+                _ => std::thread::sleep(Duration::from_millis(random.u64(0..40))),
+            }
+        }
+        // One last item says that everything before it was told, since the order is the log's.
+        assert!(publish(&server, feed, &[put("last", "last")]));
+        let end = Instant::now() + PATIENCE + Duration::from_secs(60);
+        while !following.told.lock().unwrap().contains_key("last") {
+            assert!(Instant::now() < end, "the follower does not catch up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        told.extend(following.kill());
+        assert_eq!(told, state(&server, &format!("/feeds/{feed}/items")), "{feed}, seed {seed}");
+    }
+}
+
+/// The address alone tells the protocol; the second pass goes on from the cursor.
+#[test]
+fn discovered_and_resumed() {
+    let place = Place::new(FEED);
+    let server = place.serve();
+    assert!(publish(&server, "aa", &[put("a", "A"), put("b", "B")]));
+    let url = format!("{}/feeds/aa/items", server.base);
+    let pass = || {
+        let output = place.run(&["follow", &url, "--once", "--state", "s.json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        lines(&output).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(pass(), ["a", "b"]);
+    assert_eq!(pass(), [""; 0]);
+    assert!(publish(&server, "aa", &[put("a", "A2")]));
+    assert_eq!(pass(), ["a"]);
+    let output = place.run(&["check", &url, "--protocol", "smart"]);
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+}
+
+/// `towpath check` finds nothing wrong with feeds of either cursor, with tombstones, and empty ones.
+#[test]
+fn our_own_feeds_conform() {
+    let place = Place::new(FEED);
+    let server = place.serve();
+    for feed in ["aa", "bb"] {
+        for n in 0..30 {
+            assert!(publish(&server, feed, &[put(&format!("i{n}"), "t")]));
+        }
+        assert!(publish(&server, feed, &[json!({ "op": "delete", "id": "i3" }), put("i4", "edited")]));
+        let url = format!("{}/feeds/{feed}/items", server.base);
+        let output = place.run(&["check", &url, "--protocol", "smart"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", stderr(&output));
+    }
+}
+
+/// A feed of the configuration that follows another one by pull has its items soon after they are published.
+#[test]
+fn a_mirror_is_woken() {
+    let place = Place::new(FEED);
+    let server = place.serve();
+    assert!(publish(&server, "aa", &[put("a", "A")]));
+    let config =
+        format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/aa/items\"\n", server.base);
+    let mirror_place = Place::new(&config);
+    let mirror = mirror_place.serve();
+    let wait = |title: &str| {
+        let begun = Instant::now();
+        while state(&mirror, "/feeds/copy/items").get("a") != Some(&Some(title.to_owned())) {
+            assert!(begun.elapsed() < PATIENCE, "{}", mirror_place.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        begun.elapsed()
+    };
+    wait("A");
+    // By now it waits at the end of the feed.
+    server.wait_for("/feeds/aa", |_| server.get("/metrics").text().contains("towpath_waiters 1"));
+    assert!(publish(&server, "aa", &[put("a", "A2")]));
+    let took = wait("A2");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
