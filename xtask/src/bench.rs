@@ -9,14 +9,16 @@ const HELP: &str = "\
 cargo xtask bench http      head (304) and latest (200) beside nginx: CPU for each request
 cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
-cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources";
+cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
+cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     match args {
-        ["http"] => http(),
+        ["http"] => beside_nginx("benches/nginx.py"),
         ["store"] => cargo(&["bench", "--package", "towpath-store"]),
         ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
         ["poll"] => poll(),
+        ["replication"] => beside_nginx("benches/replication.py"),
         _ => {
             println!("{HELP}");
             Ok(())
@@ -24,14 +26,14 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     }
 }
 
-fn http() -> Result<(), String> {
+fn beside_nginx(script: &str) -> Result<(), String> {
     for (program, package) in [("nginx", "nginx-light"), ("wrk", "wrk"), ("taskset", "util-linux")] {
         if !have(program) {
             apt(&[package])?;
         }
     }
     cargo(&["build", "--release", "--package", "towpath"])?;
-    python("benches/nginx.py")
+    python(script)
 }
 
 fn poll() -> Result<(), String> {

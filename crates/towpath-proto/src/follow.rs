@@ -232,6 +232,11 @@ pub trait Exchange: Send {
 pub trait Follower: Exchange {
     /// The next thing to tell, if any.
     fn poll_event(&mut self) -> Option<Event>;
+
+    /// How far a long beginning has come, in words, while there is one.
+    fn progress(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A conformance check of one protocol: finished after a bounded number of requests.

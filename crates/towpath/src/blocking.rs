@@ -13,7 +13,8 @@ use tokio::task::JoinError;
 /// The work's panic.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     static CORES: OnceLock<Semaphore> = OnceLock::new();
-    let cores = CORES.get_or_init(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
+    let cores =
+        CORES.get_or_init(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
     // The semaphore is never closed; without a place the work is done all the same.
     let _place = cores.acquire().await;
     tokio::task::spawn_blocking(work).await

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,12 +85,6 @@ pub struct FeedConfig {
     pub ttl: Duration,
     /// Its language, as a tag; `und` where absent.
     pub lang: Option<String>,
-    /// The most entries of a page, in every paged protocol.
-    #[serde(default = "thousand")]
-    pub page_items: u64,
-    /// The most bytes of a page's contents together, in every paged protocol; a larger item has a page of its own.
-    #[serde(default = "mebibyte")]
-    pub page_bytes: u64,
     /// Data Replication's snapshots: when they are made, and how many are kept.
     #[serde(default)]
     pub snapshots: SnapshotConfig,
@@ -97,6 +92,10 @@ pub struct FeedConfig {
     pub retention: Option<RetentionConfig>,
     /// Where its items come from; published over HTTP or the command line where absent.
     pub source: Option<SourceConfig>,
+    /// The most items of a page, whatever the protocol.
+    pub page_items: Option<NonZeroUsize>,
+    /// About the most bytes of a page, whatever the protocol.
+    pub page_bytes: Option<NonZeroUsize>,
 }
 
 /// `[feed.snapshots]`.
@@ -322,11 +321,11 @@ impl FeedConfig {
             title: None,
             ttl: five_minutes(),
             lang: None,
-            page_items: thousand(),
-            page_bytes: mebibyte(),
             snapshots: SnapshotConfig::default(),
             retention: None,
             source: None,
+            page_items: None,
+            page_bytes: None,
         }
     }
 
@@ -410,14 +409,6 @@ fn two_minutes() -> Duration {
 
 fn one_day() -> Duration {
     Duration::from_secs(86_400)
-}
-
-fn thousand() -> u64 {
-    1000
-}
-
-fn mebibyte() -> u64 {
-    1 << 20
 }
 
 fn sixty_four() -> u64 {

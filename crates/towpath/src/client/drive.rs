@@ -20,6 +20,9 @@ const BATCH_AGE: Duration = Duration::from_millis(200);
 /// How long an output may take to end what it has begun, once following is to stop.
 const LAST_DELIVERY: Duration = Duration::from_secs(5);
 
+/// How often a long beginning is told of.
+const PROGRESS: Duration = Duration::from_secs(2);
+
 /// Where a follow's changes go.
 pub trait Output: Send {
     /// Why it takes no more.
@@ -74,7 +77,12 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
 ) -> Result<Ended, O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
     let mut hand = Hand::new(output, stop);
+    let mut told = Instant::now();
     while !*stop.borrow() {
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            follower.progress().inspect(|progress| tracing::info!("{progress}"));
+        }
         hand.take_events(follower).await?;
         carrier.send(follower);
         // Asking may have led to events as well.

@@ -48,11 +48,12 @@ impl FeedConfig {
     }
 
     fn check_pages(&self) -> Result<(), String> {
-        if self.page_items == 0 || self.page_items > 100_000 {
-            return Err("page_items is not between 1 and 100000".into());
+        // A page is in memory while it is made.
+        if self.page_items.is_some_and(|items| items.get() > 100_000) {
+            return Err("page_items is above 100000".into());
         }
-        if self.page_bytes == 0 || self.page_bytes > 1 << 30 {
-            return Err("page_bytes is not between 1 and 1073741824".into());
+        if self.page_bytes.is_some_and(|bytes| bytes.get() > 1 << 30) {
+            return Err("page_bytes is above 1073741824".into());
         }
         if self.snapshots.keep == 0 {
             return Err("snapshots.keep is 0; at least the newest is kept".into());

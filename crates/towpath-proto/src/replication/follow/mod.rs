@@ -356,4 +356,9 @@ impl Follower for ReplicationFollower {
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
+
+    fn progress(&self) -> Option<String> {
+        let SnapshotProgress { pages_done, pages, entities } = self.snapshot_progress()?;
+        Some(format!("snapshot: {pages_done} of {pages} pages, {entities} items"))
+    }
 }

@@ -141,7 +141,9 @@ async fn recover(
     if chain.snapshots > told.snapshots {
         let mut shown = chain.clone();
         (shown.cursor, shown.snapshots) = (told.cursor, told.snapshots);
-        for Snapshot { url, cursor, .. } in kept::index(engine.store.as_ref(), source.as_str(), told.snapshots).await? {
+        for Snapshot { url, cursor, .. } in
+            kept::index(engine.store.as_ref(), source.as_str(), told.snapshots).await?
+        {
             let path = url.find("/archive/").map_or(url.as_str(), |at| &url[at..]);
             let snapshot = engine.store.get(Table::Documents, path.as_bytes()).await?;
             let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{path} is missing")))?;

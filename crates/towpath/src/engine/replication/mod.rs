@@ -106,7 +106,11 @@ fn report(feed: &Feed, what: &str, done: Result<(), StoreError>) {
 }
 
 fn limits(feed: &Feed) -> PageLimits {
-    PageLimits { bytes: feed.config.page_bytes, entities: feed.config.page_items }
+    let PageLimits { bytes, entities } = PageLimits::default();
+    PageLimits {
+        bytes: feed.config.page_bytes.map_or(bytes, |bytes| bytes.get() as u64),
+        entities: feed.config.page_items.map_or(entities, |items| items.get() as u64),
+    }
 }
 
 /// The changes of a stretch of the log, both ends included.

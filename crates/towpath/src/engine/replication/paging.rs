@@ -64,7 +64,7 @@ impl Paging {
 pub(super) async fn begin(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
     let head = engine.store.head(feed.id()).await?;
     let kept = Paging::load(engine, feed).await?;
-    if head.seq - kept.reached > feed.config.page_items { catch_up(engine, feed).await } else { Ok(()) }
+    if head.seq - kept.reached > limits(feed).entities { catch_up(engine, feed).await } else { Ok(()) }
 }
 
 /// Puts every change of the log on a page.
