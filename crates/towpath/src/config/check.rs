@@ -46,12 +46,19 @@ impl FeedConfig {
         if self.ttl < Duration::from_secs(1) {
             return Err("ttl is below a second".into());
         }
-        self.check_history()?;
+        self.check_pages()?;
         access::check_readers(self)?;
         self.source.as_ref().map_or(Ok(()), SourceConfig::check)
     }
 
-    fn check_history(&self) -> Result<(), String> {
+    fn check_pages(&self) -> Result<(), String> {
+        // A page is in memory while it is made.
+        if self.page_items.is_some_and(|items| items.get() > 100_000) {
+            return Err("page_items is above 100000".into());
+        }
+        if self.page_bytes.is_some_and(|bytes| bytes.get() > 1 << 30) {
+            return Err("page_bytes is above 1073741824".into());
+        }
         if self.snapshots.keep == 0 {
             return Err("snapshots.keep is 0; at least the newest is kept".into());
         }
