@@ -51,5 +51,6 @@ fn test() -> Result<(), String> {
 }
 
 fn kill(rounds: &str) -> Result<(), String> {
-    run::cargo_with(&["test", "--package", "towpath", "--test", "kill"], &[("TOWPATH_KILL_ROUNDS", rounds)])
+    let test = ["test", "--package", "towpath", "--test", "kill", "--", "--nocapture"];
+    run::cargo_with(&test, &[("TOWPATH_KILL_ROUNDS", rounds)])
 }

@@ -117,7 +117,8 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let place = Place::new(NOTES);
     let disk = place.path("data");
     std::fs::create_dir(&disk).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=160m", "towpath"]).arg(&disk).output();
+    // Somewhat more than the store keeps in reserve.
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=300m", "towpath"]).arg(&disk).output();
     if !mount.is_ok_and(|done| done.status.success()) {
         eprintln!("SKIPPED: mounting a small file system is not permitted here");
         return;
@@ -126,13 +127,21 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let server = place.serve();
     let count = fill(&server);
     println!("full after {count} MiB");
+    assert!(count > 0);
+    // Somebody else takes the reserve, too.
+    let mut filler = std::fs::File::create(disk.join("filler")).unwrap();
+    while filler.write_all(&[0; 65536]).is_ok() {}
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/more", &[], b"x").status, 503);
     acknowledged_items_are_there(&server, count);
-    drop(server);
-    let grown = Command::new("mount").args(["-o", "remount,size=400m"]).arg(&disk).status().unwrap();
+    drop((server, filler));
+    std::fs::remove_file(disk.join("filler")).unwrap();
+    let grown = Command::new("mount").args(["-o", "remount,size=600m"]).arg(&disk).status().unwrap();
     assert!(grown.success());
     let server = place.serve();
     acknowledged_items_are_there(&server, count);
-    assert_eq!(server.ask("PUT", "/feeds/notes/items/last", &[], b"y").status, 201);
+    assert_eq!(server.get("/feeds/notes/items/more").status, 404);
+    let last = server.ask("PUT", "/feeds/notes/items/last", &[], b"y");
+    assert_eq!(last.status, 201, "{}; log: {}", last.text(), place.log());
 }
 
 struct Unmount(String);
