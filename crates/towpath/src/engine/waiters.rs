@@ -67,7 +67,14 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Wai
 
     /// Takes a seat among those who wait with the same question. Whoever joins looks at the feed's head after
     /// that, and calls [`Self::moved`] if it has moved since the question was asked.
-    pub fn join(self: &Arc<Self>, feed: &FeedId, question: Q, ask: Ask<A>) -> Result<Seat<Q, A>, Full> {
+    ///
+    /// `ask` makes how the question is asked, for the first who waits with it.
+    pub fn join(
+        self: &Arc<Self>,
+        feed: &FeedId,
+        question: Q,
+        ask: impl FnOnce() -> Ask<A>,
+    ) -> Result<Seat<Q, A>, Full> {
         let room_for_one = |taken| (taken < self.limit).then_some(taken + 1);
         if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room_for_one).is_err() {
             return Err(Full);
@@ -150,10 +157,15 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Wai
 }
 
 impl<Q: Clone + Eq + Hash, A> Room<Q, A> {
-    fn group(&mut self, feed: &FeedId, question: Q, ask: Ask<A>) -> Arc<Group<Q, A>> {
+    fn group(&mut self, feed: &FeedId, question: Q, ask: impl FnOnce() -> Ask<A>) -> Arc<Group<Q, A>> {
         let new = |question: &Q| {
             let state = State { answer: None, seats: Vec::new(), free: Vec::new() };
-            Arc::new(Group { feed: feed.clone(), question: question.clone(), ask, state: Mutex::new(state) })
+            Arc::new(Group {
+                feed: feed.clone(),
+                question: question.clone(),
+                ask: ask(),
+                state: Mutex::new(state),
+            })
         };
         self.groups.entry(question).or_insert_with_key(new).clone()
     }
@@ -258,8 +270,9 @@ mod tests {
     async fn one_question_is_asked_once_for_all() {
         let waiters = Arc::new(Numbers::new(1000, Gauge::default()));
         let asked = Arc::default();
-        let seats: Vec<_> = (0..1000).map(|_| waiters.join(&feed(), "q", ask(&asked, 2)).unwrap()).collect();
-        assert!(waiters.is_full() && waiters.join(&feed(), "q", none()).is_err());
+        let seats: Vec<_> =
+            (0..1000).map(|_| waiters.join(&feed(), "q", || ask(&asked, 2)).unwrap()).collect();
+        assert!(waiters.is_full() && waiters.join(&feed(), "q", none).is_err());
         let waiting: Vec<_> =
             seats.into_iter().map(|s| tokio::spawn(async move { *s.answer().await })).collect();
         tokio::task::yield_now().await;
@@ -279,13 +292,12 @@ mod tests {
     #[tokio::test]
     async fn whoever_leaves_leaves_nothing_behind() {
         let waiters = Arc::new(Numbers::new(10, Gauge::default()));
-        let (a, b) =
-            (waiters.join(&feed(), "a", none()).unwrap(), waiters.join(&feed(), "b", none()).unwrap());
-        let again = waiters.join(&feed(), "a", none()).unwrap();
+        let (a, b) = (waiters.join(&feed(), "a", none).unwrap(), waiters.join(&feed(), "b", none).unwrap());
+        let again = waiters.join(&feed(), "a", none).unwrap();
         assert_eq!(waiters.rooms.lock()[&feed()].groups.len(), 2);
         drop((a, b));
         assert_eq!(waiters.rooms.lock()[&feed()].groups.len(), 1);
-        let reused = waiters.join(&feed(), "a", none()).unwrap();
+        let reused = waiters.join(&feed(), "a", none).unwrap();
         assert_eq!(reused.place, 0);
         drop((again, reused));
         assert_eq!((waiters.rooms.lock().len(), waiters.gauge.get()), (0, 0));
@@ -295,10 +307,10 @@ mod tests {
     async fn whoever_joins_after_the_answer_waits_for_the_next() {
         let waiters = Arc::new(Numbers::new(10, Gauge::default()));
         let asked = Arc::default();
-        let first = waiters.join(&feed(), "q", ask(&asked, 1)).unwrap();
+        let first = waiters.join(&feed(), "q", || ask(&asked, 1)).unwrap();
         waiters.moved(&feed());
         assert_eq!(*first.answer().await, 1);
-        let second = waiters.join(&feed(), "q", ask(&asked, 1)).unwrap();
+        let second = waiters.join(&feed(), "q", || ask(&asked, 1)).unwrap();
         let early = tokio::time::timeout(Duration::from_millis(20), second.answer()).await;
         assert!(early.is_err());
         waiters.moved(&feed());

@@ -234,7 +234,7 @@ impl Asked {
     pub fn join(&self, key: WaitKey, after: Seq, form: Form, render: Render) -> Result<Seat, Full> {
         let question = Question { feed: self.feed.id().clone(), access: self.access, key, form };
         let waiters = &self.engine.smart.waiters;
-        let seat = waiters.join(self.feed.log(), question, self.clone().ask(render))?;
+        let seat = waiters.join(self.feed.log(), question, || self.clone().ask(render))?;
         // The log may have moved between the reading and the joining.
         if self.feed.head.load(Ordering::Acquire) > after {
             waiters.moved(self.feed.log());
