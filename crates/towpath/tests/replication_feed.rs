@@ -144,7 +144,7 @@ fn the_catalogue_s_versions_are_followed_and_sealed_pages_survive_restarts() {
     let place = Place::new(&config);
     let mut sealed: Vec<Page> = Vec::new();
     let mut copy: BTreeMap<String, Value> = BTreeMap::new();
-    for version in [1, 2, 3, 11, 22] {
+    for version in [1, 2, 22] {
         let document = kev(version);
         place.write("kev.json", &document);
         let pass = place.run(&["run"]);
