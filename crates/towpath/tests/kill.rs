@@ -153,12 +153,21 @@ struct Follower<'a> {
     state: String,
     child: Option<Child>,
     items: BTreeMap<(String, String), Value>,
+    /// What the last one said on standard error.
+    said: String,
 }
 
 impl<'a> Follower<'a> {
     fn new(place: &'a Place, base: &str, path: &str) -> Self {
         let state = format!("state{}", path.replace('/', "-"));
-        Self { place, url: format!("{base}{path}"), state, child: None, items: BTreeMap::new() }
+        Self {
+            place,
+            url: format!("{base}{path}"),
+            state,
+            child: None,
+            items: BTreeMap::new(),
+            said: String::new(),
+        }
     }
 
     fn start(&mut self) {
@@ -182,7 +191,8 @@ impl<'a> Follower<'a> {
             }
         }
         let code = output.status.code();
-        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", stderr(&output));
+        self.said = stderr(&output);
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.said);
         code
     }
 }
@@ -304,7 +314,7 @@ fn settled(
 fn followers_agree(followers: &mut [Follower<'_>], global: &Chain) {
     for follower in followers {
         follower.start();
-        assert_eq!(follower.finish(), Some(0), "{}", follower.url);
+        assert_eq!(follower.finish(), Some(0), "{}: {}", follower.url, follower.said);
         let is_global = follower.url.ends_with("/diff/latest.json");
         let followed = |(source, _): &&(String, String)| is_global || source == "notes";
         let ids: Vec<_> = global.items.keys().filter(followed).collect();
