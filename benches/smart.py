@@ -226,7 +226,10 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
 
 
 def main(binary, polls=20_000, items=1_000_000):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (100_000, 100_000))
+    # Servers and this client have as many files as this shell allows: raise it (ulimit -n) for more.
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    polls = min(polls, limit - 500)
     with tempfile.TemporaryDirectory() as folder:
         processes = []
         os.chmod(folder, 0o755)

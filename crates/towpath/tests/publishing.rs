@@ -28,6 +28,7 @@ fn what_is_put_over_http_is_there_and_follows() {
         b"y",
     );
     assert_eq!(again.status, 200);
+    // The two changes may come in one document or in two.
     server.wait_for("/diff/notes/latest.json", |latest| latest.to_string().contains("\"y\""));
     let followed = place.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
     assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
