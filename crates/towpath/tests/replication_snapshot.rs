@@ -75,10 +75,7 @@ fn a_snapshot_has_the_live_items_and_does_not_change() {
     let latest = server.get("/feeds/notes/snapshots/latest");
     assert_eq!((latest.json(), latest.header("content-type")), (index.clone(), Some("application/json")));
     let own = server.get(path(&server, &url));
-    assert_eq!(
-        (own.json(), own.header("cache-control").unwrap().contains("immutable")),
-        (index.clone(), true)
-    );
+    assert_eq!((own.json(), own.header("cache-control").unwrap().contains("immutable")), (index, true));
     let url = url.replace(&server.base, "");
     let bodies =
         |server: &Server| (0..3).map(|n| server.get(&format!("{url}/pages/{n}")).body).collect::<Vec<_>>();

@@ -1,6 +1,6 @@
 //! Getting a source's bytes: over HTTP or from a file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -79,7 +79,7 @@ pub async fn load(
     })
 }
 
-async fn from_file(path: &PathBuf, limit: u64) -> Result<Loaded, LoadError> {
+async fn from_file(path: &Path, limit: u64) -> Result<Loaded, LoadError> {
     let file = read_local(path, limit).await;
     let file = file.map_err(|source| LoadError::Transfer { address: path.display().to_string(), source })?;
     Ok(Loaded::Document {
