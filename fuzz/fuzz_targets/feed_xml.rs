@@ -7,7 +7,8 @@ use towpath_proto::format::document::{Entry, Head};
 use towpath_proto::format::{ReadOptions, atom, read, rss};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(feed) = read(bytes, &ReadOptions { base_url: Some("https://a.example/b"), ..ReadOptions::default() })
+    let Ok(feed) =
+        read(bytes, &ReadOptions { base_url: Some("https://a.example/b"), ..ReadOptions::default() })
     else {
         return;
     };

@@ -11,6 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(feed) = read(bytes, &options) else { return };
     let head = Head::new("urn:feed", "feed", Timestamp::UNIX_EPOCH);
     let entries = feed.items.iter().map(|item| Entry::new(item, Timestamp::UNIX_EPOCH));
-    let again = read(json_feed::write(&head, entries).as_bytes(), &options).expect("what is written can be read");
+    let again =
+        read(json_feed::write(&head, entries).as_bytes(), &options).expect("what is written can be read");
     assert_eq!(again.items, feed.items);
 });

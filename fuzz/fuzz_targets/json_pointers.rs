@@ -10,7 +10,8 @@ fuzz_target!(|bytes: &[u8]| {
     let (mapping, document) = bytes.split_at(end);
     // Each byte is one field's pointer, out of a few.
     let pointers = ["", "/", "/a", "/a/0", "/id", "https://x/{/id}", "{", "{/a}}"];
-    let pointer = |n: usize| pointers[usize::from(mapping.get(n).copied().unwrap_or(0)) % pointers.len()].to_owned();
+    let pointer =
+        |n: usize| pointers[usize::from(mapping.get(n).copied().unwrap_or(0)) % pointers.len()].to_owned();
     let mapping = Mapping {
         items: pointer(0),
         id: pointer(1),
@@ -22,6 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         published: Some(pointer(7)),
         ..Mapping::default()
     };
-    let options = ReadOptions { format: Some(Format::Json), mapping: Some(&mapping), ..ReadOptions::default() };
+    let options =
+        ReadOptions { format: Some(Format::Json), mapping: Some(&mapping), ..ReadOptions::default() };
     let _ = read(document, &options);
 });

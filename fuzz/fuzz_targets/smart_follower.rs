@@ -1,0 +1,16 @@
+//! Whatever a Smart Feeds publisher answers, its follower goes on, and can go on from what it keeps.
+#![no_main]
+
+mod follow;
+
+use libfuzzer_sys::fuzz_target;
+use towpath_proto::follow::StartFrom;
+use towpath_proto::smart::follow::SmartFollower;
+
+fuzz_target!(|bytes: &[u8]| {
+    let start = |state| {
+        SmartFollower::new("https://a.example/feed?a=b", &StartFrom::Beginning, state, false)
+            .expect("a follower")
+    };
+    follow::follow(&mut start(None), bytes, |state| drop(start(Some(state))));
+});
