@@ -9,8 +9,8 @@ import tempfile
 import time
 import urllib.request
 
-SOURCES, ITEMS, PORT = 1000, 100, 18083
-SECONDS = 45
+SOURCES, ITEMS, PORT = 1000, 100, 18187
+SECONDS = 60
 
 
 def feed(number):

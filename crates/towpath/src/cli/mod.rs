@@ -166,20 +166,21 @@ pub fn main() -> ExitCode {
     exit.map_or_else(|e| report(&e), ExitCode::from)
 }
 
-/// The setting of glibc's allocator that bounds its arenas, and the value that we give it.
-const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
+/// Settings of glibc's allocator: few arenas, and large pieces given back to the system as soon as they are free.
+const ALLOCATOR: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
-/// Replaces this process by itself with a setting that glibc reads at the start only.
+/// Replaces this process by itself with settings that glibc reads at the start only.
 ///
 /// Each thread that makes and drops whole documents would otherwise leave its own arena full of holes: a thousand
-/// sources take twice the memory. Where the setting is made already, or it cannot be, the process goes on as it is.
+/// sources take twice the memory. Where settings are made already, or cannot be, the process goes on as it is.
 fn start_again_with_few_arenas() {
-    if std::env::var_os(ARENAS.0).is_some() {
+    if std::env::var_os(ALLOCATOR[0].0).is_some() {
         return;
     }
     let Ok(program) = std::env::current_exe() else { return };
     let mut again = std::process::Command::new(program);
-    let error = again.args(std::env::args_os().skip(1)).env(ARENAS.0, ARENAS.1).exec();
+    let error = again.args(std::env::args_os().skip(1)).envs(ALLOCATOR).exec();
     // It returns only when it failed.
     eprintln!("towpath: runs with more memory than it needs: {error}");
 }
