@@ -10,8 +10,21 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1";
 
-/// Builds every target and runs each for so many seconds.
-pub(crate) fn all(seconds: u32) -> Result<(), String> {
+/// How often `Effort::Repeatable` calls each target, at most.
+const CALLS: u32 = 50_000;
+
+/// How long and how freely each target runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Effort {
+    /// The same inputs every time, from the seeds in the repository: a check of a change may not fail for what
+    /// was there before it.
+    Repeatable,
+    /// New inputs, from those that earlier runs found interesting, for so many seconds.
+    Search { seconds: u32 },
+}
+
+/// Builds every target and runs each.
+pub(crate) fn all(effort: Effort) -> Result<(), String> {
     let folder = root().join("fuzz");
     let built = target().join("fuzz");
     let triple = host()?;
@@ -20,16 +33,17 @@ pub(crate) fn all(seconds: u32) -> Result<(), String> {
     build.current_dir(&folder).env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &built);
     status(&mut build)?;
     for name in names(&folder)? {
-        let corpus = built.join("corpus").join(&name);
-        std::fs::create_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
         let mut run = Command::new(built.join(&triple).join("release").join(&name));
-        run.arg(&corpus).current_dir(&built);
-        run.args([
-            &format!("-max_total_time={seconds}"),
-            "-timeout=10",
-            "-rss_limit_mb=2048",
-            "-max_len=65536",
-        ]);
+        run.current_dir(&built);
+        match effort {
+            Effort::Repeatable => run.args(["-seed=1", &format!("-runs={CALLS}"), "-max_total_time=10"]),
+            Effort::Search { seconds } => {
+                let corpus = built.join("corpus").join(&name);
+                std::fs::create_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
+                run.arg(corpus).arg(format!("-max_total_time={seconds}"))
+            }
+        };
+        run.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=65536"]);
         run.args(["-verbosity=0", "-print_final_stats=1"]);
         let seeds = folder.join("seeds").join(&name);
         if seeds.is_dir() {

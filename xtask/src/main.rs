@@ -9,7 +9,7 @@ mod setup;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask test            every check: formatting, lints, purity, all tests, a short run of every fuzz target
+cargo xtask test            every check: formatting, lints, purity, all tests, a short, repeatable run of every fuzz target
 cargo xtask setup           what the tests need beside Rust, where it is missing (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
@@ -21,8 +21,8 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["test"] => test(),
         ["setup"] => setup::tests(),
-        ["fuzz"] => fuzz::all(60),
-        ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
+        ["fuzz"] => fuzz(60),
+        ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
         ["bench", rest @ ..] => bench::bench(rest),
@@ -45,9 +45,13 @@ fn test() -> Result<(), String> {
     run::cargo(&["fmt", "--all", "--check"])?;
     run::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
     purity::check()?;
-    fuzz::all(5)?;
+    fuzz::all(fuzz::Effort::Repeatable)?;
     // Last, so that the summary of the tests is what the output ends with.
     run::cargo(&["test", "--workspace", "--no-fail-fast"])
+}
+
+fn fuzz(seconds: u32) -> Result<(), String> {
+    fuzz::all(fuzz::Effort::Search { seconds })
 }
 
 fn kill(rounds: &str) -> Result<(), String> {
