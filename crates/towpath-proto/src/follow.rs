@@ -57,6 +57,9 @@ pub struct Request {
     pub max_body: u64,
     /// How long the publisher may take to begin its answer.
     pub patience: Duration,
+    /// Asked ahead of time: the answer is not to be handed over, nor its body read, before this request has
+    /// ended.
+    pub after: Option<RequestId>,
 }
 
 impl Request {
@@ -70,6 +73,7 @@ impl Request {
             body: Bytes::new(),
             max_body: 64 << 20,
             patience: Duration::from_secs(60),
+            after: None,
         }
     }
 

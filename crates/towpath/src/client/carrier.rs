@@ -1,5 +1,6 @@
 //! Carries the requests of a state machine to the network and the answers back.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,11 +29,16 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 pub(super) struct Carrier {
     fetcher: Fetcher,
     under_way: FuturesUnordered<BoxFuture<'static, Happening>>,
+    /// The requests that have not ended.
+    open: HashSet<RequestId>,
+    /// What came for a request that was asked ahead of time, and the request that it waits for.
+    held: Vec<(RequestId, Happening)>,
 }
 
 /// What happened to a request.
 struct Happening {
     id: RequestId,
+    after: Option<RequestId>,
     part: Part,
 }
 
@@ -53,34 +59,43 @@ pub(super) enum Step {
 
 impl Carrier {
     pub(super) fn new(fetcher: Fetcher) -> Self {
-        Self { fetcher, under_way: FuturesUnordered::new() }
+        Self { fetcher, under_way: FuturesUnordered::new(), open: HashSet::new(), held: Vec::new() }
     }
 
     /// Sends what the exchange wants to ask, as far as there is room.
     pub(super) fn send<E: Exchange + ?Sized>(&mut self, exchange: &mut E) {
-        while self.under_way.len() < UNDER_WAY {
+        while self.open.len() < UNDER_WAY {
             let Some(request) = exchange.poll_request(Timestamp::now()) else { return };
             tracing::debug!(method = %request.method, url = request.url, "asking");
+            self.open.insert(request.id);
             self.under_way.push(Box::pin(begin(self.fetcher.clone(), request)));
         }
     }
 
     /// Waits for the next thing that happens and tells the exchange. Safe to cancel.
     pub(super) async fn step<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> Step {
-        let timer = exchange.poll_timeout().filter(|_| self.under_way.len() < UNDER_WAY);
+        let timer = exchange.poll_timeout().filter(|_| self.open.len() < UNDER_WAY);
         let Some(until) = timer else {
             let Some(happening) = self.under_way.next().await else { return Step::Stuck };
-            self.tell(exchange, happening);
+            self.take(exchange, happening);
             return Step::Moved;
         };
         tokio::select! {
-            Some(happening) = self.under_way.next() => self.tell(exchange, happening),
+            Some(happening) = self.under_way.next() => self.take(exchange, happening),
             () = tokio::time::sleep(sleep_until(until)) => {}
         }
         Step::Moved
     }
 
-    fn tell<E: Exchange + ?Sized>(&mut self, exchange: &mut E, Happening { id, part }: Happening) {
+    /// Tells the exchange, or holds back what was asked ahead of time.
+    fn take<E: Exchange + ?Sized>(&mut self, exchange: &mut E, happening: Happening) {
+        match happening.after.filter(|after| self.open.contains(after)) {
+            Some(after) => self.held.push((after, happening)),
+            None => self.tell(exchange, happening),
+        }
+    }
+
+    fn tell<E: Exchange + ?Sized>(&mut self, exchange: &mut E, Happening { id, part, .. }: Happening) {
         let now = Timestamp::now();
         match part {
             Part::Head(head, body) => {
@@ -91,7 +106,14 @@ impl Carrier {
                 exchange.handle_chunk(now, id, chunk);
                 self.under_way.push(Box::pin(read_on(id, body)));
             }
-            Part::End(result) => exchange.handle_end(now, id, result),
+            Part::End(result) => {
+                exchange.handle_end(now, id, result);
+                self.open.remove(&id);
+                if let Some(at) = self.held.iter().position(|(after, _)| *after == id) {
+                    let (_, happening) = self.held.swap_remove(at);
+                    self.tell(exchange, happening);
+                }
+            }
         }
     }
 }
@@ -106,7 +128,7 @@ async fn begin(fetcher: Fetcher, request: Request) -> Happening {
         Ok(fetched) => Part::Head(fetched.head, fetched.body),
         Err(error) => Part::End(Err(error)),
     };
-    Happening { id: request.id, part }
+    Happening { id: request.id, after: request.after, part }
 }
 
 async fn read_on(id: RequestId, mut body: Body) -> Happening {
@@ -115,5 +137,5 @@ async fn read_on(id: RequestId, mut body: Body) -> Happening {
         Ok(None) => Part::End(Ok(())),
         Err(error) => Part::End(Err(error)),
     };
-    Happening { id, part }
+    Happening { id, after: None, part }
 }

@@ -156,7 +156,7 @@ impl Document {
     /// The same for as long as it lives, for the cache adds and subtracts it: room for compressed forms is reserved
     /// from the start.
     fn weight(&self) -> u64 {
-        (self.body.len() + self.body.len() / 2 + 1024) as u64
+        (self.body.len() + self.body.len() / 4 * 3 + 1024) as u64
     }
 }
 

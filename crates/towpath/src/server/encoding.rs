@@ -9,19 +9,25 @@ use http::{HeaderMap, HeaderValue};
 /// A coding that we make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
+    /// `zstd`.
+    Zstd = 0,
     /// `br`.
-    Brotli = 0,
+    Brotli = 1,
     /// `gzip`.
-    Gzip = 1,
+    Gzip = 2,
 }
 
 impl Coding {
     /// How many there are.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 3;
+
+    /// All of them, the quickest to make and to read first.
+    const ALL: [Self; Self::COUNT] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
     /// Its name in headers.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Zstd => "zstd",
             Self::Brotli => "br",
             Self::Gzip => "gzip",
         }
@@ -37,7 +43,7 @@ pub fn is_text(headers: &HeaderMap) -> bool {
         || ["json", "xml", "javascript"].iter().any(|kind| essence.ends_with(kind))
 }
 
-/// The coding to use for an `Accept-Encoding` header: the one with the highest weight, Brotli before gzip;
+/// The coding to use for an `Accept-Encoding` header: the one with the highest weight, the quickest among equals;
 /// `None` for the body as it is.
 pub fn choose(accept: Option<&HeaderValue>) -> Option<Coding> {
     let accept = accept?.to_str().ok()?;
@@ -47,6 +53,7 @@ pub fn choose(accept: Option<&HeaderValue>) -> Option<Coding> {
     for part in accept.split(',') {
         let (name, weight) = weighted(part);
         let coding = match name {
+            name if name.eq_ignore_ascii_case("zstd") => Coding::Zstd,
             name if name.eq_ignore_ascii_case("br") => Coding::Brotli,
             name if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => Coding::Gzip,
             "*" => {
@@ -59,7 +66,7 @@ pub fn choose(accept: Option<&HeaderValue>) -> Option<Coding> {
         best = better(best, weight, coding);
     }
     if let Some(weight) = any {
-        for coding in [Coding::Brotli, Coding::Gzip] {
+        for coding in Coding::ALL {
             if !named[coding as usize] {
                 best = better(best, weight, coding);
             }
@@ -94,6 +101,7 @@ pub fn compress(body: &[u8], coding: Coding) -> Option<Bytes> {
             let mut encoder = flate2::write::GzEncoder::new(&mut out, flate2::Compression::new(5));
             encoder.write_all(body).and_then(|()| encoder.finish().map(drop))
         }
+        Coding::Zstd => zstd::stream::copy_encode(body, &mut out, 3),
         Coding::Brotli => {
             let mut encoder = brotli::CompressorWriter::new(&mut out, 64 << 10, 4, 20);
             encoder.write_all(body).and_then(|()| encoder.flush())
@@ -114,8 +122,9 @@ mod tests {
         assert_eq!(choose("br;q=0.5, gzip"), Some(Coding::Gzip));
         assert_eq!(choose("gzip;q=0"), None);
         assert_eq!(choose("identity"), None);
-        assert_eq!(choose("*"), Some(Coding::Brotli));
-        assert_eq!(choose("*, br;q=0"), Some(Coding::Gzip));
+        assert_eq!(choose("gzip, deflate, br, zstd"), Some(Coding::Zstd));
+        assert_eq!(choose("*"), Some(Coding::Zstd));
+        assert_eq!(choose("*, zstd;q=0, br;q=0"), Some(Coding::Gzip));
         assert_eq!(choose("gzip;q=x"), None);
         assert_eq!(choose(""), None);
     }
@@ -131,6 +140,8 @@ mod tests {
         back.clear();
         brotli::Decompressor::new(&br[..], 4096).read_to_string(&mut back).unwrap();
         assert_eq!(back, text);
+        let zstd = compress(text.as_bytes(), Coding::Zstd).unwrap();
+        assert_eq!(zstd::stream::decode_all(&zstd[..]).unwrap(), text.as_bytes());
         assert_eq!(compress(b"x", Coding::Gzip), None);
     }
 }

@@ -69,8 +69,10 @@ impl ReplicationFollower {
         match head.status {
             200 => match FeedPageHead::parse(&head.url, &head.headers) {
                 Ok(page) => {
-                    if let Err(halt) = walk.open(page) {
-                        self.halt(now, halt);
+                    let next = page.next.clone();
+                    match walk.open(page) {
+                        Ok(()) => self.ask_ahead(next),
+                        Err(halt) => self.halt(now, halt),
                     }
                 }
                 Err(error) => self.fail_protocol(now, &url, &error),
@@ -85,6 +87,16 @@ impl ReplicationFollower {
                 self.crawl();
             }
             status => self.fail(now, FollowError::Status { url, status }),
+        }
+    }
+
+    /// Has the next page made and sent while this one is read.
+    fn ask_ahead(&mut self, next: Option<String>) {
+        let Some(next) = next else { return };
+        let after = self.request;
+        self.ahead = Some(self.ask(Method::GET, &next, None));
+        if let Some(request) = self.requests.back_mut() {
+            request.after = after;
         }
     }
 
@@ -128,7 +140,7 @@ impl ReplicationFollower {
             url.clone_from(&next);
             *is_resumed = false;
             self.checkpoint();
-            self.request = Some(self.ask(Method::GET, &next, None));
+            self.request = self.ahead.take().or_else(|| Some(self.ask(Method::GET, &next, None)));
             return;
         }
         // What is appended from now on is told, whatever its time says, unless the start lies ahead.

@@ -80,6 +80,8 @@ pub struct ReplicationFollower {
     phase: Phase,
     /// The request of a crawl or a walk.
     request: Option<RequestId>,
+    /// The request for the page after the one that is being read.
+    ahead: Option<RequestId>,
     events: VecDeque<Event>,
     requests: VecDeque<Request>,
     last_id: u64,
@@ -151,6 +153,7 @@ impl ReplicationFollower {
             place,
             phase: Phase::Idle,
             request: None,
+            ahead: None,
             events: VecDeque::new(),
             requests: VecDeque::new(),
             last_id: 0,
@@ -228,6 +231,7 @@ impl ReplicationFollower {
     }
 
     fn crawl_to(&mut self, goal: Goal, skip: Skip) {
+        self.ahead = None;
         let url = self.entry();
         self.head(&url);
         self.phase = Phase::Crawl { crawl: Box::new(Crawl::new(goal)), skip, url, answered: false };
@@ -257,7 +261,7 @@ impl ReplicationFollower {
     /// Waits, or finishes where only one pass was asked for. Answers that still come are passed over.
     fn rest(&mut self, now: Timestamp, wait: Duration) {
         self.phase = Phase::Idle;
-        self.request = None;
+        (self.request, self.ahead) = (None, None);
         self.requests.clear();
         self.finished = self.options.once;
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
