@@ -1,8 +1,10 @@
-"""Those who wait, towpath beside Nchan (nginx's long polling module), in one run; and pulls of 50 items.
+"""Those who wait, towpath beside Nchan (nginx's long polling module) and durable-streams-server, in one run; and
+pulls of 50 items.
 
 Memory of idle long polls (sockets' kernel memory is not the processes'), time from an append to the answers,
 CPU for each wake and re-arm, CPU for each pull. Servers are pinned to core 0, this client runs on core 1.
-Usage: python3 benches/smart.py path/to/towpath [idle polls] [items of the large feed]
+Usage: python3 benches/smart.py path/to/towpath path/to/durable-streams-server path/to/xtask [idle polls] [items of
+the large feed]
 """
 
 import json
@@ -19,10 +21,11 @@ import tempfile
 import time
 import urllib.request
 
-NGINX_PORT, TOWPATH_PORT = 18083, 18084
+NGINX_PORT, TOWPATH_PORT, STREAMS_PORT = 18083, 18084, 18085
 ROUNDS = 200
 CROWD = 10_000
 CROWD_ROUNDS = 7
+FANOUT_ROUNDS, FANOUT_SECONDS = 3, 4
 
 NGINX_CONF = """
 load_module /usr/lib/nginx/modules/ngx_nchan_module.so;
@@ -35,7 +38,11 @@ http {{
   server {{ listen 127.0.0.1:{port} backlog=4096;
     location = /pub {{ nchan_publisher; nchan_channel_id bench; nchan_message_timeout 1m; }}
     location = /sub {{ nchan_subscriber longpoll; nchan_channel_id bench;
-      nchan_subscriber_first_message newest; nchan_subscriber_timeout 0; }} }}
+      nchan_subscriber_first_message newest; nchan_subscriber_timeout 0; }}
+    location = /fan/pub {{ nchan_publisher; nchan_channel_id $arg_channel; nchan_message_timeout 5m;
+      nchan_message_buffer_length 10000000; }}
+    location = /fan/sub {{ nchan_subscriber longpoll; nchan_channel_id $arg_channel;
+      nchan_subscriber_first_message oldest; nchan_subscriber_timeout 1; }} }}
 }}
 """
 
@@ -47,7 +54,17 @@ data = "{folder}/data"
 id = "bench"
 [[feed]]
 id = "large"
+[[feed]]
+id = "fan0"
+[[feed]]
+id = "fan1"
+[[feed]]
+id = "fan2"
 """
+
+STREAM = "/v1/stream/bench"
+STREAMS_CONF = {"DS_SERVER__BIND_ADDRESS": f"127.0.0.1:{STREAMS_PORT}", "RUST_LOG": "off",
+                "DS_OBSERVABILITY__RUST_LOG": "off", "DS_TRANSPORT__CONNECTION__LONG_POLL_TIMEOUT_SECS": "300"}
 
 
 def get(path):
@@ -92,12 +109,15 @@ class Server:
             line = json.dumps({"id": f"item-{self.count}", "item": {"title": "t"}}).encode()
             path = "/feeds/bench/items"
         else:
-            line, path = b"x" * 300, "/pub"
+            line, path = b"x" * 300, "/pub" if self.name == "nchan" else STREAM
+        kind = "Content-Type: text/plain\r\n" if self.name == "durable-streams-server" else ""
         self.publisher.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(line)}\r\n\r\n".encode() + line)
+            f"POST {path} HTTP/1.1\r\nHost: x\r\n{kind}Content-Length: {len(line)}\r\n\r\n".encode() + line)
 
     def poll_request(self):
-        if self.name != "towpath":
+        if self.name == "durable-streams-server":
+            return f"GET {STREAM}?offset={self.cursor}&live=long-poll HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        if self.name == "nchan":
             return b"GET /sub HTTP/1.1\r\nHost: x\r\n\r\n"
         since = f"&since=cursor:{self.cursor}" if self.cursor else ""
         return f"GET /feeds/bench/items?order=modified{since}&timeout=300 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
@@ -107,10 +127,26 @@ class Server:
         if self.name == "towpath":
             page = json.loads(get("/feeds/bench/items?order=-modified&max=1&timeout=0"))
             self.cursor = page.get("last_cursor")
+        if self.name == "durable-streams-server":
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{STREAM}") as response:
+                self.cursor = response.headers["Stream-Next-Offset"]
 
     def publish(self):
         self.send_publish()
         self.publisher.recv(65536)
+
+
+def fanout(client):
+    """Deliveries a second with 100 followers and 4 publishers."""
+    rates = {"nchan": [], "towpath": []}
+    for channel in range(FANOUT_ROUNDS):
+        for name, port in (("nchan", NGINX_PORT), ("towpath", TOWPATH_PORT)):
+            out = subprocess.run([client, "fanout", name, str(port), f"fan{channel}", str(FANOUT_SECONDS)],
+                                 capture_output=True, text=True, check=True).stdout
+            print(f"100 followers, 4 publishers: {name} {out.strip()}", flush=True)
+            rates[name].append(json.loads(out)["deliveries_per_second"])
+    nchan, towpath = (statistics.median(rates[name]) for name in ("nchan", "towpath"))
+    print(f"deliveries: towpath/nchan {towpath / nchan:.2f} (to reach: 3.5)", flush=True)
 
 
 def idle(server, count):
@@ -225,7 +261,7 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
         print(f"pull of 50 items at {part:.1%} of {count}: {statistics.median(times):.0f} µs", flush=True)
 
 
-def main(binary, polls=20_000, items=1_000_000):
+def main(binary, streams, client, polls=20_000, items=1_000_000):
     # Servers and this client have as many files as this shell allows: raise it (ulimit -n) for more.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -239,15 +275,18 @@ def main(binary, polls=20_000, items=1_000_000):
             with open(f"{folder}/nginx.conf", "w") as file:
                 file.write(NGINX_CONF.format(folder=folder, port=NGINX_PORT))
             for command in ([binary, "serve", "--config", f"{folder}/towpath.toml"],
-                            ["nginx", "-c", f"{folder}/nginx.conf", "-p", folder]):
-                processes.append(subprocess.Popen(["taskset", "-c", "0", *command], stdout=subprocess.DEVNULL))
+                            ["nginx", "-c", f"{folder}/nginx.conf", "-p", folder], [streams]):
+                processes.append(subprocess.Popen(["taskset", "-c", "0", *command], stdout=subprocess.DEVNULL,
+                                                  env={**os.environ, **STREAMS_CONF}, cwd=folder))
             time.sleep(3)
+            urllib.request.urlopen(urllib.request.Request(
+                f"http://127.0.0.1:{STREAMS_PORT}{STREAM}", method="PUT", headers={"Content-Type": "text/plain"}))
             os.sched_setaffinity(0, {1})
-            towpath, nginx = (process.pid for process in processes)
+            towpath, nginx, streams = (process.pid for process in processes)
             with open(f"/proc/{nginx}/task/{nginx}/children") as file:
                 workers = [int(child) for child in file.read().split()]
             servers = [Server("nchan", NGINX_PORT, workers), Server("towpath", TOWPATH_PORT, [towpath])]
-            for server in servers:
+            for server in [*servers, Server("durable-streams-server", STREAMS_PORT, [streams])]:
                 idle(server, polls)
             for server in servers:
                 publish, ack = one(server)
@@ -257,6 +296,7 @@ def main(binary, polls=20_000, items=1_000_000):
                 took, cpu = crowd(server, CROWD)
                 print(f"{CROWD} waiters: {server.name} answers all in {took:.0f} ms, "
                       f"{cpu:.1f} µs of CPU for each wake and re-arm", flush=True)
+            fanout(client)
             fill("large", items)
             pulls(servers[1], folder, items)
         finally:
@@ -266,4 +306,4 @@ def main(binary, polls=20_000, items=1_000_000):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:4], *map(int, sys.argv[4:]))

@@ -7,7 +7,7 @@ use crate::setup::apt;
 
 const HELP: &str = "\
 cargo xtask bench http      head (304) and latest (200) beside nginx: CPU for each request
-cargo xtask bench smart     those who wait beside Nchan: memory, time to the answer, CPU; pulls of 50 items
+cargo xtask bench smart     those who wait beside Nchan and another: memory, time to the answer, CPU; pulls of 50 items
 cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
@@ -41,8 +41,14 @@ fn beside_nginx(script: &str) -> Result<(), String> {
 fn smart() -> Result<(), String> {
     // Nchan is a module, so that having nginx says nothing of it.
     apt(&["nginx-light", "libnginx-mod-nchan", "wrk", "util-linux"])?;
-    cargo(&["build", "--release", "--package", "towpath"])?;
-    python("benches/smart.py")
+    cargo(&["build", "--release", "--package", "towpath", "--package", "xtask"])?;
+    let (peers, release) = (crate::run::target().join("peers"), crate::run::target().join("release"));
+    let root_option = peers.display().to_string();
+    cargo(&["install", "durable-streams-server", "--version", "0.3.0", "--locked", "--root", &root_option])?;
+    let mut run = Command::new("python3");
+    run.arg("benches/smart.py").arg(release.join("towpath"));
+    run.arg(peers.join("bin/durable-streams-server")).arg(release.join("xtask"));
+    status(run.current_dir(root()))
 }
 
 fn poll() -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Commands for working on towpath: every check, and the benchmarks.
 
 mod bench;
+mod fanout;
 mod fuzz;
 mod purity;
 mod run;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
+        ["fanout", kind, port, channel, seconds] => fanout::run(kind, port, channel, seconds),
         ["bench", rest @ ..] => bench::bench(rest),
         _ => {
             println!("{HELP}");
