@@ -6,7 +6,7 @@
 3. The server's CPU and memory for a snapshot.
 4. The server's CPU for finding the page of a random time, as the feed grows.
 
-Usage: python3 benches/replication.py path/to/towpath [ITEMS [BYTES OF AN ITEM]]
+Usage: python3 benches/replication.py path/to/towpath [ITEMS]
 """
 
 import datetime
@@ -175,7 +175,7 @@ def lookups(connection, towpath, items, began):
           f"{statistics.median(took) * 1e6:.0f} µs in all (medians)", flush=True)
 
 
-def main(binary, items, size):
+def main(binary, items):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/towpath.toml", "w") as file:
             file.write(CONF.format(folder=folder, port=PORT))
@@ -186,14 +186,17 @@ def main(binary, items, size):
             connection = Connection()
             began, done, shown = time.time(), 0, 1000
             while done < items:
-                publish(connection, done, 1000, size)
+                publish(connection, done, 1000, 1000)
                 done += 1000
                 if done == shown:
                     is_quiet(towpath.pid)
+                    # The server closes a connection that was idle for long.
+                    connection = Connection()
                     lookups(connection, towpath, done, began)
                     shown *= 10
             print(f"published in {time.time() - began:.0f} s", flush=True)
             is_quiet(towpath.pid)
+            connection = Connection()
             if shown != items * 10:
                 lookups(connection, towpath, done, began)
             snapshot(connection, towpath, items)
@@ -205,4 +208,4 @@ def main(binary, items, size):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *(int(n) for n in (sys.argv[2:] + [1_000_000, 1000][len(sys.argv) - 2:])))
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)

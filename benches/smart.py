@@ -150,6 +150,7 @@ def fanout(client):
 
 
 def idle(server, count):
+    server.publisher = server.connect()
     server.publish()
     server.refresh()
     before = resident(server.pids)
@@ -169,6 +170,7 @@ def idle(server, count):
 
 def one(server):
     """From publishing, and from its acknowledgement, to the answer of one who waits; microseconds."""
+    server.publisher = server.connect()
     from_publish, from_ack = [], []
     waiter = server.connect()
     for _ in range(ROUNDS):
@@ -195,6 +197,7 @@ def one(server):
 
 def crowd(server, count):
     """Milliseconds until all are answered after an acknowledgement, and CPU for each wake and re-arm."""
+    server.publisher = server.connect()
     poller = select.epoll()
     streams = {}
     for _ in range(count):
@@ -237,9 +240,9 @@ def fill(feed, count):
         urllib.request.urlopen(request).read()
 
 
-def pulls(server, folder, count):
+def pulls(server, folder, feed, count):
     """CPU of a pull of 50 items: made anew, repeated; and its time along the feed."""
-    base = "/feeds/large/items?order=created&max=50&since=id:item-{}"
+    base = f"/feeds/{feed}/items?order=created&max=50&since=id:item-{{}}"
     script = f"{folder}/unique.lua"
     with open(script, "w") as file:
         file.write(f"""local n = 0
@@ -256,7 +259,7 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
         times = []
         for n in range(30):
             begun = time.perf_counter()
-            get(f"{base.format(int(count * part) + n)}&timeout=0")
+            get(f"{base.format(min(int(count * part), count - 90) + n)}&timeout=0")
             times.append((time.perf_counter() - begun) * 1e6)
         print(f"pull of 50 items at {part:.1%} of {count}: {statistics.median(times):.0f} µs", flush=True)
 
@@ -298,7 +301,7 @@ def main(binary, streams, client, polls=20_000, items=1_000_000):
                       f"{cpu:.1f} µs of CPU for each wake and re-arm", flush=True)
             fanout(client)
             fill("large", items)
-            pulls(servers[1], folder, items)
+            pulls(servers[1], folder, "large", items)
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)

@@ -11,7 +11,8 @@ cargo xtask bench smart     those who wait beside Nchan and another: memory, tim
 cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
-cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time";
+cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
+cargo xtask bench large     ten million items: pages by time, pulls, a snapshot";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     match args {
@@ -21,6 +22,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
         ["poll"] => poll(),
         ["replication"] => beside_nginx("benches/replication.py"),
+        ["large"] => beside_nginx("benches/large.py"),
         _ => {
             println!("{HELP}");
             Ok(())

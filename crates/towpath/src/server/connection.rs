@@ -143,8 +143,8 @@ impl Exchange {
                 let (held, keep_alive) = parked.lock().take()?;
                 let parts = connection.into_parts();
                 let (stream, rest) = parts.io.into_parts();
-                let read =
-                    if rest.is_empty() { parts.read_buf } else { [parts.read_buf, rest].concat().into() };
+                // Copied, so that hyper's buffer is not kept for the few bytes in it, mostly none.
+                let read = [parts.read_buf, rest].concat().into();
                 Some(Waiting { stream, read, held, keep_alive })
             }
         }
