@@ -112,15 +112,15 @@ class Server:
             line, path = b"x" * 300, "/pub" if self.name == "nchan" else STREAM
         kind = "Content-Type: text/plain\r\n" if self.name == "durable-streams-server" else ""
         self.publisher.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\n{kind}Content-Length: {len(line)}\r\n\r\n".encode() + line)
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{kind}Content-Length: {len(line)}\r\n\r\n".encode() + line)
 
     def poll_request(self):
         if self.name == "durable-streams-server":
-            return f"GET {STREAM}?offset={self.cursor}&live=long-poll HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+            return f"GET {STREAM}?offset={self.cursor}&live=long-poll HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         if self.name == "nchan":
-            return b"GET /sub HTTP/1.1\r\nHost: x\r\n\r\n"
+            return b"GET /sub HTTP/1.1\r\nHost: localhost\r\n\r\n"
         since = f"&since=cursor:{self.cursor}" if self.cursor else ""
-        return f"GET /feeds/bench/items?order=modified{since}&timeout=300 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        return f"GET /feeds/bench/items?order=modified{since}&timeout=300 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
     def refresh(self):
         """From where the next polls wait: the end of the feed."""
