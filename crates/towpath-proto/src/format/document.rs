@@ -102,12 +102,14 @@ pub struct Entry<'a> {
     pub modified: Timestamp,
     /// Further elements, for the XML formats: each well-formed, with its own namespace declarations.
     pub elements: &'a [String],
+    /// Say `modified` in our own namespace where the item's own dates do not.
+    pub tells_modified: bool,
 }
 
 impl<'a> Entry<'a> {
     /// An entry without further elements.
     pub fn new(item: &'a Item, modified: Timestamp) -> Self {
-        Self { item, modified, elements: &[] }
+        Self { item, modified, elements: &[], tells_modified: false }
     }
 }
 

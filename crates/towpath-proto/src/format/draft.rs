@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub(crate) format_id: Option<String>,
     /// The id that the publisher gives the item apart from the format (`fo:id`), which comes first.
     pub(crate) own_id: Option<String>,
+    /// When the item was last changed in the feed that the document is of, where a writer of ours says so.
+    pub(crate) modified: Option<Timestamp>,
     /// The format's id is an address that can stand in for a missing link.
     pub(crate) id_is_address: bool,
     elements: Vec<Value>,
@@ -56,7 +58,11 @@ impl Draft {
 
     /// The item that was read from the element at `offset`; `None`, and a problem, where it has no id and
     /// nothing to make one of.
-    pub(crate) fn finish(mut self, xml: &mut XmlReader<'_>, offset: usize) -> Option<Item> {
+    pub(crate) fn finish(
+        mut self,
+        xml: &mut XmlReader<'_>,
+        offset: usize,
+    ) -> Option<(Item, Option<Timestamp>)> {
         if self.item.url.is_none() && self.id_is_address {
             self.item.url = self.format_id.clone().filter(|id| super::has_scheme(id));
         }
@@ -73,7 +79,7 @@ impl Draft {
                 kept.append(&mut self.elements);
             }
         }
-        Some(self.item)
+        Some((self.item, self.modified))
     }
 
     /// Takes what a writer of ours kept of [`Item::extra`] as JSON.

@@ -52,6 +52,9 @@ pub struct FeedDocument {
     pub lang: Option<String>,
     /// The items in the document's order.
     pub items: Vec<Item>,
+    /// When items were last changed in the feed that the document is of, where that is said apart from the
+    /// item's own dates (by a writer of ours): the item's index in `items`, ascending, and the time.
+    pub modified: Vec<(usize, Timestamp)>,
     /// Entries that the document says are deleted (RFC 6721 `at:deleted-entry`).
     pub deleted: Vec<DeletedEntry>,
     /// Links of the feed itself, absolute: `self`, `hub`, `prev`, `prev-archive`, `next`, …
@@ -62,6 +65,8 @@ pub struct FeedDocument {
     pub complete: bool,
     /// RFC 5005 `fh:archive`: the document is an archive document.
     pub archive: bool,
+    /// For how many minutes the document may be kept before it is asked for again (RSS 2.0 `ttl`).
+    pub ttl: Option<u32>,
     /// What a Smart Feed's document says of its range.
     pub smart: SmartHead,
     /// What could not be read and was left out: dates that are none, entries without an id. Each says where.
@@ -110,14 +115,23 @@ impl FeedDocument {
             home: None,
             lang: None,
             items: Vec::new(),
+            modified: Vec::new(),
             deleted: Vec::new(),
             links: Vec::new(),
             stateful: None,
             complete: false,
             archive: false,
+            ttl: None,
             smart: SmartHead::default(),
             problems: Vec::new(),
         }
+    }
+
+    /// Appends an item that was read, and when it was last changed in its feed where that was said.
+    pub(crate) fn push(&mut self, read: Option<(Item, Option<Timestamp>)>) {
+        let Some((item, modified)) = read else { return };
+        self.modified.extend(modified.map(|time| (self.items.len(), time)));
+        self.items.push(item);
     }
 
     /// Whether the document shows every item there is, so that absence means removal: Feed History's flag 0

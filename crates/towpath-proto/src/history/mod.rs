@@ -1,1 +1,10 @@
-//! Feed History: Atom with a past (draft-nottingham-atompub-feed-history-00, RFC 5005).
+//! Feed History: feeds that tell their past (draft-nottingham-atompub-feed-history-00, its later drafts, and
+//! RFC 5005), in Atom, RSS and JSON Feed.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`wire`] | what a document says of its place in a feed's history, in whichever draft's words |
+//! | [`publish`] | documents from stretches of the log |
+
+pub mod publish;
+pub mod wire;

@@ -6,7 +6,8 @@
 //! | written | means |
 //! |---|---|
 //! | `<tp:id>` | the item's id, percent-encoded, where `fo:id` cannot hold it |
-//! | `tp:assigned` on `updated`, `author` | Atom demands one, the item has none |
+//! | `tp:assigned` on `updated`, `author` | Atom demands one, the item has none; `updated` is as `<tp:modified>` |
+//! | `<tp:modified>` | when the item was last changed in the feed, where its own dates do not tell versions apart |
 //! | `tp:type` on `content` | the media type, where Atom would not have it so; the text is Base 64 |
 //! | `<tp:name>`, `<tp:email>`, `<tp:uri>` in a person | one that is not of Atom's form |
 //! | `<tp:extra>` | what is left of the item's `extra`, a JSON object |

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 
 use super::content;
+use crate::Timestamp;
 use crate::format::draft::{Draft, date_element, some_text};
 use crate::format::xml::{Ns, Tag, Token, XmlReader};
 use crate::format::{FeedDocument, FormatError, feed_head, html};
@@ -18,14 +19,14 @@ pub(crate) fn read<'i>(
 ) -> Result<(), FormatError> {
     feed.lang = xml.attribute("xml:lang")?.map(Cow::into_owned);
     if root.local == "entry" {
-        feed.items.extend(entry(xml, root)?);
+        feed.push(entry(xml, root)?);
         return Ok(());
     }
     let mut authors = Vec::new();
     loop {
         match xml.next()? {
             Token::Start(tag) => match (tag.ns, tag.local) {
-                (Ns::Atom, "entry") => feed.items.extend(entry(xml, tag)?),
+                (Ns::Atom, "entry") => feed.push(entry(xml, tag)?),
                 (Ns::Atom, "id") => feed.id = some_text(xml)?,
                 (Ns::Atom, "title") => feed.title = text_construct(xml)?.filter(|t| !t.is_empty()),
                 (Ns::Atom, "updated" | "modified") => feed.updated = date_element(xml, tag)?,
@@ -54,7 +55,10 @@ fn inherit_authors(items: &mut [Item], authors: &[Author]) {
     }
 }
 
-fn entry<'i>(xml: &mut XmlReader<'i>, root: Tag<'i>) -> Result<Option<Item>, FormatError> {
+fn entry<'i>(
+    xml: &mut XmlReader<'i>,
+    root: Tag<'i>,
+) -> Result<Option<(Item, Option<Timestamp>)>, FormatError> {
     let mut draft = Draft::default();
     loop {
         match xml.next()? {
@@ -93,6 +97,7 @@ pub(crate) fn element<'i>(
             draft.item.published = date_element(xml, tag)?.or(draft.item.published);
         }
         (Ns::Atom, "updated" | "modified") => updated(xml, tag, draft)?,
+        (Ns::Towpath, "modified") => draft.modified = date_element(xml, tag)?,
         (Ns::Towpath, "extra") => {
             let text = xml.text()?;
             if !draft.extra_json(&text) {
@@ -118,10 +123,12 @@ pub(crate) fn own_id(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Option<Str
     Ok(text.map(|t| percent_decode_str(&t).decode_utf8_lossy().into_owned()))
 }
 
-/// RFC 4287, section 4.2.15. Where a writer of ours had no date to write, it says so.
+/// RFC 4287, section 4.2.15. Where a writer of ours had no date to write, it says so, and writes when the item
+/// was last changed in its feed.
 fn updated(xml: &mut XmlReader<'_>, tag: Tag<'_>, draft: &mut Draft) -> Result<(), FormatError> {
     if xml.attribute_in(Ns::Towpath, "assigned")?.is_some() {
-        return xml.skip();
+        draft.modified = date_element(xml, tag)?.or(draft.modified);
+        return Ok(());
     }
     draft.item.updated = date_element(xml, tag)?;
     Ok(())

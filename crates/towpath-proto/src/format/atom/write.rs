@@ -112,6 +112,9 @@ fn entry_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
         Some(updated) => xml.element("updated", &updated.to_string()),
         None => xml.start("updated").attribute("tp:assigned", "1").text(&entry.modified.to_string()).end(),
     };
+    if entry.tells_modified && item.updated.is_some() {
+        xml.element("tp:modified", &entry.modified.to_string());
+    }
     if let Some(published) = item.published {
         xml.element("published", &published.to_string());
     }

@@ -4,7 +4,7 @@
 //! What JSON Feed has no place for is written into the extension object `_towpath`, which other readers pass
 //! over, so that what our reader gets is the item as it was. Of an item: `content` (`null`, or `type` with
 //! `text` or `base64`) where it is neither HTML nor plain text, `authors` where one has an e-mail address,
-//! `extra`. Of the feed: `id`, `updated`, `links`, `stateful`, `complete`, `archive`, `deleted`.
+//! `extra`, and `modified` as Atom's own extension. Of the feed: `id`, `updated`, `links`, `stateful`, `complete`, `archive`, `deleted`.
 
 mod read;
 mod write;

@@ -39,12 +39,14 @@ pub(crate) fn read(text: &str, base_url: Option<&str>) -> Result<FeedDocument, F
             feed.problems.push(reason);
             continue;
         };
-        let mut item = ItemReader { index, base: base.as_ref(), problems: &mut feed.problems };
-        if let Some(mut item) = item.read(object) {
+        let mut reader =
+            ItemReader { index, base: base.as_ref(), problems: &mut feed.problems, modified: None };
+        if let Some(mut item) = reader.read(object) {
+            let modified = reader.modified;
             if item.authors.is_empty() {
                 item.authors.clone_from(&authors);
             }
-            feed.items.push(item);
+            feed.push(Some((item, modified)));
         }
     }
     Ok(feed)
@@ -153,6 +155,8 @@ struct ItemReader<'a> {
     index: usize,
     base: Option<&'a Url>,
     problems: &'a mut Vec<String>,
+    /// When the item was last changed in its feed, where a writer of ours says so.
+    modified: Option<Timestamp>,
 }
 
 impl ItemReader<'_> {
@@ -206,6 +210,7 @@ impl ItemReader<'_> {
             }
             _ => {}
         }
+        self.modified = take_text(&mut own, "modified").and_then(|t| date::parse(&t));
         if let Some(authors) = own.remove("authors") {
             match serde_json::from_value(authors) {
                 Ok(authors) => item.authors = authors,

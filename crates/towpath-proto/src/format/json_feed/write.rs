@@ -34,7 +34,7 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
         top.insert("hubs".into(), hubs.into());
     }
     top.insert(OWN.into(), own_head(head));
-    top.insert("items".into(), entries.into_iter().map(|entry| item(entry.item)).collect());
+    top.insert("items".into(), entries.into_iter().map(|entry| item(&entry)).collect());
     Value::Object(top).to_string()
 }
 
@@ -72,8 +72,12 @@ fn own_head(head: &Head<'_>) -> Value {
     Value::Object(own)
 }
 
-fn item(item: &Item) -> Value {
+fn item(entry: &Entry<'_>) -> Value {
+    let item = entry.item;
     let mut own = Object::new();
+    if entry.tells_modified {
+        own.insert("modified".into(), entry.modified.to_string().into());
+    }
     let mut object = kept(item, &mut own);
     object.insert("id".into(), item.id.clone().into());
     let optional = [

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::Timestamp;
 use crate::format::draft::{Draft, date_element, some_text};
 use crate::format::xml::{ATOM, Ns, Tag, Token, XmlReader, escape_attribute};
 use crate::format::{FeedDocument, FormatError, atom, feed_head};
@@ -19,7 +20,7 @@ pub(crate) fn read<'i>(
             Token::Start(tag) => match (tag.ns, tag.local) {
                 (Ns::Rss, "channel") => channel(xml, feed)?,
                 // RSS 0.90 and 1.0 have the items beside the channel.
-                (Ns::Rss, "item") => feed.items.extend(item(xml, tag)?),
+                (Ns::Rss, "item") => feed.push(item(xml, tag)?),
                 _ => feed_head::read(xml, tag, feed)?,
             },
             Token::Text(_) => {}
@@ -32,12 +33,13 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
     loop {
         match xml.next()? {
             Token::Start(tag) => match (tag.ns, tag.local) {
-                (Ns::Rss, "item") => feed.items.extend(item(xml, tag)?),
+                (Ns::Rss, "item") => feed.push(item(xml, tag)?),
                 (Ns::Rss, "title") => feed.title = some_text(xml)?,
                 (Ns::Rss, "link") => feed.home = some_text(xml)?.map(|u| xml.resolve(&u)),
                 (Ns::Rss, "language") | (Ns::DublinCore, "language") => {
                     feed.lang = some_text(xml)?.or(feed.lang.take());
                 }
+                (Ns::Rss, "ttl") => feed.ttl = xml.trimmed_text()?.parse().ok(),
                 (Ns::Rss, "lastBuildDate") => feed.updated = date_element(xml, tag)?,
                 (Ns::Atom, "id") => feed.id = some_text(xml)?,
                 (Ns::Atom, "updated") => feed.updated = date_element(xml, tag)?.or(feed.updated),
@@ -55,7 +57,10 @@ struct Seen {
     pub_date: bool,
 }
 
-fn item<'i>(xml: &mut XmlReader<'i>, root: Tag<'i>) -> Result<Option<Item>, FormatError> {
+fn item<'i>(
+    xml: &mut XmlReader<'i>,
+    root: Tag<'i>,
+) -> Result<Option<(Item, Option<Timestamp>)>, FormatError> {
     let mut draft = Draft::default();
     draft.format_id = xml.attribute_in(Ns::Rdf, "about")?.map(Cow::into_owned);
     let mut seen = Seen::default();

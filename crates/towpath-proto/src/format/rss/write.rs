@@ -66,6 +66,9 @@ fn item_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
     }
     guid(xml, item, ids);
     dates(xml, item);
+    if entry.tells_modified {
+        xml.element("tp:modified", &entry.modified.to_string());
+    }
     for author in &item.authors {
         match (&author.email, &author.url) {
             (None, None) => {
