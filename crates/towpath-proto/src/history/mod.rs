@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`wire`] | what a document says of its place in a feed's history, in whichever draft's words |
 //! | [`publish`] | documents from stretches of the log |
+//! | [`follow`] | a state machine from responses to changes |
 
+pub mod follow;
 pub mod publish;
 pub mod wire;

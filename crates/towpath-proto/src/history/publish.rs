@@ -19,8 +19,9 @@
 //! predecessor answers 410.
 //!
 //! Within a document only the last change of an id stands, as an entry or as an `at:deleted-entry`
-//! (RFC 6721), newest first. A patch is shown as the whole item after it. Where an item's own `updated` does
-//! not tell its versions apart, `modified` in our namespace does ([`crate::format::document::Entry`]).
+//! (RFC 6721), newest first. A patch is shown as the whole item after it. An item's own `updated` need
+//! not tell its versions apart, nor when they came; `modified` in our namespace does, which followers of ours
+//! go by ([`crate::format::document::Entry`]).
 
 use std::collections::HashSet;
 
@@ -169,11 +170,8 @@ fn deleted(change: &Change) -> DeletedEntry {
     DeletedEntry { id: change.item.id.clone(), when: Some(change.modified) }
 }
 
-/// The first version of an item that is not dated ahead of its time needs no second date: whatever comes after
-/// it has one, and that is later.
 fn entry(change: &Change) -> Entry<'_> {
-    let needs_none = |updated| change.previous.is_none() && updated <= change.modified;
-    let tells_modified = !change.item.updated.is_some_and(needs_none);
+    let tells_modified = change.item.updated != Some(change.modified);
     Entry { tells_modified, ..Entry::new(&change.item, change.modified) }
 }
 

@@ -1,0 +1,109 @@
+//! From a document's versions to changes.
+
+use std::collections::HashSet;
+
+use super::HistoryFollower;
+use super::memory::{Age, Verdict};
+use super::place::Start;
+use super::reading::{Reading, Version};
+use crate::change::Op;
+use crate::follow::{Event, Followed};
+use crate::history::wire::Way;
+use crate::item::Item;
+
+impl HistoryFollower {
+    /// Takes what a document says, and tells what is new. `position` is the document's address.
+    pub(super) fn apply(&mut self, reading: Reading, position: &str, age: Age) {
+        self.say_problems(position, &reading.problems);
+        let gone = match age {
+            Age::Whole => {
+                let ids: HashSet<&str> = reading.versions.iter().map(|v| v.item.id.as_str()).collect();
+                self.place.entries.keep_only(&ids)
+            }
+            Age::Later | Age::Earlier => Vec::new(),
+        };
+        for version in reading.versions {
+            let verdict = self.place.entries.take(&version, age);
+            self.dirty |= matches!(verdict, Verdict::New | Verdict::Newer);
+            if self.is_told(&version, verdict) {
+                self.tell(version, position);
+            }
+        }
+        for id in gone {
+            self.dirty = true;
+            self.tell(Version { item: Item::new(id), rank: None, gone: true }, position);
+        }
+    }
+
+    fn is_told(&self, version: &Version, verdict: Verdict) -> bool {
+        let is_wanted = match &self.place.start {
+            Some(Start::Now) => false,
+            Some(Start::Time(time)) => version.rank.is_none_or(|rank| rank >= *time),
+            Some(Start::Beginning | Start::Document(_)) | None => true,
+        };
+        // Who began in the middle may know an entry that is not known here.
+        let is_news = match verdict {
+            Verdict::New => !version.gone || !matches!(self.place.start, Some(Start::Beginning)),
+            Verdict::Newer => true,
+            Verdict::Known | Verdict::Older => false,
+        };
+        is_wanted && is_news
+    }
+
+    fn tell(&mut self, version: Version, position: &str) {
+        self.changes += 1;
+        self.events.push_back(Event::Change(Box::new(Followed {
+            feed: self.feed.clone(),
+            op: if version.gone { Op::Delete } else { Op::Put },
+            modified: version.rank.or(version.item.published),
+            item: version.item,
+            patch: None,
+            position: position.to_owned(),
+            entry_id: None,
+        })));
+    }
+
+    /// Says once what this feed cannot promise, and whenever that came to pass.
+    pub(super) fn say_what_to_expect(&mut self, reading: &Reading) {
+        if reading.is_archive && !std::mem::replace(&mut self.place.told, true) {
+            self.dirty = true;
+            let current = reading.current.as_deref().unwrap_or("another address");
+            let text = format!("{} is an archive document: what is new is at {current}", self.url);
+            self.events.push_back(Event::Warning(text));
+        }
+        let promise = match &reading.way {
+            Way::Unknown => {
+                "this feed does not tell its past: what comes and goes between two requests is missed"
+            }
+            Way::Page(_) | Way::LastPage => {
+                "this feed has pages that move while they are read: what changes meanwhile may be missed"
+            }
+            Way::Complete | Way::Archive(_) | Way::Beginning => return,
+        };
+        if !std::mem::replace(&mut self.place.told, true) {
+            self.dirty = true;
+            self.events.push_back(Event::Warning(format!("{}: {promise}", self.url)));
+        }
+        let is_strange =
+            self.place.entries.len() > 0 && !reading.versions.is_empty() && !self.overlaps(reading);
+        if is_strange && reading.way == Way::Unknown {
+            self.incomplete(format!(
+                "{}: none of its entries is known: some came and went unseen since it was last read",
+                self.url
+            ));
+        }
+    }
+
+    fn say_problems(&mut self, url: &str, problems: &[String]) {
+        let Some(first) = problems.first() else { return };
+        let more = match problems.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let text = format!("{url}: {first}{more}");
+        if text != self.last_problem {
+            self.events.push_back(Event::Warning(text.clone()));
+            self.last_problem = text;
+        }
+    }
+}
