@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::HistoryFollower;
-use super::memory::{Age, Verdict};
+use super::memory::{Slot, Verdict};
 use super::place::Start;
 use super::reading::{Reading, Version};
 use crate::change::Op;
@@ -12,18 +12,17 @@ use crate::history::wire::Way;
 use crate::item::Item;
 
 impl HistoryFollower {
-    /// Takes what a document says, and tells what is new. `position` is the document's address.
-    pub(super) fn apply(&mut self, reading: Reading, position: &str, age: Age) {
+    /// Takes what the document at an address says, and tells what is new. A `whole` document says by what it
+    /// leaves out, too.
+    pub(super) fn apply(&mut self, reading: Reading, position: &str, slot: Slot, whole: bool) {
         self.say_problems(position, &reading.problems);
-        let gone = match age {
-            Age::Whole => {
-                let ids: HashSet<&str> = reading.versions.iter().map(|v| v.item.id.as_str()).collect();
-                self.place.entries.keep_only(&ids)
-            }
-            Age::Later | Age::Earlier => Vec::new(),
-        };
+        let mut gone = Vec::new();
+        if whole {
+            let ids: HashSet<&str> = reading.versions.iter().map(|v| v.item.id.as_str()).collect();
+            gone = self.place.entries.keep_only(&ids);
+        }
         for version in reading.versions {
-            let verdict = self.place.entries.take(&version, age);
+            let verdict = self.place.entries.take(&version, slot, whole);
             self.dirty |= matches!(verdict, Verdict::New | Verdict::Newer);
             if self.is_told(&version, verdict) {
                 self.tell(version, position);
@@ -41,13 +40,8 @@ impl HistoryFollower {
             Some(Start::Time(time)) => version.rank.is_none_or(|rank| rank >= *time),
             Some(Start::Beginning | Start::Document(_)) | None => true,
         };
-        // Who began in the middle may know an entry that is not known here.
-        let is_news = match verdict {
-            Verdict::New => !version.gone || !matches!(self.place.start, Some(Start::Beginning)),
-            Verdict::Newer => true,
-            Verdict::Known | Verdict::Older => false,
-        };
-        is_wanted && is_news
+        // A deletion of what is not known here is told too: the consumer may know it, from before a restart.
+        is_wanted && matches!(verdict, Verdict::New | Verdict::Newer)
     }
 
     fn tell(&mut self, version: Version, position: &str) {

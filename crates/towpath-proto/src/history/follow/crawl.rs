@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 
 use url::Url;
 
+use super::memory::Slot;
 use super::reading::Fetched;
 use crate::history::wire::Way;
 
@@ -26,7 +27,7 @@ pub(super) struct Crawl {
     /// A permanent document that ends the way back and is not read itself.
     pub(super) passed_over: Option<String>,
     /// Documents that did not answer on the way forward, since the last that did.
-    pub(super) silent: Vec<String>,
+    pub(super) silent: Vec<(String, Slot)>,
 }
 
 /// A document on the way.

@@ -5,7 +5,6 @@ use jiff::Timestamp;
 
 use super::answer::Outcome;
 use super::crawl::{Crawl, Link, Stop};
-use super::memory::Age;
 use super::reading::Reading;
 use super::{Ask, HistoryFollower, Phase, doubled, later};
 use crate::follow::{Event, FollowError};
@@ -59,7 +58,7 @@ impl HistoryFollower {
     fn fill_read(&mut self, now: Timestamp, url: &str, reading: Reading) {
         let Some(gap) = self.place.gaps.last().cloned() else { return self.fill(now) };
         let link = Link::of(&reading.way).filter(|link| link.is_permanent && !gap.alone);
-        self.apply(reading, url, Age::Earlier);
+        self.apply(reading, url, gap.slot, false);
         self.place.note_read_late(url);
         self.dirty = true;
         let link = link.filter(|link| !self.place.was_read(&link.url));

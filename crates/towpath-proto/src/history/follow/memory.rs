@@ -15,6 +15,8 @@ struct Known {
     rank: Option<Timestamp>,
     /// The first bytes of the item's hash; none of a deleted entry.
     digest: Option<u64>,
+    /// The document that the last version stood in.
+    slot: Slot,
 }
 
 /// Every entry that was seen, by its id. Deleted entries stay, so that a document that is read late does not
@@ -38,16 +40,9 @@ pub(super) enum Verdict {
     Newer,
 }
 
-/// How a document stands to what was read before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Age {
-    /// It comes after all documents before: of equally old versions its own counts.
-    Later,
-    /// It is read late: of equally old versions the known one counts.
-    Earlier,
-    /// It is all that there is: its versions count whatever their age.
-    Whole,
-}
+/// A document's place in the order of documents, the oldest first. Documents that did not answer have theirs from
+/// when they were noticed, so that it does not matter when they are read.
+pub(super) type Slot = u64;
 
 impl Memory {
     pub(super) fn len(&self) -> usize {
@@ -59,25 +54,29 @@ impl Memory {
         self.entries.get(version.item.id.as_str()).is_some_and(|known| known.digest == digest(version))
     }
 
-    /// Takes a version, where it is newer than what is known: "newest `updated` wins, a tie goes to the later
-    /// document" (RFC 5005, section 4.2). Versions without dates are as old as the document.
-    pub(super) fn take(&mut self, version: &Version, age: Age) -> Verdict {
-        let new = Known { rank: version.rank, digest: digest(version) };
+    /// Takes a version from the document at `slot`, where it is newer than what is known: "newest `updated`
+    /// wins, a tie goes to the later document" (RFC 5005, section 4.2). Versions without dates are as old as the
+    /// document, and those of a document that is `whole` are newer than all.
+    pub(super) fn take(&mut self, version: &Version, slot: Slot, whole: bool) -> Verdict {
+        let new = Known { rank: version.rank, digest: digest(version), slot };
         let Some(known) = self.entries.get_mut(version.item.id.as_str()) else {
             self.entries.insert(version.item.id.as_str().into(), new);
             return Verdict::New;
         };
         let is_newer = match (new.rank, known.rank) {
-            _ if age == Age::Whole => true,
+            _ if whole => true,
             (Some(new), Some(known)) if new != known => new > known,
-            _ => age == Age::Later,
+            _ => slot > known.slot,
         };
-        if !is_newer {
-            return if new.digest == known.digest { Verdict::Known } else { Verdict::Older };
+        let is_same = new.digest == known.digest;
+        if is_newer {
+            *known = Known { rank: new.rank.or(known.rank), ..new };
         }
-        let verdict = if new.digest == known.digest { Verdict::Known } else { Verdict::Newer };
-        *known = Known { rank: new.rank.or(known.rank), ..new };
-        verdict
+        match (is_same, is_newer) {
+            (true, _) => Verdict::Known,
+            (false, true) => Verdict::Newer,
+            (false, false) => Verdict::Older,
+        }
     }
 
     /// Forgets every entry that is not among `ids`; the result is those of them that were not deleted before.
@@ -105,12 +104,12 @@ fn short_hash(item: &Item) -> u64 {
 }
 
 impl Serialize for Memory {
-    /// A line for each entry: the digest in hex or `-`, the time or `-`, the id.
+    /// A line for each entry: the digest in hex or `-`, the time or `-`, the document's place, the id.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let line = |(id, known): (&Box<str>, &Known)| {
             let digest = known.digest.map_or_else(|| "-".to_owned(), |digest| format!("{digest:016x}"));
             let rank = known.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
-            format!("{digest} {rank} {id}")
+            format!("{digest} {rank} {} {id}", known.slot)
         };
         serializer.collect_seq(self.entries.iter().map(line))
     }
@@ -120,13 +119,13 @@ impl From<Vec<String>> for Memory {
     /// A line that is none is passed over: the entry is told again.
     fn from(lines: Vec<String>) -> Self {
         let entry = |line: &String| {
-            let mut parts = line.splitn(3, ' ');
-            let (digest, rank, id) = (parts.next()?, parts.next()?, parts.next()?);
+            let mut parts = line.splitn(4, ' ');
+            let (digest, rank, slot, id) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
             let digest = match digest {
                 "-" => None,
                 hex => Some(u64::from_str_radix(hex, 16).ok()?),
             };
-            Some((id.into(), Known { rank: rank.parse().ok(), digest }))
+            Some((id.into(), Known { rank: rank.parse().ok(), digest, slot: slot.parse().ok()? }))
         };
         Self { entries: lines.iter().filter_map(entry).collect() }
     }
@@ -146,29 +145,30 @@ mod tests {
     #[test]
     fn the_newest_version_counts_and_a_tie_goes_to_the_later_document() {
         let mut memory = Memory::default();
-        assert_eq!(memory.take(&version("one", Some(5)), Age::Later), Verdict::New);
-        assert_eq!(memory.take(&version("old", Some(4)), Age::Later), Verdict::Older);
-        assert_eq!(memory.take(&version("tie", Some(5)), Age::Earlier), Verdict::Older);
-        assert_eq!(memory.take(&version("tie", Some(5)), Age::Later), Verdict::Newer);
-        assert_eq!(memory.take(&version("tie", Some(6)), Age::Later), Verdict::Known);
-        assert_eq!(memory.take(&version("old", Some(5)), Age::Later), Verdict::Older);
-        assert_eq!(memory.take(&version("", Some(7)), Age::Later), Verdict::Newer);
-        assert_eq!(memory.take(&version("late", Some(6)), Age::Earlier), Verdict::Older);
-        assert_eq!(memory.take(&version("undated", None), Age::Earlier), Verdict::Older);
-        assert_eq!(memory.take(&version("undated", None), Age::Later), Verdict::Newer);
-        assert_eq!(memory.take(&version("ranked", Some(1)), Age::Whole), Verdict::Newer);
+        let mut take = |title, second, slot, whole| memory.take(&version(title, second), slot, whole);
+        assert_eq!(take("one", Some(5), 4, false), Verdict::New);
+        assert_eq!(take("old", Some(4), 5, false), Verdict::Older);
+        assert_eq!(take("tie", Some(5), 3, false), Verdict::Older);
+        assert_eq!(take("tie", Some(5), 5, false), Verdict::Newer);
+        assert_eq!(take("tie", Some(6), 6, false), Verdict::Known);
+        assert_eq!(take("old", Some(5), 7, false), Verdict::Older);
+        assert_eq!(take("", Some(7), 8, false), Verdict::Newer);
+        assert_eq!(take("late", Some(6), 2, false), Verdict::Older);
+        assert_eq!(take("undated", None, 2, false), Verdict::Older);
+        assert_eq!(take("undated", None, 9, false), Verdict::Newer);
+        assert_eq!(take("ranked", Some(1), 9, true), Verdict::Newer);
     }
 
     #[test]
     fn what_is_kept_comes_back() {
         let mut memory = Memory::default();
-        memory.take(&version("one", Some(5)), Age::Later);
+        memory.take(&version("one", Some(5)), 1, false);
         for (id, rank, gone) in [("é x", None, false), ("gone", Some(Timestamp::UNIX_EPOCH), true)] {
-            memory.take(&Version { item: Item::new(id), rank, gone }, Age::Later);
+            memory.take(&Version { item: Item::new(id), rank, gone }, 2, false);
         }
         let text = serde_json::to_string(&memory).unwrap();
         assert_eq!(serde_json::from_str::<Memory>(&text).unwrap(), memory);
-        let broken: Memory = serde_json::from_str(r#"["", "x y z", "- - ok"]"#).unwrap();
+        let broken: Memory = serde_json::from_str(r#"["", "x y 0 z", "- - 0 ok", "- - x no"]"#).unwrap();
         assert_eq!(broken.len(), 1);
     }
 }

@@ -348,6 +348,3 @@ fn later(now: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::memory::Memory;
+use super::memory::{Memory, Slot};
 use crate::follow::{FollowError, StartFrom};
 
 /// How many addresses of documents that were read are remembered. Whoever goes back meets the last of them
@@ -32,6 +32,8 @@ pub(super) struct Place {
     /// Documents that did not answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) gaps: Vec<Gap>,
+    /// The place of the last document that was read in its turn.
+    pub(super) slot: Slot,
     /// A person was told what this feed cannot promise.
     #[serde(default)]
     pub(super) told: bool,
@@ -56,6 +58,8 @@ pub(super) struct Gap {
     pub(super) url: String,
     /// What is before it was read; otherwise that is missing too.
     pub(super) alone: bool,
+    /// Its place among the documents, and that of those before it.
+    pub(super) slot: Slot,
     /// How often it was asked for since it was noticed.
     #[serde(skip)]
     pub(super) attempts: u32,
@@ -87,6 +91,12 @@ impl Place {
         serde_json::to_value(self).unwrap_or_default()
     }
 
+    /// The place of the next document.
+    pub(super) fn next_slot(&mut self) -> Slot {
+        self.slot += 1;
+        self.slot
+    }
+
     /// Whether a permanent document was read.
     pub(super) fn was_read(&self, url: &str) -> bool {
         self.read.iter().any(|read| read == url)
@@ -111,14 +121,14 @@ impl Place {
     }
 
     /// Notes a document that did not answer; says whether it will be asked for again.
-    pub(super) fn note_gap(&mut self, url: &str, alone: bool, due: Timestamp) -> bool {
+    pub(super) fn note_gap(&mut self, url: &str, slot: Slot, alone: bool, due: Timestamp) -> bool {
         if self.gaps.iter().any(|gap| gap.url == url) {
             return true;
         }
         if self.gaps.len() >= MAX_GAPS {
             return false;
         }
-        self.gaps.push(Gap { url: url.to_owned(), alone, attempts: 0, due: Some(due), told: true });
+        self.gaps.push(Gap { url: url.to_owned(), alone, slot, attempts: 0, due: Some(due), told: true });
         true
     }
 }
@@ -132,7 +142,7 @@ mod tests {
         assert!(matches!(Place::parse(serde_json::json!({"cursor": 1})), Err(FollowError::Usage(_))));
         let mut place = Place::new(StartFrom::Time(Timestamp::UNIX_EPOCH));
         place.note_read("http://a.example/1");
-        place.note_gap("http://a.example/0", false, Timestamp::UNIX_EPOCH);
+        place.note_gap("http://a.example/0", 1, false, Timestamp::UNIX_EPOCH);
         let again = Place::parse(place.to_json()).unwrap();
         assert_eq!((again.start, again.read), (place.start, place.read));
         assert_eq!((again.gaps[0].url.as_str(), again.gaps[0].due), ("http://a.example/0", None));

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::answer::{Outcome, max_age, way_in_headers};
 use super::crawl::{Link, Stop};
-use super::memory::Age;
+use super::memory::Slot;
 use super::place::Start;
 use super::reading::{Fetched, Reading};
 use super::{Ask, HistoryFollower, LONGEST, Newest, Phase, doubled, later};
@@ -204,7 +204,8 @@ impl HistoryFollower {
             return;
         }
         self.crawl.chain.pop();
-        self.crawl.silent.push(link.url);
+        let slot = self.place.next_slot();
+        self.crawl.silent.push((link.url, slot));
         if self.crawl.silent.len() >= MAX_SILENT {
             // Nothing answers: what was not read is found again by the next pass.
             return self.fail(now, error, retry_after);
@@ -230,7 +231,8 @@ impl HistoryFollower {
     fn read_forward(&mut self, now: Timestamp, link: &Link, reading: Reading) {
         self.note_silent(now);
         self.crawl.chain.pop();
-        self.apply(reading, &link.url, Age::Later);
+        let slot = self.place.next_slot();
+        self.apply(reading, &link.url, slot, false);
         if link.is_permanent {
             self.place.note_read(&link.url);
         }
@@ -239,8 +241,8 @@ impl HistoryFollower {
 
     fn finish_pass(&mut self, now: Timestamp, reading: Reading) {
         self.note_silent(now);
-        let age = if reading.way == Way::Complete { Age::Whole } else { Age::Later };
-        if age == Age::Whole {
+        let is_whole = reading.way == Way::Complete;
+        if is_whole {
             self.place.gaps.clear();
         }
         if let Some(Start::Document(url)) = &self.place.start
@@ -253,7 +255,8 @@ impl HistoryFollower {
         let permanent: Vec<String> =
             self.crawl.passed_over.take().into_iter().chain(reading.this.clone()).collect();
         let position = reading.this.clone().unwrap_or_else(|| self.url.clone());
-        self.apply(reading, &position, age);
+        let slot = self.place.next_slot();
+        self.apply(reading, &position, slot, is_whole);
         for url in &permanent {
             self.dirty |= !self.place.was_read(url);
             self.place.note_read(url);
@@ -272,20 +275,21 @@ impl HistoryFollower {
     /// Notes a document that does not answer on the way back.
     fn silent(&mut self, now: Timestamp, url: &str, error: &FollowError) {
         self.incomplete(format!("{error}: what it and older documents tell is missing for now"));
-        self.note_gap(now, url, false);
+        let slot = self.place.next_slot();
+        self.note_gap(now, url, slot, false);
     }
 
     /// Notes the documents that did not answer on the way forward.
     fn note_silent(&mut self, now: Timestamp) {
-        for url in std::mem::take(&mut self.crawl.silent) {
+        for (url, slot) in std::mem::take(&mut self.crawl.silent) {
             self.incomplete(format!("{url} does not answer: what it tells is missing for now"));
-            self.note_gap(now, &url, true);
+            self.note_gap(now, &url, slot, true);
         }
     }
 
-    fn note_gap(&mut self, now: Timestamp, url: &str, alone: bool) {
+    fn note_gap(&mut self, now: Timestamp, url: &str, slot: Slot, alone: bool) {
         let due = later(now, doubled(self.options.retry, 3));
-        if !self.place.note_gap(url, alone, due) {
+        if !self.place.note_gap(url, slot, alone, due) {
             self.incomplete(format!("{url} will not be asked again: too many documents do not answer"));
         }
         // Whoever goes back from newer documents need not try: the gap is asked for apart.

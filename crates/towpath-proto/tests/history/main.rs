@@ -1,0 +1,17 @@
+//! Feed History between publishers in memory, the follower and the check.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what helps a test may fail it")]
+#![allow(unreachable_pub, reason = "a test is a crate of its own")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod examples;
+mod follower;
+mod gaps;
+mod hostile;
+mod publisher;
+mod random;
+mod round_trip;
+mod schema;
+mod web;

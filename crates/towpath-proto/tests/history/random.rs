@@ -1,0 +1,139 @@
+//! A publisher that appends, edits, deletes, seals, lets pages expire and fails one request in five; a follower
+//! that is restarted now and then. It always ends with what the log says.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use towpath_proto::follow::StartFrom;
+use towpath_proto::history::follow::{HistoryFollower, Limits, Options};
+use towpath_proto::history::wire::Syntax;
+use towpath_proto::{Item, Op, Timestamp};
+
+use crate::publisher::Publisher;
+use crate::web::{Answer, drive, start};
+
+struct Run {
+    random: fastrand::Rng,
+    publisher: Publisher,
+    now: Timestamp,
+    items: BTreeMap<String, Item>,
+    syntax: Syntax,
+    last: u32,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut publisher = Publisher::new(random.usize(1..8));
+        publisher.header_links = random.bool();
+        let syntax = Syntax::ALL[random.usize(..3)];
+        Self { random, publisher, now: start(), items: BTreeMap::new(), syntax, last: 0 }
+    }
+
+    fn change(&mut self) {
+        let known: Vec<String> = self.publisher.items().into_keys().collect();
+        let is_edit = !known.is_empty() && self.random.u8(..10) < 6;
+        let id = if is_edit {
+            known[self.random.usize(..known.len())].clone()
+        } else {
+            self.last += 1;
+            format!("i {}", self.last)
+        };
+        if is_edit && self.random.u8(..3) == 0 {
+            return self.publisher.append(Op::Delete, Item::new(id), self.now);
+        }
+        let title = Some(format!("v{}", self.random.u16(..)));
+        // Dates that say nothing: none, old, or ahead of their time.
+        let updated = match self.random.u8(..4) {
+            0 => None,
+            1 => Some(self.now),
+            2 => Some("2019-01-01T00:00:00Z".parse().unwrap()),
+            _ => Some(self.now + Duration::from_secs(1_000_000)),
+        };
+        self.publisher.put(Item { title, updated, ..Item::new(id) }, self.now);
+        // Several changes may share an instant.
+        self.now += Duration::from_millis(u64::from(self.random.u8(..2)) * 700);
+    }
+
+    fn options(&mut self) -> Options {
+        let kept = if self.random.bool() { 0 } else { 1 << 20 };
+        Options { limits: Limits { kept, ..Limits::default() }, ..Options::default() }
+    }
+}
+
+fn run(seed: u64) {
+    let mut run = Run::new(seed);
+    let url = format!("https://a.example/feeds/x/{}", run.syntax.name());
+    let mut state = None;
+    let mut lost = false;
+    let options = run.options();
+    let mut follower = HistoryFollower::new(&url, StartFrom::Beginning, None, options).unwrap();
+    for round in 0..12 {
+        for _ in 0..run.random.usize(..30) {
+            run.change();
+        }
+        if run.random.u8(..6) == 0 && run.publisher.sealed() > 2 {
+            run.publisher.oldest = run.random.u64(run.publisher.oldest..run.publisher.sealed());
+        }
+        // The last rounds are long enough for what failed to be asked for again.
+        let fails = if round < 10 { 5 } else { 0 };
+        let until = run.now + Duration::from_secs(if round < 10 { 90 } else { 3 * 86_400 });
+        let (publisher, random) = (&run.publisher, &mut run.random);
+        let told = drive(&mut follower, &mut run.now, until, |request| {
+            if fails > 0 && random.u8(..fails) == 0 {
+                return if random.bool() { None } else { Some(Answer::status(500)) };
+            }
+            Some(publisher.serve(request))
+        });
+        told.apply(&mut run.items);
+        lost |= told.incomplete.iter().any(|text| text.contains("gone"));
+        state = told.state.or(state);
+        run.now = run.now.max(until);
+        if run.random.u8(..3) == 0 {
+            // What was told after the last checkpoint is told again.
+            let options = run.options();
+            follower = HistoryFollower::new(&url, StartFrom::Beginning, state.clone(), options).unwrap();
+        }
+    }
+    let publisher = &run.publisher;
+    if !lost {
+        let (left, right) = (run.items, publisher.items());
+        assert!(left == right, "seed {seed}: {:?}, not {:?}", left.keys(), right.keys());
+        return;
+    }
+    // What is told of in pages that are still there is as the log says.
+    let first = publisher.first_of(publisher.oldest);
+    let items = publisher.items();
+    for change in publisher.log.iter().filter(|change| change.seq >= first) {
+        let id = &change.item.id;
+        assert_eq!(run.items.get(id), items.get(id), "seed {seed}, {id}");
+    }
+}
+
+#[test]
+fn the_follower_ends_with_the_logs_state() {
+    for seed in 0..100 {
+        run(seed);
+    }
+}
+
+/// -00, section 4, and RFC 5005, section 4: what is permanent stays the same to the byte.
+#[test]
+fn permanent_documents_never_change() {
+    let mut run = Run::new(7);
+    let mut kept: BTreeMap<String, bytes::Bytes> = BTreeMap::new();
+    for _ in 0..200 {
+        run.change();
+        let window = run.publisher.newest();
+        let names = (1..run.publisher.sealed()).map(|number| number.to_string());
+        for name in names.chain([format!("{}-{}", window.first, window.last)]) {
+            let body = run.publisher.document(Syntax::Atom, &name).unwrap().body;
+            let before = kept.entry(name).or_insert_with(|| body.clone());
+            assert_eq!(*before, body);
+        }
+        for (name, before) in &kept {
+            assert_eq!(run.publisher.document(Syntax::Atom, name).unwrap().body, before);
+        }
+    }
+    assert!(kept.len() > 200);
+}
