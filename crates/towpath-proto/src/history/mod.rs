@@ -6,7 +6,9 @@
 //! | [`wire`] | what a document says of its place in a feed's history, in whichever draft's words |
 //! | [`publish`] | documents from stretches of the log |
 //! | [`follow`] | a state machine from responses to changes |
+//! | [`check`] | conformance findings |
 
+pub mod check;
 pub mod follow;
 pub mod publish;
 pub mod wire;

@@ -1,0 +1,173 @@
+//! What the texts on history demand of a document and its neighbours.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use crate::format::FeedDocument;
+use crate::history::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, THIS, Way};
+use crate::item::ContentHash;
+use crate::report::{Level, Report};
+
+pub(super) const FLAG: &str = "draft-00 §3";
+pub(super) const LINKS: &str = "draft-00 §4";
+pub(super) const ARCHIVED: &str = "RFC 5005 §4";
+const DUPLICATES: &str = "RFC 5005 §4.1";
+
+/// What is kept of a document that was read.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) url: String,
+    digest: [u8; 32],
+    pub(super) way: Way,
+    pub(super) this: Option<String>,
+    prev: Option<String>,
+    prev_archive: Option<String>,
+    next_archive: Option<String>,
+    current: Option<String>,
+    is_archive: bool,
+    stateful: Option<bool>,
+    updated: Option<Timestamp>,
+    entries: HashMap<String, (Option<Timestamp>, ContentHash)>,
+}
+
+impl Seen {
+    pub(super) fn new(url: &str, body: &[u8], feed: &FeedDocument) -> Self {
+        let link = |rel| feed.link(rel).map(str::to_owned);
+        let mut modified: HashMap<usize, Timestamp> = feed.modified.iter().copied().collect();
+        let mut entry = |(index, item): (usize, &crate::Item)| {
+            let time = modified.remove(&index).or(item.updated);
+            (item.id.clone(), (time, item.content_hash()))
+        };
+        Self {
+            url: url.to_owned(),
+            digest: Sha256::digest(body).into(),
+            way: Way::of(feed),
+            this: link(THIS),
+            prev: link(PREV),
+            prev_archive: link(PREV_ARCHIVE),
+            next_archive: link(NEXT_ARCHIVE),
+            current: link(CURRENT),
+            is_archive: feed.archive,
+            stateful: feed.stateful,
+            updated: feed.updated,
+            entries: feed.items.iter().enumerate().map(&mut entry).collect(),
+        }
+    }
+
+    /// Whether another visit brought other bytes.
+    pub(super) fn changed(&self, body: &[u8]) -> Option<String> {
+        let digest: [u8; 32] = Sha256::digest(body).into();
+        (digest != self.digest).then(|| format!("{} has other bytes at the second visit", self.url))
+    }
+
+    /// Looks at one document's own marks.
+    pub(super) fn look(&self, report: &mut Report, problems: &[String]) {
+        let url = &self.url;
+        let flag = problems.iter().find(|problem| problem.contains("neither 0 nor 1"));
+        match (flag, self.stateful) {
+            (Some(problem), _) => {
+                report.must(FLAG, "The flag is 0 or 1", Some(format!("{url}: {problem}")));
+            }
+            (None, Some(_)) => report.must(FLAG, "The flag is 0 or 1", None),
+            (None, None) => report.skip(FLAG, Level::Must, "The flag is 0 or 1", "there is no flag"),
+        }
+        let rule = "A document with the flag 1 has a link 'this'";
+        if self.stateful == Some(true) {
+            report.should(LINKS, rule, self.this.is_none().then(|| url.clone()));
+        }
+        for (rel, target) in [(THIS, &self.this), (PREV, &self.prev)] {
+            let Some(target) = target else { continue };
+            let problem = (!is_http(target)).then(|| format!("{url}: {target:?}"));
+            report.must(LINKS, &format!("The target of '{rel}' is a URI that can be dereferenced"), problem);
+        }
+        for target in [&self.prev_archive, &self.next_archive, &self.current].into_iter().flatten() {
+            let problem = (!is_http(target)).then(|| format!("{url}: {target:?}"));
+            report.must(ARCHIVED, "Links between documents are URIs", problem);
+        }
+        let has_older = self.prev_archive.is_some() || self.prev.is_some();
+        if self.way == Way::Complete {
+            let problem =
+                has_older.then(|| format!("{url} says that it is complete, and links to older documents"));
+            report.must("draft-01 §3", "A complete document links to no older one", problem);
+        }
+    }
+
+    /// Looks at the document that subscribers ask for.
+    pub(super) fn look_newest(&self, report: &mut Report) {
+        let problem = self.is_archive.then(|| format!("{} has fh:archive", self.url));
+        report.should("draft-04 §4", "The subscription document is not marked as an archive", problem);
+        if let Some(this) = &self.this {
+            let problem = (*this == self.url).then(|| this.clone());
+            report.must(LINKS, "The target of 'this' is unique to the document", problem);
+        }
+    }
+
+    /// Looks at the document to which the newest one's `this` leads.
+    pub(super) fn look_snapshot(&self, report: &mut Report, newest: &Self) {
+        let ids = |seen: &Self| {
+            let mut ids: Vec<&String> = seen.entries.keys().collect();
+            ids.sort();
+            ids.into_iter().cloned().collect::<Vec<_>>()
+        };
+        let problem = (ids(self) != ids(newest)).then(|| format!("{} has other entries", self.url));
+        report.should(LINKS, "The document at 'this' has the entries of the document that names it", problem);
+    }
+
+    /// Looks at a document that was reached from `newer`; `feed` is the subscription document's address.
+    pub(super) fn look_older(
+        &self,
+        report: &mut Report,
+        newer: &Self,
+        feed: &str,
+        is_reached_from_feed: bool,
+    ) {
+        let url = &self.url;
+        if newer.prev.as_ref() == Some(url)
+            && let Some(this) = &self.this
+        {
+            let problem = (this != url).then(|| format!("{url} says that it is {this}"));
+            report.must(LINKS, "The target of 'prev' is the last document's 'this'", problem);
+        }
+        if newer.prev_archive.as_ref() == Some(url) {
+            self.look_archive(report, newer, feed, is_reached_from_feed);
+        }
+        let problem = match (self.updated, newer.updated) {
+            (Some(older), Some(newer)) if older > newer => {
+                Some(format!("{url} was updated at {older}, {newer}"))
+            }
+            _ => None,
+        };
+        report.should(ARCHIVED, "Older documents are not updated later than newer ones", problem);
+        let ambiguous = self.entries.iter().find(|(id, version)| {
+            let other = newer.entries.get(*id);
+            other.is_some_and(|other| other.0 == version.0 && other.1 != version.1)
+        });
+        let problem = ambiguous.map(|(id, _)| format!("{id:?} differs in {url} and {}", newer.url));
+        report.should(DUPLICATES, "Of two versions of an entry it can be told which is newer", problem);
+    }
+
+    fn look_archive(&self, report: &mut Report, newer: &Self, feed: &str, is_reached_from_feed: bool) {
+        let here = || self.url.clone();
+        report.should(ARCHIVED, "Archive documents have fh:archive", (!self.is_archive).then(here));
+        let problem = match self.current.as_deref() {
+            Some(current) if current == feed => None,
+            current => Some(format!("{}: {current:?}", self.url)),
+        };
+        report.should(ARCHIVED, "Archive documents name the subscription document as 'current'", problem);
+        let rule = "Archive documents name the archive after them as 'next-archive'";
+        if is_reached_from_feed {
+            return report.skip(ARCHIVED, Level::Should, rule, "nothing but the newest archive was seen");
+        }
+        let problem = match self.next_archive.as_ref() {
+            Some(next) if *next == newer.url => None,
+            next => Some(format!("{}: {next:?} where {} leads back here", self.url, newer.url)),
+        };
+        report.should(ARCHIVED, rule, problem);
+    }
+}
+
+fn is_http(target: &str) -> bool {
+    url::Url::parse(target).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+}

@@ -1,0 +1,133 @@
+//! What stands in a document as it is written, before any tolerance.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::format::FormatError;
+use crate::format::xml::{Ns, Tag, Token, XmlReader};
+
+/// How often elements stand in one place, by namespace and name.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    counts: HashMap<(&'static str, String), u32>,
+    /// The relations of its links.
+    pub(super) rels: Vec<String>,
+    /// Whether a content's text stands elsewhere.
+    pub(super) content_has_source: bool,
+}
+
+/// What a document is made of.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// The children of `feed` or `channel`.
+    pub(super) head: Children,
+    /// The children of each entry or item.
+    pub(super) entries: Vec<Children>,
+    /// RSS's `version`.
+    pub(super) version: Option<String>,
+}
+
+/// What the namespaces are called here that rules are about.
+pub(super) const ATOM: &str = "atom";
+pub(super) const RSS: &str = "rss";
+pub(super) const FH: &str = "fh";
+
+impl Children {
+    pub(super) fn count(&self, ns: &'static str, local: &str) -> u32 {
+        self.counts.get(&(ns, local.to_owned())).copied().unwrap_or_default()
+    }
+
+    fn note(&mut self, xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<(), FormatError> {
+        let ns = match tag.ns {
+            Ns::Atom => ATOM,
+            Ns::Rss => RSS,
+            Ns::History => FH,
+            _ => "",
+        };
+        *self.counts.entry((ns, tag.local.to_owned())).or_default() += 1;
+        if (ns, tag.local) == (ATOM, "link") {
+            self.rels
+                .push(xml.attribute("rel")?.map_or_else(|| "alternate".to_owned(), |rel| rel.into_owned()));
+        }
+        if (ns, tag.local) == (ATOM, "content") {
+            self.content_has_source = xml.attribute("src")?.is_some();
+        }
+        Ok(())
+    }
+}
+
+impl Survey {
+    /// Surveys Atom or RSS that was read before.
+    pub(super) fn of_xml(text: &str) -> Result<Self, FormatError> {
+        let mut survey = Self::default();
+        let mut xml = XmlReader::new(text, None);
+        loop {
+            match xml.next()? {
+                Token::Start(tag) => {
+                    survey.version = xml.attribute("version")?.map(|version| version.into_owned());
+                    survey.children(&mut xml, tag)?;
+                }
+                Token::Text(_) => {}
+                Token::End | Token::Eof => return Ok(survey),
+            }
+        }
+    }
+
+    fn children(&mut self, xml: &mut XmlReader<'_>, parent: Tag<'_>) -> Result<(), FormatError> {
+        loop {
+            match xml.next()? {
+                Token::Start(tag) => match (tag.ns, tag.local) {
+                    (Ns::Rss, "channel") if parent.local != "channel" => self.children(xml, tag)?,
+                    (Ns::Atom, "entry") | (Ns::Rss, "item") => {
+                        let entry = Self::entry(xml)?;
+                        self.entries.push(entry);
+                    }
+                    _ => {
+                        self.head.note(xml, tag)?;
+                        xml.skip()?;
+                    }
+                },
+                Token::Text(_) => {}
+                Token::End | Token::Eof => return Ok(()),
+            }
+        }
+    }
+
+    fn entry(xml: &mut XmlReader<'_>) -> Result<Children, FormatError> {
+        let mut children = Children::default();
+        loop {
+            match xml.next()? {
+                Token::Start(tag) => {
+                    children.note(xml, tag)?;
+                    xml.skip()?;
+                }
+                Token::Text(_) => {}
+                Token::End | Token::Eof => return Ok(children),
+            }
+        }
+    }
+}
+
+/// What JSON Feed 1.1 demands and a document lacks.
+pub(super) fn json_feed_problems(body: &[u8]) -> Vec<(&'static str, Option<String>)> {
+    let top: Value = serde_json::from_slice(body).unwrap_or_default();
+    let has = |value: &Value, key: &str| value.get(key).is_some_and(Value::is_string);
+    let version = top.get("version").and_then(Value::as_str).unwrap_or_default();
+    let no_version = (!version.starts_with("https://jsonfeed.org/version/1")).then(|| format!("{version:?}"));
+    let items = top.get("items").and_then(Value::as_array);
+    let number_of = |lacks: &dyn Fn(&Value) -> bool| {
+        let index = items.into_iter().flatten().position(lacks)?;
+        Some(format!("item {}", index + 1))
+    };
+    vec![
+        ("A feed has the version's address as its version", no_version),
+        ("A feed has a title", (!has(&top, "title")).then(String::new)),
+        ("A feed has an array of items", items.is_none().then(String::new)),
+        ("An item has an id that is text", number_of(&|item| !has(item, "id"))),
+        (
+            "An item has content_html or content_text",
+            number_of(&|item| !has(item, "content_html") && !has(item, "content_text")),
+        ),
+    ]
+}

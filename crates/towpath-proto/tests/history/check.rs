@@ -1,0 +1,166 @@
+//! The conformance check.
+
+use bytes::Bytes;
+use towpath_proto::follow::{Checker, Exchange, Request};
+use towpath_proto::history::check::{CheckOptions, HistoryChecker};
+use towpath_proto::history::wire::Syntax;
+use towpath_proto::report::{Level, Outcome, Report};
+use towpath_proto::{Item, Op};
+
+use crate::publisher::Publisher;
+use crate::web::{Answer, Site, atom, give, link, serve, site, start};
+
+const FEED: &str = "http://a.example/feed";
+
+fn check_as(url: &str, history: bool, mut serve: impl FnMut(&Request) -> Option<Answer>) -> Report {
+    let mut check = HistoryChecker::new(url, CheckOptions { history, ..CheckOptions::default() });
+    let mut asked = 0;
+    while let Some(request) = check.poll_request(start()) {
+        asked += 1;
+        assert!(asked < 100, "requests without end");
+        give(&mut check, start(), &request, serve(&request));
+    }
+    assert!(check.is_finished());
+    check.report().clone()
+}
+
+fn check(site: &Site) -> Report {
+    check_as(FEED, true, serve(site))
+}
+
+#[track_caller]
+fn fails(report: &Report, section: &str, rule: &str) {
+    let found = report.findings.iter().find(|f| f.section == section && f.rule.contains(rule));
+    let found =
+        found.unwrap_or_else(|| panic!("{section}: {rule} was not looked at: {:#?}", report.findings));
+    assert_eq!(found.outcome, Outcome::Fail, "{found:?}");
+}
+
+fn failures(report: &Report) -> Vec<String> {
+    let failed = report.findings.iter().filter(|f| f.outcome == Outcome::Fail);
+    failed.map(|f| format!("{} {}: {}", f.section, f.rule, f.detail)).collect()
+}
+
+#[test]
+fn our_own_documents_conform() {
+    for syntax in Syntax::ALL {
+        let mut publisher = Publisher::new(3);
+        for number in 0..30 {
+            let id = format!("item {}", number % 12);
+            let op = if number % 7 == 6 { Op::Delete } else { Op::Put };
+            let modified = start() + std::time::Duration::from_secs(number);
+            publisher.append(op, Item { title: Some(format!("v{number}")), ..Item::new(id) }, modified);
+        }
+        let url = publisher.info.newest_url(syntax);
+        let report = check_as(&url, true, |request| Some(publisher.serve(request)));
+        assert_eq!(failures(&report), Vec::<String>::new(), "{syntax:?}");
+        assert!(report.count(Level::Should, Outcome::Pass) > 8);
+        let report = check_as(&url, false, |request| Some(publisher.serve(request)));
+        assert_eq!(failures(&report), Vec::<String>::new(), "{syntax:?}");
+    }
+}
+
+/// -00, sections 3 and 4.
+#[test]
+fn the_flag_and_its_links() {
+    let report = check(&site(&[(FEED, atom("<fh:Stateful>maybe</fh:Stateful>", &[]))]));
+    fails(&report, "draft-00 §3", "The flag is 0 or 1");
+    let report = check(&site(&[(FEED, atom("<fh:Stateful>1</fh:Stateful>", &[]))]));
+    fails(&report, "draft-00 §4", "has a link 'this'");
+    assert!(report.findings.iter().all(|f| f.section != "draft-00 §4" || f.level == Level::Should));
+    let flag = "<fh:Stateful>1</fh:Stateful>";
+    let own = atom(&format!("{flag}{}", link("this", "/feed")), &[]);
+    fails(&check(&site(&[(FEED, own)])), "draft-00 §4", "unique to the document");
+    let bad = atom(&format!("{flag}{}", link("this", "urn:x")), &[]);
+    fails(&check(&site(&[(FEED, bad)])), "draft-00 §4", "'this' is a URI that can be");
+    let newest = atom(&format!("{flag}{}{}", link("this", "/2"), link("prev", "/1")), &[("urn:a", "a", 1)]);
+    let old = atom(&format!("{flag}{}", link("this", "/0")), &[]);
+    let documents = [(FEED, newest), ("http://a.example/1", old.clone()), ("http://a.example/2", old)];
+    let report = check(&site(&documents));
+    fails(&report, "draft-00 §4", "'prev' is the last document's 'this'");
+    fails(&report, "draft-00 §4", "has the entries of the document that names it");
+    let complete = atom(&format!("<fh:Stateful>0</fh:Stateful>{}", link("prev-archive", "/1")), &[]);
+    fails(&check(&site(&[(FEED, complete)])), "draft-01 §3", "links to no older one");
+}
+
+/// RFC 5005, section 4; the drafts' elements.
+#[test]
+fn archives() {
+    let newest = atom(&link("prev-archive", "/2"), &[("urn:a", "new", 1)]);
+    let second = atom(&link("prev-archive", "/1"), &[("urn:a", "old", 1)]);
+    let documents = [(FEED, newest), ("http://a.example/2", second), ("http://a.example/1", atom("", &[]))];
+    let report = check(&site(&documents));
+    fails(&report, "RFC 5005 §4", "have fh:archive");
+    fails(&report, "RFC 5005 §4", "'current'");
+    fails(&report, "RFC 5005 §4", "'next-archive'");
+    fails(&report, "RFC 5005 §4.1", "which is newer");
+    let looped = atom(&link("prev-archive", "/feed"), &[]);
+    fails(&check(&site(&[(FEED, looped)])), "RFC 5005 §4", "no loop");
+    let scheme = atom(&link("prev-archive", "ftp://a.example/1"), &[]);
+    fails(&check(&site(&[(FEED, scheme)])), "RFC 5005 §4", "are URIs");
+    let twice = atom("<fh:archive/><fh:archive/>", &[]);
+    let report = check(&site(&[(FEED, twice)]));
+    fails(&report, "draft-04 §4", "once");
+    fails(&report, "draft-04 §4", "not marked as an archive");
+    let gone = site(&[(FEED, atom(&link("prev-archive", "/1"), &[]))]);
+    let skipped = check(&gone).findings.into_iter().find(|f| f.section == "RFC 5005 §4.1").unwrap();
+    assert_eq!(skipped.outcome, Outcome::Skipped, "{skipped:?}");
+    let mut broken = gone;
+    broken.insert("http://a.example/1".into(), Answer::status(500));
+    fails(&check(&broken), "RFC 5005 §4.1", "are there");
+}
+
+#[test]
+fn what_is_permanent_and_changes() {
+    let newest = atom(&format!("{}{}", link("this", "/t"), link("prev-archive", "/1")), &[("urn:a", "a", 1)]);
+    let mut visits = 0;
+    let report = check_as(FEED, true, |request| {
+        visits += 1;
+        let head = if request.url == FEED { return Some(Answer::ok(newest.clone())) } else { "" };
+        Some(Answer::ok(atom(head, &[(&format!("urn:{visits}"), "x", 1)])))
+    });
+    fails(&report, "draft-00 §4", "does not change");
+    fails(&report, "RFC 5005 §4", "do not change");
+}
+
+/// RFC 4287, sections 3.3, 4.1 and 4.2.6.
+#[test]
+fn atom_basics() {
+    let report =
+        check(&site(&[(FEED, atom("", &[("urn:a", "a", 1), ("urn:a", "b", 1), ("urn:b", "c", 77)]))]));
+    fails(&report, "RFC 4287 §3.3", "Dates");
+    fails(&report, "RFC 4287 §4.1.1", "one updated");
+    fails(&report, "RFC 4287 §4.1.1", "has an author");
+    fails(&report, "RFC 4287 §4.1.1", "link to itself");
+    fails(&report, "RFC 4287 §4.1.1", "different dates");
+    fails(&report, "RFC 4287 §4.1.2", "content or a link");
+    fails(&report, "RFC 4287 §7", "media type");
+    fails(&report, "RFC 5005 §4", "tells its past");
+    fails(&report, "RFC 9110 §8.8", "ETag");
+    assert!(!report.conforms());
+    let bad_id = atom("", &[]).replace("urn:f", "no iri");
+    fails(&check(&site(&[(FEED, bad_id)])), "RFC 4287 §4.2.6", "IRI");
+    fails(&check(&site(&[(FEED, "<feed>&bad;".into())])), "XML 1.0 §2.1, RFC 8259", "well-formed");
+    fails(&check(&Site::new()), "RFC 5005 §4", "The newest document is there");
+}
+
+#[test]
+fn rss_and_json_feed_basics() {
+    let item = "<item><guid>1</guid></item>";
+    let rss = format!("<rss version='0.91'><channel>{item}{item}</channel></rss>");
+    let report = check_as(FEED, false, |_| Some(Answer::ok(rss.clone())));
+    for rule in ["title", "link", "description"] {
+        fails(&report, "RSS 2.0, required channel elements", rule);
+    }
+    fails(&report, "RSS 2.0", "version");
+    fails(&report, "RSS 2.0, elements of item", "title or a description");
+    fails(&report, "RSS 2.0, elements of item", "different guids");
+    assert!(report.findings.iter().all(|f| !f.section.starts_with("RFC 5005")), "no history was asked for");
+    let json =
+        r#"{"version":"https://jsonfeed.org/version/1","items":[{"id":1},{"id":1,"date_published":"x"}]}"#;
+    let report = check_as(FEED, false, |_| Some(Answer::ok(Bytes::from_static(json.as_bytes()))));
+    for rule in ["title", "id that is text", "content_html", "different ids"] {
+        fails(&report, "JSON Feed 1.1", rule);
+    }
+    fails(&report, "RSS 2.0 and JSON Feed, dates", "Dates");
+}
