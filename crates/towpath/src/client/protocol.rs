@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde_json::Value;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+use towpath_proto::history::check::{CheckOptions as HistoryCheck, HistoryChecker};
+use towpath_proto::history::follow::{HistoryFollower, Options as HistoryOptions};
 use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
 use towpath_proto::replication::follow::{Options, ReplicationFollower};
 use towpath_proto::smart::check::SmartChecker;
@@ -94,7 +96,11 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
             Box::new(ReplicationFollower::new(&url, from, state, options)?)
         }
         Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
-        _ => return Err(missing(&url, protocol, "follower")),
+        Protocol::History | Protocol::Rss => {
+            let options = HistoryOptions { once, ..HistoryOptions::default() };
+            Box::new(HistoryFollower::new(&url, from, state, options)?)
+        }
+        Protocol::Sup => return Err(missing(&url, protocol, "follower")),
     })
 }
 
@@ -108,7 +114,11 @@ pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, Follow
         Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?),
         Protocol::Replication => Box::new(ReplicationChecker::new(url, CheckOptions::default())),
         Protocol::Smart => Box::new(SmartChecker::new(url)),
-        _ => return Err(missing(url, protocol, "check")),
+        Protocol::History | Protocol::Rss => {
+            let history = protocol == Protocol::History;
+            Box::new(HistoryChecker::new(url, HistoryCheck { history, ..HistoryCheck::default() }))
+        }
+        Protocol::Sup => return Err(missing(url, protocol, "check")),
     })
 }
 
