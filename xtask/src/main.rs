@@ -49,7 +49,7 @@ fn test() -> Result<(), String> {
     purity::check()?;
     fuzz::all(fuzz::Effort::Repeatable)?;
     // Last, so that the summary of the tests is what the output ends with.
-    run::cargo(&["test", "--workspace", "--no-fail-fast"])
+    run::cargo_with(&["test", "--workspace", "--no-fail-fast"], &[("REQUIRE_XMLLINT", "1")])
 }
 
 fn fuzz(seconds: u32) -> Result<(), String> {

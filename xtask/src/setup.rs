@@ -5,8 +5,12 @@ use std::process::Command;
 
 use crate::run::{have, root, status, target};
 
-/// For the tests: Python with the libraries that recompute cursors and validate documents independently.
+/// For the tests: Python with the libraries that recompute cursors and validate documents independently, and
+/// what validates Atom.
 pub(crate) fn tests() -> Result<(), String> {
+    if !have("xmllint") {
+        apt(&["libxml2-utils"])?;
+    }
     if !have("python3") {
         apt(&["python3", "python3-venv"])?;
     }

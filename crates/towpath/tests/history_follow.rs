@@ -13,7 +13,9 @@ use serde_json::Value;
 
 fn document(head: &str, ids: &[&str]) -> String {
     let entry = |id: &&str| {
-        format!("<entry><id>urn:{id}</id><title>{id}</title><updated>2025-01-01T00:00:00Z</updated><content/></entry>")
+        format!(
+            "<entry><id>urn:{id}</id><title>{id}</title><updated>2025-01-01T00:00:00Z</updated><content/></entry>"
+        )
     };
     let entries: String = ids.iter().map(entry).collect();
     format!(
@@ -65,7 +67,10 @@ async fn a_history_is_followed_and_what_is_gone_exits_with_3() {
     let (url, state) = (server.url("/feed"), state.to_str().unwrap());
     let args = ["follow", &url, "--protocol", "history", "--once", "--state", state];
     let first = run(&args).await;
-    assert_eq!((first.status.code(), ids(&first)), (Some(0), vec!["urn:a".into(), "urn:b".into(), "urn:c".into()]));
+    assert_eq!(
+        (first.status.code(), ids(&first)),
+        (Some(0), vec!["urn:a".into(), "urn:b".into(), "urn:c".into()])
+    );
     let again = run(&args).await;
     assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", told(&again));
     whole.store(false, Ordering::SeqCst);

@@ -103,7 +103,7 @@ pub fn drive(
         } else if follower.is_finished() {
             return told;
         } else {
-            let wake = follower.poll_timeout().expect("something to wait for");
+            let wake = follower.poll_timeout().unwrap();
             if wake > until {
                 return told;
             }

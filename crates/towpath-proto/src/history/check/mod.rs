@@ -97,33 +97,33 @@ impl HistoryChecker {
         }
     }
 
-    fn end(&mut self, job: Job, result: Result<(), TransferError>) {
+    fn end(&mut self, job: &Job, result: &Result<(), TransferError>) {
         let body = std::mem::take(&mut self.body);
         let head = self.head.take();
-        if let Job::Conditional { url, .. } = &job {
+        if let Job::Conditional { url, .. } = job {
             let status = head.map(|head| head.status).unwrap_or_default();
             let problem = (status != 304).then(|| format!("{url} answers {status}"));
             let rule = "What has not changed is answered with 304";
             return self.report.should("RFC 9110 §13", rule, problem);
         }
         let url = job.url().to_owned();
-        let failure = match (&result, head.as_ref().map(|head| head.status)) {
+        let failure = match (result, head.as_ref().map(|head| head.status)) {
             (Err(error), _) => Some(format!("{url}: {error}")),
             (Ok(()), Some(200)) => None,
             (Ok(()), status) => Some(format!("{url} answers {}", status.unwrap_or_default())),
         };
-        let (Some(head), None) = (head, &failure) else { return self.unanswered(&job, failure) };
+        let (Some(head), None) = (head, &failure) else { return self.unanswered(job, failure) };
         match job {
             Job::SnapshotAgain { .. } => {
                 let problem = self.snapshot.as_ref().and_then(|seen| seen.changed(&body));
                 self.report.should(LINKS, "What 'this' leads to does not change", problem);
             }
             Job::OlderAgain { index, .. } => {
-                let problem = self.seen.get(index).and_then(|seen| seen.changed(&body));
+                let problem = self.seen.get(*index).and_then(|seen| seen.changed(&body));
                 self.report.should(ARCHIVED, "Archive documents do not change", problem);
             }
             Job::Newest { .. } | Job::Snapshot { .. } | Job::Older { .. } | Job::Conditional { .. } => {
-                self.read(&job, &url, &head, &body);
+                self.read(job, &url, &head, &body);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Exchange for HistoryChecker {
 
     fn handle_end(&mut self, _now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
         if let Some((_, job)) = self.current.take_if(|(current, _)| *current == id) {
-            self.end(job, result);
+            self.end(&job, &result);
         }
     }
 

@@ -106,12 +106,12 @@ fn short_hash(item: &Item) -> u64 {
 impl Serialize for Memory {
     /// A line for each entry: the digest in hex or `-`, the time or `-`, the document's place, the id.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let line = |(id, known): (&Box<str>, &Known)| {
+        let line = |id: &str, known: &Known| {
             let digest = known.digest.map_or_else(|| "-".to_owned(), |digest| format!("{digest:016x}"));
             let rank = known.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
             format!("{digest} {rank} {} {id}", known.slot)
         };
-        serializer.collect_seq(self.entries.iter().map(line))
+        serializer.collect_seq(self.entries.iter().map(|(id, known)| line(id, known)))
     }
 }
 
