@@ -105,7 +105,7 @@ pub struct HistoryFollower {
     wake: Option<Timestamp>,
     /// How often the newest document failed in a row.
     failures: u32,
-    /// The validators and the politeness of the newest document that is being worked on.
+    /// The validators and the politeness of the newest document, as it last came.
     newest: Newest,
     /// Changes since the last checkpoint, and whether there is anything to keep.
     changes: usize,
@@ -189,7 +189,6 @@ impl HistoryFollower {
     /// Begins a pass.
     fn begin(&mut self) {
         self.crawl = Crawl::new(&self.url);
-        self.newest = Newest::default();
         self.phase = Phase::Newest;
         self.ask(Method::GET, self.url.clone());
     }
