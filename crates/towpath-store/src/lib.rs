@@ -35,6 +35,18 @@ pub struct Head {
 /// The head of a feed to which nothing was ever appended.
 pub const EMPTY: Head = Head { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, live: 0 };
 
+/// A feed as the list of all feeds has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedHead {
+    /// Its name.
+    pub feed: FeedId,
+    /// How far it reaches.
+    pub head: Head,
+    /// When its last change was appended here, by the store's clock: of a mirrored feed that is later than
+    /// [`Head::modified`], which is its publisher's.
+    pub appended: Timestamp,
+}
+
 /// What an append demands of the feed's last place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
@@ -219,6 +231,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every feed that was ever appended to, in the order of their names.
     async fn feeds(&self) -> Result<Vec<FeedId>, StoreError>;
+
+    /// The same feeds with their heads. Reads no log: a million feeds are one walk along their list.
+    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError>;
 
     /// Changes after a place of the log, ascending, with every version of every item.
     async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError>;

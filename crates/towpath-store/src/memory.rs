@@ -15,8 +15,8 @@ use towpath_proto::item::{ContentHash, Item};
 use towpath_proto::patch::{self, PatchError};
 
 use crate::{
-    AppendError, Appended, Clock, Condition, EMPTY, Expected, Head, Limit, OnMove, Order, Store, StoreError,
-    Stretch, Table, Write,
+    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, Order, Store,
+    StoreError, Stretch, Table, Write,
 };
 
 /// See the module's text. What is in it is gone when it is dropped.
@@ -32,6 +32,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct State {
     logs: BTreeMap<FeedId, Vec<Change>>,
+    appended: HashMap<FeedId, Timestamp>,
     tables: HashMap<Table, BTreeMap<Vec<u8>, Bytes>>,
     closed: bool,
 }
@@ -50,8 +51,9 @@ impl MemoryStore {
 
     /// A store with the data of this one, as if it were opened again.
     pub fn reopen(&self, clock: Clock) -> Self {
-        let State { logs, tables, .. } = &*self.state.read();
-        let state = State { logs: logs.clone(), tables: tables.clone(), closed: false };
+        let State { logs, appended, tables, .. } = &*self.state.read();
+        let (logs, appended, tables) = (logs.clone(), appended.clone(), tables.clone());
+        let state = State { logs, appended, tables, closed: false };
         Self { state: RwLock::new(state), ..Self::new(clock) }
     }
 
@@ -167,7 +169,10 @@ impl Store for MemoryStore {
         }
         let appended = Appended { first: actual + 1, head: head(&log) };
         if appended.head.seq > actual {
-            self.state.write().logs.insert(feed.clone(), log);
+            let mut state = self.state.write();
+            state.logs.insert(feed.clone(), log);
+            state.appended.insert(feed.clone(), now);
+            drop(state);
             self.hooks.read().iter().for_each(|hook| hook(feed, appended.head));
             self.moves.send_replace(());
         }
@@ -180,6 +185,16 @@ impl Store for MemoryStore {
 
     async fn feeds(&self) -> Result<Vec<FeedId>, StoreError> {
         Ok(self.state()?.logs.keys().cloned().collect())
+    }
+
+    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError> {
+        let state = self.state()?;
+        let listed = |(feed, log): (&FeedId, &Vec<Change>)| {
+            let head = head(log);
+            let appended = state.appended.get(feed).copied().unwrap_or(head.modified);
+            FeedHead { feed: feed.clone(), head, appended }
+        };
+        Ok(state.logs.iter().map(listed).collect())
     }
 
     async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {

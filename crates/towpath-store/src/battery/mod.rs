@@ -45,7 +45,8 @@ macro_rules! battery {
                 patches_that_do_not_apply_say_why, deletions_leave_id_and_times, deletions_of_unknown_ids_are_kept,
                 heads_count_items, any_id_is_kept, bad_ids_are_refused, items_come_back_whole,
                 given_hashes_are_kept, large_items_are_kept;
-            read: an_unknown_feed_is_empty, feeds_are_listed_by_name, reads_go_on_after_a_place,
+            read: an_unknown_feed_is_empty, feeds_are_listed_by_name,
+                heads_are_listed_with_when_they_moved_here, reads_go_on_after_a_place,
                 reads_keep_their_limits, changes_are_found_by_place, latest_is_the_last_version,
                 last_before_a_time, known_hashes;
             items: created_order_does_not_move, modified_order_moves, stretches_have_two_ends,

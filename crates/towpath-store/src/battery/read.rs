@@ -31,6 +31,29 @@ pub async fn feeds_are_listed_by_name(backend: &dyn Backend) {
     assert_eq!(names, ["a1", "b-b", "b_b", "bb", "zz"]);
 }
 
+pub async fn heads_are_listed_with_when_they_moved_here(backend: &dyn Backend) {
+    let hand = Hand::at("2024-01-01T00:00:00Z");
+    let store = backend.open(hand.clock()).await;
+    assert!(store.heads().await.unwrap().is_empty());
+    append(&*store, &feed("f2"), vec![put("a", "1")]).await;
+    hand.advance(60);
+    // A mirror has its publisher's times.
+    let mirrored = NewChange { modified: Some(time("2020-05-05T00:00:00Z")), ..put("a", "1") };
+    append(&*store, &feed("f1"), vec![mirrored]).await;
+    hand.advance(60);
+    append(&*store, &feed("f2"), vec![put("a", "2"), put("b", "1")]).await;
+    append(&*store, &feed("f1"), vec![]).await;
+    store.close().await;
+    let store = backend.open(hand.clock()).await;
+    let heads = store.heads().await.unwrap();
+    let listed: Vec<_> = heads.iter().map(|listed| (listed.feed.as_str(), listed.appended)).collect();
+    let times = ["2024-01-01T00:01:00Z", "2024-01-01T00:02:00Z"].map(time);
+    assert_eq!(listed, [("f1", times[0]), ("f2", times[1])]);
+    for listed in heads {
+        assert_eq!(listed.head, store.head(&listed.feed).await.unwrap());
+    }
+}
+
 pub async fn reads_go_on_after_a_place(backend: &dyn Backend) {
     let (store, f) = (open(backend).await, feed("f1"));
     append(&*store, &f, (0..300).map(|n| put(&format!("i{}", n % 70), &n.to_string())).collect()).await;

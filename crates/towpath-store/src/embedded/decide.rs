@@ -185,7 +185,7 @@ impl<'a, L: Lookup> Group<'a, L> {
         };
         let feed = match known {
             Some(feed) => feed,
-            None => Feed { number: self.next_feed()?, head: EMPTY },
+            None => Feed { number: self.next_feed()?, head: EMPTY, appended: self.now },
         };
         Ok(Batch { group: self, feed, start: feed.head.seq, records: Records::new(), ids: HashMap::new() })
     }
@@ -208,7 +208,7 @@ impl<'a, L: Lookup> Group<'a, L> {
                 decided.records.extend(records);
                 decided.ids.extend(ids);
             }
-            self.decided.feeds.insert(name.clone(), feed);
+            self.decided.feeds.insert(name.clone(), Feed { appended: self.now, ..feed });
         }
         Appended { first: start + 1, head: feed.head }
     }
@@ -323,7 +323,7 @@ impl<L: Lookup> Batch<'_, L> {
 
     /// Appends a record and moves the head.
     fn push(&mut self, key: Vec<u8>, touched: Option<Touched>, op: Op, place: &Place, draft: Draft) {
-        let Feed { number, head } = &mut self.feed;
+        let Feed { number, head, .. } = &mut self.feed;
         let lived = touched.is_some_and(|touched| touched.now.hash.is_some());
         let lives = op != Op::Delete;
         *head = Head {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! keyspace   key                              value
-//! feeds      name                             number:4 seq:8 modified:12 items:8 live:8
+//! feeds      name                             number:4 seq:8 modified:12 items:8 live:8 [appended:12]
 //! log        number:4 seq:8                   a record, see `record`
 //! ids        number:4 id                      latest:8 first:8 created:12 [hash:32, unless deleted]
 //! modified   number:4 latest:8                nothing
@@ -31,6 +31,9 @@ pub(crate) type FeedNumber = u32;
 pub(crate) struct Feed {
     pub(crate) number: FeedNumber,
     pub(crate) head: Head,
+    /// When its last change was appended, by our clock. (Folders of the first versions do not have it: there
+    /// it is the change's own time.)
+    pub(crate) appended: Timestamp,
 }
 
 /// What is kept of an id: its latest version.
@@ -127,28 +130,28 @@ pub(crate) const NEXT_FEED: &[u8] = &[0];
 
 impl Feed {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut value = Vec::with_capacity(40);
+        let mut value = Vec::with_capacity(52);
         value.extend_from_slice(&self.number.to_be_bytes());
         value.extend_from_slice(&self.head.seq.to_be_bytes());
         value.extend_from_slice(&time(self.head.modified));
         value.extend_from_slice(&self.head.items.to_be_bytes());
         value.extend_from_slice(&self.head.live.to_be_bytes());
+        value.extend_from_slice(&time(self.appended));
         value
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, StoreError> {
         let mut fields = Fields { bytes: value, what: "a feed's head" };
-        let feed = Self {
-            number: u32::from_be_bytes(fields.take()?),
-            head: Head {
-                seq: fields.number()?,
-                modified: read_time(fields.take()?)?,
-                items: fields.number()?,
-                live: fields.number()?,
-            },
+        let number = u32::from_be_bytes(fields.take()?);
+        let head = Head {
+            seq: fields.number()?,
+            modified: read_time(fields.take()?)?,
+            items: fields.number()?,
+            live: fields.number()?,
         };
+        let appended = if fields.bytes.is_empty() { head.modified } else { read_time(fields.take()?)? };
         fields.end()?;
-        Ok(feed)
+        Ok(Self { number, head, appended })
     }
 }
 
@@ -232,11 +235,13 @@ mod tests {
 
         #[test]
         fn values_come_back(
-            number: u32, seq: u64, at in times(), items: u64, hash: Option<[u8; 32]>, cut in 0usize..40,
+            number: u32, seq: u64, at in times(), appended in times(), items: u64, hash: Option<[u8; 32]>,
+            cut in 0usize..40,
         ) {
-            let feed = Feed { number, head: Head { seq, modified: at, items, live: items / 2 } };
+            let feed = Feed { number, head: Head { seq, modified: at, items, live: items / 2 }, appended };
             let value = feed.encode();
             prop_assert_eq!(Feed::decode(&value).unwrap(), feed);
+            prop_assert_eq!(Feed::decode(&value[..40]).unwrap(), Feed { appended: at, ..feed });
             prop_assert!(Feed::decode(&value[..cut]).is_err());
 
             let version = Version { latest: seq, first: items, created: at, hash: hash.map(ContentHash) };

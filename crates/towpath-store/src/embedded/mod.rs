@@ -38,8 +38,8 @@ use self::decide::{Lookup, Prepared};
 use self::keys::Feed;
 use self::tell::Tell;
 use crate::{
-    AppendError, Appended, Clock, Condition, EMPTY, Expected, Head, Limit, OnMove, Order, Store, StoreError,
-    Stretch, Table, Write,
+    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, Order, Store,
+    StoreError, Stretch, Table, Write,
 };
 
 /// The longest key of a table, in bytes.
@@ -200,6 +200,11 @@ impl Store for EmbeddedStore {
     async fn feeds(&self) -> Result<Vec<FeedId>, StoreError> {
         let engine = self.engine()?;
         blocking(move || engine.feed_names()).await
+    }
+
+    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError> {
+        let engine = self.engine()?;
+        blocking(move || engine.feed_heads()).await
     }
 
     async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {

@@ -8,15 +8,26 @@ use towpath_proto::diff::Known;
 use towpath_proto::feed_id::FeedId;
 
 use super::apply::{Engine, bytes_of, read_error};
-use super::keys::{self, FeedNumber, Version};
+use super::keys::{self, Feed, FeedNumber, Version};
 use super::record;
-use crate::{Limit, Order, StoreError, Stretch, Table};
+use crate::{FeedHead, Limit, Order, StoreError, Stretch, Table};
 
 impl Engine {
     /// The names of all feeds.
     pub(crate) fn feed_names(&self) -> Result<Vec<FeedId>, StoreError> {
         let names = self.db.snapshot().iter(&self.feeds);
         names.map(|entry| name(&entry.key().map_err(|e| read_error(&e))?)).collect()
+    }
+
+    /// The heads of all feeds.
+    pub(crate) fn feed_heads(&self) -> Result<Vec<FeedHead>, StoreError> {
+        let entries = self.db.snapshot().iter(&self.feeds);
+        let head = |entry: Guard| {
+            let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
+            let Feed { head, appended, .. } = Feed::decode(&value)?;
+            Ok(FeedHead { feed: name(&key)?, head, appended })
+        };
+        entries.map(head).collect()
     }
 
     /// Changes after a place.

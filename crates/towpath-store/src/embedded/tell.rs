@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_head_that_moves_while_it_is_loaded_is_not_lost() {
         let tell = Tell::new(10);
-        let feed = |seq| Feed { number: 1, head: at(seq) };
+        let feed = |seq| Feed { number: 1, head: at(seq), appended: EMPTY.modified };
         let loaded = tell.feed(&name("f1"), || {
             tell.moved(&name("f1"), feed(2));
             Ok(Some(feed(1)))
@@ -216,7 +216,7 @@ mod tests {
         let tell = Tell::new(10);
         assert_eq!(tell.feed(&name("f1"), || Ok(None)).unwrap(), None);
         assert!(tell.feed(&name("f1"), || Err(StoreError::Read("x".into()))).is_err());
-        let feed = Feed { number: 1, head: at(1) };
+        let feed = Feed { number: 1, head: at(1), appended: EMPTY.modified };
         assert_eq!(tell.feed(&name("f1"), || Ok(Some(feed))).unwrap(), Some(feed));
     }
 }
