@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use towpath_proto::FeedId;
 use towpath_proto::smart::pull::FeedSettings;
+use towpath_proto::sup::id::SupId;
 
 use super::Engine;
 use super::replication::FeedPages;
+use super::sup::FeedMoves;
 use crate::config::FeedConfig;
 
 /// One feed: what the configuration says of it, and where its log ends. Small, for there may be a million.
@@ -20,19 +22,22 @@ pub struct Feed {
     pub publishing: tokio::sync::Mutex<()>,
     /// Data Replication's pages of it.
     pub(super) pages: FeedPages,
+    /// How it is told of by SUP.
+    pub(super) moves: FeedMoves,
     settings: OnceLock<Box<FeedSettings>>,
 }
 
 impl Feed {
     /// A feed of which the log is empty, as far as is known.
-    pub fn new(config: FeedConfig) -> Self {
-        Self::on(config, Arc::default())
+    pub fn new(config: FeedConfig, sup_id: SupId) -> Self {
+        Self::on(config, sup_id, Arc::default())
     }
 
     /// A feed on a log whose last place is `head`.
-    pub fn on(config: FeedConfig, head: Arc<AtomicU64>) -> Self {
+    pub fn on(config: FeedConfig, sup_id: SupId, head: Arc<AtomicU64>) -> Self {
         let (publishing, pages) = (tokio::sync::Mutex::default(), FeedPages::default());
-        Self { config, head, publishing, pages, settings: OnceLock::new() }
+        let moves = FeedMoves::new(sup_id);
+        Self { config, head, publishing, pages, moves, settings: OnceLock::new() }
     }
 
     /// Its name.

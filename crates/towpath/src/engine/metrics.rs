@@ -21,6 +21,10 @@ pub struct Metrics {
     pub polls_failed: Counter,
     /// DiffDelta documents minted.
     pub mints: Counter,
+    /// SUP documents made.
+    pub sup_documents: Counter,
+    /// Feeds that moved lately, as SUP tells of them.
+    pub sup_feeds: Gauge,
     /// Clients that wait for a feed to move.
     pub waiters: Gauge,
     registry: Registry,
@@ -29,8 +33,9 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("towpath");
-        let waiters = Gauge::default();
+        let (waiters, sup_feeds) = (Gauge::default(), Gauge::default());
         registry.register("waiters", "Clients that wait for a feed to move", waiters.clone());
+        registry.register("sup_feeds", "Feeds that moved within the longest SUP window", sup_feeds.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -44,6 +49,8 @@ impl Default for Metrics {
             polls_ok: counter("polls_ok", "Polls of sources that succeeded"),
             polls_failed: counter("polls_failed", "Polls of sources that failed"),
             mints: counter("diffdelta_mints", "DiffDelta documents minted"),
+            sup_documents: counter("sup_documents", "SUP documents made"),
+            sup_feeds,
             waiters,
             registry,
         }

@@ -5,6 +5,7 @@ mod feed;
 mod metrics;
 pub mod replication;
 pub mod smart;
+pub mod sup;
 mod waiters;
 
 use std::collections::HashMap;
@@ -16,14 +17,16 @@ use parking_lot::RwLock;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::publish::Site;
 use towpath_proto::risk::{RiskError, Scorer};
-use towpath_store::{Head, Store, StoreError};
+use towpath_store::{FeedHead, Head, Store, StoreError};
 
 use crate::config::{Config, FeedConfig};
+use crate::server::announce::Announcer;
 use crate::server::document::Documents;
 
 use diffdelta::DiffDelta;
 use replication::Replication;
 use smart::Smart;
+use sup::{LastMove, Sup};
 
 pub use feed::Feed;
 pub use metrics::Metrics;
@@ -38,6 +41,10 @@ pub struct Engine {
     pub store: Arc<dyn Store>,
     /// What is served from memory.
     pub documents: Documents,
+    /// Which feeds moved lately.
+    pub sup: Sup,
+    /// What every response for a feed says.
+    pub announcer: Arc<Announcer>,
     /// The risk scorer with the user's rules.
     pub scorer: Scorer,
     /// Counters.
@@ -75,31 +82,32 @@ impl Engine {
     /// An engine on an open store. Makes the feeds of the configuration and those that the log holds.
     pub async fn new(config: Config, store: Arc<dyn Store>) -> Result<Arc<Self>, EngineError> {
         let scorer = scorer(&config)?;
-        let mut feeds = HashMap::new();
-        for feed in config.feeds.iter().filter(|feed| feed.filter.is_none()) {
-            feeds.insert(feed.id().clone(), Arc::new(Feed::new(feed.clone())));
-        }
-        let filters = filters(&config, &feeds);
-        for id in store.feeds().await? {
+        let identity = smart::identity(store.as_ref()).await?;
+        let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
+        let announcer = Arc::new(Announcer::new(&config.base_url(), private.collect(), &identity));
+        let mut feeds = configured(&config, &announcer);
+        let filters = filters(&config, &announcer, &feeds);
+        let mut moves = Vec::new();
+        for FeedHead { feed: id, head: Head { seq, .. }, appended } in store.heads().await? {
             if config.server.create_feeds || feeds.contains_key(&id) {
-                let seq = store.head(&id).await?.seq;
-                let feed =
-                    feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id))));
+                let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone()), announcer.sup_id(&id)));
+                let feed = feeds.entry(id.clone()).or_insert_with(new);
                 feed.head.store(seq, Ordering::Release);
+                moves.push(LastMove { id, seq, at: appended });
             }
         }
         // What was in the log under a filter's name is not the filter's.
         feeds.extend(filters);
-        let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
         let metrics = Metrics::default();
-        let smart = Smart::new(&config, store.as_ref(), &metrics).await?;
         let engine = Arc::new(Self {
             base_url: config.base_url(),
-            documents: Documents::new(config.server.cache_mib << 20, private.collect()),
+            documents: Documents::new(config.server.cache_mib << 20, announcer.clone()),
+            sup: Sup::recover(&config, &announcer, moves, Timestamp::now()),
+            smart: Smart::new(&config, identity, &metrics),
+            announcer,
             store,
             scorer,
             metrics,
-            smart,
             runtime: tokio::runtime::Handle::current(),
             site: Site::new(&config.base_url()),
             diffdelta: DiffDelta::default(),
@@ -122,6 +130,7 @@ impl Engine {
                 feed.head.store(head.seq, Ordering::Release);
                 engine.diffdelta.note(&feed, head);
                 engine.replication.note(&feed);
+                engine.sup.note(&feed, head.seq, engine.now());
             }
             engine.smart.waiters.moved(id);
         }));
@@ -140,9 +149,11 @@ impl Engine {
         if !self.config.server.create_feeds {
             return None;
         }
+        let sup_id = self.announcer.sup_id(id);
         let mut feeds = self.feeds.write();
-        let feed =
-            feeds.entry(id.clone()).or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))));
+        let feed = feeds
+            .entry(id.clone())
+            .or_insert_with(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()), sup_id)));
         Some(feed.clone())
     }
 
@@ -159,11 +170,23 @@ impl Engine {
     }
 }
 
+/// The feeds of the configuration that have a log of their own.
+fn configured(config: &Config, announcer: &Announcer) -> HashMap<FeedId, Arc<Feed>> {
+    let feeds = config.feeds.iter().filter(|feed| feed.filter.is_none());
+    let new = |feed: &FeedConfig| Arc::new(Feed::new(feed.clone(), announcer.sup_id(feed.id())));
+    feeds.map(|feed| (feed.id().clone(), new(feed))).collect()
+}
+
 /// The feeds that show items of others.
-fn filters(config: &Config, logs: &HashMap<FeedId, Arc<Feed>>) -> Vec<(FeedId, Arc<Feed>)> {
+fn filters(
+    config: &Config,
+    announcer: &Announcer,
+    logs: &HashMap<FeedId, Arc<Feed>>,
+) -> Vec<(FeedId, Arc<Feed>)> {
     let filter = |feed: &FeedConfig| {
         let of = logs.get(&feed.filter.as_ref()?.of)?;
-        Some((feed.id().clone(), Arc::new(Feed::on(feed.clone(), of.head.clone()))))
+        let new = Feed::on(feed.clone(), announcer.sup_id(feed.id()), of.head.clone());
+        Some((feed.id().clone(), Arc::new(new)))
     };
     config.feeds.iter().filter_map(filter).collect()
 }

@@ -1,10 +1,11 @@
 //! Prebuilt documents: what is served again and again is made once and looked up by path.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use super::announce::Announcer;
+use super::encoding::{self, Coding};
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
@@ -13,9 +14,6 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use towpath_proto::FeedId;
-
-use super::encoding::{self, Coding};
 
 /// Until when a document may be served from memory.
 #[derive(Debug, Clone)]
@@ -31,6 +29,8 @@ pub enum Valid {
     },
     /// Until somebody puts another in its place.
     UntilReplaced,
+    /// Until a time.
+    Until(Instant),
 }
 
 /// Says whether a document is what a client with this `Accept` wants.
@@ -50,8 +50,15 @@ pub struct Document {
 }
 
 /// Headers that a 304 repeats (RFC 9110, section 15.4.5), and those that a cache in between needs.
-const NOT_MODIFIED: [&str; 6] =
-    ["etag", "cache-control", "cdn-cache-control", "vary", "last-modified", "x-sup-id"];
+const NOT_MODIFIED: [&str; 8] =
+    ["etag", "cache-control", "cdn-cache-control", "expires", "vary", "last-modified", "link", "x-sup-id"];
+
+fn not_modified(headers: &HeaderMap) -> HeaderMap {
+    let repeated = NOT_MODIFIED.into_iter().map(HeaderName::from_static);
+    let lines =
+        repeated.flat_map(|name| headers.get_all(&name).iter().map(move |value| (name.clone(), value)));
+    lines.map(|(name, value)| (name, value.clone())).collect()
+}
 
 /// Bodies below this many bytes are not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;
@@ -67,10 +74,7 @@ impl Document {
             };
             headers.insert(VARY, HeaderValue::from_static(vary));
         }
-        let not_modified = NOT_MODIFIED
-            .into_iter()
-            .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())))
-            .collect();
+        let not_modified = not_modified(&headers);
         let (negotiated, compressed) = Default::default();
         Self { body, headers, not_modified, valid, negotiated, compressible, compressed }
     }
@@ -79,6 +83,13 @@ impl Document {
     #[must_use]
     pub fn for_those_who(mut self, accept: Negotiated) -> Self {
         self.negotiated = Some(accept);
+        self
+    }
+
+    /// Adds to the headers what is said of its feed.
+    fn announced(mut self, announcer: &Announcer, path: &str) -> Self {
+        announcer.announce_at(path, &mut self.headers);
+        self.not_modified = not_modified(&self.headers);
         self
     }
 
@@ -98,6 +109,7 @@ impl Document {
         match &self.valid {
             Valid::Immutable | Valid::UntilReplaced => true,
             Valid::At { head, seq } => head.load(Ordering::Acquire) == *seq,
+            Valid::Until(end) => Instant::now() < *end,
         }
     }
 
@@ -223,11 +235,11 @@ fn etag_matches(list: &HeaderValue, etag: &HeaderValue) -> bool {
 /// All prebuilt documents, by path and query, as far as memory allows.
 ///
 /// What clients make up by their queries has memory of its own, so that it never drives out the documents.
-/// What not everybody may read is never kept.
+/// What not everybody may read is never kept. What is kept says where its feed's moves are told of.
 pub struct Documents {
     cache: Cache<Box<str>, Arc<Document>, ByBytes>,
     answers: Cache<Box<str>, Arc<Document>, ByBytes>,
-    private: HashSet<FeedId>,
+    announcer: Arc<Announcer>,
 }
 
 /// The longest address of an answer that is kept, in bytes.
@@ -245,11 +257,11 @@ impl Weighter<Box<str>, Arc<Document>> for ByBytes {
 }
 
 impl Documents {
-    /// A cache of so many bytes, which keeps nothing of these feeds.
-    pub fn new(bytes: u64, private: HashSet<FeedId>) -> Self {
+    /// A cache of so many bytes.
+    pub fn new(bytes: u64, announcer: Arc<Announcer>) -> Self {
         let cache = |bytes: u64| Cache::with_weighter((bytes / 4096).max(64) as usize, bytes, ByBytes);
         let answers = bytes / 4;
-        Self { cache: cache(bytes - answers), answers: cache(answers), private }
+        Self { cache: cache(bytes - answers), answers: cache(answers), announcer }
     }
 
     /// The document at a path, if it is in memory and current.
@@ -260,9 +272,9 @@ impl Documents {
 
     /// Keeps the answer to a query, if it is one that is worth it.
     pub fn put_answer(&self, path: &str, document: Document) -> Arc<Document> {
-        let document = Arc::new(document);
+        let document = Arc::new(document.announced(&self.announcer, path));
         let is_small = path.len() <= MAX_ANSWER_PATH && document.body.len() <= MAX_ANSWER;
-        if is_small && !self.is_private(path) {
+        if is_small && !self.announcer.is_private(path) {
             self.answers.insert(path.into(), document.clone());
         }
         document
@@ -270,30 +282,20 @@ impl Documents {
 
     /// Keeps a document, in place of whatever was there.
     pub fn put(&self, path: &str, document: Document) -> Arc<Document> {
+        self.put_all(&[path], document)
+    }
+
+    /// The same at several paths, which are one feed's or no feed's.
+    pub fn put_all(&self, paths: &[&str], document: Document) -> Arc<Document> {
+        let document = match paths.first() {
+            Some(path) => document.announced(&self.announcer, path),
+            None => document,
+        };
         let document = Arc::new(document);
-        self.share(path, &document);
+        for path in paths.iter().filter(|path| !self.announcer.is_private(path)) {
+            self.cache.insert((*path).into(), document.clone());
+        }
         document
-    }
-
-    /// Keeps a document at one more path.
-    pub fn share(&self, path: &str, document: &Arc<Document>) {
-        if !self.is_private(path) {
-            self.cache.insert(path.into(), document.clone());
-        }
-    }
-
-    /// Whether a path belongs to a feed that not everybody may read. One with encoded characters might.
-    fn is_private(&self, path: &str) -> bool {
-        if self.private.is_empty() {
-            return false;
-        }
-        let path = path.split(['?', '#']).next().unwrap_or_default();
-        if path.contains('%') {
-            return true;
-        }
-        let mut segments = path.split('/').skip(1);
-        let parts = [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);
-        super::route::feed_in(&parts).is_some_and(|id| self.private.iter().any(|feed| feed.as_str() == id))
     }
 
     /// Forgets the document at a path.
@@ -358,7 +360,7 @@ mod tests {
     fn a_document_of_a_feed_that_moved_is_not_served() {
         let head = Arc::new(AtomicU64::new(7));
         let valid = Valid::At { head: head.clone(), seq: 7 };
-        let documents = Documents::new(1 << 20, HashSet::new());
+        let documents = Documents::new(1 << 20, Arc::default());
         documents.put("/x", Document::new(Bytes::new(), HeaderMap::new(), valid));
         assert!(documents.get("/x").is_some());
         head.store(8, Ordering::Release);
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_clients_make_up_never_drives_out_the_documents() {
-        let documents = Documents::new(1 << 20, HashSet::new());
+        let documents = Documents::new(1 << 20, Arc::default());
         documents.put("/x", plain(b"x"));
         documents.put_answer("/long", plain(&vec![0; MAX_ANSWER + 1]));
         documents.put_answer(&"/l".repeat(MAX_ANSWER_PATH), plain(b"l"));
@@ -385,7 +387,8 @@ mod tests {
 
     #[test]
     fn nothing_of_a_private_feed_is_kept() {
-        let documents = Documents::new(1 << 20, HashSet::from([FeedId::new("mine").unwrap()]));
+        let private = [towpath_proto::FeedId::new("mine").unwrap()].into();
+        let documents = Documents::new(1 << 20, Arc::new(Announcer::new("", private, "")));
         for path in ["/diff/mine/head.json", "/diff/source/mine/latest.json", "/archive/mine/index.json"] {
             documents.put(path, plain(b"x"));
             assert!(documents.get(path).is_none(), "{path}");

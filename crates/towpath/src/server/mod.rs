@@ -4,6 +4,7 @@
 //! turn: a request is read, answered and written without crossing to another core. What is prebuilt is
 //! answered right where the request is parsed ([`document`]); everything else takes [`route`].
 
+pub mod announce;
 pub mod document;
 pub mod encoding;
 pub mod problem;
@@ -18,6 +19,7 @@ mod replication;
 mod resumed;
 mod route;
 mod smart;
+mod sup;
 
 pub(crate) use items::item_url;
 

@@ -113,11 +113,12 @@ pub(super) fn home(engine: &Engine, headers: &HeaderMap) -> Result<Answer, Probl
     Ok(whole(StatusCode::OK, HTML, page("towpath", &body).into_string()))
 }
 
-const SERVER_ADDRESSES: [(&str, &str); 7] = [
+const SERVER_ADDRESSES: [(&str, &str); 8] = [
     ("/.well-known/diffdelta.json", "what this server offers"),
     ("/diff/head.json", "whether anything changed in any feed"),
     ("/diff/latest.json", "what changed last in all feeds"),
     ("/diff/sources.json", "every source and its state"),
+    ("/sup.json?seconds=60", "which feeds moved within the last minute"),
     ("/healthz.json", "whether the server is well"),
     ("/metrics", "counters"),
     ("/openapi.json", "every address, described"),
@@ -205,6 +206,7 @@ async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>,
 
 /// `/metrics`.
 pub(super) fn metrics(engine: &Engine) -> Answer {
+    engine.metrics.sup_feeds.set(i64::try_from(engine.sup.moved()).unwrap_or(i64::MAX));
     let text = engine.metrics.text();
     whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
 }

@@ -99,6 +99,11 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
+    /// The same, naming the parameter of the query that is at fault.
+    pub fn about(self, parameter: &'static str) -> Self {
+        Self { parameter: Some(parameter), ..self }
+    }
+
     /// The status.
     pub fn status(&self) -> StatusCode {
         self.status

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::header::CACHE_CONTROL;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 
@@ -14,11 +14,11 @@ use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
 use super::smart::{Held, Pulled};
-use super::{auth, events, items, pages, replication, smart};
+use super::{auth, events, items, pages, replication, smart, sup};
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use crate::engine::diffdelta::served;
 use crate::engine::smart::Access;
+use crate::engine::{Engine, Feed};
 use crate::stop::Stop;
 
 /// What a request leads to.
@@ -45,8 +45,12 @@ pub(super) async fn answer(
     stop: Stop,
 ) -> Routed {
     engine.metrics.routed.inc();
-    let routed =
+    let feed = read_feed(&engine, &request);
+    let mut routed =
         dispatch(&engine, peer, request, &stop).await.unwrap_or_else(|problem| problem.answer().into());
+    if let Some(feed) = feed {
+        announce(&engine, &feed, &mut routed);
+    }
     if let Routed::Answer(answer) = &routed
         && answer.status.as_u16() >= 400
     {
@@ -127,6 +131,7 @@ async fn read(
         ["feeds", feed, "snapshots", id, "pages", number] => {
             replication::snapshot_page(engine, feed, id, number, &request).await
         }
+        ["sup.json"] => sup::document(engine, &request).await,
         ["metrics"] => Ok(pages::metrics(engine)),
         ["openapi.json"] => Ok(pages::openapi(engine)),
         segments => {
@@ -145,6 +150,33 @@ pub(super) fn feed_in<'a>(segments: &[&'a str]) -> Option<&'a str> {
         ["diff", "source", feed, ..] | ["feeds" | "diff" | "archive", feed, ..] => Some(feed),
         _ => None,
     }
+}
+
+/// The feed that a request is to read from.
+fn read_feed(engine: &Engine, request: &Request<Incoming>) -> Option<Arc<Feed>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    let segments = segments(request.uri().path()).ok()?;
+    let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+    engine.feed(feed_in(&segments)?)
+}
+
+/// Says where the feed's moves are told of: problems too, for a feed that is empty will move. Whoever may not read
+/// the feed is not told.
+fn announce(engine: &Engine, feed: &Feed, routed: &mut Routed) {
+    let headers = match routed {
+        Routed::Answer(answer)
+            if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) =>
+        {
+            return;
+        }
+        Routed::Answer(answer) => &mut answer.headers,
+        Routed::Streamed(response) => response.headers_mut(),
+        // Does so itself, when it is answered.
+        Routed::Held(_) => return,
+    };
+    engine.announcer.announce(feed.id(), headers);
 }
 
 /// What not everybody may read is kept by no cache on the way.

@@ -128,6 +128,13 @@ impl Held {
     /// Returns the answer once there is one: with items when the feed moves, without at the deadline and when
     /// the server stops.
     pub(super) async fn answer(self, stop: &Stop) -> Answer {
+        let (engine, feed) = (self.asked.engine.clone(), self.asked.feed.clone());
+        let mut answer = self.wait(stop).await;
+        engine.announcer.announce(feed.id(), &mut answer.headers);
+        answer
+    }
+
+    async fn wait(self, stop: &Stop) -> Answer {
         let Self { seat, deadline, format, asked } = self;
         tokio::select! {
             biased;

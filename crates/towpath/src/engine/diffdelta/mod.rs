@@ -81,7 +81,11 @@ pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
     let outcome = source::run(engine, feed, &run).await?;
     let Some(published) = outcome else { return Ok(()) };
     let name = feed.id().as_str();
+    let minted = published.minted.then_some(published.chain.minted_seq);
     served::put(engine, name, &published.chain, published.head, published.latest);
+    if let Some(seq) = minted {
+        engine.sup.shown_late(feed, seq, engine.now());
+    }
     Ok(())
 }
 

@@ -22,10 +22,9 @@ pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, lates
         [("head.json", Resource::Head, head), ("latest.json", Resource::Latest, latest)]
     {
         let headers = resource.headers(chain.cursor, &body);
-        let document = Arc::new(Document::new(body, headers, Valid::UntilReplaced));
-        for path in headers::paths(source, file) {
-            engine.documents.share(&path, &document);
-        }
+        let paths = headers::paths(source, file);
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        engine.documents.put_all(&paths, Document::new(body, headers, Valid::UntilReplaced));
     }
     engine.documents.forget(&archive_index_path(source));
 }

@@ -24,6 +24,8 @@ pub(super) struct Outcome {
     pub(super) head: Bytes,
     /// The current `latest.json`.
     pub(super) latest: Bytes,
+    /// Whether it told of changes.
+    pub(super) minted: bool,
 }
 
 /// Takes a run into the chain: one mint for every window of changes since the last, or a carry; `None` where
@@ -57,12 +59,13 @@ pub(super) async fn run(
             break;
         }
     }
+    let minted = last.is_some();
     if last.is_none() && run.is_told() {
         let published = carry(engine, feed, run, kept, now).await?;
         engine.diffdelta.global.note(engine, feed.id(), published.chain.clone(), Vec::new()).await?;
         last = Some(published);
     }
-    Ok(last.map(|Published { chain, head, latest, .. }| Outcome { chain, head, latest }))
+    Ok(last.map(|Published { chain, head, latest, .. }| Outcome { chain, head, latest, minted }))
 }
 
 /// The deltas of the next window after a place of the log, the place that it reaches, and whether there is more.

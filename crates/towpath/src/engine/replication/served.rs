@@ -124,10 +124,12 @@ async fn keep(
     let valid =
         if is_sealed { Valid::UntilReplaced } else { Valid::At { head: feed.head.clone(), seq: span.last } };
     let path = page_path(feed, span.number);
-    let document = engine.documents.put(&path, Document::new(page.body, headers, valid));
-    if !is_sealed {
-        engine.documents.share(&newest_path(feed), &document);
-    }
+    let document = Document::new(page.body, headers, valid);
+    let document = if is_sealed {
+        engine.documents.put(&path, document)
+    } else {
+        engine.documents.put_all(&[&path, &newest_path(feed)], document)
+    };
     // Retention takes links away and then has pages forgotten: this one may have come in between.
     if feed.pages.tidied.load(Ordering::Acquire) != tidied {
         forget(engine, feed, span.number);

@@ -111,13 +111,9 @@ pub enum Outcome {
 }
 
 impl Smart {
-    pub(super) async fn new(
-        config: &Config,
-        store: &dyn Store,
-        metrics: &Metrics,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn new(config: &Config, identity: String, metrics: &Metrics) -> Self {
         let waiters = Arc::new(Waiters::new(config.server.waiters, metrics.waiters.clone()));
-        Ok(Self { waiters, identity: identity(store).await?, views: Mutex::default() })
+        Self { waiters, identity, views: Mutex::default() }
     }
 
     /// What a feed is to its readers.
@@ -170,7 +166,7 @@ fn limits(config: &FeedConfig, max_timeout: Duration) -> Limits {
 const IDENTITY: &[u8] = b"smart/identity";
 
 /// What tells this folder's cursors from those of any other, and of any later one at the same address.
-async fn identity(store: &dyn Store) -> Result<String, StoreError> {
+pub(super) async fn identity(store: &dyn Store) -> Result<String, StoreError> {
     if let Some(kept) = store.get(Table::Sources, IDENTITY).await? {
         return Ok(hex::encode(kept));
     }
