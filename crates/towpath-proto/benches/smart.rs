@@ -58,6 +58,7 @@ fn feed(kind: CursorKind) -> FeedSettings {
         tag: LogTag::new("http://127.0.0.1:8080/feeds/news#1"),
         kind,
         limits: Limits::default(),
+        links: Vec::new(),
     }
 }
 

@@ -52,6 +52,7 @@ fn last_cursor(changes: &[Change]) -> Option<String> {
         tag: LogTag::new("vectors"),
         kind: CursorKind::Toc,
         limits: Limits::default(),
+        links: Vec::new(),
     };
     let last = changes.last()?;
     let mut pull = Pull::new(PullQuery::parse("", &feed.limits).unwrap(), &feed, last.modified);

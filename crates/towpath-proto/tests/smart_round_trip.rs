@@ -24,6 +24,7 @@ fn feed() -> FeedSettings {
         tag: LogTag::new("a"),
         kind: CursorKind::Sequence,
         limits: Limits::default(),
+        links: Vec::new(),
     }
 }
 

@@ -5,30 +5,11 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use common::{KEV, Place, Server, kev, stderr, stdout};
+use common::{KEV, Place, Server, kev, python, stderr, stdout};
 use serde_json::{Value, json};
-
-/// The folder that cargo builds into.
-fn target() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
-}
-
-/// Python with what `tests/requirements.txt` names; set up where it is not there yet.
-fn python() -> PathBuf {
-    let venv = target().join("venv");
-    let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requirements.txt");
-    let installed = std::fs::read(venv.join("requirements.txt")).ok();
-    if installed != Some(std::fs::read(wanted).unwrap()) {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let mut setup = Command::new(cargo);
-        let setup = setup.args(["xtask", "setup"]).env("CARGO_TARGET_DIR", target());
-        assert!(setup.status().unwrap().success(), "`cargo xtask setup` sets up Python");
-    }
-    venv.join("bin/python")
-}
 
 const ODD: &str = r#"
 [[feed]]

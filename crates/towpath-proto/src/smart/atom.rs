@@ -29,6 +29,7 @@ pub fn write(feed: &FeedSettings, query: &PullQuery, page: &Page) -> Vec<u8> {
     head.ids = EntryIds { base: &items, always_own_id: true };
     head.links.push(link("self", &links.base));
     head.links.extend(links.next.as_ref().map(|next| link("next", next)));
+    head.links.extend_from_slice(&feed.links);
     head.smart =
         SmartHead { total: Some(page.total), last_cursor: page.last_cursor.clone(), prev_cursor: None };
     let by = query.order.by;

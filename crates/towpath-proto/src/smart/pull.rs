@@ -15,6 +15,7 @@ use super::query::{Limits, PullQuery, QueryError};
 use super::resolve::{Context, End, Progress, Resolve};
 use super::spec::{By, Spec};
 use crate::change::{Change, Seq};
+use crate::format::FeedLink;
 
 /// How many items one answer looks at where a filter hides most of them. The answer then has a cursor, from
 /// which the next one goes on, even if it has no item.
@@ -39,6 +40,8 @@ pub struct FeedSettings {
     pub kind: CursorKind,
     /// What may be asked for.
     pub limits: Limits,
+    /// Links of the feed that its Atom documents have beside those of the page.
+    pub links: Vec<FeedLink>,
 }
 
 /// Why a pull request has no page.

@@ -40,6 +40,7 @@ pub(super) fn settings(kind: CursorKind) -> FeedSettings {
         tag: LogTag::new("http://example.com/feeds/a#1"),
         kind,
         limits: Limits::default(),
+        links: Vec::new(),
     }
 }
 

@@ -124,6 +124,7 @@ impl Smart {
             tag: LogTag::new(&format!("{}/{}", self.identity, config.id())),
             kind: config.cursor,
             limits: limits(config, engine.config.server.longest_wait),
+            links: vec![engine.announcer.link(config.id()).feed_link()],
         }
     }
 

@@ -1,0 +1,271 @@
+//! The Simple Update Protocol as a real server speaks it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Answer, PATIENCE, Place, Server, free_port, python, stderr, stdout};
+use serde_json::Value;
+
+const FEEDS: &str = r#"
+[[feed]]
+id = "notes"
+page_items = 2
+[[feed]]
+id = "quiet"
+[[feed]]
+id = "few"
+filter = { of = "notes", tags = ["x"] }
+[[feed]]
+id = "own"
+readers = ["secret"]
+"#;
+
+fn put(server: &Server, feed: &str, id: &str) {
+    let path = format!("/feeds/{feed}/items/{id}?title=T&tag=x");
+    let answer = server.ask("PUT", &path, &[("content-type", "text/plain")], b"x");
+    assert!(answer.status < 300, "{}", answer.text());
+}
+
+/// The SUP ID that a response says its feed has, after its header and its `Link` agreed.
+fn announced(server: &Server, answer: &Answer) -> String {
+    let header = answer.header("x-sup-id").unwrap_or_else(|| panic!("no X-SUP-ID: {:?}", answer.headers));
+    let (document, id) = header.split_once('#').unwrap();
+    assert_eq!(document, format!("{}/sup.json?seconds=60", server.base));
+    let link = format!("<{header}>; rel=\"http://api.friendfeed.com/2008/03#sup\"; type=\"application/json\"");
+    let links: Vec<_> = answer.headers.iter().filter(|(name, _)| name == "link").map(|(_, v)| v).collect();
+    assert_eq!(links.iter().filter(|value| ***value == link).count(), 1, "{links:?}");
+    id.to_owned()
+}
+
+/// The SUP ID of a feed, as its page says it.
+fn id_of(server: &Server, feed: &str) -> String {
+    announced(server, &server.get(&format!("/feeds/{feed}")))
+}
+
+fn updates(document: &Value) -> BTreeSet<(String, String)> {
+    let list = document["updates"].as_array().unwrap();
+    list.iter().map(|tuple| (tuple[0].as_str().unwrap().into(), tuple[1].as_str().unwrap().into())).collect()
+}
+
+fn listed(document: &Value) -> BTreeSet<String> {
+    updates(document).into_iter().map(|(id, _)| id).collect()
+}
+
+/// Every path of a feed that the description of the interface has, with what is there filled in.
+fn paths_of_feeds(server: &Server) -> Vec<String> {
+    let snapshot = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
+    assert_eq!(snapshot.status, 201, "{}", snapshot.text());
+    let snapshot = snapshot.json()["id"].as_str().unwrap().to_owned();
+    let index = server.wait_for("/archive/notes/index.json", |index| index["snapshots"][0].is_object());
+    let archived = index["snapshots"][0]["url"].as_str().unwrap();
+    let fill = |path: &String| {
+        let path = path.replace("{feed}", "notes").replace("{id}", "a").replace("{snapshot}", &snapshot);
+        let first = if path.contains("snapshots") { "0" } else { "1" };
+        path.replace("{page}", first).replace("{first}", "1").replace("{last}", "2")
+    };
+    let description = server.json("/openapi.json");
+    let paths = description["paths"].as_object().unwrap().iter();
+    let paths = paths.filter(|(path, methods)| path.contains("{feed}") && methods.get("get").is_some());
+    let mut paths: Vec<String> = paths.map(|(path, _)| fill(path)).collect();
+    paths.push(archived[archived.find("/archive/").unwrap()..].to_owned());
+    paths.push("/diff/source/notes/head.json".into());
+    paths
+}
+
+/// Section 6.1: "Responses to HTTP requests for content feeds SHOULD include … 'X-SUP-ID'", and section 6.3; section
+/// 4: "A single feed MUST always map to a single, stable SUP ID".
+#[test]
+fn sections_4_and_6_every_response_for_a_feed_says_its_sup_id() {
+    let place = Place::new(FEEDS);
+    let server = place.serve();
+    let id = id_of(&server, "notes");
+    assert_eq!(announced(&server, &server.get("/feeds/notes/replication")), id, "of an empty feed, too");
+    for item in ["a", "b", "c"] {
+        put(&server, "notes", item);
+    }
+    let paths = paths_of_feeds(&server);
+    assert!(paths.len() >= 13, "{paths:?}");
+    for path in &paths {
+        if path.ends_with("/events") {
+            continue;
+        }
+        let first = server.get(path);
+        assert_eq!((first.status, announced(&server, &first)), (200, id.clone()), "{path}");
+        // From memory, compressed, without a body, and as not modified.
+        let answers = [
+            server.get(path),
+            server.ask("GET", path, &[("accept-encoding", "gzip")], b""),
+            server.ask("HEAD", path, &[], b""),
+        ];
+        for answer in answers {
+            assert_eq!((answer.status, announced(&server, &answer)), (200, id.clone()), "{path}");
+        }
+        if let Some(tag) = first.header("etag") {
+            let known = server.ask("GET", path, &[("if-none-match", tag)], b"");
+            assert_eq!((known.status, announced(&server, &known)), (304, id.clone()), "{path}");
+        }
+    }
+    let filter = server.get("/feeds/few/items");
+    assert_ne!(announced(&server, &filter), id, "an address of its own");
+    for path in ["/", "/sup.json", "/diff/latest.json", "/feeds/nothing"] {
+        assert_eq!(server.get(path).header("x-sup-id"), None, "{path}");
+    }
+}
+
+/// Those whose answer comes later are told, too.
+#[test]
+fn section_6_1_long_polls_and_event_streams() {
+    let place = Place::new(FEEDS);
+    let server = place.serve();
+    let id = id_of(&server, "quiet");
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| server.get("/feeds/quiet/items?timeout=20"));
+        std::thread::sleep(Duration::from_millis(200));
+        put(&server, "quiet", "a");
+        assert_eq!(announced(&server, &held.join().unwrap()), id);
+    });
+    let late = server.get("/feeds/quiet/items?order=modified&since=time:2999-01-01T00:00:00Z&timeout=1");
+    assert_eq!((late.status, announced(&server, &late)), (200, id.clone()));
+    let output = Command::new("curl")
+        .args(["-sS", "-i", "--max-time", "1", &format!("{}/feeds/quiet/events", server.base)])
+        .output();
+    if let Ok(output) = output {
+        assert!(stdout(&output).to_lowercase().contains(&format!("#{id}\r\n")), "{}", stdout(&output));
+    }
+}
+
+/// Section 6.2: the link in the document itself.
+#[test]
+fn section_6_2_atom_documents_have_the_link() {
+    let place = Place::new(FEEDS);
+    let server = place.serve();
+    put(&server, "notes", "a");
+    let id = id_of(&server, "notes");
+    let pull = server.ask("GET", "/feeds/notes/items", &[("accept", "application/atom+xml")], b"");
+    let link = format!(
+        "<link rel=\"http://api.friendfeed.com/2008/03#sup\" type=\"application/json\" \
+         href=\"{}/sup.json?seconds=60#{id}\"/>",
+        server.base
+    );
+    assert!(pull.text().contains(&link), "{}", pull.text());
+}
+
+#[test]
+fn sections_3_and_5_feeds_that_moved_are_listed_with_their_last_update() {
+    let place = Place::new(FEEDS);
+    let server = place.serve();
+    assert!(listed(&server.json("/sup.json")).is_empty(), "section 3.1: it may be empty");
+    put(&server, "notes", "a");
+    let (notes, few) = (id_of(&server, "notes"), id_of(&server, "few"));
+    let both: BTreeSet<String> = [notes.clone(), few].into();
+    let first = server.wait_for("/sup.json", |document| listed(document) == both);
+    put(&server, "notes", "b");
+    let moved = |document: &Value| updates(document) != updates(&first);
+    let second = server.wait_for("/sup.json?seconds=1", moved);
+    assert_eq!(listed(&second), both);
+    // A feed that asks for a token is told of, under a name that only its readers know.
+    put(&server, "own", "a");
+    let third = server.wait_for("/sup.json", |document| listed(document).len() == 3);
+    let own = server.ask("GET", "/feeds/own/items", &[("authorization", "Bearer secret")], b"");
+    assert!(listed(&third).contains(&announced(&server, &own)));
+    let refused = server.get("/feeds/own/items");
+    assert_eq!((refused.status, refused.header("x-sup-id")), (401, None));
+    let metrics = server.get("/metrics").text();
+    assert!(metrics.contains("towpath_sup_feeds 3\n"), "{metrics}");
+    assert!(metrics.contains("towpath_sup_documents_total "), "{metrics}");
+}
+
+/// Section 3.2: "A positive integer"; any other text is a mistake of who asks.
+#[test]
+fn section_3_2_any_number_of_seconds_and_nothing_else() {
+    let place = Place::new(FEEDS);
+    let server = place.serve();
+    for seconds in [1, 59, 60, 61, 600, 86_399, 86_400] {
+        let document = server.json(&format!("/sup.json?seconds={seconds}"));
+        assert_eq!(document["period"], seconds);
+    }
+    assert_eq!(server.json("/sup.json?seconds=9999999")["period"], 86_400, "what there is");
+    for bad in ["", "0", "-1", "1.5", "x", "60x", "%20", "99999999999999999999"] {
+        let answer = server.get(&format!("/sup.json?seconds={bad}"));
+        assert_eq!((answer.status, answer.json()["parameter"].as_str()), (400, Some("seconds")), "{bad}");
+    }
+    assert_eq!(server.ask("POST", "/sup.json", &[], b"").status, 405);
+}
+
+/// What caches are told follows the period, and what was made is served again without a further look.
+#[test]
+fn the_document_is_prebuilt_and_cacheable() {
+    let place = Place::new("[server]\ncreate_feeds = true\n");
+    let server = place.serve();
+    for feed in 0..60 {
+        put(&server, &format!("feed{feed}"), "a");
+    }
+    server.wait_for("/sup.json?seconds=3600", |document| !listed(document).is_empty());
+    let path = "/sup.json?seconds=3600";
+    let made = server.get(path);
+    assert_eq!(made.header("content-type"), Some("application/json"));
+    assert_eq!(made.header("cache-control"), Some("public, max-age=3600"));
+    assert!(made.header("expires").unwrap().ends_with(" GMT"));
+    let packed = server.ask("GET", path, &[("accept-encoding", "gzip")], b"");
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    assert!(packed.body.len() < made.body.len());
+    let tag = made.header("etag").unwrap();
+    let known = server.ask("GET", path, &[("if-none-match", tag)], b"");
+    assert_eq!((known.status, known.header("cache-control")), (304, made.header("cache-control")));
+    assert_eq!(known.header("expires"), made.header("expires"));
+    let fast = |server: &Server| {
+        let text = server.get("/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix("towpath_requests_fast_total ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let before = fast(&server);
+    for _ in 0..10 {
+        assert_eq!(server.get(path).body, made.body);
+    }
+    assert_eq!(fast(&server), before + 10);
+}
+
+/// What moved before a restart is told of after it, with the same ids; what a mirror took in with its publisher's
+/// times, when it took it in.
+#[test]
+fn moves_outlast_a_restart() {
+    let port = free_port();
+    let place = Place::new(FEEDS);
+    let server = place.serve_at(port);
+    put(&server, "notes", "a");
+    let old = br#"{"id":"o","content":"x","modified":"2001-01-01T00:00:00Z"}"#;
+    assert_eq!(server.ask("POST", "/feeds/quiet/items", &[], old).status, 200);
+    let before = server.wait_for("/sup.json", |document| listed(document).len() == 3);
+    server.kill();
+    let server = place.serve_at(port);
+    let begun = Instant::now();
+    let again = loop {
+        let document = server.json("/sup.json?seconds=300");
+        if listed(&document).len() == 3 || begun.elapsed() > PATIENCE {
+            break document;
+        }
+    };
+    assert_eq!(listed(&again), listed(&before));
+    let known: BTreeSet<_> = updates(&before);
+    assert!(updates(&again).is_superset(&known), "a consumer that knows the updates asks for nothing again");
+    assert!(listed(&again).contains(&id_of(&server, "quiet")));
+}
+
+/// PROTOCOLS, SUP: the rules of the original validator, in Python.
+#[test]
+fn the_original_validator_s_rules_hold() {
+    let place = Place::new(FEEDS);
+    let server = place.serve();
+    put(&server, "notes", "a");
+    put(&server, "quiet", "a");
+    server.wait_for("/sup.json", |document| listed(document).len() == 3);
+    let check = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/sup.py");
+    let told = Command::new(python()).arg(check).arg(format!("{}/sup.json", server.base)).output().unwrap();
+    assert!(told.status.success(), "{}{}", stdout(&told), stderr(&told));
+    assert_eq!(stdout(&told).trim(), "6 documents, 18 updates");
+}
