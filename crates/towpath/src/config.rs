@@ -108,6 +108,10 @@ pub struct FeedConfig {
     pub retention: Option<RetentionConfig>,
     /// Where its items come from; published over HTTP or the command line where absent.
     pub source: Option<SourceConfig>,
+    /// Whether its documents show all items there are, and absence means removal (Feed History's flag 0): a "top
+    /// ten", of which the past does not count.
+    #[serde(default)]
+    pub complete: bool,
     /// The most items of a page, whatever the protocol.
     pub page_items: Option<NonZeroUsize>,
     /// About the most bytes of a page, whatever the protocol.
@@ -352,6 +356,7 @@ impl FeedConfig {
             snapshots: SnapshotConfig::default(),
             retention: None,
             source: None,
+            complete: false,
             page_items: None,
             page_bytes: None,
             cursor: CursorKind::default(),

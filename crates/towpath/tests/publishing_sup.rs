@@ -36,7 +36,8 @@ fn announced(server: &Server, answer: &Answer) -> String {
     let header = answer.header("x-sup-id").unwrap_or_else(|| panic!("no X-SUP-ID: {:?}", answer.headers));
     let (document, id) = header.split_once('#').unwrap();
     assert_eq!(document, format!("{}/sup.json?seconds=60", server.base));
-    let link = format!("<{header}>; rel=\"http://api.friendfeed.com/2008/03#sup\"; type=\"application/json\"");
+    let link =
+        format!("<{header}>; rel=\"http://api.friendfeed.com/2008/03#sup\"; type=\"application/json\"");
     let links: Vec<_> = answer.headers.iter().filter(|(name, _)| name == "link").map(|(_, v)| v).collect();
     assert_eq!(links.iter().filter(|value| ***value == link).count(), 1, "{links:?}");
     id.to_owned()

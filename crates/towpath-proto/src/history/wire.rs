@@ -17,12 +17,12 @@ impl Syntax {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Atom, Self::Rss, Self::JsonFeed];
 
-    /// What it is called in addresses: `atom`, `rss` or `json`.
+    /// What it is called in addresses: `atom`, `rss` or `feed.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Atom => "atom",
             Self::Rss => "rss",
-            Self::JsonFeed => "json",
+            Self::JsonFeed => "feed.json",
         }
     }
 

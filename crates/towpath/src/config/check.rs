@@ -46,6 +46,9 @@ impl FeedConfig {
         if self.ttl < Duration::from_secs(1) {
             return Err("ttl is below a second".into());
         }
+        if self.complete && self.filter.is_some() {
+            return Err("complete: a feed with a filter has no documents of its own that could be".into());
+        }
         self.check_pages()?;
         access::check_readers(self)?;
         self.source.as_ref().map_or(Ok(()), SourceConfig::check)

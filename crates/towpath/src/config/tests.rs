@@ -61,6 +61,15 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
+fn complete_feeds() {
+    let config = parse("[[feed]]\nid = \"aa\"\ncomplete = true\n[[feed]]\nid = \"bb\"\n").unwrap();
+    assert!(config.feeds[0].complete && !config.feeds[1].complete);
+    let filter = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\ncomplete = true\nfilter = { of = \"aa\" }\n";
+    assert!(error(filter).contains("\"bb\": complete: a feed with a filter"), "{}", error(filter));
+    assert!(error("[[feed]]\nid = \"aa\"\ncomplete = \"yes\"\n").contains("line 3"));
+}
+
+#[test]
 fn durations() {
     for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)] {
         assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");

@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use towpath_proto::FeedId;
+use towpath_proto::format::FeedLink;
 use towpath_proto::smart::pull::FeedSettings;
 use towpath_proto::sup::id::SupId;
 
 use super::Engine;
-use super::replication::FeedPages;
+use super::pages::FeedPages;
 use super::sup::FeedMoves;
 use crate::config::FeedConfig;
 
@@ -20,7 +21,7 @@ pub struct Feed {
     pub head: Arc<AtomicU64>,
     /// Held while the feed's documents are being made, so that chains grow one link at a time.
     pub publishing: tokio::sync::Mutex<()>,
-    /// Data Replication's pages of it.
+    /// Its pages.
     pub(super) pages: FeedPages,
     /// How it is told of by SUP.
     pub(super) moves: FeedMoves,
@@ -65,8 +66,14 @@ impl Feed {
         self.config.filter.as_ref().map_or(self.id(), |filter| &filter.of)
     }
 
+    /// The links that every document of the feed has, in whatever format that has links: they follow from its
+    /// address. A hub belongs here.
+    pub fn links(&self, engine: &Engine) -> Vec<FeedLink> {
+        vec![engine.announcer.link(self.id()).feed_link()]
+    }
+
     /// What it is as a Smart Feed.
     pub fn settings(&self, engine: &Engine) -> &FeedSettings {
-        self.settings.get_or_init(|| Box::new(engine.smart.settings(engine, &self.config)))
+        self.settings.get_or_init(|| Box::new(engine.smart.settings(engine, self)))
     }
 }

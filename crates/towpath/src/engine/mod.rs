@@ -2,7 +2,9 @@
 
 pub mod diffdelta;
 mod feed;
+pub mod history;
 mod metrics;
+pub mod pages;
 pub mod replication;
 pub mod smart;
 pub mod sup;
@@ -24,7 +26,7 @@ use crate::server::announce::Announcer;
 use crate::server::document::Documents;
 
 use diffdelta::DiffDelta;
-use replication::Replication;
+use pages::Pages;
 use smart::Smart;
 use sup::{LastMove, Sup};
 
@@ -53,8 +55,8 @@ pub struct Engine {
     pub site: Site,
     /// DiffDelta's chains.
     pub diffdelta: DiffDelta,
-    /// Data Replication's pages and snapshots.
-    pub replication: Replication,
+    /// How logs are divided into pages.
+    pub pages: Pages,
     /// Smart Feeds' waiters and filters.
     pub smart: Smart,
     /// The runtime for what does not serve.
@@ -93,6 +95,7 @@ impl Engine {
                 let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone()), announcer.sup_id(&id)));
                 let feed = feeds.entry(id.clone()).or_insert_with(new);
                 feed.head.store(seq, Ordering::Release);
+                feed.moves.moved(appended);
                 moves.push(LastMove { id, seq, at: appended });
             }
         }
@@ -111,7 +114,7 @@ impl Engine {
             runtime: tokio::runtime::Handle::current(),
             site: Site::new(&config.base_url()),
             diffdelta: DiffDelta::default(),
-            replication: Replication::default(),
+            pages: Pages::default(),
             feeds: RwLock::new(feeds),
             config,
         });
@@ -129,7 +132,7 @@ impl Engine {
             if let Some(feed) = engine.feed(id.as_str()) {
                 feed.head.store(head.seq, Ordering::Release);
                 engine.diffdelta.note(&feed, head);
-                engine.replication.note(&feed);
+                engine.pages.note(&feed);
                 engine.sup.note(&feed, head.seq, engine.now());
             }
             engine.smart.waiters.moved(id);

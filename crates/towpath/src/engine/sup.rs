@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -58,13 +59,25 @@ struct Noted {
 /// What a feed holds for SUP.
 pub(super) struct FeedMoves {
     pub(super) id: SupId,
-    /// When this process last saw it move.
-    last: Mutex<Option<Instant>>,
+    /// When it moved last, in milliseconds since 1970; [`NEVER`] where that is not known.
+    last: AtomicI64,
 }
+
+const NEVER: i64 = i64::MIN;
 
 impl FeedMoves {
     pub(super) fn new(id: SupId) -> Self {
-        Self { id, last: Mutex::default() }
+        Self { id, last: AtomicI64::new(NEVER) }
+    }
+
+    /// Notes that it moved.
+    pub(super) fn moved(&self, at: Timestamp) {
+        self.last.store(at.as_millisecond(), Ordering::Release);
+    }
+
+    /// When it moved last, by the clock of this machine.
+    pub(super) fn last(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(self.last.load(Ordering::Acquire)).ok()
     }
 }
 
@@ -111,7 +124,7 @@ impl Sup {
     /// Notes that a feed's log has the change `seq` since `now`. Called on the store's thread.
     pub(super) fn note(&self, feed: &Feed, seq: Seq, now: Timestamp) {
         let since = Instant::now();
-        *feed.moves.last.lock() = Some(since);
+        feed.moves.moved(now);
         let filters = self.filters.get(feed.id()).into_iter().flatten().copied();
         let noted = std::iter::once(feed.moves.id).chain(filters);
         let mut all = self.noted.lock();
@@ -128,7 +141,10 @@ impl Sup {
     /// the move was told of before, whoever came then has missed it.
     pub(super) fn shown_late(&self, feed: &Feed, seq: Seq, now: Timestamp) {
         let since = Instant::now();
-        let is_late = feed.moves.last.lock().is_none_or(|moved| since.duration_since(moved) > DELAY);
+        let is_late = feed
+            .moves
+            .last()
+            .is_none_or(|moved| now.duration_since(moved) > DELAY.try_into().unwrap_or_default());
         if is_late && seq > 0 {
             self.noted.lock().push_back(Noted { id: feed.moves.id, update: seq | AGAIN, at: now, since });
         }

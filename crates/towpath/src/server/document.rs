@@ -31,6 +31,15 @@ pub enum Valid {
     UntilReplaced,
     /// Until a time.
     Until(Instant),
+    /// As [`Valid::At`], and until a time.
+    AtUntil {
+        /// The feed's last place, as it moves.
+        head: Arc<AtomicU64>,
+        /// The last place when the document was built.
+        seq: u64,
+        /// The time.
+        end: Instant,
+    },
 }
 
 /// Says whether a document is what a client with this `Accept` wants.
@@ -110,6 +119,9 @@ impl Document {
             Valid::Immutable | Valid::UntilReplaced => true,
             Valid::At { head, seq } => head.load(Ordering::Acquire) == *seq,
             Valid::Until(end) => Instant::now() < *end,
+            Valid::AtUntil { head, seq, end } => {
+                head.load(Ordering::Acquire) == *seq && Instant::now() < *end
+            }
         }
     }
 

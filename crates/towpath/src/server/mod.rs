@@ -13,6 +13,7 @@ mod auth;
 mod body;
 mod connection;
 mod events;
+mod history;
 mod items;
 pub(crate) mod pages;
 mod replication;

@@ -6,11 +6,13 @@ use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
+use towpath_proto::history::wire::Syntax;
 use towpath_store::{Head, StoreError};
 
 use super::document::Answer;
 use super::items::{no_feed, whole};
 use super::problem::Problem;
+use crate::engine::history::{self, Which};
 use crate::engine::{Engine, Feed};
 use crate::source::state::{SourceError, SourceState};
 
@@ -48,6 +50,13 @@ pub(crate) fn addresses(base: &str, feed: &Feed) -> Vec<Address> {
         address("head", format!("/diff/{feed}/head.json"), "DiffDelta: whether something changed"),
         address("latest", format!("/diff/{feed}/latest.json"), "DiffDelta: what changed last"),
         address("archive", format!("/archive/{feed}/index.json"), "DiffDelta: every change there was"),
+        address(
+            "atom",
+            format!("/feeds/{feed}/atom"),
+            "Atom: the newest entries, and the way back to all of them",
+        ),
+        address("rss", format!("/feeds/{feed}/rss"), "RSS: the same"),
+        address("json_feed", format!("/feeds/{feed}/feed.json"), "JSON Feed: the same"),
         address("replication", format!("/feeds/{feed}/replication"), "Data Replication: the newest page"),
         address(
             "snapshots",
@@ -110,7 +119,7 @@ pub(super) fn home(engine: &Engine, headers: &HeaderMap) -> Result<Answer, Probl
             @for (path, about) in SERVER_ADDRESSES { li { a href={ (base) (path) } { (path) } " " (about) } }
         }
     };
-    Ok(whole(StatusCode::OK, HTML, page("towpath", &body).into_string()))
+    Ok(whole(StatusCode::OK, HTML, page("towpath", &html! {}, &body).into_string()))
 }
 
 const SERVER_ADDRESSES: [(&str, &str); 8] = [
@@ -160,7 +169,20 @@ pub(super) async fn feed(engine: &Engine, id: &str, headers: &HeaderMap) -> Resu
         @if feed.is_filter() { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) "/items" } }
         @else { pre { "towpath follow " (engine.base_url) "/diff/" (view.id) "/head.json" } }
     };
-    Ok(whole(StatusCode::OK, HTML, page(&view.title, &body).into_string()))
+    let head = alternates(engine, &feed);
+    Ok(whole(StatusCode::OK, HTML, page(&view.title, &head, &body).into_string()))
+}
+
+/// What browsers and readers find a feed's documents by.
+fn alternates(engine: &Engine, feed: &Feed) -> Markup {
+    let address = |syntax| format!("{}{}", engine.base_url, history::path(feed, syntax, Which::Newest));
+    html! {
+        @if !feed.is_filter() {
+            @for syntax in Syntax::ALL {
+                link rel="alternate" type=(syntax.media_type()) title=(feed.config.title()) href=(address(syntax));
+            }
+        }
+    }
 }
 
 fn source_part(source: &SourceView) -> Markup {
@@ -231,7 +253,7 @@ fn wants_html(headers: &HeaderMap) -> bool {
     }
 }
 
-fn page(title: &str, body: &Markup) -> Markup {
+fn page(title: &str, more: &Markup, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -239,6 +261,7 @@ fn page(title: &str, body: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) }
+                (more)
                 style { (maud::PreEscaped(STYLE)) }
             }
             body { (body) }

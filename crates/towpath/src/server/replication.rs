@@ -15,8 +15,9 @@ use super::document::{Answer, Document, answer_head};
 use super::items::{no_feed, parameters, to_publish, whole};
 use super::problem::Problem;
 use super::route::serve;
+use crate::engine::pages::paging;
 use crate::engine::replication::served::{self, Found, Which};
-use crate::engine::replication::{paging, snapshot};
+use crate::engine::replication::snapshot;
 use crate::engine::{Engine, Feed};
 
 /// The newest page; with `?since=TIME` the way to the page where the changes of that time begin.
@@ -155,7 +156,7 @@ fn known(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
 }
 
 /// A number as addresses have it: digits, without zeros before them.
-fn numbered(text: &str) -> Result<u64, Problem> {
+pub(super) fn numbered(text: &str) -> Result<u64, Problem> {
     let number = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
     number.ok_or_else(|| Problem::not_found("there is nothing at this address"))
 }

@@ -14,7 +14,7 @@ use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
 use super::smart::{Held, Pulled};
-use super::{auth, events, items, pages, replication, smart, sup};
+use super::{auth, events, history, items, pages, replication, smart, sup};
 use crate::blocking::blocking;
 use crate::engine::diffdelta::served;
 use crate::engine::smart::Access;
@@ -103,7 +103,9 @@ async fn dispatch(
             return Err(Problem::forbidden("with this token, /items and /events of this feed can be read"));
         }
         (["feeds", _, _, ..] | ["diff" | "archive", ..], Some(feed)) if feed.is_filter() => {
-            return Err(Problem::not_found("a filter is there as /items and /events only"));
+            return Err(Problem::not_found(
+                "a filter is there as /items (as JSON, or as Atom with Accept: application/atom+xml) and /events only",
+            ));
         }
         (segments, _) => read(engine, peer, segments, request).await?.into(),
     };
@@ -125,6 +127,9 @@ async fn read(
         ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,
         ["feeds", feed, "replication", "pages", number] => {
             replication::page(engine, feed, number, &request).await
+        }
+        ["feeds", feed, name @ ("atom" | "rss" | "feed.json"), part @ ..] => {
+            history::document(engine, feed, name, part, &request).await
         }
         ["feeds", feed, "snapshots"] => replication::snapshots(engine, feed).await,
         ["feeds", feed, "snapshots", id] => replication::index(engine, feed, id, &request).await,

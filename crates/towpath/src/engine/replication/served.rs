@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
+use towpath_proto::change::Change;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
 use towpath_proto::replication::publish::{self, Page, PageLinks};
 use towpath_store::StoreError;
 
-use super::paging::{build, caught_up};
-use super::table::{self, Sealed, Tidied};
+use crate::engine::pages::paging::divided;
+use crate::engine::pages::table::{self, Sealed};
+use crate::engine::pages::{blocking, cleanup, stretch};
 use crate::engine::{Engine, Feed};
 use crate::server::document::{Document, Valid};
 
@@ -59,7 +61,7 @@ pub async fn page(
 }
 
 async fn sealed(engine: &Engine, feed: &Feed, number: u64) -> Result<Option<Sealed>, StoreError> {
-    table::load(engine.store.as_ref(), &table::page_key(feed.id(), number)).await
+    table::sealed(engine.store.as_ref(), feed.id(), number).await
 }
 
 async fn serve_sealed(
@@ -77,8 +79,23 @@ async fn serve_sealed(
     Ok(Found::Head(headers, page.made.length))
 }
 
+/// Builds a page; `changes` are its changes, where all of them are at hand.
+pub(in crate::engine) async fn build(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    span: &PageSpan,
+    changes: Vec<Change>,
+) -> Result<Page, StoreError> {
+    let PageSpan { number, first, last, .. } = *span;
+    let is_whole = changes.first().is_some_and(|change| change.seq == first);
+    let changes = if is_whole { changes } else { stretch(engine, feed, first, last).await? };
+    let id = feed.id().clone();
+    let page = blocking(move || publish::page(&id, number, &changes)).await?;
+    page.ok_or_else(|| StoreError::Damaged(format!("page {number} of {} has no changes", feed.id())))
+}
+
 /// Keeps a sealed page in memory.
-pub(super) async fn keep_sealed(
+pub(in crate::engine) async fn keep_sealed(
     engine: &Engine,
     feed: &Feed,
     sealed: &Sealed,
@@ -94,7 +111,7 @@ async fn newest(
     wanted: Option<u64>,
     only_head: bool,
 ) -> Result<Found, StoreError> {
-    let open = caught_up(engine, feed).await?.as_ref().and_then(|paging| paging.open());
+    let open = divided(engine, feed).await?.open;
     let Some(open) = open else {
         return Ok(if wanted.is_none() { Found::Empty } else { Found::Nothing });
     };
@@ -138,26 +155,16 @@ async fn keep(
 }
 
 /// Forgets a page, and the newest page's address with it.
-pub(super) fn forget(engine: &Engine, feed: &Feed, number: u64) {
+pub(in crate::engine) fn forget(engine: &Engine, feed: &Feed, number: u64) {
     engine.documents.forget(&page_path(feed, number));
     engine.documents.forget(&newest_path(feed));
 }
 
 /// When the first change of the oldest listed page was made. None while the feed is empty.
 pub(super) async fn oldest(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Timestamp>, StoreError> {
-    let open = caught_up(engine, feed).await?.as_ref().and_then(|paging| paging.open());
+    let open = divided(engine, feed).await?.open;
     let first = sealed(engine, feed, cleanup(engine, feed).await?.first_page.max(1)).await?;
     Ok(first.map(|page| page.span).or(open).map(|span| span.oldest))
-}
-
-/// What retention did to a feed.
-pub(super) async fn cleanup(engine: &Engine, feed: &Feed) -> Result<Cleanup, StoreError> {
-    if let Some(cleanup) = *feed.pages.cleanup.lock() {
-        return Ok(cleanup);
-    }
-    let tidied: Option<Tidied> = table::load(engine.store.as_ref(), &table::tidied_key(feed.id())).await?;
-    let loaded = tidied.unwrap_or_default().cleanup;
-    Ok(*feed.pages.cleanup.lock().get_or_insert(loaded))
 }
 
 fn links(engine: &Engine, feed: &Feed, span: &PageSpan, is_sealed: bool, cleanup: Cleanup) -> PageLinks {

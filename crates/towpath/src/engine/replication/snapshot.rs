@@ -21,8 +21,9 @@ use towpath_proto::replication::snapshot::{SnapshotIndex, SnapshotWriter, floor_
 use towpath_store::{Head, Order, StoreError, Stretch, Table};
 
 use super::served::{self, Found};
-use super::table::{self, Made, RECORDS, SnapshotPage};
-use super::{READ, blocking, limits, report, stretch};
+use super::table::{self as kept, Made, SnapshotPage};
+use crate::engine::pages::table::{self, RECORDS};
+use crate::engine::pages::{READ, blocking, limits, report, stretch};
 use crate::engine::{Engine, Feed};
 use crate::server::document::{Document, Valid};
 use crate::stop::{Stop, stopped};
@@ -33,7 +34,8 @@ pub use super::table::Snapshot;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Makes the snapshots that the configuration wants, when they are due, until `stop` turns true.
-pub(super) async fn run(engine: &Arc<Engine>, stop: Stop) {
+pub async fn run(engine: Arc<Engine>, stop: Stop) {
+    let engine = &engine;
     let every = |feed: &Arc<Feed>| feed.config.snapshots.every;
     let feeds: Vec<(Arc<Feed>, Duration)> =
         engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), every(&feed)?))).collect();
@@ -78,11 +80,11 @@ pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snaps
     let created_at = creation_time(engine, feed, head).await?;
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
-    let begun = table::begun_key(feed.id(), id);
+    let begun = kept::begun_key(feed.id(), id);
     store.write(vec![table::put(begun.clone(), &created_at)], Vec::new()).await?;
     let (pages, items) = write_pages(engine, feed, id, head.seq).await?;
     let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq };
-    let index = table::put(table::snapshot_key(feed.id(), id), &snapshot);
+    let index = table::put(kept::snapshot_key(feed.id(), id), &snapshot);
     store.write(vec![index, table::remove(begun)], Vec::new()).await?;
     drop_old(engine, feed).await?;
     Ok(Some(snapshot))
@@ -176,14 +178,14 @@ async fn keep(
     id: u64,
     records: Vec<(u64, SnapshotPage)>,
 ) -> Result<(), StoreError> {
-    let key = |number| table::snapshot_page_key(feed.id(), id, number);
+    let key = |number| kept::snapshot_page_key(feed.id(), id, number);
     let writes: Vec<_> = records.iter().map(|(number, record)| table::put(key(*number), record)).collect();
     if writes.is_empty() { Ok(()) } else { engine.store.write(writes, Vec::new()).await }
 }
 
 /// Every complete snapshot, oldest first.
 pub async fn list(engine: &Engine, feed: &Feed) -> Result<Vec<Snapshot>, StoreError> {
-    let key = table::snapshot_key(feed.id(), 0);
+    let key = kept::snapshot_key(feed.id(), 0);
     let records = engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await?;
     records.iter().map(|(key, value)| table::parse(key, value)).collect()
 }
@@ -193,7 +195,7 @@ async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
     let surplus = all.len().saturating_sub(feed.config.snapshots.keep);
     for old in &all[..surplus] {
         // The index goes first: nobody is sent to pages that are not there.
-        let index = table::remove(table::snapshot_key(feed.id(), old.id));
+        let index = table::remove(kept::snapshot_key(feed.id(), old.id));
         engine.store.write(vec![index], Vec::new()).await?;
         engine.documents.forget(&index_path(feed, old.id));
         for number in 0..old.pages {
@@ -205,7 +207,7 @@ async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
 }
 
 async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
-    let key = table::begun_key(feed.id(), 0);
+    let key = kept::begun_key(feed.id(), 0);
     for (key, _) in engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await? {
         let id = std::str::from_utf8(&key[key.len() - 20..]).ok().and_then(|digits| digits.parse().ok());
         if let Some(id) = id {
@@ -217,7 +219,7 @@ async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<(), StoreErro
 }
 
 async fn remove_pages(engine: &Engine, feed: &Feed, id: u64) -> Result<(), StoreError> {
-    let key = table::snapshot_page_key(feed.id(), id, 0);
+    let key = kept::snapshot_page_key(feed.id(), id, 0);
     loop {
         let records = engine.store.scan(Table::Chains, table::prefix(&key), None, RECORDS).await?;
         if records.is_empty() {
@@ -235,7 +237,7 @@ pub async fn index(
     id: Option<u64>,
 ) -> Result<Option<Arc<Document>>, StoreError> {
     let snapshot = match id {
-        Some(id) => table::load(engine.store.as_ref(), &table::snapshot_key(feed.id(), id)).await?,
+        Some(id) => table::load(engine.store.as_ref(), &kept::snapshot_key(feed.id(), id)).await?,
         None => list(engine, feed).await?.pop(),
     };
     let Some(snapshot) = snapshot else { return Ok(None) };
@@ -278,9 +280,9 @@ pub async fn page(
     only_head: bool,
 ) -> Result<Found, StoreError> {
     let store = engine.store.as_ref();
-    let is_complete: Option<Snapshot> = table::load(store, &table::snapshot_key(feed.id(), id)).await?;
+    let is_complete: Option<Snapshot> = table::load(store, &kept::snapshot_key(feed.id(), id)).await?;
     let page: Option<SnapshotPage> =
-        table::load(store, &table::snapshot_page_key(feed.id(), id, number)).await?;
+        table::load(store, &kept::snapshot_page_key(feed.id(), id, number)).await?;
     let (Some(_), Some(SnapshotPage { places, made })) = (is_complete, page) else {
         return Ok(Found::Nothing);
     };

@@ -117,14 +117,15 @@ impl Smart {
     }
 
     /// What a feed is to its readers.
-    pub(super) fn settings(&self, engine: &Engine, config: &FeedConfig) -> FeedSettings {
+    pub(super) fn settings(&self, engine: &Engine, feed: &Feed) -> FeedSettings {
+        let config = &feed.config;
         FeedSettings {
             base: format!("{}/feeds/{}/items", engine.base_url, config.id()),
             title: config.title().to_owned(),
             tag: LogTag::new(&format!("{}/{}", self.identity, config.id())),
             kind: config.cursor,
             limits: limits(config, engine.config.server.longest_wait),
-            links: vec![engine.announcer.link(config.id()).feed_link()],
+            links: feed.links(engine),
         }
     }
 

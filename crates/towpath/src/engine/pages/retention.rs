@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use towpath_proto::replication::pages::Retention;
 use towpath_store::{StoreError, Write};
 
+use super::report;
 use super::table::{self, RECORDS, Tidied};
-use super::{report, served};
 use crate::config::RetentionConfig;
+use crate::engine::replication::served;
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 

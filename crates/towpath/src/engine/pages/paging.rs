@@ -1,5 +1,6 @@
 //! Dividing a feed's log into pages.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,11 +8,12 @@ use jiff::Timestamp;
 use tokio::sync::MutexGuard;
 use towpath_proto::change::{Change, Seq};
 use towpath_proto::replication::pages::{PageSpan, Pager};
-use towpath_proto::replication::publish::{self, Page};
 use towpath_store::{Condition, StoreError, Table, Write};
 
-use super::table::{self, Made, Sealed};
-use super::{READ, blocking, limits, served, stretch};
+use super::table::{self, Sealed};
+use super::{READ, cleanup, limits};
+use crate::engine::replication::served::{build, keep_sealed};
+use crate::engine::replication::table::Made;
 use crate::engine::{Engine, Feed};
 
 /// How far a feed's log is divided into pages.
@@ -31,16 +33,6 @@ impl Paging {
         let last: Option<PageSpan> = stored.as_ref().map(|value| table::parse(&key, value)).transpose()?;
         let pager = Pager::after(last.as_ref(), limits(feed));
         Ok(Self { pager, reached: last.map_or(0, |page| page.last), last, stored })
-    }
-
-    /// The newest page; none while the feed is empty.
-    pub(super) fn open(&self) -> Option<PageSpan> {
-        self.pager.open()
-    }
-
-    /// The number of the last sealed page, or 0.
-    pub(super) fn sealed(&self) -> u64 {
-        self.last.map_or(0, |page| page.number)
     }
 
     /// Stores sealed pages. From here on they have a `next`: the change that sealed the last of them is in the
@@ -73,7 +65,7 @@ pub(super) async fn catch_up(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(
 }
 
 /// The same; the result is how far the log is divided, and stays so while it is held.
-pub(super) async fn caught_up<'a>(
+async fn caught_up<'a>(
     engine: &Arc<Engine>,
     feed: &'a Arc<Feed>,
 ) -> Result<MutexGuard<'a, Option<Box<Paging>>>, StoreError> {
@@ -104,26 +96,55 @@ pub(super) async fn caught_up<'a>(
         paging.keep(engine, feed, &sealed).await?;
         if let (Some(sealed), Some(page)) = (sealed.last(), newest) {
             // Whoever follows asks for the page that was sealed last.
-            served::keep_sealed(engine, feed, sealed, page).await?;
+            keep_sealed(engine, feed, sealed, page).await?;
         }
     }
     *held = Some(paging);
     Ok(held)
 }
 
-/// Builds a page; `changes` are its changes, where all of them are at hand.
-pub(super) async fn build(
+/// How a feed's log is divided, at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Division {
+    /// The last sealed page.
+    pub(in crate::engine) last: Option<PageSpan>,
+    /// The newest page; none while the feed is empty.
+    pub(in crate::engine) open: Option<PageSpan>,
+}
+
+/// Puts every change of the log on a page, and says how that divides it.
+pub(in crate::engine) async fn divided(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
-    span: &PageSpan,
-    changes: Vec<Change>,
-) -> Result<Page, StoreError> {
-    let PageSpan { number, first, last, .. } = *span;
-    let is_whole = changes.first().is_some_and(|change| change.seq == first);
-    let changes = if is_whole { changes } else { stretch(engine, feed, first, last).await? };
-    let id = feed.id().clone();
-    let page = blocking(move || publish::page(&id, number, &changes)).await?;
-    page.ok_or_else(|| StoreError::Damaged(format!("page {number} of {} has no changes", feed.id())))
+) -> Result<Division, StoreError> {
+    let held = caught_up(engine, feed).await?;
+    let paging = held.as_ref();
+    Ok(Division {
+        last: paging.and_then(|paging| paging.last),
+        open: paging.and_then(|paging| paging.pager.open()),
+    })
+}
+
+/// The number of the sealed page that holds a place, which is on one of the pages `numbers`, or the first or last
+/// of them where it is before or behind. Logarithmic.
+pub(in crate::engine) async fn number_at(
+    engine: &Engine,
+    feed: &Feed,
+    place: Seq,
+    numbers: RangeInclusive<u64>,
+) -> Result<u64, StoreError> {
+    // The last page that begins at the place or before it is in first..=last.
+    let (mut first, mut last) = numbers.into_inner();
+    while first < last {
+        let middle = first + (last - first).div_ceil(2);
+        let page = table::sealed(engine.store.as_ref(), feed.id(), middle).await?;
+        if page.is_some_and(|page| page.span.first <= place) {
+            first = middle;
+        } else {
+            last = middle - 1;
+        }
+    }
+    Ok(first)
 }
 
 /// The page on which the first change of a time or later stands; the newest page where there is none yet, the
@@ -134,27 +155,11 @@ pub async fn page_since(
     time: Timestamp,
 ) -> Result<Option<u64>, StoreError> {
     let wanted = engine.store.last_before(feed.id(), time).await? + 1;
-    let (open, sealed) = {
-        let held = caught_up(engine, feed).await?;
-        let Some(paging) = held.as_ref() else { return Ok(None) };
-        let Some(open) = paging.open() else { return Ok(None) };
-        (open, paging.sealed())
-    };
+    let Division { last, open: Some(open) } = divided(engine, feed).await? else { return Ok(None) };
     if wanted >= open.first {
         return Ok(Some(open.number));
     }
-    // The last page that begins at the wanted place or before it is in first..=last.
-    let mut first = served::cleanup(engine, feed).await?.first_page.max(1);
-    let mut last = sealed.max(first);
-    while first < last {
-        let middle = first + (last - first).div_ceil(2);
-        let key = table::page_key(feed.id(), middle);
-        let page: Option<Sealed> = table::load(engine.store.as_ref(), &key).await?;
-        if page.is_some_and(|page| page.span.first <= wanted) {
-            first = middle;
-        } else {
-            last = middle - 1;
-        }
-    }
-    Ok(Some(first))
+    let first = cleanup(engine, feed).await?.first_page.max(1);
+    let sealed = last.map_or(0, |page| page.number).max(first);
+    number_at(engine, feed, wanted, first..=sealed).await.map(Some)
 }

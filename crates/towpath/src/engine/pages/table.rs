@@ -1,0 +1,97 @@
+//! What is kept of pages beside the log, and reading and writing such records.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use towpath_proto::FeedId;
+use towpath_proto::replication::pages::{Cleanup, LetGo, PageSpan};
+use towpath_store::{Store, StoreError, Table, Write};
+
+use crate::engine::replication::table::Made;
+
+/// How many records are read or removed at a time.
+pub(in crate::engine) const RECORDS: usize = 1000;
+
+/// The record of a sealed page: its stretch of the log, and what the headers of its page of Data Replication say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct Sealed {
+    pub(in crate::engine) span: PageSpan,
+    pub(in crate::engine) made: Made,
+}
+
+/// What retention did and has still to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct Tidied {
+    pub(in crate::engine) cleanup: Cleanup,
+    pub(in crate::engine) pending: Vec<LetGo>,
+}
+
+/// Where the last sealed page is.
+pub(in crate::engine) fn last_key(feed: &FeedId) -> Vec<u8> {
+    format!("replication/{feed}/last").into_bytes()
+}
+
+pub(in crate::engine) fn page_key(feed: &FeedId, number: u64) -> Vec<u8> {
+    format!("replication/{feed}/page/{number:020}").into_bytes()
+}
+
+pub(in crate::engine) fn tidied_key(feed: &FeedId) -> Vec<u8> {
+    format!("replication/{feed}/retention").into_bytes()
+}
+
+/// The same keys without their last number.
+pub(in crate::engine) fn prefix(key: &[u8]) -> &[u8] {
+    &key[..key.len() - 20]
+}
+
+/// A record of a key, where there is one.
+pub(in crate::engine) async fn load<T: DeserializeOwned>(
+    store: &dyn Store,
+    key: &[u8],
+) -> Result<Option<T>, StoreError> {
+    let value = store.get(Table::Chains, key).await?;
+    value.map(|value| parse(key, &value)).transpose()
+}
+
+pub(in crate::engine) fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
+    let error = |e| StoreError::Damaged(format!("{}: {e}", String::from_utf8_lossy(key)));
+    serde_json::from_slice(value).map_err(error)
+}
+
+/// The records of sealed pages from a number on, oldest first.
+pub(in crate::engine) async fn sealed_from(
+    store: &dyn Store,
+    feed: &FeedId,
+    number: u64,
+) -> Result<Vec<PageSpan>, StoreError> {
+    let mut after = page_key(feed, number.saturating_sub(1));
+    let mut spans = Vec::new();
+    loop {
+        let records = store.scan(Table::Chains, prefix(&page_key(feed, 0)), Some(&after), RECORDS).await?;
+        for (key, value) in &records {
+            spans.push(parse::<Sealed>(key, value)?.span);
+        }
+        match records.last() {
+            Some((key, _)) if records.len() == RECORDS => after = key.to_vec(),
+            _ => return Ok(spans),
+        }
+    }
+}
+
+/// The write of a record. Records are types of ours, which serialise always.
+pub(in crate::engine) fn put(key: Vec<u8>, record: &impl Serialize) -> Write {
+    let value = serde_json::to_vec(record).unwrap_or_default();
+    Write { table: Table::Chains, key, value: Some(value.into()) }
+}
+
+pub(in crate::engine) fn remove(key: Vec<u8>) -> Write {
+    Write { table: Table::Chains, key, value: None }
+}
+
+/// The record of a page, once it is sealed.
+pub(in crate::engine) async fn sealed(
+    store: &dyn Store,
+    feed: &FeedId,
+    number: u64,
+) -> Result<Option<Sealed>, StoreError> {
+    load(store, &page_key(feed, number)).await
+}
