@@ -11,6 +11,7 @@ cargo xtask bench smart     those who wait beside Nchan and another: memory, tim
 cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
+cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot";
 
@@ -21,6 +22,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["store"] => cargo(&["bench", "--package", "towpath-store"]),
         ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
         ["poll"] => poll(),
+        ["sup"] => sup(),
         ["replication"] => beside_nginx("benches/replication.py"),
         ["large"] => beside_nginx("benches/large.py"),
         _ => {
@@ -51,6 +53,12 @@ fn smart() -> Result<(), String> {
     run.arg("benches/smart.py").arg(release.join("towpath"));
     run.arg(peers.join("bin/durable-streams-server")).arg(release.join("xtask"));
     status(run.current_dir(root()))
+}
+
+fn sup() -> Result<(), String> {
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    cargo(&["bench", "--package", "towpath-proto", "--bench", "sup"])?;
+    python("benches/feeds.py")
 }
 
 fn poll() -> Result<(), String> {

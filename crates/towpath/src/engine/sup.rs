@@ -174,7 +174,7 @@ fn take_in(moves: &mut RecentMoves, noted: &mut VecDeque<Noted>) {
     }
 }
 
-/// The document for `seconds`, made anew at most once a second, and less often for long periods.
+/// The document for `seconds`, made anew at most once a second.
 pub async fn document(engine: &Arc<Engine>, seconds: u64) -> Result<Arc<Document>, JoinError> {
     let path = path(seconds);
     if let Some(document) = engine.documents.get(&path) {
@@ -186,10 +186,11 @@ pub async fn document(engine: &Arc<Engine>, seconds: u64) -> Result<Arc<Document
     }
     let making = engine.clone();
     let document = blocking(move || {
-        let valid = Valid::Until(Instant::now() + fresh(seconds));
+        let begun = Instant::now();
         let url = making.announcer.document_url();
         let published = making.sup.make(making.now(), seconds, &url);
         let headers = headers(&published);
+        let valid = Valid::Until(begun + fresh(begun.elapsed()));
         Document::new(Bytes::from(published.body), headers, valid)
     });
     let document = document.await?;
@@ -208,9 +209,10 @@ fn path(seconds: u64) -> String {
     format!("/sup.json?seconds={seconds}")
 }
 
-/// How long a document is served: short beside its period, for the next one begins where this one ends.
-fn fresh(seconds: u64) -> Duration {
-    Duration::from_secs((seconds / 60).clamp(1, 60))
+/// How long a document is served that took so long to make: a second, or so long that making documents of one
+/// period takes a twentieth of a core at the most.
+fn fresh(made_in: Duration) -> Duration {
+    (made_in * 20).clamp(Duration::from_secs(1), Duration::from_secs(60))
 }
 
 fn headers(published: &Published) -> HeaderMap {

@@ -308,15 +308,18 @@ fn target() -> &'static Path {
 }
 
 /// Python with what `tests/requirements.txt` names; set up where it is not there yet.
-pub fn python() -> PathBuf {
-    let venv = target().join("venv");
-    let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requirements.txt");
-    let installed = std::fs::read(venv.join("requirements.txt")).ok();
-    if installed != Some(std::fs::read(wanted).unwrap()) {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let mut setup = Command::new(cargo);
-        let setup = setup.args(["xtask", "setup"]).env("CARGO_TARGET_DIR", target());
-        assert!(setup.status().unwrap().success(), "`cargo xtask setup` sets up Python");
-    }
-    venv.join("bin/python")
+pub fn python() -> &'static Path {
+    static PYTHON: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let venv = target().join("venv");
+        let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requirements.txt");
+        let installed = std::fs::read(venv.join("requirements.txt")).ok();
+        if installed != Some(std::fs::read(wanted).unwrap()) {
+            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+            let mut setup = Command::new(cargo);
+            let setup = setup.args(["xtask", "setup"]).env("CARGO_TARGET_DIR", target());
+            assert!(setup.status().unwrap().success(), "`cargo xtask setup` sets up Python");
+        }
+        venv.join("bin/python")
+    })
 }

@@ -1,0 +1,462 @@
+//! Atom, RSS and JSON Feed with their past, as a real server serves them (Feed History -00, RFC 5005).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Answer, PATIENCE, Place, Server, free_port, python, stderr, stdout};
+use serde_json::Value;
+use towpath_proto::format::{self, FeedDocument, ReadOptions};
+
+const NOTES: &str = "[[feed]]\nid = \"notes\"\ntitle = \"Notes\"\nlang = \"en\"\npage_items = 3\n";
+const SYNTAXES: [(&str, &str); 3] = [
+    ("atom", "application/atom+xml; charset=utf-8"),
+    ("rss", "application/rss+xml; charset=utf-8"),
+    ("feed.json", "application/feed+json; charset=utf-8"),
+];
+
+fn put(server: &Server, id: &str, title: &str) {
+    let path = format!("/feeds/notes/items/{id}?title={title}&tag=x");
+    let answer = server.ask("PUT", &path, &[("content-type", "text/plain")], title.as_bytes());
+    assert!(answer.status < 300, "{}", answer.text());
+}
+
+fn delete(server: &Server, id: &str) {
+    assert_eq!(server.ask("DELETE", &format!("/feeds/notes/items/{id}"), &[], b"").status, 200);
+}
+
+fn read(answer: &Answer) -> FeedDocument {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let options = ReadOptions { content_type: answer.header("content-type"), ..ReadOptions::default() };
+    let document = format::read(&answer.body, &options).unwrap_or_else(|e| panic!("{e}: {}", answer.text()));
+    assert_eq!(document.problems, [""; 0]);
+    document
+}
+
+fn path<'a>(server: &Server, url: &'a str) -> &'a str {
+    url.strip_prefix(server.base.as_str()).unwrap_or_else(|| panic!("{url} is not absolute, or not ours"))
+}
+
+fn titles(document: &FeedDocument) -> BTreeSet<String> {
+    document.items.iter().map(|item| item.title.clone().unwrap()).collect()
+}
+
+fn set(titles: &[&str]) -> BTreeSet<String> {
+    titles.iter().map(|title| (*title).to_owned()).collect()
+}
+
+/// The targets of a response's `Link` lines, by relation.
+fn links(answer: &Answer) -> BTreeMap<String, String> {
+    let lines = answer.headers.iter().filter(|(name, _)| name == "link").map(|(_, value)| value);
+    let parse = |line: &String| {
+        let (target, rel) = line.split_once(">; rel=").unwrap();
+        let rel = rel.split(';').next().unwrap_or_default();
+        (rel.trim_matches('"').to_owned(), target.trim_start_matches('<').to_owned())
+    };
+    lines.map(parse).collect()
+}
+
+/// Publishes eleven items: three sealed pages, and a fourth with two.
+fn eleven(server: &Server) {
+    for n in 1..=11 {
+        put(server, &format!("i{n}"), &format!("t{n}"));
+    }
+}
+
+/// -00, section 4: "The value of the 'prev' link relation's href attribute MUST be a URI indicating the location of the
+/// previous representation of the feed"; RFC 5005, section 4: `prev-archive`, `current`, `next-archive`.
+#[test]
+fn sections_4_the_way_back_leads_through_every_entry() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    eleven(&server);
+    for (name, media_type) in SYNTAXES {
+        let newest = server.get(&format!("/feeds/notes/{name}"));
+        assert_eq!(newest.header("content-type"), Some(media_type));
+        let document = read(&newest);
+        assert_eq!(titles(&document), set(&["t7", "t8", "t9", "t10", "t11"]), "{name}");
+        // -00, section 3.
+        assert_eq!((document.stateful, document.archive, document.complete), (Some(true), false, false));
+        let mut all = titles(&document);
+        let mut current = document;
+        for number in [2, 1] {
+            let prev = current.link("prev-archive").unwrap().to_owned();
+            assert_eq!(current.link("prev"), Some(prev.as_str()));
+            assert_eq!(path(&server, &prev), format!("/feeds/notes/{name}/{number}"));
+            let answer = server.get(path(&server, &prev));
+            current = read(&answer);
+            assert_eq!((current.stateful, current.archive), (Some(true), true));
+            assert_eq!(current.items.len(), 3);
+            // "MUST be a URI indicating a permanent location that is unique to that Feed Document instance".
+            assert_eq!(current.link("this"), Some(prev.as_str()));
+            assert_eq!(current.link("self"), Some(prev.as_str()));
+            assert_eq!(path(&server, current.link("current").unwrap()), format!("/feeds/notes/{name}"));
+            let next = format!("/feeds/notes/{name}/{}", number + 1);
+            assert_eq!(path(&server, current.link("next-archive").unwrap()), next);
+            all.extend(titles(&current));
+        }
+        assert_eq!((current.link("prev"), current.link("prev-archive")), (None, None));
+        assert_eq!(all.len(), 11, "{name}: {all:?}");
+    }
+    let json = server.json("/feeds/notes/feed.json");
+    assert_eq!(json["next_url"], format!("{}/feeds/notes/feed.json/2", server.base));
+    assert_eq!(server.json("/feeds/notes/feed.json/1").get("next_url"), None);
+}
+
+/// Whoever only wants to know the way asks for heads.
+#[test]
+fn the_way_back_by_head() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    eleven(&server);
+    for (name, _) in SYNTAXES {
+        let mut at = format!("/feeds/notes/{name}");
+        let mut walked = Vec::new();
+        loop {
+            let head = server.ask("HEAD", &at, &[], b"");
+            let whole = server.get(&at);
+            assert_eq!((head.status, head.body.len()), (200, 0));
+            assert_eq!(head.headers, whole.headers, "RFC 9110, section 9.3.2");
+            let links = links(&head);
+            assert_eq!(path(&server, &links["self"]), at);
+            assert!(links.contains_key("http://api.friendfeed.com/2008/03#sup"));
+            walked.push(at.clone());
+            match links.get("prev-archive") {
+                Some(prev) => at = path(&server, prev).to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(walked.len(), 3, "{walked:?}");
+    }
+}
+
+/// -00, section 4: "the content obtained by dereferencing that URI SHOULD NOT change over time".
+#[test]
+fn section_4_what_is_permanent_stays_byte_for_byte() {
+    let port = free_port();
+    let place = Place::new(NOTES);
+    let server = place.serve_at(port);
+    let mut seen: BTreeMap<String, (Vec<u8>, Option<String>)> = BTreeMap::new();
+    let mut remember = |server: &Server| {
+        for (name, _) in SYNTAXES {
+            let newest = read(&server.get(&format!("/feeds/notes/{name}")));
+            let snapshot = path(server, newest.link("this").unwrap()).to_owned();
+            let shown = server.get(&snapshot);
+            assert_eq!(read(&shown).items, newest.items, "the newest document as it is now");
+            let prev = newest.link("prev").map(|url| path(server, url).to_owned());
+            for address in [Some(snapshot), prev].into_iter().flatten() {
+                let answer = server.get(&address);
+                let cache = answer.header("cache-control").map(str::to_owned);
+                assert_eq!(cache.as_deref(), Some("public, max-age=31536000, immutable"), "{address}");
+                let kept =
+                    (answer.body, answer.headers.into_iter().find(|(n, _)| n == "etag").map(|(_, v)| v));
+                let before = seen.entry(address.clone()).or_insert_with(|| kept.clone());
+                assert_eq!(*before, kept, "{address}");
+            }
+        }
+    };
+    for n in 1..=8 {
+        put(&server, &format!("i{n}"), &format!("t{n}"));
+        remember(&server);
+    }
+    delete(&server, "i2");
+    put(&server, "i8", "again");
+    remember(&server);
+    server.kill();
+    // A new title, new limits: what was said before stays said.
+    place.write("towpath.toml", NOTES.replace("\"Notes\"", "\"Renamed\"").replace("= 3", "= 5").as_bytes());
+    let server = place.serve_at(port);
+    for n in 9..=20 {
+        put(&server, &format!("i{n}"), &format!("t{n}"));
+    }
+    remember(&server);
+    assert!(read(&server.get("/feeds/notes/atom")).title.as_deref() == Some("Renamed"));
+    assert!(seen.len() > 30, "{}", seen.len());
+    for (address, kept) in &seen {
+        let answer = server.get(address);
+        assert_eq!((answer.status, &answer.body), (200, &kept.0), "{address}");
+    }
+}
+
+/// A chain's end that was let go is gone, and nothing else; what never was is not there.
+#[test]
+fn what_retention_let_go_is_410_and_what_never_was_404() {
+    let port = free_port();
+    let place = Place::new(NOTES);
+    let server = place.serve_at(port);
+    eleven(&server);
+    let kept: Vec<Vec<u8>> =
+        ["/2", "/4-7", ""].map(|part| server.get(&format!("/feeds/notes/atom{part}")).body).into();
+    for part in [
+        "0", "01", "4", "99", "x", "-", "1-", "-1", "5-4", "2-3", "4-5", "4-10", "7-12", "10-11", "1-99",
+        "1/2",
+    ] {
+        for (name, _) in SYNTAXES {
+            let answer = server.get(&format!("/feeds/notes/{name}/{part}"));
+            assert_eq!(answer.status, 404, "{name}/{part}: {}", answer.text());
+        }
+    }
+    server.kill();
+    // The contents have two bytes each: one page may stay.
+    place.write("towpath.toml", format!("{NOTES}[feed.retention]\nbytes = 14\ngrace = \"0s\"\n").as_bytes());
+    let server = place.serve_at(port);
+    let end = Instant::now() + PATIENCE;
+    while server.get("/feeds/notes/atom/1").status != 410 {
+        assert!(Instant::now() < end, "page 1 stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (name, _) in SYNTAXES {
+        for part in ["1", "1-3", "1-5", "2-3"] {
+            let answer = server.get(&format!("/feeds/notes/{name}/{part}"));
+            assert_eq!(answer.status, 410, "{name}/{part}: {}", answer.text());
+        }
+    }
+    // The archive after it says what it always said; the newest document says what there is.
+    assert_eq!(server.get("/feeds/notes/atom/2").body, kept[0]);
+    assert_eq!(server.get("/feeds/notes/atom/4-7").body, kept[1]);
+    assert_eq!(server.get("/feeds/notes/atom").body, kept[2]);
+}
+
+/// -00, section 3: 'If the content of the stateful flag is "0", it indicates that the Feed Document is a complete
+/// representation of the entire feed'; RFC 5005, section 2: `fh:complete`.
+#[test]
+fn section_3_a_complete_feed_shows_all_there_is_and_has_no_past() {
+    let place = Place::new("[[feed]]\nid = \"notes\"\npage_items = 2\ncomplete = true\n");
+    let server = place.serve();
+    for (name, _) in SYNTAXES {
+        assert_eq!(titles(&read(&server.get(&format!("/feeds/notes/{name}")))), set(&[]), "{name}");
+    }
+    for n in 1..=7 {
+        put(&server, &format!("i{n}"), &format!("t{n}"));
+    }
+    delete(&server, "i3");
+    put(&server, "i1", "one");
+    delete(&server, "i7");
+    for (name, _) in SYNTAXES {
+        let document = read(&server.get(&format!("/feeds/notes/{name}")));
+        assert_eq!((document.stateful, document.complete), (Some(false), true), "{name}");
+        assert_eq!(titles(&document), set(&["one", "t2", "t4", "t5", "t6"]), "{name}");
+        assert!(document.deleted.is_empty(), "absence says it");
+        for rel in ["this", "prev", "prev-archive", "next", "next-archive"] {
+            assert_eq!(document.link(rel), None, "{name}: {rel}");
+        }
+        for part in ["1", "1-2"] {
+            assert_eq!(server.get(&format!("/feeds/notes/{name}/{part}")).status, 404);
+        }
+    }
+}
+
+/// RFC 6721, section 3: a deleted entry is told of; what came before in the same document is not shown any more.
+#[test]
+fn rfc_6721_deletions_are_told() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    put(&server, "i1", "t1");
+    put(&server, "i2", "t2");
+    delete(&server, "i1");
+    for (name, _) in SYNTAXES {
+        let document = read(&server.get(&format!("/feeds/notes/{name}")));
+        assert_eq!(titles(&document), set(&["t2"]), "{name}");
+        assert_eq!(document.deleted.len(), 1, "{name}");
+        assert_eq!(document.deleted[0].id, "i1", "{name}");
+        assert!(document.deleted[0].when.is_some());
+    }
+}
+
+#[test]
+fn conditional_requests_codings_and_freshness() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    assert_eq!(titles(&read(&server.get("/feeds/notes/atom"))), set(&[]), "an empty feed is a feed");
+    eleven(&server);
+    // Within the second of the last change there is no Last-Modified: the next change could have the same.
+    std::thread::sleep(Duration::from_millis(1100));
+    for address in ["atom", "rss", "feed.json", "atom/1", "atom/1-5"] {
+        let address = format!("/feeds/notes/{address}");
+        let first = server.get(&address);
+        let (tag, modified) = (first.header("etag").unwrap(), first.header("last-modified").unwrap());
+        for (name, value) in [("if-none-match", tag), ("if-modified-since", modified)] {
+            let answer = server.ask("GET", &address, &[(name, value)], b"");
+            assert_eq!((answer.status, answer.body.len()), (304, 0), "{address} {name}");
+            for repeated in ["etag", "cache-control", "last-modified", "link", "x-sup-id"] {
+                assert_eq!(answer.header(repeated), first.header(repeated), "{address} {repeated}");
+            }
+        }
+        for coding in ["gzip", "br"] {
+            let answer = server.ask("GET", &address, &[("accept-encoding", coding)], b"");
+            assert_eq!(answer.header("content-encoding"), Some(coding), "{address}");
+            assert!(answer.body.len() < first.body.len());
+        }
+        assert_eq!(server.ask("POST", &address, &[], b"").status, 405);
+    }
+    let before = server.get("/feeds/notes/atom");
+    put(&server, "i12", "t12");
+    let tag = before.header("etag").unwrap();
+    let after = server.ask("GET", "/feeds/notes/atom", &[("if-none-match", tag)], b"");
+    assert!(titles(&read(&after)).contains("t12"), "whoever has written reads it");
+    assert_eq!(after.header("cache-control"), Some("no-cache"));
+    assert_eq!(after.header("last-modified"), None);
+}
+
+const ACCESS: &str = r#"
+[[feed]]
+id = "notes"
+readers = ["all", { token = "part", filter = { tags = ["x"] } }]
+[[feed]]
+id = "open"
+title = "Open <feed>"
+[[feed]]
+id = "few"
+filter = { of = "open", tags = ["x"] }
+"#;
+
+#[test]
+fn tokens_and_filters() {
+    let place = Place::new(ACCESS);
+    let server = place.serve();
+    put(&server, "i1", "t1");
+    for path in ["/feeds/notes/atom", "/feeds/notes/rss", "/feeds/notes/feed.json", "/feeds/notes/atom/1-1"] {
+        assert_eq!(server.get(path).status, 401, "{path}");
+        let read = server.ask("GET", path, &[("authorization", "Bearer all")], b"");
+        assert_eq!((read.status, read.header("cache-control")), (200, Some("private, no-store")), "{path}");
+        assert!(read.header("x-sup-id").is_some());
+        assert_eq!(server.ask("GET", path, &[("authorization", "Bearer part")], b"").status, 403, "{path}");
+        assert_eq!(server.get(path).status, 401, "{path} was not kept");
+    }
+    let filter = server.get("/feeds/few/atom");
+    assert_eq!(filter.status, 404);
+    assert!(filter.json()["detail"].as_str().unwrap().contains("Accept: application/atom+xml"));
+    assert_eq!(server.get("/feeds/none/atom").status, 404);
+}
+
+/// What browsers and feed readers look for in a page.
+#[test]
+fn pages_lead_to_their_feeds() {
+    let place = Place::new(ACCESS);
+    let server = place.serve();
+    let html = server.ask("GET", "/feeds/open", &[("accept", "text/html")], b"").text();
+    for (name, media_type) in SYNTAXES {
+        let media_type = media_type.split(';').next().unwrap();
+        let link = format!(
+            "<link rel=\"alternate\" type=\"{media_type}\" title=\"Open &lt;feed&gt;\" href=\"{}/feeds/open/{name}\">",
+            server.base
+        );
+        assert!(html.contains(&link), "{html}");
+    }
+    let addresses = server.json("/feeds/open")["addresses"].to_string();
+    let filtered = server.ask("GET", "/feeds/few", &[("accept", "text/html")], b"").text();
+    for (name, _) in SYNTAXES {
+        assert!(addresses.contains(&format!("{}/feeds/open/{name}\"", server.base)), "{addresses}");
+    }
+    assert!(!filtered.contains("rel=\"alternate\""));
+}
+
+/// A feed whose elements have prefixes of their own, and declare them where they like.
+const PREFIXED: &str = r#"<a:feed xmlns:a="http://www.w3.org/2005/Atom" xmlns:geo="http://www.georss.org/georss">
+<a:id>tag:x.example,2026:f</a:id><a:title>F</a:title><a:updated>2026-01-01T00:00:00Z</a:updated>
+<a:author><a:name>N</a:name></a:author>
+<a:entry><a:id>tag:x.example,2026:1</a:id><a:title>One</a:title><a:updated>2026-01-01T00:00:00Z</a:updated>
+<a:link href="http://x.example/1"/><a:summary>S</a:summary><geo:point>45.256 -71.92</geo:point>
+<m:thumb xmlns:m="http://search.yahoo.com/mrss/" url="t.png"><m:credit geo:by="me">A &amp; B</m:credit></m:thumb>
+</a:entry></a:feed>"#;
+
+/// "Extension elements that came in with a polled Atom feed going out again with their namespaces", byte-stable and
+/// valid by the schema of RFC 4287.
+#[test]
+fn extension_elements_go_out_with_their_namespaces_and_documents_are_valid() {
+    let source = "[[feed]]\nid = \"geo\"\n[feed.source]\nurl = \"geo.xml\"\nevery = \"1s\"\n";
+    let place = Place::new(&format!("{NOTES}{source}"));
+    place.write("geo.xml", PREFIXED.as_bytes());
+    let server = place.serve();
+    server.wait_for_first("geo");
+    eleven(&server);
+    delete(&server, "i1");
+    let batch = r#"{"id":"a b\n","content_type":"image/png","content_base64":"iVBORwD/AQ=="}
+        {"id":"bare"}
+        {"id":"html","content_type":"text/html","content":"<p>x</p>","item":{"title":"<b> & ]]>","url":"https://x.example/"}}
+        {"op":"delete","id":"bare"}"#;
+    let answer = server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let (mut files, folder) = (Vec::new(), place.path("atom"));
+    std::fs::create_dir(&folder).unwrap();
+    for (number, address) in
+        ["geo/atom", "geo/atom/1-1", "notes/atom", "notes/atom/1", "notes/atom/4", "notes/atom/1-5"]
+            .into_iter()
+            .enumerate()
+    {
+        let answer = server.get(&format!("/feeds/{address}"));
+        assert_eq!(answer.status, 200, "{address}");
+        assert!(!answer.text().contains("xml:base"));
+        files.push(folder.join(format!("{number}.xml")));
+        std::fs::write(&files[number], &answer.body).unwrap();
+    }
+    let found =
+        Command::new(python()).args(["-c", NAMESPACES]).arg(&files[0]).arg(&files[1]).output().unwrap();
+    assert_eq!(
+        stdout(&found).trim(),
+        "45.256 -71.92|t.png|me|A & B\n45.256 -71.92|t.png|me|A & B",
+        "{}",
+        stderr(&found)
+    );
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../towpath-proto/tests/data/rfc4287-atom.rng");
+    match Command::new("xmllint").arg("--noout").arg("--relaxng").arg(schema).args(&files).output() {
+        Ok(checked) => assert!(checked.status.success(), "{}", stderr(&checked)),
+        Err(_) if std::env::var_os("REQUIRE_XMLLINT").is_none() => {
+            eprintln!("xmllint is not installed: nothing was validated");
+        }
+        Err(e) => panic!("xmllint: {e}"),
+    }
+}
+
+const NAMESPACES: &str = r#"
+import sys, xml.etree.ElementTree as tree
+geo, media = "{http://www.georss.org/georss}", "{http://search.yahoo.com/mrss/}"
+for name in sys.argv[1:]:
+    entry = tree.parse(name).getroot().find("{http://www.w3.org/2005/Atom}entry")
+    thumb = entry.find(media + "thumb")
+    credit = thumb.find(media + "credit")
+    print(entry.find(geo + "point").text, thumb.get("url"), credit.get(geo + "by"), credit.text, sep="|")
+"#;
+
+/// Another reader finds the same in Atom and in RSS.
+#[test]
+fn feedparser_reads_the_whole_past() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    eleven(&server);
+    put(&server, "i4", "changed");
+    delete(&server, "i5");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/history.py");
+    for (name, version) in [("atom", "atom10"), ("rss", "rss20")] {
+        let url = format!("{}/feeds/notes/{name}", server.base);
+        let told = Command::new(python()).arg(&script).arg(&url).output().unwrap();
+        assert!(told.status.success(), "{}", stderr(&told));
+        let documents: Vec<Value> = serde_json::from_slice(&told.stdout).unwrap();
+        assert_eq!(documents.len(), 4, "{documents:?}");
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for (number, document) in documents.iter().enumerate() {
+            let is_newest = number == 3;
+            assert_eq!((document["version"].as_str(), document["wrong"].as_str()), (Some(version), Some("")));
+            assert_eq!(document["stateful"], "1", "{document}");
+            assert_eq!(document["is_archive"], !is_newest, "{document}");
+            assert_eq!(document["title"], if is_newest { "Notes" } else { "notes" });
+            assert!(document["links"]["http://api.friendfeed.com/2008/03#sup"].is_string());
+            for entry in document["entries"].as_array().unwrap() {
+                assert_eq!(entry["tags"], serde_json::json!(["x"]));
+                assert_eq!(entry["title"], entry["content"], "{entry}");
+                found.insert(entry["id"].as_str().unwrap().into(), entry["title"].as_str().unwrap().into());
+            }
+        }
+        assert_eq!(found.len(), 11, "{found:?}");
+        let title = |id: &str| {
+            let key = found.keys().find(|key| key.rsplit('/').next() == Some(id)).unwrap();
+            found[key].clone()
+        };
+        assert_eq!((title("i4").as_str(), title("i11").as_str()), ("changed", "t11"));
+    }
+}
