@@ -107,7 +107,7 @@ pub struct FeedConfig {
     /// How much of the history is served; all of it where absent.
     pub retention: Option<RetentionConfig>,
     /// Where its items come from; published over HTTP or the command line where absent.
-    pub source: Option<SourceConfig>,
+    pub source: Option<Box<SourceConfig>>,
     /// Whether its documents show all items there are, and absence means removal (Feed History's flag 0): a "top
     /// ten", of which the past does not count.
     #[serde(default)]
@@ -382,7 +382,7 @@ impl FeedConfig {
 
     /// The source, where it is one that is polled.
     pub fn polled(&self) -> Option<(&SourceConfig, &str)> {
-        let source = self.source.as_ref()?;
+        let source = self.source.as_deref()?;
         Some((source, source.url.as_deref()?))
     }
 

@@ -51,7 +51,7 @@ impl FeedConfig {
         }
         self.check_pages()?;
         access::check_readers(self)?;
-        self.source.as_ref().map_or(Ok(()), SourceConfig::check)
+        self.source.as_ref().map_or(Ok(()), |source| source.check())
     }
 
     fn check_pages(&self) -> Result<(), String> {

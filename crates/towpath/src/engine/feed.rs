@@ -77,3 +77,17 @@ impl Feed {
         self.settings.get_or_init(|| Box::new(engine.smart.settings(engine, self)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be a million of them. A name shares its text with what else knows the feed.
+    #[test]
+    fn an_idle_feed_takes_little_room() {
+        let (of_arcs, of_atomics) = (4 * size_of::<usize>(), 2 * size_of::<AtomicU64>());
+        let entry = size_of::<(FeedId, Arc<Feed>)>();
+        let all = size_of::<Feed>() + of_arcs + of_atomics + entry;
+        assert!(all < 1024, "{all} bytes, {} of them the configuration", size_of::<FeedConfig>());
+    }
+}

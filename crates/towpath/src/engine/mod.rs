@@ -23,7 +23,7 @@ use towpath_store::{FeedHead, Head, Store, StoreError};
 
 use crate::config::{Config, FeedConfig};
 use crate::server::announce::Announcer;
-use crate::server::document::Documents;
+use crate::server::documents::Documents;
 
 use diffdelta::DiffDelta;
 use pages::Pages;

@@ -6,6 +6,7 @@
 
 pub mod announce;
 pub mod document;
+pub mod documents;
 pub mod encoding;
 pub mod problem;
 

@@ -228,7 +228,9 @@ async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>,
 
 /// `/metrics`.
 pub(super) fn metrics(engine: &Engine) -> Answer {
-    engine.metrics.sup_feeds.set(i64::try_from(engine.sup.moved()).unwrap_or(i64::MAX));
+    if let Some(Ok(moved)) = engine.sup.moved().map(i64::try_from) {
+        engine.metrics.sup_feeds.set(moved);
+    }
     let text = engine.metrics.text();
     whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
 }
