@@ -163,7 +163,7 @@ fn sections_3_and_5_feeds_that_moved_are_listed_with_their_last_update() {
     assert!(listed(&server.json("/sup.json")).is_empty(), "section 3.1: it may be empty");
     put(&server, "notes", "a");
     let (notes, few) = (id_of(&server, "notes"), id_of(&server, "few"));
-    let both: BTreeSet<String> = [notes.clone(), few].into();
+    let both: BTreeSet<String> = [notes, few].into();
     let first = server.wait_for("/sup.json", |document| listed(document) == both);
     put(&server, "notes", "b");
     let moved = |document: &Value| updates(document) != updates(&first);

@@ -70,28 +70,20 @@ pub async fn document(
     }
     let made = match (feed.config.complete, which) {
         (true, Which::Newest) => complete(engine, feed, syntax).await?,
-        (true, _) => Made::Not(Found::Nothing),
+        (true, _) => Err(Found::Nothing),
         (false, _) => partial(engine, feed, syntax, which).await?,
     };
     Ok(match made {
-        Made::Document(document) => Found::Document(engine.documents.put(&path, document)),
-        Made::Not(found) => found,
+        Ok(document) => Found::Document(engine.documents.put(&path, document)),
+        Err(found) => found,
     })
 }
 
-/// A document that was made, or why there is none.
-enum Made {
-    Document(Document),
-    Not(Found),
-}
+/// What was looked for, or why it is not there.
+type Made<T> = Result<Result<T, Found>, StoreError>;
 
 /// A document that shows a stretch of the log.
-async fn partial(
-    engine: &Arc<Engine>,
-    feed: &Arc<Feed>,
-    syntax: Syntax,
-    which: Which,
-) -> Result<Made, StoreError> {
+async fn partial(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax, which: Which) -> Made<Document> {
     let tidied = feed.pages.tidied.load(Ordering::Acquire);
     let cleanup = cleanup(engine, feed).await?;
     let division = divided(engine, feed).await?;
@@ -102,11 +94,11 @@ async fn partial(
         }
         Which::Page(number) => match page(engine, feed, number, &division, cleanup).await? {
             Ok(found) => found,
-            Err(none) => return Ok(Made::Not(none)),
+            Err(none) => return Ok(Err(none)),
         },
         Which::Window(first, last) => match window(engine, feed, (first, last), &division, cleanup).await? {
             Ok(window) => (Place::Window(window), first, last),
-            Err(none) => return Ok(Made::Not(none)),
+            Err(none) => return Ok(Err(none)),
         },
     };
     let changes = if first <= last { stretch(engine, feed, first, last).await? } else { Vec::new() };
@@ -143,7 +135,7 @@ async fn page(
     number: u64,
     division: &Division,
     cleanup: Cleanup,
-) -> Result<Result<(Place, Seq, Seq), Found>, StoreError> {
+) -> Made<(Place, Seq, Seq)> {
     if cleanup.state(number) == PageState::Gone {
         return Ok(Err(Found::Gone));
     }
@@ -166,7 +158,7 @@ async fn window(
     (first, last): (Seq, Seq),
     division: &Division,
     cleanup: Cleanup,
-) -> Result<Result<Window, Found>, StoreError> {
+) -> Made<Window> {
     let Some(open) = division.open.filter(|open| (first..=open.last).contains(&last)) else {
         return Ok(Err(Found::Nothing));
     };
@@ -196,11 +188,11 @@ fn before(number: u64) -> Option<u64> {
 }
 
 /// Every item there is.
-async fn complete(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax) -> Result<Made, StoreError> {
+async fn complete(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax) -> Made<Document> {
     // Taken before anything is read: a document that was overtaken meanwhile is not served again.
     let seq = feed.head.load(Ordering::Acquire);
     if engine.store.head(feed.id()).await?.live > MAX_COMPLETE_ITEMS {
-        return Ok(Made::Not(Found::TooLarge));
+        return Ok(Err(Found::TooLarge));
     }
     let mut changes: Vec<Change> = Vec::new();
     let (mut along, mut bytes) = (Stretch::default(), 0);
@@ -217,7 +209,7 @@ async fn complete(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax) -> Res
             ),
         );
         if bytes > MAX_COMPLETE {
-            return Ok(Made::Not(Found::TooLarge));
+            return Ok(Err(Found::TooLarge));
         }
     }
     let plan = Plan::until_it_moves(engine, feed, Place::Complete, seq);
@@ -257,7 +249,7 @@ async fn make(
     syntax: Syntax,
     plan: Plan,
     changes: Vec<Change>,
-) -> Result<Made, StoreError> {
+) -> Made<Document> {
     let info = info(engine, feed);
     let Plan { place, valid, modified, cache } = plan;
     let made = blocking(move || {
@@ -269,7 +261,7 @@ async fn make(
         }
         Document::new(body, headers, valid)
     });
-    Ok(Made::Document(made.await?))
+    Ok(Ok(made.await?))
 }
 
 /// The headers of every document: what it is, and its place in the feed's past, so that HEAD is enough to walk there.
