@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 pub mod chain;
+pub mod notes;
 pub mod pages;
 
 use std::collections::BTreeMap;

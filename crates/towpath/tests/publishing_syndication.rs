@@ -1,0 +1,171 @@
+//! What others make of our Atom and RSS: who may read them, how they are found, whether they are valid.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use common::notes::{NOTES, SYNTAXES, delete, eleven, put};
+use common::{Place, python, stderr, stdout};
+use serde_json::Value;
+
+const ACCESS: &str = r#"
+[[feed]]
+id = "notes"
+readers = ["all", { token = "part", filter = { tags = ["x"] } }]
+[[feed]]
+id = "open"
+title = "Open <feed>"
+[[feed]]
+id = "few"
+filter = { of = "open", tags = ["x"] }
+"#;
+
+#[test]
+fn tokens_and_filters() {
+    let place = Place::new(ACCESS);
+    let server = place.serve();
+    put(&server, "i1", "t1");
+    for path in ["/feeds/notes/atom", "/feeds/notes/rss", "/feeds/notes/feed.json", "/feeds/notes/atom/1-1"] {
+        assert_eq!(server.get(path).status, 401, "{path}");
+        let read = server.ask("GET", path, &[("authorization", "Bearer all")], b"");
+        assert_eq!((read.status, read.header("cache-control")), (200, Some("private, no-store")), "{path}");
+        assert!(read.header("x-sup-id").is_some());
+        assert_eq!(server.ask("GET", path, &[("authorization", "Bearer part")], b"").status, 403, "{path}");
+        assert_eq!(server.get(path).status, 401, "{path} was not kept");
+    }
+    let filter = server.get("/feeds/few/atom");
+    assert_eq!(filter.status, 404);
+    assert!(filter.json()["detail"].as_str().unwrap().contains("Accept: application/atom+xml"));
+    assert_eq!(server.get("/feeds/none/atom").status, 404);
+}
+
+/// What browsers and feed readers look for in a page.
+#[test]
+fn pages_lead_to_their_feeds() {
+    let place = Place::new(ACCESS);
+    let server = place.serve();
+    let html = server.ask("GET", "/feeds/open", &[("accept", "text/html")], b"").text();
+    for (name, media_type) in SYNTAXES {
+        let media_type = media_type.split(';').next().unwrap();
+        let link = format!(
+            "<link rel=\"alternate\" type=\"{media_type}\" title=\"Open &lt;feed&gt;\" href=\"{}/feeds/open/{name}\">",
+            server.base
+        );
+        assert!(html.contains(&link), "{html}");
+    }
+    let addresses = server.json("/feeds/open")["addresses"].to_string();
+    let filtered = server.ask("GET", "/feeds/few", &[("accept", "text/html")], b"").text();
+    for (name, _) in SYNTAXES {
+        assert!(addresses.contains(&format!("{}/feeds/open/{name}\"", server.base)), "{addresses}");
+    }
+    assert!(!filtered.contains("rel=\"alternate\""));
+}
+
+/// A feed whose elements have prefixes of their own, and declare them where they like.
+const PREFIXED: &str = r#"<a:feed xmlns:a="http://www.w3.org/2005/Atom" xmlns:geo="http://www.georss.org/georss">
+<a:id>tag:x.example,2026:f</a:id><a:title>F</a:title><a:updated>2026-01-01T00:00:00Z</a:updated>
+<a:author><a:name>N</a:name></a:author>
+<a:entry><a:id>tag:x.example,2026:1</a:id><a:title>One</a:title><a:updated>2026-01-01T00:00:00Z</a:updated>
+<a:link href="http://x.example/1"/><a:summary>S</a:summary><geo:point>45.256 -71.92</geo:point>
+<m:thumb xmlns:m="http://search.yahoo.com/mrss/" url="t.png"><m:credit geo:by="me">A &amp; B</m:credit></m:thumb>
+</a:entry></a:feed>"#;
+
+/// "Extension elements that came in with a polled Atom feed going out again with their namespaces", byte-stable and
+/// valid by the schema of RFC 4287.
+#[test]
+fn extension_elements_go_out_with_their_namespaces_and_documents_are_valid() {
+    let source = "[[feed]]\nid = \"geo\"\n[feed.source]\nurl = \"geo.xml\"\nevery = \"1s\"\n";
+    let place = Place::new(&format!("{NOTES}{source}"));
+    place.write("geo.xml", PREFIXED.as_bytes());
+    let server = place.serve();
+    server.wait_for_first("geo");
+    eleven(&server);
+    delete(&server, "i1");
+    let batch = r#"{"id":"a b\n","content_type":"image/png","content_base64":"iVBORwD/AQ=="}
+        {"id":"bare"}
+        {"id":"html","content_type":"text/html","content":"<p>x</p>","item":{"title":"<b> & ]]>","url":"https://x.example/"}}
+        {"op":"delete","id":"bare"}"#;
+    let answer = server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let (mut files, folder) = (Vec::new(), place.path("atom"));
+    std::fs::create_dir(&folder).unwrap();
+    for (number, address) in
+        ["geo/atom", "geo/atom/1-1", "notes/atom", "notes/atom/1", "notes/atom/4", "notes/atom/1-5"]
+            .into_iter()
+            .enumerate()
+    {
+        let answer = server.get(&format!("/feeds/{address}"));
+        assert_eq!(answer.status, 200, "{address}");
+        assert!(!answer.text().contains("xml:base"));
+        files.push(folder.join(format!("{number}.xml")));
+        std::fs::write(&files[number], &answer.body).unwrap();
+    }
+    let found =
+        Command::new(python()).args(["-c", NAMESPACES]).arg(&files[0]).arg(&files[1]).output().unwrap();
+    assert_eq!(
+        stdout(&found).trim(),
+        "45.256 -71.92|t.png|me|A & B\n45.256 -71.92|t.png|me|A & B",
+        "{}",
+        stderr(&found)
+    );
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../towpath-proto/tests/data/rfc4287-atom.rng");
+    match Command::new("xmllint").arg("--noout").arg("--relaxng").arg(schema).args(&files).output() {
+        Ok(checked) => assert!(checked.status.success(), "{}", stderr(&checked)),
+        Err(_) if std::env::var_os("REQUIRE_XMLLINT").is_none() => {
+            eprintln!("xmllint is not installed: nothing was validated");
+        }
+        Err(e) => panic!("xmllint: {e}"),
+    }
+}
+
+const NAMESPACES: &str = r#"
+import sys, xml.etree.ElementTree as tree
+geo, media = "{http://www.georss.org/georss}", "{http://search.yahoo.com/mrss/}"
+for name in sys.argv[1:]:
+    entry = tree.parse(name).getroot().find("{http://www.w3.org/2005/Atom}entry")
+    thumb = entry.find(media + "thumb")
+    credit = thumb.find(media + "credit")
+    print(entry.find(geo + "point").text, thumb.get("url"), credit.get(geo + "by"), credit.text, sep="|")
+"#;
+
+/// Another reader finds the same in Atom and in RSS.
+#[test]
+fn feedparser_reads_the_whole_past() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    eleven(&server);
+    put(&server, "i4", "changed");
+    delete(&server, "i5");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/history.py");
+    for (name, version) in [("atom", "atom10"), ("rss", "rss20")] {
+        let url = format!("{}/feeds/notes/{name}", server.base);
+        let told = Command::new(python()).arg(&script).arg(&url).output().unwrap();
+        assert!(told.status.success(), "{}", stderr(&told));
+        let documents: Vec<Value> = serde_json::from_slice(&told.stdout).unwrap();
+        assert_eq!(documents.len(), 4, "{documents:?}");
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for (number, document) in documents.iter().enumerate() {
+            let is_newest = number == 3;
+            assert_eq!((document["version"].as_str(), document["wrong"].as_str()), (Some(version), Some("")));
+            assert_eq!(document["stateful"], "1", "{document}");
+            assert_eq!(document["is_archive"], !is_newest, "{document}");
+            assert_eq!(document["title"], if is_newest { "Notes" } else { "notes" });
+            assert!(document["links"]["http://api.friendfeed.com/2008/03#sup"].is_string());
+            for entry in document["entries"].as_array().unwrap() {
+                assert_eq!(entry["tags"], serde_json::json!(["x"]));
+                assert_eq!(entry["title"], entry["content"], "{entry}");
+                found.insert(entry["id"].as_str().unwrap().into(), entry["title"].as_str().unwrap().into());
+            }
+        }
+        assert_eq!(found.len(), 11, "{found:?}");
+        let title = |id: &str| {
+            let key = found.keys().find(|key| key.rsplit('/').next() == Some(id)).unwrap();
+            found[key].clone()
+        };
+        assert_eq!((title("i4").as_str(), title("i11").as_str()), ("changed", "t11"));
+    }
+}
