@@ -123,7 +123,7 @@ pub struct FeedConfig {
     #[serde(default)]
     pub readers: Vec<ReaderConfig>,
     /// Which items of another feed these are. Such a feed has no log of its own.
-    pub filter: Option<FilterConfig>,
+    pub filter: Option<Box<FilterConfig>>,
 }
 
 /// `[feed.snapshots]`.

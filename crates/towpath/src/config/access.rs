@@ -91,7 +91,7 @@ fn check_risk(filter: &Filter) -> Result<(), String> {
 /// What feeds say of each other; the error names the feed at fault.
 pub(super) fn check_filters(feeds: &[FeedConfig]) -> Result<(), (FeedId, String)> {
     for feed in feeds {
-        let Some(FilterConfig { of, .. }) = &feed.filter else { continue };
+        let Some(FilterConfig { of, .. }) = feed.filter.as_deref() else { continue };
         let fault = |message: String| Err((feed.id().clone(), message));
         match feeds.iter().find(|other| other.id() == of) {
             None => return fault(format!("filter.of is {of}, and there is no such [[feed]]")),

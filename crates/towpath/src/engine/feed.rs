@@ -88,6 +88,6 @@ mod tests {
         let (of_arcs, of_atomics) = (4 * size_of::<usize>(), 2 * size_of::<AtomicU64>());
         let entry = size_of::<(FeedId, Arc<Feed>)>();
         let all = size_of::<Feed>() + of_arcs + of_atomics + entry;
-        assert!(all < 1024, "{all} bytes, {} of them the configuration", size_of::<FeedConfig>());
+        assert!(all < 640, "{all} bytes, {} of them the configuration", size_of::<FeedConfig>());
     }
 }

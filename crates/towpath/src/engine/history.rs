@@ -68,15 +68,30 @@ pub async fn document(
     if let Some(known) = engine.documents.get(&path) {
         return Ok(Found::Document(known));
     }
+    let tidied = feed.pages.tidied.load(Ordering::Acquire);
     let made = match (feed.config.complete, which) {
         (true, Which::Newest) => complete(engine, feed, syntax).await?,
         (true, _) => Err(Found::Nothing),
         (false, _) => partial(engine, feed, syntax, which).await?,
     };
     Ok(match made {
-        Ok(document) => Found::Document(engine.documents.put(&path, document)),
+        Ok(document) => {
+            let document = engine.documents.put(&path, document);
+            // Retention takes links away and then has documents forgotten: this one may have come in between.
+            if feed.pages.tidied.load(Ordering::Acquire) != tidied {
+                engine.documents.forget(&path);
+            }
+            Found::Document(document)
+        }
         Err(found) => found,
     })
+}
+
+/// Forgets what retention may have changed.
+pub(super) fn forget(engine: &Engine, feed: &Feed) {
+    for syntax in Syntax::ALL {
+        engine.documents.forget(&path(feed, syntax, Which::Newest));
+    }
 }
 
 /// What was looked for, or why it is not there.
@@ -117,10 +132,11 @@ async fn partial(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax, which: 
     make(engine, feed, syntax, plan, changes).await
 }
 
-/// The stretch of the newest document: the last sealed page and the newest one. Its `prev` goes with the page that it
-/// leads to.
+/// The stretch of the newest document: the last sealed page, unless it was let go, and the newest one. Its `prev` goes
+/// with the page that it leads to.
 fn newest(division: &Division, cleanup: Cleanup) -> Window {
-    let begin = division.last.or(division.open);
+    let listed = division.last.filter(|page| cleanup.state(page.number) == PageState::Listed);
+    let begin = listed.or(division.open);
     Window {
         first: begin.map_or(1, |page| page.first),
         last: division.open.map_or(0, |page| page.last),
@@ -151,7 +167,7 @@ async fn page(
     Ok(Ok((place, span.first, span.last)))
 }
 
-/// A stretch that the newest document once had: from the beginning of a page, to a place on the page after it.
+/// A stretch such as the newest document has: from the beginning of a page to a place on it or on the page after it.
 async fn window(
     engine: &Engine,
     feed: &Feed,
@@ -162,13 +178,16 @@ async fn window(
     let Some(open) = division.open.filter(|open| (first..=open.last).contains(&last)) else {
         return Ok(Err(Found::Nothing));
     };
-    let Some(newest) = division.last else {
-        let window = Window { first, last, prev: None };
+    if first >= open.first {
+        let window = Window { first, last, prev: before(open.number) };
         return Ok(if first == open.first { Ok(window) } else { Err(Found::Nothing) });
-    };
-    let store = engine.store.as_ref();
+    }
     let lowest = cleanup.gone_below.max(1);
-    let number = number_at(engine, feed, first, lowest..=newest.number.max(lowest)).await?;
+    if lowest >= open.number {
+        return Ok(Err(Found::Gone));
+    }
+    let number = number_at(engine, feed, first, lowest..=open.number - 1).await?;
+    let store = engine.store.as_ref();
     let Some(page) = table::sealed(store, feed.id(), number).await? else {
         return Ok(Err(Found::Nothing));
     };
@@ -176,10 +195,8 @@ async fn window(
         return Ok(Err(Found::Gone));
     }
     let after = table::sealed(store, feed.id(), number + 1).await?.map_or(open.last, |page| page.span.last);
-    // Before there was a sealed page, the first one was shown as it grew.
-    let shortest = if number == 1 { first } else { page.span.last };
-    let is_named = first == page.span.first && (shortest..=after).contains(&last);
-    Ok(if is_named { Ok(Window { first, last, prev: before(number) }) } else { Err(Found::Nothing) })
+    let is_one = first == page.span.first && last <= after;
+    Ok(if is_one { Ok(Window { first, last, prev: before(number) }) } else { Err(Found::Nothing) })
 }
 
 /// The page before a page. For documents that are kept for ever: whether it was let go changes nothing.

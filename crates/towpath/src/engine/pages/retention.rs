@@ -11,6 +11,7 @@ use towpath_store::{StoreError, Write};
 use super::report;
 use super::table::{self, RECORDS, Tidied};
 use crate::config::RetentionConfig;
+use crate::engine::history;
 use crate::engine::replication::served;
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
@@ -63,6 +64,7 @@ async fn tidy(
     for number in before.cleanup.gone_below.max(1)..=after.cleanup.first_page {
         served::forget(engine, feed, number);
     }
+    history::forget(engine, feed);
     let gone: Vec<u64> = (before.cleanup.gone_below.max(1)..after.cleanup.gone_below).collect();
     for some in gone.chunks(RECORDS) {
         let writes: Vec<Write> =
