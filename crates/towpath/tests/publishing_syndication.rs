@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::notes::{NOTES, SYNTAXES, delete, eleven, put};
-use common::{Place, python, stderr, stdout};
+use common::{Place, lines, python, stderr, stdout};
 use serde_json::Value;
 
 const ACCESS: &str = r#"
@@ -168,4 +168,54 @@ fn feedparser_reads_the_whole_past() {
         };
         assert_eq!((title("i4").as_str(), title("i11").as_str()), ("changed", "t11"));
     }
+}
+
+/// Our own follower rebuilds the feed from its documents, whatever the syntax; what was let go is told, exit code 3.
+#[test]
+fn the_whole_feed_is_followed_and_checked() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    eleven(&server);
+    put(&server, "i4", "changed");
+    delete(&server, "i5");
+    for (name, _) in SYNTAXES {
+        let url = format!("{}/feeds/notes/{name}", server.base);
+        let followed = place.run(&["follow", &url, "--protocol", "history", "--once"]);
+        assert_eq!(followed.status.code(), Some(0), "{name}: {}", stderr(&followed));
+        let mut items: BTreeMap<String, Value> = BTreeMap::new();
+        for line in lines(&followed) {
+            let id = line["id"].as_str().unwrap().to_owned();
+            let gone = line["op"] == "delete";
+            if gone {
+                items.remove(&id)
+            } else {
+                items.insert(id, line)
+            };
+        }
+        assert_eq!(items.len(), 10, "{name}: {:?}", items.keys());
+        let text = |id: &str| items[id]["content"].as_str().map(str::to_owned);
+        assert_eq!((text("i4").as_deref(), text("i11").as_deref()), (Some("changed"), Some("t11")), "{name}");
+        let checked = place.run(&["check", &url, "--protocol", "history"]);
+        assert_eq!(checked.status.code(), Some(0), "{name}: {}{}", stdout(&checked), stderr(&checked));
+    }
+}
+
+/// Only what came since the last time is told, when a follower with a state comes back.
+#[test]
+fn a_follower_with_a_state_goes_on_where_it_was() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    eleven(&server);
+    let url = format!("{}/feeds/notes/atom", server.base);
+    let args = ["follow", &url, "--protocol", "history", "--once", "--state", "state"];
+    assert_eq!(lines(&place.run(&args)).len(), 11);
+    assert_eq!(lines(&place.run(&args)).len(), 0);
+    for n in 12..=20 {
+        put(&server, &format!("i{n}"), &format!("t{n}"));
+    }
+    delete(&server, "i1");
+    let told: Vec<String> =
+        lines(&place.run(&args)).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+    let expected: Vec<String> = (12..=20).chain([1]).map(|n| format!("i{n}")).collect();
+    assert_eq!(told, expected);
 }
