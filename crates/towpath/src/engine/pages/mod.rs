@@ -135,7 +135,7 @@ pub(in crate::engine) async fn stretch(
 pub(in crate::engine) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = crate::blocking::blocking(work).await;
     done.map_err(|e| StoreError::Write(format!("making a page broke off: {e}")))
 }
 
