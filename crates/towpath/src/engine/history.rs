@@ -248,7 +248,10 @@ impl Plan {
     /// Of a document that shows the log up to its end. Its Last-Modified is when it moved here last, by our clock.
     /// Within that second it may move again, and nobody could tell the two by it: until then there is none.
     fn until_it_moves(engine: &Engine, feed: &Feed, place: Place, seq: Seq) -> Self {
-        let (head, now, moved) = (feed.head.clone(), engine.now(), feed.moves.last());
+        let head = feed.head.clone();
+        // Where the log moves just now, the time is not this document's.
+        let is_there = head.load(Ordering::Acquire) == seq;
+        let (moved, now) = (feed.moves.last(), engine.now());
         let is_over = moved.is_none_or(|moved| moved.as_second() < now.as_second());
         let rest = u64::try_from(1_000_000_000 - now.subsec_nanosecond()).unwrap_or(0);
         let valid = if is_over {
@@ -256,7 +259,7 @@ impl Plan {
         } else {
             Valid::AtUntil { head, seq, end: Instant::now() + Duration::from_nanos(rest) }
         };
-        Self { place, valid, modified: moved.filter(|_| is_over), cache: CHECK }
+        Self { place, valid, modified: moved.filter(|_| is_there && is_over), cache: CHECK }
     }
 }
 

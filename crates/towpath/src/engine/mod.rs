@@ -130,10 +130,11 @@ impl Engine {
             let Some(engine) = engine.upgrade() else { return };
             engine.metrics.appends.inc();
             if let Some(feed) = engine.feed(id.as_str()) {
+                // Before the head moves: whoever sees it there knows at least that time.
+                engine.sup.note(&feed, head.seq, engine.now());
                 feed.head.store(head.seq, Ordering::Release);
                 engine.diffdelta.note(&feed, head);
                 engine.pages.note(&feed);
-                engine.sup.note(&feed, head.seq, engine.now());
             }
             engine.smart.waiters.moved(id);
         }));
