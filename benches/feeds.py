@@ -72,7 +72,7 @@ def document(seconds):
 def main(binary, feeds):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/towpath.toml", "w") as file:
-            file.write(f'[server]\nlisten = "127.0.0.1:{PORT}"\ncreate_feeds = true\n')
+            file.write(f'[server]\nlisten = "127.0.0.1:{PORT}"\ncreate_feeds = true\ncache_mib = 1\n')
         process, _ = serve(binary, folder)
         empty = memory(process.pid)
         begun = time.time()
