@@ -87,9 +87,10 @@ pub async fn document(
     })
 }
 
-/// Forgets what retention may have changed.
-pub(super) fn forget(engine: &Engine, feed: &Feed) {
+/// Forgets a page, and the newest document with it.
+pub(super) fn forget(engine: &Engine, feed: &Feed, number: u64) {
     for syntax in Syntax::ALL {
+        engine.documents.forget(&path(feed, syntax, Which::Page(number)));
         engine.documents.forget(&path(feed, syntax, Which::Newest));
     }
 }

@@ -63,8 +63,8 @@ async fn tidy(
     // Every page from the first that was listed to the first that is has lost its prev, or is gone.
     for number in before.cleanup.gone_below.max(1)..=after.cleanup.first_page {
         served::forget(engine, feed, number);
+        history::forget(engine, feed, number);
     }
-    history::forget(engine, feed);
     let gone: Vec<u64> = (before.cleanup.gone_below.max(1)..after.cleanup.gone_below).collect();
     for some in gone.chunks(RECORDS) {
         let writes: Vec<Write> =
