@@ -12,8 +12,6 @@ cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
 cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
-cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
-cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot";
 
