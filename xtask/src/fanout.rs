@@ -91,7 +91,8 @@ fn publish(channel: &Channel, number: usize, totals: &Totals) -> Result<()> {
                 format!("{{\"id\":\"p{number}-{count}\",\"title\":\"{:x<BYTES$}\"}}", ""),
             ),
         };
-        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
         connection.ask(&(head + &body))?;
         count += 1;
         totals.published.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +111,9 @@ fn follow(channel: &Channel, _: usize, totals: &Totals) -> Result<()> {
             Kind::Towpath => format!(
                 "GET /feeds/{channel}/items?order=modified&max=1000&timeout=1{place} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             ),
-            Kind::Nchan => format!("GET /fan/sub?channel={channel} HTTP/1.1\r\nHost: localhost\r\n{place}\r\n"),
+            Kind::Nchan => {
+                format!("GET /fan/sub?channel={channel} HTTP/1.1\r\nHost: localhost\r\n{place}\r\n")
+            }
         };
         let (head, body) = connection.ask(&request)?;
         take(body, &mut expected, totals);
