@@ -24,7 +24,7 @@ pub mod protocol;
 mod tls;
 pub mod validators;
 
-pub use backoff::{backoff, backoff_or_asked, retry_after};
+pub use backoff::{backoff, backoff_or_asked};
 pub use body::Body;
 pub use discover::{DiscoverError, Offer, discover};
 pub use drive::{Ended, Notice, Output, drive, drive_check};

@@ -26,6 +26,15 @@ struct FeedState {
 impl Consumer {
     /// Goes on from what [`Consumer::state`] said. Fails on a state of something else: the user's fault.
     pub fn restore(settings: Settings, state: Value) -> Result<Self, FollowError> {
+        Self::restore_some(settings, state, |_| true)
+    }
+
+    /// The same for some of the feeds only; what is known of the others is forgotten.
+    pub fn restore_some(
+        settings: Settings,
+        state: Value,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, FollowError> {
         let state: State = serde_json::from_value(state)
             .map_err(|e| FollowError::Usage(format!("this is not the state of a SUP consumer: {e}")))?;
         let known = state.sources.len();
@@ -37,8 +46,8 @@ impl Consumer {
         for source in state.sources {
             consumer.push_source(source);
         }
-        for kept in state.feeds {
-            let FeedKey(index) = consumer.add_feed(&kept.url, kept.due);
+        for kept in state.feeds.into_iter().filter(|feed| is_wanted(&feed.url)) {
+            let FeedKey(index) = consumer.add_feed(kept.url, kept.due);
             consumer.feeds[index].answered = kept.answered;
             // It was being asked: that is repeated.
             consumer.feeds[index].failures = u32::from(kept.due == Timestamp::UNIX_EPOCH);
@@ -53,7 +62,7 @@ impl Consumer {
     /// driver, will be asked again.
     pub fn state(&self) -> Value {
         let feeds = self.feeds.iter().map(|feed| FeedState {
-            url: feed.url.clone(),
+            url: feed.url.as_ref().to_owned(),
             links: feed.links.clone(),
             due: if feed.stage == Stage::Waiting { feed.due } else { Timestamp::UNIX_EPOCH },
             answered: feed.answered,
