@@ -330,7 +330,6 @@ fn retries_wait_longer_and_longer_and_then_succeed() {
 /// RFC 9110, section 10.2.3: the publisher says when to come back.
 #[test]
 fn retry_after_is_honoured_where_it_is_longer() {
-    let publisher = publisher();
     let mut consumer = Consumer::default();
     for (asked, wait) in [("120", 120), ("1", 5), ("soon", 5)] {
         let mut follower = consumer.follower(BASE, StartFrom::Beginning, Options::default());
@@ -345,7 +344,6 @@ fn retry_after_is_honoured_where_it_is_longer() {
         let next = follower.poll_timeout().unwrap();
         assert_eq!(next.as_second() - until.as_second(), 10, "what was asked for once does not stay");
     }
-    assert!(!publisher.content_ids().is_empty());
 }
 
 #[test]

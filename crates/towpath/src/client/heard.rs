@@ -45,7 +45,8 @@ impl Heard {
         let room = START_BYTES.saturating_sub(listening.start.len());
         listening.start.extend_from_slice(&chunk[..chunk.len().min(room)]);
         // Links are looked for in XML only.
-        let is_other = listening.start.trim_ascii_start().first().is_some_and(|b| matches!(b, b'{' | b'[' | b'-'));
+        let is_other =
+            listening.start.trim_ascii_start().first().is_some_and(|b| matches!(b, b'{' | b'[' | b'-'));
         if is_other || listening.start.len() == START_BYTES {
             self.conclude();
         }
