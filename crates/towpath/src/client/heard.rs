@@ -14,7 +14,7 @@ const START_BYTES: usize = 16 << 10;
 
 /// What was heard while a feed was asked once.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub(super) struct Heard {
     /// The SUP links of the first answer that has some, and what is wrong with it.
     pub sup: Discovery,
     /// The last `Retry-After` of an answer with an error status.
