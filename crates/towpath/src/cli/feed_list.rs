@@ -60,12 +60,11 @@ pub(super) fn without_doubles(feeds: Vec<Url>) -> (Vec<Url>, Vec<Url>) {
 fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Url>, ListError> {
     let address = |text: &str, line| {
         let shown = || text.chars().take(200).collect();
-        parse_url(text).map_err(|reason| ListError::Address {
-            path: path.into(),
-            line,
-            text: shown(),
-            reason,
-        })
+        let parsed = match text.split_whitespace().nth(1) {
+            Some(_) => Err("one address stands on a line".into()),
+            None => parse_url(text),
+        };
+        parsed.map_err(|reason| ListError::Address { path: path.into(), line, text: shown(), reason })
     };
     if opml::is_xml(bytes) {
         let outlines = opml::read(bytes).map_err(|error| ListError::Opml { path: path.into(), error })?;

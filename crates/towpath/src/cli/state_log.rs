@@ -204,7 +204,10 @@ impl StateLog {
         for Entry { feed, way, state } in entries {
             let from = bytes.len();
             let (protocol, follows) = (way.protocol.name().to_owned(), way.follows);
-            serde_json::to_writer(&mut bytes, &Line::Feed { url: feed.as_ref().into(), protocol, follows, state })?;
+            serde_json::to_writer(
+                &mut bytes,
+                &Line::Feed { url: feed.as_ref().into(), protocol, follows, state },
+            )?;
             bytes.push(b'\n');
             feeds.push((feed, place(&bytes, from)));
         }

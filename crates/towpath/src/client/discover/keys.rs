@@ -6,6 +6,7 @@ const MAX_KEYS: usize = 1000;
 /// The names of the object's own members, as far as `json` goes, in one pass. Names with escapes are passed
 /// over: none that is looked for has any.
 pub(super) fn top_level_keys(json: &[u8]) -> Vec<String> {
+    let json = json.trim_ascii_start();
     let mut keys = Vec::new();
     let (mut depth, mut at) = (0_usize, 0);
     let mut expects_key = false;
