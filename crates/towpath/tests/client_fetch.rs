@@ -440,7 +440,7 @@ async fn error_statuses_are_answers() {
     let server = RawServer::start(|_| answer("503 Busy", "Retry-After: 7\r\n", "later")).await;
     let got = whole(&server, "/").await.unwrap();
     assert_eq!((got.head.status, &got.body[..]), (503, &b"later"[..]));
-    let wait = towpath::client::retry_after(&got.head, jiff::Timestamp::UNIX_EPOCH);
+    let wait = got.head.retry_after(jiff::Timestamp::UNIX_EPOCH);
     assert_eq!(wait, Some(Duration::from_secs(7)));
 }
 

@@ -13,6 +13,7 @@ use std::time::Instant;
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use raw_server::{Asked, RawServer, Step, answer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use towpath::client::fleet::{FleetOptions, Kept, Ledger, Way, follow_fleet};
@@ -159,7 +160,7 @@ impl Clock for Simulated {
 #[derive(Default)]
 struct Memory {
     states: Mutex<HashMap<Arc<str>, (Way, Value)>>,
-    schedule: Mutex<Option<Value>>,
+    schedule: Mutex<Option<Box<RawValue>>>,
     /// How many times each item was told: by feed and id.
     told: Mutex<BTreeMap<(String, String), usize>>,
     warnings: Mutex<Vec<String>>,
@@ -189,9 +190,8 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn keep_schedule(&self, schedule: Value) -> Result<(), String> {
-        // As it comes back from a file.
-        *self.schedule.lock().unwrap() = Some(serde_json::from_str(&schedule.to_string()).unwrap());
+    async fn keep_schedule(&self, schedule: Box<RawValue>) -> Result<(), String> {
+        *self.schedule.lock().unwrap() = Some(schedule);
         Ok(())
     }
 

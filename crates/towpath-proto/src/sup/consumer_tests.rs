@@ -196,8 +196,10 @@ fn every_feed_can_be_asked_at_once_and_some_be_forgotten() {
     let (mut consumer, _) = consumer();
     consumer.add_feed("https://a.example/2", at(0));
     assert_eq!(consumer.poll_ask(at(0)).unwrap().why, Why::First);
-    let state = consumer.state();
-    let mut consumer = Consumer::restore_some(Settings::default(), state, |url| url.ends_with("/1")).unwrap();
+    let state = consumer.to_json();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&state).unwrap(), consumer.state());
+    assert!(Consumer::from_json(Settings::default(), "{}", |_| true).is_err());
+    let mut consumer = Consumer::from_json(Settings::default(), &state, |url| url.ends_with("/1")).unwrap();
     let now = at(0) + SignedDuration::from_secs(5);
     assert!(consumer.poll_ask(now).is_none());
     consumer.ask_all();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use towpath_proto::follow::Followed;
 
@@ -40,7 +41,7 @@ impl States {
         }
     }
 
-    fn save(&mut self, entries: Vec<Entry>, schedule: Option<Value>) -> Result<(), LinesError> {
+    fn save(&mut self, entries: Vec<Entry>, schedule: Option<Box<RawValue>>) -> Result<(), LinesError> {
         match self {
             Self::Log(log) => Ok(log.save(entries, schedule)?),
             Self::Memory(states) => {
@@ -56,7 +57,7 @@ impl States {
 struct Job {
     changes: Vec<Followed>,
     entry: Option<Entry>,
-    schedule: Option<Value>,
+    schedule: Option<Box<RawValue>>,
     done: oneshot::Sender<Result<(), Refusal>>,
 }
 
@@ -80,7 +81,7 @@ impl FleetLines {
         &self,
         changes: Vec<Followed>,
         entry: Option<Entry>,
-        schedule: Option<Value>,
+        schedule: Option<Box<RawValue>>,
     ) -> Result<(), Refusal> {
         let broken = || Arc::new(LinesError::Broken("an earlier batch failed".into()));
         let (done, written) = oneshot::channel();
@@ -137,7 +138,7 @@ impl Ledger for FleetLines {
         self.hand_over(changes, entry, None).await
     }
 
-    async fn keep_schedule(&self, schedule: Value) -> Result<(), Refusal> {
+    async fn keep_schedule(&self, schedule: Box<RawValue>) -> Result<(), Refusal> {
         if matches!(*self.states.lock(), States::Memory(_)) {
             return Ok(());
         }

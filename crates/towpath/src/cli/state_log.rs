@@ -5,6 +5,7 @@
 //! crash leaves of a line that was not whole is cut off at the next start. When more of the file is outdated
 //! than not, it is written anew and replaced in one step. In memory a state is a place in the file.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::state_file::StateError;
 use crate::client::Protocol;
@@ -25,20 +27,20 @@ const HEADER: &str = "{\"towpath_states\":1}\n";
 /// How much of the file may be outdated whatever there is beside, in bytes.
 const SLACK: u64 = 4 << 20;
 
-/// A line of the log.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Feed {
-        url: Box<str>,
-        protocol: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        follows: Option<Box<str>>,
-        state: Value,
-    },
-    Schedule {
-        schedule: Value,
-    },
+/// A line of the log: a feed's, or that of the schedule.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Line<'a> {
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    protocol: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    follows: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    state: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    schedule: Option<&'a RawValue>,
 }
 
 /// Where a line is, its line end included.
@@ -138,10 +140,10 @@ impl StateLog {
         if !line.ends_with(b"\n") {
             return Err(self.damaged("cut off"));
         }
-        let parsed: Line = serde_json::from_slice(line).map_err(|e| self.damaged(e.to_string()))?;
+        let parsed: Line<'_> = serde_json::from_slice(line).map_err(|e| self.damaged(e.to_string()))?;
         let span = Span { at: self.end, length: line.len() as u64 };
         match parsed {
-            Line::Feed { url, protocol, .. } => {
+            Line { url: Some(url), protocol: Some(protocol), state: Some(_), .. } => {
                 let protocol: Protocol = protocol.parse().map_err(|e: String| self.damaged(e))?;
                 if let Some(asked) = asked.filter(|asked| *asked != protocol) {
                     let path = self.path.clone();
@@ -149,7 +151,8 @@ impl StateLog {
                 }
                 self.note_feed(url.into(), span);
             }
-            Line::Schedule { .. } => self.note_schedule(span),
+            Line { schedule: Some(_), .. } => self.note_schedule(span),
+            _ => return Err(self.damaged("it is neither a feed's state nor a schedule")),
         }
         Ok(())
     }
@@ -167,54 +170,66 @@ impl StateLog {
     /// What was kept of a feed.
     pub(super) fn load(&self, feed: &str) -> Result<Option<Kept>, StateError> {
         let Some(span) = self.feeds.get(feed) else { return Ok(None) };
-        let Line::Feed { protocol, follows, state, .. } = self.line(*span)? else {
+        let bytes = self.bytes(*span)?;
+        let line: Line<'_> = serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))?;
+        let (Some(protocol), Some(state)) = (line.protocol, line.state) else {
             return Err(self.damaged("another process wrote to it"));
         };
         let protocol = protocol.parse().map_err(|e: String| self.damaged(e))?;
+        let state = serde_json::from_str(state.get()).map_err(|e| self.damaged(e.to_string()))?;
+        let follows = line.follows.map(|follows| follows.as_ref().into());
         Ok(Some(Kept { way: Way { protocol, follows }, state }))
     }
 
     /// When each feed is due, as it was kept last.
-    pub(super) fn load_schedule(&self) -> Result<Option<Value>, StateError> {
-        match self.schedule.map(|span| self.line(span)).transpose()? {
-            Some(Line::Schedule { schedule }) => Ok(Some(schedule)),
-            _ => Ok(None),
-        }
+    pub(super) fn load_schedule(&self) -> Result<Option<Box<RawValue>>, StateError> {
+        let Some(span) = self.schedule else { return Ok(None) };
+        let bytes = self.bytes(span)?;
+        let line: Line<'_> = serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))?;
+        Ok(line.schedule.map(ToOwned::to_owned))
     }
 
-    fn line(&self, span: Span) -> Result<Line, StateError> {
+    fn bytes(&self, span: Span) -> Result<Vec<u8>, StateError> {
         let mut bytes = vec![0; span.length as usize];
         let read = self.file.read_exact_at(&mut bytes, span.at);
         read.map_err(|error| StateError::Read { path: self.path.clone(), error })?;
-        serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))
+        Ok(bytes)
     }
 
     /// Keeps states. When it returns, they are on the disk.
-    pub(super) fn save(&mut self, entries: Vec<Entry>, schedule: Option<Value>) -> Result<(), StateError> {
+    pub(super) fn save(
+        &mut self,
+        entries: Vec<Entry>,
+        schedule: Option<Box<RawValue>>,
+    ) -> Result<(), StateError> {
         let kept = self.append(entries, schedule).and_then(|()| self.compact_if_due());
         kept.map_err(|error| StateError::Write { path: self.path.clone(), error })
     }
 
-    fn append(&mut self, entries: Vec<Entry>, schedule: Option<Value>) -> io::Result<()> {
-        let (mut bytes, mut feeds) = (Vec::new(), Vec::new());
+    fn append(&mut self, entries: Vec<Entry>, schedule: Option<Box<RawValue>>) -> io::Result<()> {
+        let (mut bytes, mut feeds) = (Vec::new(), Vec::with_capacity(entries.len()));
         let place = |bytes: &[u8], from: usize| Span {
             at: self.end + from as u64,
             length: (bytes.len() - from) as u64,
         };
         for Entry { feed, way, state } in entries {
             let from = bytes.len();
-            let (protocol, follows) = (way.protocol.name().to_owned(), way.follows);
-            serde_json::to_writer(
-                &mut bytes,
-                &Line::Feed { url: feed.as_ref().into(), protocol, follows, state },
-            )?;
+            let state = to_raw_value(&state)?;
+            let line = Line {
+                url: Some(feed.as_ref().into()),
+                protocol: Some(way.protocol.name().into()),
+                follows: way.follows.as_deref().map(Into::into),
+                state: Some(&state),
+                schedule: None,
+            };
+            serde_json::to_writer(&mut bytes, &line)?;
             bytes.push(b'\n');
             feeds.push((feed, place(&bytes, from)));
         }
         let mut scheduled = None;
         if let Some(schedule) = schedule {
             let from = bytes.len();
-            serde_json::to_writer(&mut bytes, &Line::Schedule { schedule })?;
+            serde_json::to_writer(&mut bytes, &Line { schedule: Some(&schedule), ..Line::default() })?;
             bytes.push(b'\n');
             scheduled = Some(place(&bytes, from));
         }
@@ -297,6 +312,14 @@ mod tests {
         Entry { feed: feed.into(), way, state }
     }
 
+    fn schedule(value: &Value) -> Option<Box<RawValue>> {
+        Some(to_raw_value(value).unwrap())
+    }
+
+    fn scheduled(log: &StateLog) -> Option<String> {
+        log.load_schedule().unwrap().map(|schedule| schedule.get().to_owned())
+    }
+
     fn states(log: &StateLog) -> Vec<(String, Value)> {
         let mut feeds: Vec<_> = log.feeds.keys().cloned().collect();
         feeds.sort();
@@ -310,13 +333,13 @@ mod tests {
         let mut log = StateLog::open(&path, None).unwrap();
         assert!(log.load("a").unwrap().is_none() && log.load_schedule().unwrap().is_none());
         log.save(vec![entry("a", json!(1)), entry("b", json!({"x": "é\n"}))], None).unwrap();
-        log.save(vec![entry("a", json!(2))], Some(json!("soon"))).unwrap();
+        log.save(vec![entry("a", json!(2))], schedule(&json!("soon"))).unwrap();
         let expected = [("a".to_owned(), json!(2)), ("b".to_owned(), json!({"x": "é\n"}))];
         assert_eq!(states(&log), expected);
         assert!(matches!(StateLog::open(&path, None), Err(StateError::InUse { .. })));
         drop(log);
         let log = StateLog::open(&path, Some(Protocol::Smart)).unwrap();
-        assert_eq!((states(&log), log.load_schedule().unwrap()), (expected.into(), Some(json!("soon"))));
+        assert_eq!((states(&log), scheduled(&log)), (expected.into(), Some("\"soon\"".into())));
         assert_eq!(log.load("a").unwrap().unwrap().way, entry("a", json!(2)).way);
     }
 
@@ -351,7 +374,7 @@ mod tests {
         let big = "x".repeat(1 << 20);
         let mut largest = 0;
         for n in 0..20 {
-            log.save(vec![entry("a", json!([n, big])), entry("b", json!(n))], Some(json!(n))).unwrap();
+            log.save(vec![entry("a", json!([n, big])), entry("b", json!(n))], schedule(&json!(n))).unwrap();
             largest = largest.max(fs::metadata(&path).unwrap().len());
         }
         assert!(largest < 8 << 20, "{largest}");
@@ -359,7 +382,7 @@ mod tests {
         drop(log);
         let log = StateLog::open(&path, None).unwrap();
         assert_eq!(states(&log), [("a".to_owned(), json!([19, big])), ("b".to_owned(), json!(19))]);
-        assert_eq!(log.load_schedule().unwrap(), Some(json!(19)));
+        assert_eq!(scheduled(&log).as_deref(), Some("19"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
     }
 

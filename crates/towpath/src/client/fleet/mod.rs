@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use towpath_proto::follow::Exchange as _;
@@ -61,7 +62,7 @@ pub struct FleetOptions {
     /// How often to ask a feed that no SUP document speaks for.
     pub every: Duration,
     /// What [`Ledger::keep_schedule`] kept last.
-    pub schedule: Option<Value>,
+    pub schedule: Option<Box<RawValue>>,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
 }
@@ -118,7 +119,7 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Keeps when each feed is due, for [`FleetOptions::schedule`]. What is kept late only leads to feeds
     /// being asked once more.
-    fn keep_schedule(&self, schedule: Value) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn keep_schedule(&self, schedule: Box<RawValue>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Takes notice of something a person should know of a feed, or of a SUP document.
     fn notice(&self, feed: &str, notice: Notice);
@@ -345,16 +346,25 @@ impl<L: Ledger> Fleet<L> {
 
     async fn keep_schedule(&mut self) -> Result<(), L::Error> {
         self.kept = Instant::now();
-        self.asker.ledger.keep_schedule(self.consumer.state()).await
+        match RawValue::from_string(self.consumer.to_json()) {
+            Ok(schedule) => self.asker.ledger.keep_schedule(schedule).await,
+            // It was written as JSON just now.
+            Err(_) => Ok(()),
+        }
     }
 }
 
 /// The consumer, going on from its last schedule. One that cannot be read is no loss but of requests.
-fn consumer<L: Ledger>(feeds: &[Arc<str>], ledger: &L, every: Duration, schedule: Option<Value>) -> Consumer {
+fn consumer<L: Ledger>(
+    feeds: &[Arc<str>],
+    ledger: &L,
+    every: Duration,
+    schedule: Option<Box<RawValue>>,
+) -> Consumer {
     let settings = Settings { background: every.saturating_mul(BACKGROUND), plain: every };
     let Some(schedule) = schedule else { return Consumer::new(settings) };
     let wanted: std::collections::HashSet<&str> = feeds.iter().map(AsRef::as_ref).collect();
-    Consumer::restore_some(settings, schedule, |feed| wanted.contains(feed)).unwrap_or_else(|error| {
+    Consumer::from_json(settings, schedule.get(), |feed| wanted.contains(feed)).unwrap_or_else(|error| {
         ledger.notice("", Notice::Warning(format!("every feed is asked anew: {error}")));
         Consumer::new(settings)
     })
