@@ -490,6 +490,6 @@ async fn a_feed_is_found_from_what_its_address_answers() {
     let offer = found("/").await.unwrap();
     assert_eq!((offer.protocol, offer.url), (Protocol::DiffDelta, server.url("/.well-known/diffdelta.json")));
     assert_eq!(found("/endless").await.unwrap().protocol, Protocol::Rss);
-    assert!(found("/page").await.unwrap_err().to_string().contains("text/html, not a feed"));
+    assert!(found("/page").await.unwrap_err().to_string().contains("a page that names no feed"));
     assert!(matches!(found("/gone").await, Err(DiscoverError::Status { status: 410, .. })));
 }

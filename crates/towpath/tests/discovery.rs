@@ -206,6 +206,4 @@ async fn the_program_says_what_it_chose_and_why() {
     assert!(code == Some(2) && told.contains("follow the feeds themselves"), "{code:?} {told}");
     let (code, told) = run(args("check", "/sup.json", &[])).await.unwrap();
     assert!(code == Some(1) && told.contains("for sup, because it is a SUP document"), "{code:?} {told}");
-    let (code, told) = run(args("check", "/rss", &["--protocol", "sup"])).await.unwrap();
-    assert!(code == Some(1), "{code:?} {told}");
 }
