@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
 mod raw_server;
 
 use std::process::{Command, Stdio};
@@ -206,4 +207,25 @@ async fn the_program_says_what_it_chose_and_why() {
     assert!(code == Some(2) && told.contains("follow the feeds themselves"), "{code:?} {told}");
     let (code, told) = run(args("check", "/sup.json", &[])).await.unwrap();
     assert!(code == Some(1) && told.contains("for sup, because it is a SUP document"), "{code:?} {told}");
+}
+
+/// `[feed.source] follow` finds out as `follow` does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_follows_what_a_page_names() {
+    let item = "<item><guid>urn:1</guid><title>one</title></item>";
+    let rss = RSS.replace("</channel>", &format!("{item}</channel>"));
+    let server = RawServer::start(move |asked| match asked.path.as_str() {
+        "/rss" => typed("application/rss+xml", &rss),
+        _ => page("<link rel=alternate type=application/rss+xml href=/rss>"),
+    })
+    .await;
+    let config = format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}\"\n", server.url("/blog"));
+    let seq = tokio::task::spawn_blocking(move || {
+        let place = common::Place::new(&config);
+        let copy = place.serve();
+        let state = copy.wait_for("/feeds/copy", |feed| feed["seq"].as_u64() == Some(1));
+        assert!(place.log().contains("by rss, because the page names it"), "{}", place.log());
+        state["seq"].clone()
+    });
+    assert_eq!(seq.await.unwrap(), 1);
 }

@@ -205,3 +205,83 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
     assert_eq!(again.status.code(), Some(0), "{}", told(&again));
     assert!(lines(&again).len() >= 20 * 2000 - 10_000, "{}", lines(&again).len());
 }
+
+/// An Atom feed with `count` entries that announces its SUP document in a link; 304 where it is known.
+fn atom_feed(asked: &Asked, count: usize) -> Vec<Step> {
+    let etag = format!("\"{count}\"");
+    if asked.head.contains(&format!("if-none-match: {etag}")) {
+        return answer("304 Not Modified", &format!("ETag: {etag}\r\n"), "");
+    }
+    let entry = |n: usize| {
+        format!(
+            "<entry><id>urn:{}:{n}</id><title>{n}</title><updated>2025-01-01T00:00:{n:02}Z</updated></entry>",
+            asked.path
+        )
+    };
+    let entries: String = (1..=count).rev().map(entry).collect();
+    let sup = format!("rel='http://api.friendfeed.com/2008/03#sup' href='/sup.json#{}'", &asked.path[1..]);
+    let feed = format!(
+        "<feed xmlns='http://www.w3.org/2005/Atom'><id>urn:{}</id><title>f</title><link {sup}/>{entries}</feed>",
+        asked.path
+    );
+    answer("200 OK", &format!("Content-Type: application/atom+xml\r\nETag: {etag}\r\n"), feed)
+}
+
+/// Section 6.2: the link in the document is enough. Feeds that are polled once an hour are asked as soon as the
+/// SUP document names them, and no other is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sup_document_that_an_atom_feed_links_to_decides_what_is_asked() {
+    let moved = Arc::new(AtomicUsize::new(0));
+    let flag = moved.clone();
+    let server = RawServer::start(move |asked| {
+        let moved = flag.load(Ordering::SeqCst);
+        if asked.path == "/sup.json" {
+            let now = jiff::Timestamp::now();
+            let since = now - jiff::SignedDuration::from_secs(60);
+            let updates = if moved > 0 { json!([["b", "u2"], ["unknown", "u1"]]) } else { json!([]) };
+            let document =
+                json!({"updates": updates, "period": 10, "since_time": since, "updated_time": now});
+            return answer("200 OK", "Content-Type: application/json\r\n", document.to_string());
+        }
+        atom_feed(asked, if asked.path == "/b" { 1 + moved } else { 1 })
+    })
+    .await;
+    let urls = ["/a", "/b", "/c"].map(|path| server.url(path));
+    let mut args = vec!["follow".to_owned(), "--every".into(), "1h".into()];
+    args.extend(urls);
+    let lines = tokio::task::spawn_blocking(move || {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut child = towpath(&args).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut told: Vec<String> = (0..3).map(|_| lines.next().unwrap().unwrap()).collect();
+        moved.store(1, Ordering::SeqCst);
+        told.push(lines.next().unwrap().unwrap());
+        Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        child.wait().unwrap();
+        told
+    });
+    let told = lines.await.unwrap();
+    let last: Value = serde_json::from_str(&told[3]).unwrap();
+    assert_eq!((&last["id"], &last["feed"]), (&"urn:/b:2".into(), &server.url("/b").into()));
+    let asked = |path: &str| server.asked().iter().filter(|asked| asked.path == path).count();
+    // Each was looked at to find out what it is, and asked; the one that moved once more.
+    assert_eq!((asked("/a"), asked("/b"), asked("/c")), (2, 3, 2));
+    assert!(asked("/sup.json") >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_that_did_not_change_cost_one_conditional_request_each() {
+    let server = RawServer::start(|asked| atom_feed(asked, 2)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let (a, b) = (server.url("/a"), server.url("/b"));
+    let args = ["follow", &a, &b, "--once", "--state", text(&state)];
+    let first = run(&args).await;
+    assert_eq!((first.status.code(), lines(&first).len()), (Some(0), 4), "{}", told(&first));
+    let before = server.asked().len();
+    let again = run(&args).await;
+    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", told(&again));
+    let asked = server.asked();
+    assert_eq!(asked.len() - before, 2);
+    assert!(asked[before..].iter().all(|asked| asked.head.contains("if-none-match: \"2\"")));
+}
