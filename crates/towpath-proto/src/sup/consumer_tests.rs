@@ -206,3 +206,25 @@ fn every_feed_can_be_asked_at_once_and_some_be_forgotten() {
     assert_eq!(consumer.poll_ask(now).unwrap().url, "https://a.example/1");
     assert!(consumer.poll_ask(now).is_none());
 }
+
+/// Documents with ever new updates and periods: the feed is asked, and memory stays as it is.
+#[test]
+fn floods_of_updates_and_periods_are_bounded() {
+    let (mut consumer, _) = consumer();
+    let mut sizes = Vec::new();
+    for round in 0..20 {
+        let now = round * 1000;
+        let request = consumer.poll_request(at(now)).unwrap();
+        let updates: Vec<String> = (0..5000).map(|n| format!(r#"["f1","{round}-{n}"]"#)).collect();
+        let periods: Vec<String> = (1..5000).map(|n| format!(r#""{n}":"{SUP}?{n}""#)).collect();
+        let body = document(now - 2000, now, &updates.join(","));
+        let body = format!(r#"{},"available_periods":{{{}}}}}"#, &body[..body.len() - 1], periods.join(","));
+        answer(&mut consumer, now, &request, 200, &[], &body);
+        assert_eq!(failures(&mut consumer), 0);
+        let ask = consumer.poll_ask(at(now)).unwrap();
+        assert_eq!(ask.why, Why::Moved);
+        consumer.handle_answer(at(now), ask.feed, link("f1"), true);
+        sizes.push(consumer.to_json().len());
+    }
+    assert!(sizes.iter().all(|size| *size < 100_000), "{sizes:?}");
+}

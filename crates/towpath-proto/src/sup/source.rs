@@ -22,6 +22,12 @@ const MAX_FAILURES: u32 = 3;
 /// The shortest and the longest time between two requests for a document that works.
 const INTERVALS: (u64, u64) = (10, 900);
 
+/// How many update ids of a feed are remembered. A feed with more is asked once too often.
+const MAX_SEEN: usize = 256;
+
+/// How many periods of a publisher are remembered.
+const MAX_PERIODS: usize = 64;
+
 /// What a document means for the feeds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -238,7 +244,7 @@ impl Source {
 
     fn learn_periods(&mut self, asked: Option<u64>, url: &str, document: &SupDocument) {
         let mut periods: BTreeMap<u64, Period> = BTreeMap::new();
-        for (seconds, url) in &document.available_periods {
+        for (seconds, url) in document.available_periods.iter().take(MAX_PERIODS) {
             let window = self.periods.get(seconds).and_then(|period| period.window);
             periods.insert(*seconds, Period { url: url.clone(), window });
         }
@@ -261,6 +267,9 @@ impl Source {
     /// Notes an update of a known id; whether it is new.
     pub(super) fn is_new(&mut self, update: &Update, listed: Timestamp) -> bool {
         let updates = self.seen.entry(update.id.clone()).or_default();
+        if updates.len() >= MAX_SEEN && !updates.contains_key(&update.update) {
+            updates.clear();
+        }
         let before = updates.insert(update.update.clone(), listed);
         before.is_none()
     }

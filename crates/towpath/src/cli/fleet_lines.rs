@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -65,16 +65,19 @@ struct Job {
 pub(super) struct FleetLines {
     jobs: mpsc::Sender<Job>,
     states: Arc<Mutex<States>>,
+    /// Why no more is written, once that is so.
+    refused: Arc<OnceLock<Refusal>>,
 }
 
 impl FleetLines {
     pub(super) fn new(out: impl Write + Send + 'static, states: States) -> Self {
         let (jobs, queue) = mpsc::channel(BATCH);
         let states = Arc::new(Mutex::new(states));
-        let kept = states.clone();
+        let refused = Arc::new(OnceLock::new());
+        let (kept, refusal) = (states.clone(), refused.clone());
         // A thread of its own: a reader that is slow must not hold up the signals that end the program.
-        std::thread::spawn(move || write_all(queue, out, &kept));
-        Self { jobs, states }
+        std::thread::spawn(move || write_all(queue, out, &kept, &refusal));
+        Self { jobs, states, refused }
     }
 
     async fn hand_over(
@@ -83,7 +86,8 @@ impl FleetLines {
         entry: Option<Entry>,
         schedule: Option<Box<RawValue>>,
     ) -> Result<(), Refusal> {
-        let broken = || Arc::new(LinesError::Broken("an earlier batch failed".into()));
+        let unknown = || Arc::new(LinesError::Broken("the thread that writes has ended".into()));
+        let broken = || self.refused.get().cloned().unwrap_or_else(unknown);
         let (done, written) = oneshot::channel();
         let job = Job { changes, entry, schedule, done };
         self.jobs.send(job).await.map_err(|_| broken())?;
@@ -92,10 +96,18 @@ impl FleetLines {
 }
 
 /// Writes what comes until nothing comes any more, or it cannot be written.
-fn write_all(mut queue: mpsc::Receiver<Job>, mut out: impl Write, states: &Mutex<States>) {
+fn write_all(
+    mut queue: mpsc::Receiver<Job>,
+    mut out: impl Write,
+    states: &Mutex<States>,
+    refused: &OnceLock<Refusal>,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     while queue.blocking_recv_many(&mut batch, BATCH) > 0 {
         let written = write(&mut batch, &mut out, states).map_err(Arc::new);
+        if let Err(refusal) = &written {
+            let _ = refused.set(refusal.clone());
+        }
         for job in batch.drain(..) {
             let _ = job.done.send(written.clone());
         }

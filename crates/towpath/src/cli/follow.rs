@@ -156,7 +156,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
     };
     let fetcher = Fetcher::new(FetchOptions::default())?;
     let ledger = Arc::new(FleetLines::new(std::io::stdout(), states));
-    let feeds: Vec<Arc<str>> = feeds.iter().map(|url| url.as_str().into()).collect();
+    let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     match follow_fleet(feeds, ledger, &fetcher, options, stop).await {
         Ok(ended) => Ok(exit_of_many(&ended, args.once)),
         Err(refusal) if matches!(*refusal, LinesError::Closed) => Ok(Exit::Failed),
