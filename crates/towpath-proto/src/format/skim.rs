@@ -99,6 +99,8 @@ fn link(xml: &mut XmlReader<'_>) -> Option<FeedLink> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn head(xml: &str) -> FeedHead {
@@ -140,5 +142,27 @@ mod tests {
         assert_eq!(head("<rss><channel><title>cut").links, []);
         assert_eq!(head("<rss><channel></rss>").root, Root::Rss);
         assert_eq!(head(&format!("<rss>{}", "<channel>".repeat(10_000))).root, Root::Rss);
+    }
+
+    proptest! {
+        /// Whatever is cut off: the root is told as soon as it is there, and links only grow in number.
+        #[test]
+        fn more_of_a_document_tells_no_less(cut in 0..260_usize) {
+            let whole = "<feed xmlns='http://www.w3.org/2005/Atom'><link rel='self' href='/a'/><title>x &amp; y\
+                </title><link href='/b'/><x:y xmlns:x='urn:x'><![CDATA[<link/>]]></x:y><link rel='next' href='?p=2'/>\
+                <entry><link href='/c'/></entry></feed>";
+            let (some, all) = (skim(&whole.as_bytes()[..cut.min(whole.len())], None, None), head(whole));
+            if let Some(some) = some {
+                prop_assert_eq!(some.root, all.root);
+                prop_assert!(some.links.len() <= all.links.len());
+            }
+            prop_assert_eq!(all.links.len(), 3);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes: Vec<u8>) {
+            skim(&bytes, None, None);
+            skim(&[b"<feed xmlns='http://www.w3.org/2005/Atom'>", bytes.as_slice()].concat(), None, None);
+        }
     }
 }

@@ -107,6 +107,8 @@ fn names_alternate(rel: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn found(html: &str) -> Vec<(String, String)> {
@@ -140,5 +142,17 @@ mod tests {
         let many: String = (0..10_000).map(|n| format!("<link rel=alternate href=/{n}>")).collect();
         assert_eq!(found(&many).len(), MAX_ALTERNATES);
         assert_eq!(found(&"<link rel=alternate href=>".repeat(1000)), []);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_page_links_are_absolute_and_few(
+            parts in proptest::collection::vec("<(link|base|/?template|script) ?(rel|href|type)?=?['\"]?[a-z:/ .]{0,12}['\"]?>?", 0..40)
+        ) {
+            let page = Url::parse("https://a.example/").unwrap();
+            for alternate in alternates(&parts.concat(), &page) {
+                prop_assert!(alternate.href.starts_with("http"), "{}", alternate.href);
+            }
+        }
     }
 }
