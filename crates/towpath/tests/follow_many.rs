@@ -285,3 +285,25 @@ async fn feeds_that_did_not_change_cost_one_conditional_request_each() {
     assert_eq!(asked.len() - before, 2);
     assert!(asked[before..].iter().all(|asked| asked.head.contains("if-none-match: \"2\"")));
 }
+
+/// RFC 9110, section 10.2.3: who asks to be left alone is, while others are asked at their pace.
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_are_asked_at_their_pace_and_not_before_their_publisher_wants_it() {
+    let server = RawServer::start(|asked| match asked.path.as_str() {
+        "/busy" => answer("503 Busy", "Retry-After: 3600\r\n", ""),
+        _ => smart_feed(asked, 1),
+    })
+    .await;
+    let mut child =
+        towpath(&["follow", &server.url("/a"), &server.url("/busy"), "--every", "2s"]).spawn().unwrap();
+    let asked = |start: &str| server.asked().iter().filter(|asked| asked.path.starts_with(start)).count();
+    let end = Instant::now() + Duration::from_secs(30);
+    // Found out, asked to its end by two requests, and then once each time.
+    while asked("/a") < 6 && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(asked("/a") >= 6);
+    assert_eq!(asked("/busy"), 1);
+}

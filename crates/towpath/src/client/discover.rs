@@ -75,6 +75,16 @@ pub enum DiscoverError {
     },
 }
 
+impl DiscoverError {
+    /// When the server wants to be asked again, where it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
 impl From<DiscoverError> for FollowError {
     fn from(error: DiscoverError) -> Self {
         match error {

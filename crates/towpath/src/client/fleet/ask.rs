@@ -8,7 +8,7 @@ use towpath_proto::follow::{FollowError, Followed, StartFrom};
 use super::{Kept, Ledger, Way};
 use crate::client::drive::{Ended, Notice, Output, drive_and_hear};
 use crate::client::heard::Heard;
-use crate::client::{Fetcher, Follow, Protocol, discover, follower};
+use crate::client::{DiscoverError, Fetcher, Follow, Protocol, discover, follower};
 use crate::stop::Stop;
 
 /// What all feeds of a fleet are asked with.
@@ -39,7 +39,12 @@ impl<L: Ledger> Asker<L> {
             Some(Kept { way, state }) => (way, Some(state)),
             None => match self.find_way(&feed, way).await {
                 Ok(way) => (way, None),
-                Err(error) => return Ok(self.fail(&feed, None, error)),
+                Err(error) => {
+                    let retry_after = error.retry_after();
+                    let mut asked = self.fail(&feed, None, error.into());
+                    asked.heard.retry_after = retry_after;
+                    return Ok(asked);
+                }
             },
         };
         let url = way.follows.as_deref().unwrap_or(&feed).to_owned();
@@ -54,7 +59,7 @@ impl<L: Ledger> Asker<L> {
         Ok(Asked { way: Some(way), heard, has_changed, ended })
     }
 
-    async fn find_way(&self, feed: &str, known: Option<Way>) -> Result<Way, FollowError> {
+    async fn find_way(&self, feed: &str, known: Option<Way>) -> Result<Way, DiscoverError> {
         if let Some(way) = known {
             return Ok(way);
         }
