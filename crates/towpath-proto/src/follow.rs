@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::change::Op;
+use crate::format::http_date;
 use crate::item::{Content, Item};
 use crate::line::Line;
 use crate::report::Report;
@@ -102,6 +103,17 @@ impl ResponseHead {
     /// A header as text, where it is there once and is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The wait that `Retry-After` asks for (RFC 9110, section 10.2.3): seconds or a date. `None` where there
+    /// is none or it is neither; zero where the date has passed.
+    pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let value = self.header("retry-after")?.trim();
+        if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
+            return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+        }
+        let date = http_date::parse(value).ok()?;
+        Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
     }
 }
 

@@ -426,7 +426,8 @@ fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Op
     duration(deserializer).map(Some)
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// A duration as people write it: `90s`, `5m`, `1h 30m`, `2d`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
     if let Some(days) = days {
         return Ok(Duration::from_secs(days.saturating_mul(86_400)));

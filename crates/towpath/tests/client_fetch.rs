@@ -440,7 +440,7 @@ async fn error_statuses_are_answers() {
     let server = RawServer::start(|_| answer("503 Busy", "Retry-After: 7\r\n", "later")).await;
     let got = whole(&server, "/").await.unwrap();
     assert_eq!((got.head.status, &got.body[..]), (503, &b"later"[..]));
-    let wait = towpath::client::retry_after(&got.head, jiff::Timestamp::UNIX_EPOCH);
+    let wait = got.head.retry_after(jiff::Timestamp::UNIX_EPOCH);
     assert_eq!(wait, Some(Duration::from_secs(7)));
 }
 
@@ -490,6 +490,6 @@ async fn a_feed_is_found_from_what_its_address_answers() {
     let offer = found("/").await.unwrap();
     assert_eq!((offer.protocol, offer.url), (Protocol::DiffDelta, server.url("/.well-known/diffdelta.json")));
     assert_eq!(found("/endless").await.unwrap().protocol, Protocol::Rss);
-    assert!(found("/page").await.unwrap_err().to_string().contains("text/html, not a feed"));
+    assert!(found("/page").await.unwrap_err().to_string().contains("a page that names no feed"));
     assert!(matches!(found("/gone").await, Err(DiscoverError::Status { status: 410, .. })));
 }

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, IF_NONE_MATCH, RETRY_AFTER};
+use http::header::{ACCEPT, IF_NONE_MATCH};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use url::Url;
@@ -49,6 +49,9 @@ const MAX_DOCUMENT: u64 = 128 << 20;
 const USUAL_TTL: u64 = 300;
 /// The bounds of a publisher's `ttl_sec`, in seconds.
 const TTL_BOUNDS: std::ops::RangeInclusive<u64> = 15..=86_400;
+/// The wait after the first failure of a publisher that has not answered yet, in seconds; doubled with each
+/// further one.
+const FIRST_WAIT: u64 = 2;
 /// The longest wait after failures, in seconds.
 const LONGEST_WAIT: u64 = 3600;
 
@@ -131,6 +134,9 @@ pub struct DiffDeltaFollower {
     /// The time of the last call that told it.
     now: Timestamp,
     ttl: u64,
+    /// How long to wait after a first failure, in seconds: a publisher that answered once is asked no more
+    /// often than it wants to be.
+    patience: u64,
     failures: u32,
     lags: u32,
     warned_unproved: bool,
@@ -173,6 +179,7 @@ impl DiffDeltaFollower {
             poll_at: Timestamp::MIN,
             now: Timestamp::MIN,
             ttl: USUAL_TTL,
+            patience: FIRST_WAIT,
             failures: 0,
             lags: 0,
             warned_unproved: false,
@@ -248,6 +255,7 @@ impl DiffDeltaFollower {
     /// Ends a pass well: everything there is was handed over.
     fn rest(&mut self) {
         self.failures = 0;
+        self.patience = self.ttl;
         self.latest = None;
         let spread =
             self.jitter.wrapping_add(self.now.as_second().unsigned_abs()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -260,7 +268,8 @@ impl DiffDeltaFollower {
         self.outbox.push_back(Event::Failed(error));
         self.walk.clear();
         self.latest = None;
-        let wait = self.ttl.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT.max(self.ttl));
+        let longest = LONGEST_WAIT.max(self.patience);
+        let wait = self.patience.saturating_mul(1 << self.failures.min(16)).min(longest);
         self.failures += 1;
         let wait = asked.unwrap_or_default().min(Duration::from_secs(86_400)).max(Duration::from_secs(wait));
         self.wait(wait);
@@ -271,16 +280,6 @@ impl DiffDeltaFollower {
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::from_hours(1));
         self.poll_at = self.now.checked_add(wait).unwrap_or(Timestamp::MAX);
     }
-}
-
-/// The wait that a response asks for: seconds or a date (RFC 9110, section 10.2.3).
-fn retry_after(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
-    let value = head.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = Timestamp::try_from(httpdate::parse_http_date(value).ok()?).ok()?;
-    Duration::try_from(date.duration_since(now)).ok()
 }
 
 impl Exchange for DiffDeltaFollower {
@@ -334,7 +333,7 @@ impl Exchange for DiffDeltaFollower {
             (Ok(()), None) => Err(TransferError::Connect("it ended without an answer".into())),
             (result, _) => result,
         };
-        let wait = head.as_ref().filter(|h| h.status >= 400).and_then(|h| retry_after(h, now));
+        let wait = head.as_ref().filter(|h| h.status >= 400).and_then(|h| h.retry_after(now));
         let taken = match (result, head) {
             (Ok(()), Some(head)) => self.take_response(asked, &head),
             (Err(source), _) => Err(FollowError::Transfer { url, source }),

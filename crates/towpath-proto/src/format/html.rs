@@ -3,11 +3,13 @@
 //! Both read the tokens of the HTML standard (section 13.2.5) without building a tree, in time and memory
 //! linear in the input whatever it nests or leaves open.
 
+mod alternates;
 mod survey;
 
 use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
 use html5gum::{Span, Tokenizer};
 
+pub use alternates::{Alternate, alternates};
 pub use survey::{Link, Survey, survey};
 
 /// The text of `html` on one line, at most `max_chars` code points of it.

@@ -14,7 +14,9 @@ pub mod json_feed;
 pub mod json_pointers;
 pub mod link;
 pub mod multipart;
+pub mod opml;
 pub mod rss;
+pub mod skim;
 pub mod sniff;
 pub mod xml;
 

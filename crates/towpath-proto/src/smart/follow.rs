@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -166,9 +166,7 @@ impl SmartFollower {
             let spec = Span::second(now.as_second()).map(Spec::Time);
             return self.start_at(spec.map(|spec| spec.to_string()));
         }
-        let wait =
-            head.header(RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).map(Duration::from_secs);
-        self.fail(now, wait, FollowError::Status { url, status: head.status });
+        self.fail(now, head.retry_after(now), FollowError::Status { url, status: head.status });
     }
 
     fn fail(&mut self, now: Timestamp, wait: Option<Duration>, error: FollowError) {

@@ -16,6 +16,7 @@ mod documents;
 mod state;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -47,6 +48,13 @@ impl Default for Settings {
 /// A feed's number at its consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FeedKey(usize);
+
+impl FeedKey {
+    /// The number: feeds are counted from 0 in the order in which they were added.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// Why a feed is to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,7 +94,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Feed {
-    url: String,
+    url: Arc<str>,
     /// Numbers of sources, and the feed's id in each.
     links: Vec<(usize, String)>,
     stage: Stage,
@@ -103,8 +111,12 @@ struct Feed {
 pub struct Consumer {
     settings: Settings,
     feeds: Vec<Feed>,
-    keys: HashMap<String, FeedKey>,
+    keys: HashMap<Arc<str>, FeedKey>,
     sources: Vec<Source>,
+    /// The numbers of the sources by their addresses.
+    numbers: HashMap<String, usize>,
+    /// Sources that no feed is announced in any more: their numbers are given away again.
+    vacant: BTreeSet<usize>,
     /// For each source the feeds of each id; feeds may share one (section 4).
     members: Vec<HashMap<String, Vec<usize>>>,
     /// Feeds that had moved without being announced so far, and when they were asked: by source.
@@ -125,6 +137,8 @@ impl Consumer {
             feeds: Vec::new(),
             keys: HashMap::new(),
             sources: Vec::new(),
+            numbers: HashMap::new(),
+            vacant: BTreeSet::new(),
             members: Vec::new(),
             suspects: Vec::new(),
             ready: VecDeque::new(),
@@ -137,12 +151,12 @@ impl Consumer {
     }
 
     /// Adds a feed, to be asked from `now` on. A feed that is there already stays as it is.
-    pub fn add_feed(&mut self, url: &str, now: Timestamp) -> FeedKey {
-        if let Some(key) = self.keys.get(url) {
+    pub fn add_feed(&mut self, url: impl Into<Arc<str>>, now: Timestamp) -> FeedKey {
+        let (url, links) = (url.into(), Vec::new());
+        if let Some(key) = self.keys.get(&url) {
             return *key;
         }
         let index = self.feeds.len();
-        let (url, links) = (url.to_owned(), Vec::new());
         self.keys.insert(url.clone(), FeedKey(index));
         let feed =
             Feed { url, links, stage: Stage::Waiting, due: now, again: None, failures: 0, answered: None };
@@ -168,7 +182,7 @@ impl Consumer {
         let feed = &mut self.feeds[index];
         let Stage::Ready(why) = feed.stage else { return None };
         feed.stage = Stage::Asked { at: now, why };
-        Some(Ask { feed: FeedKey(index), url: feed.url.clone(), why })
+        Some(Ask { feed: FeedKey(index), url: feed.url.as_ref().to_owned(), why })
     }
 
     /// A feed answered, with a document or `304`. `changed` says whether there was anything new in it.
@@ -205,12 +219,38 @@ impl Consumer {
         self.wait(index, shifted(now, span(wait.min(Duration::from_secs(86400)))));
     }
 
+    /// Asks every feed from `now` on, whatever its SUP document says.
+    pub fn ask_all(&mut self) {
+        for index in 0..self.feeds.len() {
+            self.feeds[index].failures = 0;
+            self.make_ready(index, Why::Background);
+        }
+    }
+
     /// How many feeds there are.
     pub fn feed_count(&self) -> usize {
         self.feeds.len()
     }
 
+    /// The number of the source with this address.
+    fn source_at(&mut self, url: String, now: Timestamp) -> usize {
+        if let Some(number) = self.numbers.get(&url) {
+            self.vacant.remove(number);
+            return *number;
+        }
+        if let Some(number) = self.vacant.iter().copied().find(|number| !self.sources[*number].under_way) {
+            self.vacant.remove(&number);
+            self.numbers.remove(&self.sources[number].url);
+            self.numbers.insert(url.clone(), number);
+            self.sources[number] = Source::new(url, now);
+            self.suspects[number].clear();
+            return number;
+        }
+        self.push_source(Source::new(url, now))
+    }
+
     fn push_source(&mut self, source: Source) -> usize {
+        self.numbers.insert(source.url.clone(), self.sources.len());
         self.sources.push(source);
         self.members.push(HashMap::new());
         self.suspects.push(Vec::new());
@@ -244,8 +284,7 @@ impl Consumer {
         }
         self.leave(index);
         for link in discovery.links {
-            let source = self.sources.iter().position(|source| source.url == link.url);
-            let source = source.unwrap_or_else(|| self.push_source(Source::new(link.url, now)));
+            let source = self.source_at(link.url, now);
             self.sources[source].feed_joined(asked);
             self.join(index, source, link.id);
         }
@@ -258,6 +297,9 @@ impl Consumer {
                 if feeds.is_empty() {
                     self.members[source].remove(&id);
                 }
+            }
+            if self.members[source].is_empty() {
+                self.vacant.insert(source);
             }
         }
     }

@@ -18,4 +18,6 @@ pub mod wire;
 #[cfg(test)]
 mod check_tests;
 #[cfg(test)]
+mod consumer_tests;
+#[cfg(test)]
 mod simulation;

@@ -70,7 +70,7 @@ impl World {
             (0..feeds).map(|number| format!("https://a.example/feeds/{number}")).collect();
         let mut consumer = Consumer::new(Settings::default());
         for url in &urls {
-            consumer.add_feed(url, now);
+            consumer.add_feed(url.as_str(), now);
         }
         Self {
             now,

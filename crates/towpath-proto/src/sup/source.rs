@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::wire::{SupDocument, Update};
+use crate::follow::{Request, ResponseHead};
 
 /// How far apart the clocks of two of a publisher's documents may be.
 const JUMP: SignedDuration = SignedDuration::from_mins(10);
@@ -19,6 +21,12 @@ const MAX_FAILURES: u32 = 3;
 
 /// The shortest and the longest time between two requests for a document that works.
 const INTERVALS: (u64, u64) = (10, 900);
+
+/// How many update ids of a feed are remembered. A feed with more is asked once too often.
+const MAX_SEEN: usize = 256;
+
+/// How many periods of a publisher are remembered.
+const MAX_PERIODS: usize = 64;
 
 /// What a document means for the feeds.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,12 +47,26 @@ struct Period {
     window: Option<u64>,
 }
 
+/// The last document of an address, as far as is needed where the publisher says that it is still the same
+/// (RFC 9110, section 13).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    etag: Option<String>,
+    last_modified: Option<String>,
+    period: u64,
+    since: Timestamp,
+    updated: Timestamp,
+}
+
 /// A SUP document that feeds are announced in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
     /// As feeds announce it.
     pub(super) url: String,
     periods: BTreeMap<u64, Period>,
+    /// By address, where the last document came with a validator.
+    #[serde(default)]
+    known: BTreeMap<String, Known>,
     /// Publisher's clock: every move up to then was seen.
     covered_to: Option<Timestamp>,
     /// Our clock: feeds that were asked at this time or later are not covered before it.
@@ -74,6 +96,7 @@ impl Source {
         Self {
             url,
             periods: BTreeMap::new(),
+            known: BTreeMap::new(),
             covered_to: None,
             asked_from: None,
             ahead: None,
@@ -96,6 +119,8 @@ impl Source {
     /// A feed turned out to be announced here by an answer to a request of this time: what it did from then
     /// on is to be covered too.
     pub(super) fn feed_joined(&mut self, asked: Timestamp) {
+        // What the last document said of this feed was passed over: it is needed again, changed or not.
+        self.known.clear();
         match (&mut self.covered_to, self.ahead) {
             (Some(covered), Some(ahead)) => *covered = (*covered).min(shifted(asked, ahead - MARGIN)),
             _ => self.asked_from = Some(self.asked_from.map_or(asked, |earlier| earlier.min(asked))),
@@ -117,6 +142,45 @@ impl Source {
     /// The address for a period.
     pub(super) fn period_url(&self, seconds: u64) -> Option<&str> {
         self.periods.get(&seconds).map(|period| period.url.as_str())
+    }
+
+    /// The request, answered with 304 where the address still has the document that was read last.
+    pub(super) fn condition(&self, mut request: Request) -> Request {
+        let Some(known) = self.known.get(&request.url) else { return request };
+        if let Some(etag) = &known.etag {
+            request = request.with(IF_NONE_MATCH, etag);
+        }
+        if let Some(date) = &known.last_modified {
+            request = request.with(IF_MODIFIED_SINCE, date);
+        }
+        request
+    }
+
+    /// Remembers what the answer said to recognise its document by.
+    pub(super) fn remember(&mut self, url: &str, head: &ResponseHead, document: &SupDocument) {
+        let text = |name| head.header(name).map(str::to_owned);
+        let (etag, last_modified) = (text("etag"), text("last-modified"));
+        self.known.retain(|known, _| *known == self.url || self.periods.values().any(|p| p.url == *known));
+        if etag.is_none() && last_modified.is_none() {
+            self.known.remove(url);
+            return;
+        }
+        let (since, updated) = (document.since_time, document.updated_time);
+        let known = Known { etag, last_modified, period: document.period, since, updated };
+        self.known.insert(url.to_owned(), known);
+    }
+
+    /// The document that was read last from the address, for an answer of 304: its updates are seen already,
+    /// its window goes on to count.
+    pub(super) fn unchanged(&self, url: &str) -> Option<SupDocument> {
+        let known = self.known.get(url)?;
+        Some(SupDocument {
+            updates: Vec::new(),
+            period: known.period,
+            since_time: known.since,
+            updated_time: known.updated,
+            available_periods: self.periods.iter().map(|(s, period)| (*s, period.url.clone())).collect(),
+        })
     }
 
     /// Judges a document that was asked for under `asked` at `url`.
@@ -180,7 +244,7 @@ impl Source {
 
     fn learn_periods(&mut self, asked: Option<u64>, url: &str, document: &SupDocument) {
         let mut periods: BTreeMap<u64, Period> = BTreeMap::new();
-        for (seconds, url) in &document.available_periods {
+        for (seconds, url) in document.available_periods.iter().take(MAX_PERIODS) {
             let window = self.periods.get(seconds).and_then(|period| period.window);
             periods.insert(*seconds, Period { url: url.clone(), window });
         }
@@ -203,6 +267,9 @@ impl Source {
     /// Notes an update of a known id; whether it is new.
     pub(super) fn is_new(&mut self, update: &Update, listed: Timestamp) -> bool {
         let updates = self.seen.entry(update.id.clone()).or_default();
+        if updates.len() >= MAX_SEEN && !updates.contains_key(&update.update) {
+            updates.clear();
+        }
         let before = updates.insert(update.update.clone(), listed);
         before.is_none()
     }

@@ -327,6 +327,25 @@ fn retries_wait_longer_and_longer_and_then_succeed() {
     assert!(!follower.is_finished());
 }
 
+/// RFC 9110, section 10.2.3: the publisher says when to come back.
+#[test]
+fn retry_after_is_honoured_where_it_is_longer() {
+    let mut consumer = Consumer::default();
+    for (asked, wait) in [("120", 120), ("1", 5), ("soon", 5)] {
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, Options::default());
+        consumer.drive(&mut follower, time(0), |_| {
+            let mut busy = Response::status(503);
+            busy.headers.insert("retry-after", asked.parse().unwrap());
+            (busy, Way::Pieces(100))
+        });
+        let until = follower.poll_timeout().unwrap();
+        assert_eq!(until.as_second() - time(0).as_second(), wait, "{asked}");
+        consumer.drive(&mut follower, until, |_| (Response::status(503), Way::Lost));
+        let next = follower.poll_timeout().unwrap();
+        assert_eq!(next.as_second() - until.as_second(), 10, "what was asked for once does not stay");
+    }
+}
+
 #[test]
 fn a_state_of_another_protocol_is_refused() {
     let state = Some(serde_json::json!({"cursor": "sha256:0"}));

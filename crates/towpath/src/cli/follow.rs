@@ -1,6 +1,9 @@
-//! `towpath follow`: a feed's changes as lines of JSON on standard output, and nothing else there.
+//! `towpath follow`: the changes of one feed or many as lines of JSON on standard output, and nothing else there.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,23 +13,31 @@ use serde_json::Value;
 use towpath_proto::follow::{FollowError, StartFrom};
 use url::Url;
 
+use super::feed_list::{self, ListError};
+use super::fleet_lines::{FleetLines, States};
 use super::lines::{Lines, LinesError};
 use super::state_file::{self, StateError, StateFile};
+use super::state_log::StateLog;
 use super::{CliError, Exit};
+use crate::client::fleet::{FleetEnded, FleetOptions, follow_fleet};
 use crate::client::{
     DiscoverError, Ended, FetchOptions, Fetcher, Follow, Protocol, SetupError, discover, drive, follower,
 };
-use crate::stop;
+use crate::config::parse_duration;
+use crate::stop::{self, Stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
-    /// The feed's address
-    #[arg(value_parser = parse_url)]
-    url: Url,
+    /// The address of the feed, or of several
+    #[arg(value_name = "URL", value_parser = parse_url, required_unless_present = "feeds")]
+    urls: Vec<Url>,
+    /// Follow the feeds of a list: one address on a line (lines with # are comments), or OPML
+    #[arg(long, value_name = "FILE")]
+    feeds: Option<PathBuf>,
     /// auto, diffdelta, replication, history, smart, sup or rss
     #[arg(long, default_value = "auto", value_parser = parse_protocol)]
     protocol: ProtocolArg,
-    /// Keep how far the feed was followed in FILE, and go on from there
+    /// Keep how far every feed was followed in FILE, and go on from there
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Where to begin without a state: beginning, now, a time (RFC 3339) or a cursor
@@ -35,6 +46,9 @@ pub(crate) struct FollowArgs {
     /// Stop at the end of what there is now
     #[arg(long)]
     once: bool,
+    /// Of many feeds: how often to ask one that no SUP document speaks for [default: 15m]
+    #[arg(long, value_name = "TIME", value_parser = parse_every)]
+    every: Option<Duration>,
 }
 
 /// A protocol, or `None` for whatever the feed offers. (A type of its own: clap reads `Option` otherwise.)
@@ -69,24 +83,98 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse().ok().or_else(|| day().map(|day| day.timestamp()))
 }
 
-/// Follows a feed until it is stopped, or with `--once` until its end.
+fn parse_every(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        every if every < Duration::from_secs(1) => Err("it must be a second or more".into()),
+        every => Ok(every),
+    }
+}
+
+/// Follows feeds until it is stopped, or with `--once` until their ends.
 pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     super::log_to_stderr();
     let stop = stop::on_signal();
+    match (&args.feeds, args.urls.as_slice()) {
+        (None, [url]) => follow_one(&args, url, &stop).await,
+        _ => follow_many(args, &stop).await,
+    }
+}
+
+async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, CliError> {
+    if args.every.is_some() {
+        let why = "--every is for many feeds; a single one is asked as often as its publisher allows";
+        return Err(CliError::usage(why));
+    }
     let fetcher = Fetcher::new(FetchOptions::default())?;
-    let way = choose(&args, &fetcher).await?;
+    let way = choose(args, feed, &fetcher).await?;
     let state_file = match &args.state {
-        Some(path) => Some(StateFile::open(path, &args.url, way.protocol, &way.url)?),
+        Some(path) => Some(StateFile::open(path, feed, way.protocol, &way.url)?),
         None => None,
     };
     let follow = Follow { url: way.url, from: args.from.clone(), state: way.state, once: args.once };
     let mut follower = follower(way.protocol, follow)?;
     let mut lines = Lines::new(std::io::stdout(), state_file);
-    match drive(&mut *follower, &fetcher, &mut lines, &stop).await {
+    match drive(&mut *follower, &fetcher, &mut lines, stop).await {
         Ok(ended) => Ok(exit(&ended, args.once)),
         // As every program in a pipe ends whose reader has seen enough.
         Err(LinesError::Closed) => Ok(Exit::Failed),
         Err(e) => Err(CliError::failed(e.to_string())),
+    }
+}
+
+async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
+    if let StartFrom::Position(position) = &args.from {
+        let why = format!("the position {position:?} is one of a single feed: many begin at a time, or now");
+        return Err(CliError::usage(why));
+    }
+    if args.protocol.0 == Some(Protocol::Sup) {
+        let why = "a SUP document says which feeds moved: name the feeds, their SUP documents are found";
+        return Err(CliError::usage(why));
+    }
+    let mut feeds = args.urls;
+    if let Some(list) = &args.feeds {
+        feeds.extend(feed_list::read(list)?);
+    }
+    let (feeds, doubles) = feed_list::without_doubles(feeds);
+    doubles.iter().for_each(|url| eprintln!("towpath: warning: {url} is named twice and followed once"));
+    let (states, schedule) = match &args.state {
+        Some(path) => {
+            let log = StateLog::open(path, args.protocol.0)?;
+            let schedule = log.load_schedule()?;
+            (States::Log(log), schedule)
+        }
+        None => (States::Memory(HashMap::new()), None),
+    };
+    let usual = FleetOptions::default();
+    let options = FleetOptions {
+        protocol: args.protocol.0,
+        from: args.from,
+        once: args.once,
+        every: args.every.unwrap_or(usual.every),
+        schedule,
+        clock: usual.clock,
+    };
+    let fetcher = Fetcher::new(FetchOptions::default())?;
+    let ledger = Arc::new(FleetLines::new(std::io::stdout(), states));
+    let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
+    match follow_fleet(feeds, ledger, &fetcher, options, stop).await {
+        Ok(ended) => Ok(exit_of_many(&ended, args.once)),
+        Err(refusal) if matches!(*refusal, LinesError::Closed) => Ok(Exit::Failed),
+        Err(refusal) => Err(CliError::failed(refusal.to_string())),
+    }
+}
+
+/// The worst of all feeds: misuse, then failure, then items that are missing.
+fn exit_of_many(ended: &FleetEnded, once: bool) -> Exit {
+    if once && ended.stopped {
+        eprintln!("towpath: stopped before the end");
+        return Exit::Failed;
+    }
+    match ended {
+        FleetEnded { misused: 1.., .. } if once => Exit::Usage,
+        FleetEnded { failed: 1.., .. } if once => Exit::Failed,
+        FleetEnded { incomplete: 1.., .. } => Exit::Incomplete,
+        _ => Exit::Done,
     }
 }
 
@@ -113,19 +201,19 @@ struct Way {
 }
 
 /// By the state's protocol, else the one asked for, else the strongest that the feed offers.
-async fn choose(args: &FollowArgs, fetcher: &Fetcher) -> Result<Way, CliError> {
+async fn choose(args: &FollowArgs, feed: &Url, fetcher: &Fetcher) -> Result<Way, CliError> {
     let asked = args.protocol.0;
     let kept = match &args.state {
-        Some(path) => state_file::load(path, &args.url, asked)?,
+        Some(path) => state_file::load(path, feed, asked)?,
         None => None,
     };
     if let Some(kept) = kept {
         return Ok(Way { protocol: kept.protocol, url: kept.follows, state: Some(kept.state) });
     }
     let (protocol, url) = match asked {
-        Some(protocol) => (protocol, args.url.to_string()),
+        Some(protocol) => (protocol, feed.to_string()),
         None => {
-            let offer = discover(fetcher, args.url.as_str()).await?;
+            let offer = discover(fetcher, feed.as_str()).await?;
             eprintln!("towpath: following {} by {}, because {}", offer.url, offer.protocol, offer.why);
             (offer.protocol, offer.url)
         }
@@ -135,6 +223,12 @@ async fn choose(args: &FollowArgs, fetcher: &Fetcher) -> Result<Way, CliError> {
 
 impl From<StateError> for CliError {
     fn from(error: StateError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<ListError> for CliError {
+    fn from(error: ListError) -> Self {
         Self::usage(error.to_string())
     }
 }

@@ -60,39 +60,47 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
     }
 
     fn notice(&mut self, notice: Notice) {
-        let text = match notice {
-            Notice::Warning(text) => format!("warning: {text}"),
-            Notice::Incomplete(text) => format!("incomplete: {text}"),
-            Notice::Failed(FollowError::Usage(text)) => text,
-            Notice::Failed(error) => format!("failed: {error}"),
-        };
-        eprintln!("towpath: {}", plain(&text));
+        eprintln!("towpath: {}", plain(&notice_text(notice)));
+    }
+}
+
+/// A notice as a person reads it.
+pub(super) fn notice_text(notice: Notice) -> String {
+    match notice {
+        Notice::Warning(text) => format!("warning: {text}"),
+        Notice::Incomplete(text) => format!("incomplete: {text}"),
+        Notice::Failed(FollowError::Usage(text)) => text,
+        Notice::Failed(error) => format!("failed: {error}"),
     }
 }
 
 impl<W: Write> Sink<W> {
     fn write(&mut self, changes: &[Followed], checkpoint: Option<Value>) -> Result<(), LinesError> {
-        if !changes.is_empty() {
-            self.write_lines(changes).map_err(|e| match e.kind() {
-                io::ErrorKind::BrokenPipe => LinesError::Closed,
-                _ => LinesError::Write(e),
-            })?;
-        }
+        write_lines(&mut self.out, changes)?;
         match (&self.state, checkpoint) {
             (Some(file), Some(state)) => Ok(file.save(state)?),
             _ => Ok(()),
         }
     }
+}
 
-    fn write_lines(&mut self, changes: &[Followed]) -> io::Result<()> {
-        let mut text = Vec::new();
-        for change in changes {
-            serde_json::to_writer(&mut text, &change.line())?;
-            text.push(b'\n');
-        }
-        self.out.write_all(&text)?;
-        self.out.flush()
+/// Writes each change as one line, and flushes them.
+pub(super) fn write_lines<'a>(
+    out: &mut impl Write,
+    changes: impl IntoIterator<Item = &'a Followed>,
+) -> Result<(), LinesError> {
+    let mut text = Vec::new();
+    for change in changes {
+        serde_json::to_writer(&mut text, &change.line()).map_err(|e| LinesError::Write(e.into()))?;
+        text.push(b'\n');
     }
+    if text.is_empty() {
+        return Ok(());
+    }
+    out.write_all(&text).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        io::ErrorKind::BrokenPipe => LinesError::Closed,
+        _ => LinesError::Write(e),
+    })
 }
 
 #[cfg(test)]

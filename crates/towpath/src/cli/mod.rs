@@ -1,6 +1,8 @@
 //! The command line.
 
 mod check;
+mod feed_list;
+mod fleet_lines;
 mod follow;
 mod import;
 mod lines;
@@ -10,6 +12,7 @@ mod run;
 mod serve;
 mod snapshot;
 mod state_file;
+mod state_log;
 mod status;
 mod terminal;
 
@@ -46,7 +49,7 @@ enum Command {
     Delete(publish::DeleteArgs),
     /// Publish the items of a file: NDJSON, RSS, Atom or JSON Feed
     Import(publish::ImportArgs),
-    /// Follow a feed: print each change as one line of JSON
+    /// Follow feeds: print each change as one line of JSON
     Follow(follow::FollowArgs),
     /// Check a feed for conformance with its protocol's text
     Check(check::CheckArgs),

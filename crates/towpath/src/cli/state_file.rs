@@ -31,6 +31,18 @@ pub(super) enum StateError {
     /// It belongs to another protocol.
     #[error("the state file {} is of the protocol {protocol}, not {asked}", path.display())]
     OtherProtocol { path: PathBuf, protocol: Protocol, asked: Protocol },
+    /// It belongs to many feeds.
+    #[error("the state file {} is of many feeds, not of one", path.display())]
+    OfManyFeeds { path: PathBuf },
+    /// It belongs to one feed.
+    #[error("the state file {} is of a single feed; give the list of feeds one of its own", path.display())]
+    OfOneFeed { path: PathBuf },
+    /// A feed in it is followed by another protocol.
+    #[error("the state file {} has {url} by the protocol {protocol}, not {asked}", path.display())]
+    FeedProtocol { path: PathBuf, url: String, protocol: Protocol, asked: Protocol },
+    /// Another process uses it.
+    #[error("the state file {} is in use by another process", path.display())]
+    InUse { path: PathBuf },
 }
 
 /// The file's content.
@@ -61,6 +73,9 @@ pub(super) fn load(path: &Path, feed: &Url, asked: Option<Protocol>) -> Result<O
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StateError::Read { path: path.into(), error }),
     };
+    if bytes.starts_with(b"{\"towpath_states\":") {
+        return Err(StateError::OfManyFeeds { path: path.into() });
+    }
     let damaged = |reason: String| StateError::Damaged { path: path.into(), reason };
     let content: Content = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
     if content.towpath_state != VERSION {

@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use towpath_proto::follow::ResponseHead;
-use towpath_proto::format::http_date;
-
 /// The wait after `failures` failures in a row: `base`, doubled for every further failure, never more than
 /// `max`; of that a random part between a half and the whole, so that many clients of one publisher that
 /// failed together do not come back together. Zero where nothing failed.
@@ -35,21 +31,12 @@ pub fn backoff_or_asked(
     }
 }
 
-/// The wait that a response's `Retry-After` asks for (RFC 9110, section 10.2.3): seconds or a date. `None`
-/// where there is none or it is neither; zero where the date has passed.
-pub fn retry_after(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
-    let value = head.header("retry-after")?.trim();
-    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
-        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
-    }
-    let date = http_date::parse(value).ok()?;
-    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http::HeaderMap;
+    use towpath_proto::follow::ResponseHead;
+
+    use super::*;
 
     const BASE: Duration = Duration::from_secs(1);
     const MAX: Duration = Duration::from_secs(3600);
@@ -58,7 +45,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", value.parse().unwrap());
         let head = ResponseHead { status: 503, url: "http://x/".into(), headers };
-        retry_after(&head, "1994-11-06T08:49:00Z".parse().unwrap())
+        head.retry_after("1994-11-06T08:49:00Z".parse().unwrap())
     }
 
     #[test]

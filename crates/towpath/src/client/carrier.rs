@@ -1,26 +1,21 @@
 //! Carries the requests of a state machine to the network and the answers back.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use jiff::Timestamp;
 use towpath_proto::follow::{Exchange, Request, RequestId, ResponseHead, TransferError};
 
 use super::body::Body;
+use super::clock::{Clock, SystemClock};
 use super::fetch::Fetcher;
+use super::heard::Heard;
 
 /// Requests that are under way at once, at most.
 const UNDER_WAY: usize = 8;
-
-/// The longest sleep before the clock is looked at again: clocks are set, machines are suspended.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-
-/// The shortest sleep, so that a time-out in the past that leads to nothing costs no processor.
-const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 
 /// The requests of one exchange that are under way.
 ///
@@ -28,6 +23,9 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 /// exchange has taken it: a slow consumer holds the publisher back.
 pub(super) struct Carrier {
     fetcher: Fetcher,
+    clock: Arc<dyn Clock>,
+    /// What the answers say beside what they were asked for.
+    pub(super) heard: Heard,
     under_way: FuturesUnordered<BoxFuture<'static, Happening>>,
     /// The requests that have not ended.
     open: HashSet<RequestId>,
@@ -59,13 +57,24 @@ pub(super) enum Step {
 
 impl Carrier {
     pub(super) fn new(fetcher: Fetcher) -> Self {
-        Self { fetcher, under_way: FuturesUnordered::new(), open: HashSet::new(), held: Vec::new() }
+        Self::with_clock(fetcher, Arc::new(SystemClock))
+    }
+
+    pub(super) fn with_clock(fetcher: Fetcher, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            fetcher,
+            clock,
+            heard: Heard::default(),
+            under_way: FuturesUnordered::new(),
+            open: HashSet::new(),
+            held: Vec::new(),
+        }
     }
 
     /// Sends what the exchange wants to ask, as far as there is room.
     pub(super) fn send<E: Exchange + ?Sized>(&mut self, exchange: &mut E) {
         while self.open.len() < UNDER_WAY {
-            let Some(request) = exchange.poll_request(Timestamp::now()) else { return };
+            let Some(request) = exchange.poll_request(self.clock.now()) else { return };
             tracing::debug!(method = %request.method, url = request.url, "asking");
             self.open.insert(request.id);
             self.under_way.push(Box::pin(begin(self.fetcher.clone(), request)));
@@ -76,15 +85,26 @@ impl Carrier {
     pub(super) async fn step<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> Step {
         let timer = exchange.poll_timeout().filter(|_| self.open.len() < UNDER_WAY);
         let Some(until) = timer else {
-            let Some(happening) = self.under_way.next().await else { return Step::Stuck };
-            self.take(exchange, happening);
-            return Step::Moved;
+            return self.arrive(exchange).await;
         };
+        let due = self.clock.sleep_until(until, !self.is_busy());
         tokio::select! {
             Some(happening) = self.under_way.next() => self.take(exchange, happening),
-            () = tokio::time::sleep(sleep_until(until)) => {}
+            () = due => {}
         }
         Step::Moved
+    }
+
+    /// The same without regard to time-outs.
+    pub(super) async fn arrive<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> Step {
+        let Some(happening) = self.under_way.next().await else { return Step::Stuck };
+        self.take(exchange, happening);
+        Step::Moved
+    }
+
+    /// Whether requests are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Tells the exchange, or holds back what was asked ahead of time.
@@ -96,17 +116,20 @@ impl Carrier {
     }
 
     fn tell<E: Exchange + ?Sized>(&mut self, exchange: &mut E, Happening { id, part, .. }: Happening) {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         match part {
             Part::Head(head, body) => {
+                self.heard.head(now, id, &head);
                 exchange.handle_head(now, id, head);
                 self.under_way.push(Box::pin(read_on(id, body)));
             }
             Part::Chunk(chunk, body) => {
+                self.heard.chunk(id, &chunk);
                 exchange.handle_chunk(now, id, chunk);
                 self.under_way.push(Box::pin(read_on(id, body)));
             }
             Part::End(result) => {
+                self.heard.end(id);
                 exchange.handle_end(now, id, result);
                 self.open.remove(&id);
                 if let Some(at) = self.held.iter().position(|(after, _)| *after == id) {
@@ -116,11 +139,6 @@ impl Carrier {
             }
         }
     }
-}
-
-fn sleep_until(until: Timestamp) -> Duration {
-    let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-    left.clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
 }
 
 async fn begin(fetcher: Fetcher, request: Request) -> Happening {

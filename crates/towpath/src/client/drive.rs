@@ -9,6 +9,7 @@ use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
 
 use super::carrier::{Carrier, Step};
 use super::fetch::Fetcher;
+use super::heard::Heard;
 use crate::stop::{Stop, stopped};
 
 /// Changes that are handed over together, at most.
@@ -18,7 +19,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// How long a change may wait for others to join its batch.
 const BATCH_AGE: Duration = Duration::from_millis(200);
 /// How long an output may take to end what it has begun, once following is to stop.
-const LAST_DELIVERY: Duration = Duration::from_secs(5);
+pub(super) const LAST_DELIVERY: Duration = Duration::from_secs(5);
 
 /// How often a long beginning is told of.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -76,6 +77,27 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
     stop: &Stop,
 ) -> Result<Ended, O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
+    drive_by(&mut carrier, follower, output, stop).await
+}
+
+/// The same, and what the publisher's answers said beside.
+pub(super) async fn drive_and_hear<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    output: &mut O,
+    stop: &Stop,
+) -> Result<(Ended, Heard), O::Error> {
+    let mut carrier = Carrier::new(fetcher.clone());
+    let ended = drive_by(&mut carrier, follower, output, stop).await?;
+    Ok((ended, carrier.heard))
+}
+
+async fn drive_by<F: Follower + ?Sized, O: Output>(
+    carrier: &mut Carrier,
+    follower: &mut F,
+    output: &mut O,
+    stop: &Stop,
+) -> Result<Ended, O::Error> {
     let mut hand = Hand::new(output, stop);
     let mut told = Instant::now();
     while !*stop.borrow() {

@@ -5,27 +5,33 @@
 //! | [`fetch`] | one request and its response: redirects, time-outs, limits |
 //! | [`body`] | a response's body, piece by piece |
 //! | [`drive`] | carries a follower's or a check's requests and hands over what it tells |
+//! | [`fleet`] | many feeds, by their SUP documents where there are some |
 //! | [`protocol`] | the followers and checks that there are |
 //! | [`discover`] | which protocol an address can best be followed by |
 //! | [`local`] | the same for files of this machine |
 //! | [`validators`] | conditional requests |
+//! | [`clock`] | where the time comes from |
 //! | [`backoff`] | how long to wait after a failure |
 
 pub mod backoff;
 pub mod body;
 mod carrier;
+pub mod clock;
 mod coding;
 pub mod discover;
 pub mod drive;
 mod explain;
 pub mod fetch;
+pub mod fleet;
+mod heard;
 pub mod local;
 pub mod protocol;
 mod tls;
 pub mod validators;
 
-pub use backoff::{backoff, backoff_or_asked, retry_after};
+pub use backoff::{backoff, backoff_or_asked};
 pub use body::Body;
+pub use clock::{Clock, SystemClock};
 pub use discover::{DiscoverError, Offer, discover};
 pub use drive::{Ended, Notice, Output, drive, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};

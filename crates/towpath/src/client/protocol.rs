@@ -12,6 +12,7 @@ use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
 use towpath_proto::replication::follow::{Options, ReplicationFollower};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
+use towpath_proto::sup::check::SupChecker;
 
 /// A protocol, the strongest first: what loses nothing and repeats nothing, before what may repeat, before
 /// what may lose.
@@ -45,6 +46,16 @@ impl Protocol {
             Self::History => "history",
             Self::Rss => "rss",
             Self::Sup => "sup",
+        }
+    }
+
+    /// What it promises to whoever follows by it.
+    pub fn promise(self) -> &'static str {
+        match self {
+            Self::DiffDelta | Self::Replication | Self::Smart => "exactly once",
+            Self::History => "at least once",
+            Self::Rss => "best effort",
+            Self::Sup => "says only which feeds moved",
         }
     }
 }
@@ -83,7 +94,7 @@ pub struct Follow {
 ///
 /// # Errors
 ///
-/// [`FollowError::Usage`] where the state or the start does not fit, or the protocol has no follower.
+/// [`FollowError::Usage`] where the state or the start does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>, FollowError> {
     let Follow { url, from, state, once } = follow;
     Ok(match protocol {
@@ -100,7 +111,10 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
             let options = HistoryOptions { once, ..HistoryOptions::default() };
             Box::new(HistoryFollower::new(&url, from, state, options)?)
         }
-        Protocol::Sup => return Err(missing(&url, protocol, "follower")),
+        Protocol::Sup => {
+            let why = "a SUP document says which feeds moved; follow the feeds themselves";
+            return Err(FollowError::Usage(format!("{url}: {why}")));
+        }
     })
 }
 
@@ -108,7 +122,7 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
 ///
 /// # Errors
 ///
-/// [`FollowError::Usage`] where the protocol has no check.
+/// [`FollowError::Usage`] where the address is none that can be checked.
 pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
     Ok(match protocol {
         Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?),
@@ -118,10 +132,6 @@ pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, Follow
             let history = protocol == Protocol::History;
             Box::new(HistoryChecker::new(url, HistoryCheck { history, ..HistoryCheck::default() }))
         }
-        Protocol::Sup => return Err(missing(url, protocol, "check")),
+        Protocol::Sup => Box::new(SupChecker::new(url)),
     })
-}
-
-fn missing(url: &str, protocol: Protocol, what: &str) -> FollowError {
-    FollowError::Usage(format!("{url}: {protocol} has no {what} here"))
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use towpath_proto::follow::{Request, RequestId, TransferError};
 
 use super::state::SourceState;
-use crate::client::{Fetcher, Validators, local_path, read_local, retry_after};
+use crate::client::{Fetcher, Validators, local_path, read_local};
 use crate::config::SourceConfig;
 
 /// What a source answered.
@@ -122,7 +122,7 @@ async fn from_http(
             bytes: whole.body,
         }),
         status => {
-            let retry_after = retry_after(&whole.head, now);
+            let retry_after = whole.head.retry_after(now);
             Err(LoadError::Status { address: address.to_owned(), status, retry_after })
         }
     }

@@ -13,10 +13,10 @@ use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, StoreError};
 
 use super::load::{LoadError, Loaded, load};
-use super::schedule::next_poll;
+use super::schedule::{next_poll, next_read};
 use super::state::{SourceError, SourceState};
 use crate::blocking::blocking;
-use crate::client::Fetcher;
+use crate::client::{Fetcher, local_path};
 use crate::config::{SourceConfig, SourceFormat};
 use crate::engine::diffdelta::{Run, publish};
 use crate::engine::{Engine, Feed};
@@ -92,7 +92,10 @@ pub async fn poll(engine: &Arc<Engine>, fetcher: &Fetcher, feed: &Arc<Feed>) -> 
             (fail(&mut state, &error), stay_away)
         }
     };
-    let wait = next_poll(source.every, state.failures, stay_away, fastrand::u64(..));
+    let wait = match local_path(address) {
+        Some(_) => next_read(source.every),
+        None => next_poll(source.every, state.failures, stay_away, fastrand::u64(..)),
+    };
     state.next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
     state.save(engine.store.as_ref(), feed.id()).await?;
     let run = match &state.error {

@@ -99,6 +99,12 @@ pub fn is_on(feed: &Feed) -> bool {
     feed.config.polled().is_some_and(|(source, _)| source.enabled)
 }
 
+/// How long after a poll a file is read again. Nobody is spared by reading it less often after failures, and
+/// whoever mends it wants to see that.
+pub fn next_read(every: Duration) -> Duration {
+    every.max(Duration::from_secs(1))
+}
+
 /// At the start: files at once, addresses when they are due, spread over a few seconds.
 async fn first_wait(engine: &Engine, feed: &Feed) -> Duration {
     let is_file = feed.config.polled().is_some_and(|(_, address)| local_path(address).is_some());
@@ -126,6 +132,12 @@ mod tests {
             let wait = next_poll(every, 0, None, entropy);
             assert!(wait >= every && wait <= every.mul_f64(1.1), "{wait:?}");
         }
+    }
+
+    #[test]
+    fn a_file_is_read_at_its_interval_whether_it_fails_or_not() {
+        assert_eq!(next_read(Duration::from_secs(10)), Duration::from_secs(10));
+        assert_eq!(next_read(Duration::ZERO), Duration::from_secs(1));
     }
 
     #[test]

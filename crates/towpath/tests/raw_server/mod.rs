@@ -55,6 +55,8 @@ impl RawServer {
         let accepting = tokio::spawn(async move {
             for connection in 0.. {
                 let Ok((stream, _)) = listener.accept().await else { return };
+                // Heads and bodies are sent apart; neither waits for the other's acknowledgement.
+                stream.set_nodelay(true).unwrap();
                 tokio::spawn(serve(stream, connection, Arc::clone(&script), Arc::clone(&log)));
             }
         });

@@ -410,14 +410,20 @@ fn failures_are_retried_later_and_later_or_when_the_publisher_says() {
     let p = three_mints();
     let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
     let mut now = at(0);
-    let mut waits = Vec::new();
-    for _ in 0..4 {
-        d.pass(&p, now, &[Fault::Unavailable]);
-        let next = d.follower.poll_timeout().unwrap();
-        waits.push(next.as_second() - now.as_second());
-        now = next;
-    }
-    assert_eq!(waits, [300, 600, 1200, 2400]);
+    let waits = |d: &mut Driver, now: &mut Timestamp| -> Vec<i64> {
+        let mut wait = |_| {
+            let before = *now;
+            d.pass(&p, before, &[Fault::Unavailable]);
+            *now = d.follower.poll_timeout().unwrap();
+            now.as_second() - before.as_second()
+        };
+        (0..4).map(&mut wait).collect()
+    };
+    assert_eq!(waits(&mut d, &mut now), [2, 4, 8, 16], "nothing is known of the publisher yet");
+    d.pass(&p, now, &[]);
+    now = d.follower.poll_timeout().unwrap();
+    let ttl = waits(&mut d, &mut now)[0];
+    assert!(ttl >= 15, "{ttl}");
     let request = d.follower.poll_request(now).unwrap();
     let mut headers = HeaderMap::new();
     headers.insert("retry-after", HeaderValue::from_static("7200"));

@@ -88,6 +88,8 @@ pub struct ReplicationFollower {
     wake: Option<Timestamp>,
     /// Failures since the last page that was read whole.
     failures: u32,
+    /// How long the publisher wants to be left alone (`Retry-After`).
+    asked: Option<Duration>,
     /// The crawl was begun again since then, because a page was gone.
     restarted: bool,
     /// The publisher does not answer HEAD; GET is asked for headers too.
@@ -119,6 +121,9 @@ enum Phase {
         is_resumed: bool,
     },
 }
+
+/// The longest wait that a publisher may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
 
 /// The largest index of a snapshot, in bytes.
 const MAX_INDEX: u64 = 256 << 20;
@@ -159,6 +164,7 @@ impl ReplicationFollower {
             last_id: 0,
             wake: None,
             failures: 0,
+            asked: None,
             restarted: false,
             without_head: false,
             finished: false,
@@ -199,6 +205,7 @@ impl ReplicationFollower {
     /// Begins an attempt.
     fn begin(&mut self) {
         self.wake = None;
+        self.asked = None;
         if let Some(place) = self.place.snapshot.clone() {
             let mut walk = SnapshotWalk::new(place);
             let id = self.ask(Method::GET, &walk.place.index, None);
@@ -249,9 +256,15 @@ impl ReplicationFollower {
 
     fn fail(&mut self, now: Timestamp, error: FollowError) {
         self.events.push_back(Event::Failed(error));
+        self.rest_after_failure(now);
+    }
+
+    /// Waits longer with every failure, and no shorter than the publisher asks for.
+    fn rest_after_failure(&mut self, now: Timestamp) {
         let wait = self.options.retry * (1 << self.failures.min(6));
-        self.failures += 1;
-        self.rest(now, wait);
+        self.failures = self.failures.saturating_add(1);
+        let asked = self.asked.take().unwrap_or_default();
+        self.rest(now, wait.max(asked.min(LONGEST_ASKED)));
     }
 
     fn fail_protocol(&mut self, now: Timestamp, url: &str, error: &super::ReplicationError) {
@@ -299,6 +312,9 @@ impl Exchange for ReplicationFollower {
     }
 
     fn handle_head(&mut self, now: Timestamp, id: RequestId, head: ResponseHead) {
+        if head.status >= 400 {
+            self.asked = head.retry_after(now).or(self.asked);
+        }
         match &mut self.phase {
             Phase::Snapshot(_) => self.snapshot_head(now, id, &head),
             _ if self.request != Some(id) => {}

@@ -239,9 +239,7 @@ impl ReplicationFollower {
             return;
         }
         if walk.has_failed {
-            let wait = self.options.retry * (1 << self.failures.min(6));
-            self.failures += 1;
-            return self.rest(now, wait);
+            return self.rest_after_failure(now);
         }
         let Some(index) = walk.index.take() else { return };
         let is_own_address = walk.place.index == self.url;

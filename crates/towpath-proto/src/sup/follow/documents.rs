@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, RETRY_AFTER};
+use http::header::ACCEPT;
 use jiff::Timestamp;
 
 use super::{Consumer, Why};
@@ -111,6 +111,11 @@ impl Consumer {
         let url = || fetch.url.clone();
         result.map_err(|source| FollowError::Transfer { url: url(), source })?;
         let status = fetch.head.as_ref().map_or(0, |head| head.status);
+        if status == 304
+            && let Some(document) = self.sources[fetch.source].unchanged(&fetch.url)
+        {
+            return Ok(document);
+        }
         if status != 200 {
             return Err(FollowError::Status { url: url(), status });
         }
@@ -137,7 +142,8 @@ impl Exchange for Consumer {
         }
         let id = self.outbox.pop_front()?;
         let fetch = self.fetches.get(&id)?;
-        let mut request = Request::get(id, fetch.url.clone()).with(ACCEPT, "application/json");
+        let request = Request::get(id, fetch.url.clone()).with(ACCEPT, "application/json");
+        let mut request = self.sources[fetch.source].condition(request);
         request.max_body = MAX_DOCUMENT;
         Some(request)
     }
@@ -159,12 +165,15 @@ impl Exchange for Consumer {
         self.sources[fetch.source].under_way = false;
         let outcome = self.read(&fetch, result).and_then(|document| {
             let judged = self.document_arrived(now, &fetch, &document);
-            judged.map_err(|reason| FollowError::Protocol { url: fetch.url.clone(), reason })
+            judged.map_err(|reason| FollowError::Protocol { url: fetch.url.clone(), reason })?;
+            if let Some(head) = fetch.head.as_ref().filter(|head| head.status == 200) {
+                self.sources[fetch.source].remember(&fetch.url, head, &document);
+            }
+            Ok(())
         });
         if let Err(error) = outcome {
-            let retry_after = fetch.head.as_ref().and_then(|head| head.header(RETRY_AFTER.as_str()));
-            let seconds = retry_after.and_then(|text| text.trim().parse().ok());
-            self.source_failed(now, fetch.source, error, seconds.map(Duration::from_secs));
+            let retry_after = fetch.head.as_ref().and_then(|head| head.retry_after(now));
+            self.source_failed(now, fetch.source, error, retry_after);
         }
     }
 

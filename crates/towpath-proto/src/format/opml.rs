@@ -1,0 +1,122 @@
+//! Lists of feeds in OPML 2.0: outlines with an `xmlUrl`, however deep they are nested.
+
+use super::FormatError;
+use super::sniff;
+use super::xml::place::place;
+use super::xml::{Tag, Token, XmlReader};
+
+/// The most feeds of one list.
+pub const MAX_FEEDS: usize = 1_000_000;
+
+/// A feed of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outline {
+    /// The feed's address, as written.
+    pub xml_url: String,
+    /// The line where its outline begins, from 1.
+    pub line: usize,
+}
+
+/// Whether a list of feeds is XML rather than plain lines.
+pub fn is_xml(bytes: &[u8]) -> bool {
+    let (text, _) = sniff::decode(bytes, None);
+    text.trim_start().starts_with('<')
+}
+
+/// The feeds of a list, in its order. Outlines without an address are folders, or not feeds.
+///
+/// # Errors
+///
+/// [`FormatError`] with line and column where it is not well-formed, nested too deep, no OPML at all, or has
+/// more than [`MAX_FEEDS`] feeds.
+pub fn read(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
+    let (text, _) = sniff::decode(bytes, None);
+    let mut xml = XmlReader::new(&text, None);
+    let mut feeds = Vec::new();
+    let mut seen_root = false;
+    // Feeds come in order: lines are counted on from the one before.
+    let (mut counted, mut line) = (0, 1);
+    loop {
+        let tag = match xml.next()? {
+            Token::Start(tag) => tag,
+            Token::Text(_) | Token::End => continue,
+            Token::Eof => break,
+        };
+        if !seen_root {
+            check_root(tag)?;
+            seen_root = true;
+        }
+        if !tag.local.eq_ignore_ascii_case("outline") {
+            continue;
+        }
+        let Some(name) = address_attribute(&xml) else { continue };
+        let Some(xml_url) = xml.attribute(name)? else { continue };
+        line += place(&text.as_bytes()[counted..], tag.offset - counted).0 - 1;
+        counted = tag.offset;
+        if feeds.len() == MAX_FEEDS {
+            return Err(FormatError::Limit(format!("line {line}: more than {MAX_FEEDS} feeds")));
+        }
+        feeds.push(Outline { xml_url: xml_url.trim().to_owned(), line });
+    }
+    xml.finish()?;
+    if seen_root { Ok(feeds) } else { Err(FormatError::Unknown("there is no element in this XML".into())) }
+}
+
+fn check_root(tag: Tag<'_>) -> Result<(), FormatError> {
+    if tag.local.eq_ignore_ascii_case("opml") {
+        return Ok(());
+    }
+    let name: String = tag.name.chars().take(60).collect();
+    Err(FormatError::Unknown(format!("XML with the root <{name}> is no OPML list of feeds")))
+}
+
+/// `xmlUrl`, in whichever letters: writers differ.
+fn address_attribute<'i>(xml: &XmlReader<'i>) -> Option<&'i str> {
+    let mut names = xml.raw_attributes().iter().map(|(name, _)| *name);
+    names.find(|name| name.eq_ignore_ascii_case("xmlUrl"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feeds(opml: &str) -> Vec<(String, usize)> {
+        let found = read(opml.as_bytes()).unwrap();
+        found.into_iter().map(|outline| (outline.xml_url, outline.line)).collect()
+    }
+
+    #[test]
+    fn outlines_at_any_depth_are_feeds_with_their_lines() {
+        let opml = r#"<?xml version="1.0" encoding="utf-8"?>
+<opml version="2.0"><head><title>Feeds</title></head><body>
+  <outline text="News">
+    <outline type="rss" text="A &amp; B" xmlUrl="https://a.example/feed?x=1&amp;y=2"/>
+    <outline text="Deeper"><outline
+        XMLURL=" https://b.example/ "/></outline>
+  </outline>
+  <outline text="a note"/><outline xmlUrl='http://c.example/'/>
+</body></opml>"#;
+        let expected =
+            [("https://a.example/feed?x=1&y=2", 4), ("https://b.example/", 5), ("http://c.example/", 8)];
+        assert_eq!(feeds(opml), expected.map(|(url, line)| (url.to_owned(), line)));
+        assert!(is_xml(b"\xef\xbb\xbf \n<opml/>") && !is_xml(b"https://a.example/"));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused_with_its_place() {
+        let refusal = |opml: &str| read(opml.as_bytes()).unwrap_err().to_string();
+        assert!(refusal("<opml>\n<body></opml>").contains("line 2"), "{}", refusal("<opml>\n<body></opml>"));
+        assert!(refusal("<opml><outline xmlUrl='http://x/'/>").contains("cut off"));
+        assert!(refusal("<rss/>").contains("<rss>"));
+        assert!(refusal("<!-- -->").contains("no element"));
+        let deep = format!("<opml>{}", "<outline>".repeat(10_000));
+        assert!(matches!(read(deep.as_bytes()), Err(FormatError::Limit(_))));
+        let bomb = "<!DOCTYPE opml [<!ENTITY a 'b'>]><opml><outline xmlUrl='&a;'/></opml>";
+        assert!(read(bomb.as_bytes()).is_err() || feeds(bomb)[0].0 != "b");
+    }
+
+    #[test]
+    fn a_list_without_feeds_is_empty() {
+        assert_eq!(feeds("<opml><body/></opml>"), []);
+    }
+}

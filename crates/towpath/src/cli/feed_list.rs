@@ -1,0 +1,122 @@
+//! Lists of feeds: one address on a line, or OPML.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use towpath_proto::format::FormatError;
+use towpath_proto::format::opml;
+use url::Url;
+
+use super::follow::parse_url;
+
+/// The largest list, in bytes.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Why a list is of no use. The user's to mend.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    /// It is not there, or may not be read.
+    #[error("cannot read the list of feeds {}: {error}", path.display())]
+    Read { path: PathBuf, error: io::Error },
+    /// It is beyond what is read.
+    #[error("the list of feeds {} is too large: {limit}", path.display())]
+    TooLarge { path: PathBuf, limit: String },
+    /// It is XML, and no OPML.
+    #[error("{}: {error}", path.display())]
+    Opml { path: PathBuf, error: FormatError },
+    /// A line is neither an address nor a comment.
+    #[error("{}, line {line}: {text:?} is no feed's address: {reason}", path.display())]
+    Address { path: PathBuf, line: usize, text: String, reason: String },
+    /// There is no address in it.
+    #[error("the list of feeds {} names no feed", path.display())]
+    Empty { path: PathBuf },
+}
+
+/// The feeds of the list in a file, in its order.
+pub(super) fn read(path: &Path) -> Result<Vec<Url>, ListError> {
+    let failed = |error| ListError::Read { path: path.into(), error };
+    let too_large = |limit: String| ListError::TooLarge { path: path.into(), limit };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(too_large(format!("over {} MiB", MAX_BYTES >> 20)));
+    }
+    let feeds = parse(path, &bytes)?;
+    match feeds.len() {
+        0 => Err(ListError::Empty { path: path.into() }),
+        count if count > opml::MAX_FEEDS => Err(too_large(format!("over {} feeds", opml::MAX_FEEDS))),
+        _ => Ok(feeds),
+    }
+}
+
+/// Each address once, and which there were several times.
+pub(super) fn without_doubles(feeds: Vec<Url>) -> (Vec<Url>, Vec<Url>) {
+    let mut seen = HashSet::new();
+    feeds.into_iter().partition(|feed| seen.insert(feed.clone()))
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Url>, ListError> {
+    let address = |text: &str, line| {
+        let shown = || text.chars().take(200).collect();
+        let parsed = match text.split_whitespace().nth(1) {
+            Some(_) => Err("one address stands on a line".into()),
+            None => parse_url(text),
+        };
+        parsed.map_err(|reason| ListError::Address { path: path.into(), line, text: shown(), reason })
+    };
+    if opml::is_xml(bytes) {
+        let outlines = opml::read(bytes).map_err(|error| ListError::Opml { path: path.into(), error })?;
+        return outlines.iter().map(|outline| address(&outline.xml_url, outline.line)).collect();
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
+    let addresses = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    addresses.map(|(index, line)| address(line, index + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> Result<Vec<String>, String> {
+        let feeds = parse(Path::new("list"), list.as_bytes()).map_err(|e| e.to_string())?;
+        Ok(feeds.into_iter().map(String::from).collect())
+    }
+
+    #[test]
+    fn lines_and_outlines_are_feeds() {
+        let lines =
+            "\u{feff}# ours\r\nhttps://a.example/feed\r\n\n  http://b.example/#top \n#https://c.example/";
+        assert_eq!(parsed(lines).unwrap(), ["https://a.example/feed", "http://b.example/#top"]);
+        let opml = "<opml><body><outline><outline xmlUrl='https://a.example/x'/></outline></body></opml>";
+        assert_eq!(parsed(opml).unwrap(), ["https://a.example/x"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (list, part) in [
+            ("http://a/\n\nftp://b/", "list, line 3: \"ftp://b/\" is no feed's address"),
+            ("http://a/ http://b/", "line 1"),
+            ("<opml>\n\n<outline xmlUrl='nowhere'/></opml>", "line 3: \"nowhere\""),
+            ("<opml>\n<outline", "line 2"),
+            ("<rss/>", "no OPML"),
+        ] {
+            let error = parsed(list).unwrap_err();
+            assert!(error.contains(part), "{list:?}: {error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list");
+        assert!(read(&path).unwrap_err().to_string().contains("cannot read"));
+        std::fs::write(&path, "# nothing\n").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("names no feed"));
+    }
+
+    #[test]
+    fn each_feed_is_followed_once() {
+        let feeds = ["http://a/", "http://b/", "http://A"].map(|url| Url::parse(url).unwrap());
+        let (once, doubles) = without_doubles(feeds.into());
+        assert_eq!((once.len(), doubles[0].as_str()), (2, "http://a/"));
+    }
+}
