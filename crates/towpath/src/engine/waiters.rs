@@ -49,9 +49,14 @@ struct Group<Q, A> {
 
 struct State<A> {
     answer: Option<Arc<A>>,
-    seats: Vec<Option<Waker>>,
+    seats: Vec<Option<Waiting>>,
     free: Vec<u32>,
+    /// The runtimes that those who wait run on: as many as the server has workers.
+    runtimes: Vec<Handle>,
 }
+
+/// Somebody on a seat: the number of the runtime in [`State::runtimes`], and how to wake.
+type Waiting = (usize, Waker);
 
 impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Waiters<Q, A> {
     /// Room for so many. Questions are asked on the runtime that this is called in.
@@ -136,12 +141,12 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Wai
     /// Gives a group its answer: nobody joins it from here on, and all who sit in it are woken.
     fn tell(&self, group: &Arc<Group<Q, A>>, answer: A) {
         self.close(group);
-        let seats = {
+        let (seats, runtimes) = {
             let mut state = group.state.lock();
             state.answer = Some(Arc::new(answer));
-            std::mem::take(&mut state.seats)
+            (std::mem::take(&mut state.seats), std::mem::take(&mut state.runtimes))
         };
-        seats.into_iter().flatten().for_each(Waker::wake);
+        wake(seats, runtimes);
     }
 
     fn close(&self, group: &Arc<Group<Q, A>>) {
@@ -159,7 +164,7 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Wai
 impl<Q: Clone + Eq + Hash, A> Room<Q, A> {
     fn group(&mut self, feed: &FeedId, question: Q, ask: impl FnOnce() -> Ask<A>) -> Arc<Group<Q, A>> {
         let new = |question: &Q| {
-            let state = State { answer: None, seats: Vec::new(), free: Vec::new() };
+            let state = State { answer: None, seats: Vec::new(), free: Vec::new(), runtimes: Vec::new() };
             Arc::new(Group {
                 feed: feed.clone(),
                 question: question.clone(),
@@ -185,9 +190,9 @@ impl<A> State<A> {
             return Poll::Ready(answer.clone());
         }
         if let Some(seat) = self.seats.get_mut(place as usize)
-            && !seat.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+            && !seat.as_ref().is_some_and(|(_, waker)| waker.will_wake(context.waker()))
         {
-            *seat = Some(context.waker().clone());
+            *seat = Some((runtime(&mut self.runtimes), context.waker().clone()));
         }
         Poll::Pending
     }
@@ -203,6 +208,27 @@ impl<A> State<A> {
         }
         self.free.len() == self.seats.len()
     }
+}
+
+/// Wakes everybody, each from a task of his own runtime: from another thread every single one would be a system
+/// call.
+fn wake(seats: Vec<Option<Waiting>>, runtimes: Vec<Handle>) {
+    let mut wakers: Vec<Vec<Waker>> = runtimes.iter().map(|_| Vec::new()).collect();
+    for (runtime, waker) in seats.into_iter().flatten() {
+        wakers[runtime].push(waker);
+    }
+    for (runtime, wakers) in runtimes.into_iter().zip(wakers).filter(|(_, wakers)| !wakers.is_empty()) {
+        runtime.spawn(async move { wakers.into_iter().for_each(Waker::wake) });
+    }
+}
+
+/// The number of the runtime that this is called in.
+fn runtime(runtimes: &mut Vec<Handle>) -> usize {
+    let current = Handle::current();
+    runtimes.iter().position(|known| known.id() == current.id()).unwrap_or_else(|| {
+        runtimes.push(current);
+        runtimes.len() - 1
+    })
 }
 
 /// A place among those who wait; free again once it is dropped.

@@ -1,8 +1,9 @@
 //! One worker's connections: hyper's side of the server.
 //!
 //! A connection whose request waits for a feed to move is taken back from hyper, with its buffers and all: what
-//! is left is the socket and the waiting ([`Held`]). Once there is an answer hyper gets the socket again, behind
-//! a request line that stands for the one that was read before ([`Resumed`]).
+//! is left is the socket and the waiting ([`Held`]). The answer of all who waited alike is written once and sent
+//! to each as it is ([`crowd`]). Any other answer hyper sends: it gets the socket again, behind a request line
+//! that stands for the one that was read before ([`Resumed`]).
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -27,13 +28,13 @@ use super::body::ReplyBody;
 use super::document::Answer;
 use super::resumed::Resumed;
 use super::route::{self, Routed};
-use super::smart::Held;
-use super::{Accepted, GRACE};
+use super::smart::{Held, HeldAnswer};
+use super::{Accepted, GRACE, crowd};
 use crate::engine::Engine;
 use crate::stop::{Stop, stopped};
 
 /// How long a client may take to send a request's head.
-const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+pub(super) const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Serves what arrives until the sender is gone, then gives open connections [`GRACE`] to finish.
 pub(super) async fn work(mut accepted: mpsc::UnboundedReceiver<Accepted>, engine: Arc<Engine>, stop: Stop) {
@@ -62,11 +63,20 @@ async fn serve(stream: std::net::TcpStream, peer: SocketAddr, engine: Arc<Engine
     // What the exchange takes is on the heap, and gone while the connection waits.
     while let Some(waiting) = Box::pin(next.run(&engine, peer, &stop)).await {
         let Waiting { stream, read, held, keep_alive } = waiting;
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
-            answer = held.answer(&stop) => next = Exchange { stream, answer: Some(answer), read, keep_alive },
+            answer = held.answer(&stop) => answer,
             () = hung_up(&stream) => return,
-        }
+        };
+        next = match answer {
+            HeldAnswer::Everybodys(told) if keep_alive && read.is_empty() => {
+                match crowd::send(stream, &told, &stop).await {
+                    Some(stream) => Exchange::first(stream),
+                    None => return,
+                }
+            }
+            answer => Exchange { stream, answer: Some(answer.into_answer()), read, keep_alive },
+        };
     }
 }
 

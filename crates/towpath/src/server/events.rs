@@ -1,6 +1,6 @@
 //! `/feeds/{feed}/events`: a feed's changes as Server-Sent Events (HTML, section 9.2), from those who wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -134,5 +134,10 @@ impl Stream {
 fn told(_asked: &Asked, feed: &FeedSettings, page: &Page) -> Told {
     let mut body = Vec::new();
     push_page(&mut body, &feed.tag, page);
-    Told { headers: HeaderMap::new(), body: body.into(), cursor: page.last_cursor.clone() }
+    Told {
+        headers: HeaderMap::new(),
+        body: body.into(),
+        cursor: page.last_cursor.clone(),
+        written: OnceLock::new(),
+    }
 }

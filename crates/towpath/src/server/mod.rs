@@ -13,6 +13,7 @@ pub mod problem;
 mod auth;
 mod body;
 mod connection;
+mod crowd;
 mod events;
 mod history;
 mod items;

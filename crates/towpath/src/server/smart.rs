@@ -1,7 +1,7 @@
 //! `GET /feeds/{feed}/items`: pages of a feed as its query asks for them, held while there are none.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
@@ -99,8 +99,9 @@ fn form(format: PageFormat) -> (Form, Render) {
 }
 
 fn told(asked: &Asked, feed: &FeedSettings, page: &Page, format: PageFormat) -> Told {
-    let (headers, body) = render(asked, feed, page, format);
-    Told { headers, body, cursor: page.last_cursor.clone() }
+    let (mut headers, body) = render(asked, feed, page, format);
+    asked.engine.announcer.announce(asked.feed.id(), &mut headers);
+    Told { headers, body, cursor: page.last_cursor.clone(), written: OnceLock::new() }
 }
 
 fn render(asked: &Asked, feed: &FeedSettings, page: &Page, format: PageFormat) -> (HeaderMap, Bytes) {
@@ -127,31 +128,43 @@ pub(super) struct Held {
 impl Held {
     /// Returns the answer once there is one: with items when the feed moves, without at the deadline and when
     /// the server stops.
-    pub(super) async fn answer(self, stop: &Stop) -> Answer {
-        let (engine, feed) = (self.asked.engine.clone(), self.asked.feed.clone());
-        let mut answer = self.wait(stop).await;
-        engine.announcer.announce(feed.id(), &mut answer.headers);
-        answer
-    }
-
-    async fn wait(self, stop: &Stop) -> Answer {
+    pub(super) async fn answer(self, stop: &Stop) -> HeldAnswer {
         let Self { seat, deadline, format, asked } = self;
         tokio::select! {
             biased;
-            told = seat.answer() => {
-                return Answer { status: StatusCode::OK, headers: told.headers.clone(), body: told.body.clone() };
-            }
+            told = seat.answer() => return HeldAnswer::Everybodys(told),
             () = sleep_until(deadline) => {}
             () = stopped(stop) => {}
         }
         drop(seat);
         let again = asked.clone();
-        match asked.at_once().await {
+        let mut answer = match asked.at_once().await {
             Ok(page) => {
                 let (headers, body) = render(&again, again.settings(), &page, format);
                 Answer { status: StatusCode::OK, headers, body }
             }
             Err(error) => Problem::from(error).answer(),
+        };
+        again.engine.announcer.announce(again.feed.id(), &mut answer.headers);
+        HeldAnswer::Own(answer)
+    }
+}
+
+/// The answer to a pull that waited.
+pub(super) enum HeldAnswer {
+    /// The one of all who waited alike.
+    Everybodys(Arc<Told>),
+    /// Of this one alone.
+    Own(Answer),
+}
+
+impl HeldAnswer {
+    pub(super) fn into_answer(self) -> Answer {
+        match self {
+            Self::Everybodys(told) => {
+                Answer { status: StatusCode::OK, headers: told.headers.clone(), body: told.body.clone() }
+            }
+            Self::Own(answer) => answer,
         }
     }
 }

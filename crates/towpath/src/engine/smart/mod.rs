@@ -71,6 +71,8 @@ pub struct Told {
     pub body: bytes::Bytes,
     /// From which cursor the next one goes on.
     pub cursor: Option<String>,
+    /// Head and body as they are written to a socket, once somebody wants them.
+    pub written: std::sync::OnceLock<bytes::Bytes>,
 }
 
 /// A pull request of somebody.
