@@ -43,6 +43,8 @@ pub struct Collection {
     pub items: Vec<ReadObject>,
     /// Extension field `last_cursor`, `fo:last_cursor`.
     pub last_cursor: Option<String>,
+    /// Of what was pushed: `prev_cursor`, `fo:prev_cursor`.
+    pub prev_cursor: Option<String>,
     /// `totalItems`, `fo:total`.
     pub total: Option<u64>,
     /// `count`; only in JSON.
@@ -91,6 +93,7 @@ impl Collection {
         let number = |name: &str| members.get(name).and_then(Value::as_u64);
         Ok(Self {
             last_cursor: text(&members, "last_cursor"),
+            prev_cursor: text(&members, "prev_cursor"),
             total: number("totalItems"),
             count: number("count"),
             url: text(&members, "url"),
