@@ -12,6 +12,7 @@ use toml::Spanned;
 use towpath_proto::FeedId;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
+use towpath_proto::push::websub::dispatch::Limits;
 use towpath_proto::smart::cursor::CursorKind;
 
 mod access;
@@ -35,6 +36,9 @@ pub struct Config {
     /// `[risk]`.
     #[serde(default)]
     pub risk: RiskConfig,
+    /// `[hub]`.
+    #[serde(default)]
+    pub hub: HubConfig,
     /// What relative paths are relative to: the file's folder.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -68,6 +72,8 @@ pub struct ServerConfig {
     /// How often an event stream without events gets a comment, so that nobody between takes it for dead.
     #[serde(deserialize_with = "duration")]
     pub heartbeat: Duration,
+    /// Whether subscribers' callbacks may be on this machine or in private networks.
+    pub allow_private_callbacks: bool,
 }
 
 impl Default for ServerConfig {
@@ -84,6 +90,7 @@ impl Default for ServerConfig {
             waiters: 50_000,
             longest_wait: five_minutes(),
             heartbeat: Duration::from_secs(25),
+            allow_private_callbacks: false,
         }
     }
 }
@@ -233,6 +240,37 @@ pub enum SourceFormat {
     Json,
 }
 
+/// `[hub]`: pushing to subscribers.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HubConfig {
+    /// Deliveries under way at the same time.
+    pub connections: usize,
+    /// Of these, to one host.
+    pub host_connections: usize,
+    /// Subscriptions of one topic.
+    pub topic_subscribers: usize,
+    /// Subscriptions whose callbacks are on one host.
+    pub host_subscribers: usize,
+    /// The most bytes of one delivery's body. An item that is larger is not pushed: the next delivery's previous cursor
+    /// shows that it is missing.
+    pub push_bytes: usize,
+}
+
+impl Default for HubConfig {
+    fn default() -> Self {
+        let Limits { connections, host_connections, topic_subscribers, host_subscribers } = Limits::default();
+        Self { connections, host_connections, topic_subscribers, host_subscribers, push_bytes: 1 << 20 }
+    }
+}
+
+impl From<HubConfig> for Limits {
+    fn from(config: HubConfig) -> Self {
+        let HubConfig { connections, host_connections, topic_subscribers, host_subscribers, .. } = config;
+        Self { connections, host_connections, topic_subscribers, host_subscribers }
+    }
+}
+
 /// `[risk]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -293,7 +331,13 @@ impl Config {
             None => {
                 let server = ServerConfig { create_feeds: true, ..ServerConfig::default() };
                 let folder = PathBuf::from(".");
-                Ok(Self { server, feeds: Vec::new(), risk: RiskConfig::default(), folder })
+                Ok(Self {
+                    server,
+                    feeds: Vec::new(),
+                    risk: RiskConfig::default(),
+                    hub: HubConfig::default(),
+                    folder,
+                })
             }
         }
     }
@@ -323,7 +367,7 @@ impl Config {
 
     fn check(&mut self, path: &Path) -> Result<(), ConfigError> {
         let server_error = |message| ConfigError::Server { path: path.to_owned(), message };
-        self.server.check().map_err(server_error)?;
+        self.server.check().and_then(|()| self.hub.check()).map_err(server_error)?;
         for feed in &self.feeds {
             feed.check().map_err(|message| ConfigError::Feed {
                 path: path.to_owned(),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fetch`] | one request and its response: redirects, time-outs, limits |
 //! | [`body`] | a response's body, piece by piece |
+//! | [`callback`] | requests to addresses that somebody else has named |
 //! | [`drive`] | carries a follower's or a check's requests and hands over what it tells |
 //! | [`fleet`] | many feeds, by their SUP documents where there are some |
 //! | [`protocol`] | the followers and checks that there are |
@@ -15,6 +16,7 @@
 
 pub mod backoff;
 pub mod body;
+pub mod callback;
 mod carrier;
 pub mod clock;
 mod coding;
@@ -32,6 +34,7 @@ pub mod validators;
 pub use backoff::{backoff, backoff_or_asked};
 pub use body::Body;
 pub use clock::{Clock, SystemClock};
+pub use callback::{CallError, CallOptions, Called, Caller};
 pub use discover::{DiscoverError, Offer, discover};
 pub use drive::{Ended, Notice, Output, drive, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};

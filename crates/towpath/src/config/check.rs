@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{FeedConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
+use super::{FeedConfig, HubConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
 use crate::client::local_path;
 
 /// Checks a base URL and takes the slashes off its end.
@@ -36,6 +36,20 @@ impl ServerConfig {
         }
         if self.heartbeat < Duration::from_secs(1) {
             return Err("heartbeat is below a second".into());
+        }
+        Ok(())
+    }
+}
+
+impl HubConfig {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.connections == 0 || self.host_connections == 0 {
+            return Err(
+                "nothing can be pushed over 0 connections ([hub] connections, host_connections)".into()
+            );
+        }
+        if self.push_bytes < 1000 {
+            return Err("[hub] push_bytes is below 1000".into());
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ mod body;
 mod connection;
 mod events;
 mod history;
+mod hub;
 mod items;
 pub(crate) mod pages;
 mod replication;
@@ -23,6 +24,7 @@ mod route;
 mod smart;
 mod sup;
 
+pub(crate) use auth::access_of;
 pub(crate) use items::item_url;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,0 +1,187 @@
+//! The task that delivers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method};
+use jiff::Timestamp;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use towpath_proto::push::websub::delivery::{Carried, Outcome, Verdict};
+use towpath_proto::push::websub::dispatch::{Id, Send};
+use towpath_proto::push::websub::signature::{self, Algorithm};
+
+use super::{Subscribed, kept, page, verify};
+use crate::client::CallError;
+use crate::engine::Engine;
+use crate::stop::{Stop, stopped};
+
+/// How often positions are kept.
+const KEEP: Duration = Duration::from_secs(1);
+/// The longest sleep before the clock is looked at again: clocks are set, machines are suspended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// How long deliveries may finish when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A delivery that has ended.
+struct Ended {
+    id: Id,
+    carried: Carried,
+    outcome: Outcome,
+}
+
+/// Delivers what the logs have to all subscribers, until `stop` turns true.
+pub async fn run(engine: Arc<Engine>, stop: Stop) {
+    if let Err(e) = kept::load(&engine).await {
+        tracing::error!("cannot read the subscriptions: {e}");
+    }
+    let mut under_way = JoinSet::new();
+    let mut keep = interval(KEEP);
+    keep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !*stop.borrow() {
+        engine.push.take_moves();
+        look_at_leases(&engine).await;
+        start(&engine, &mut under_way);
+        tokio::select! {
+            Some(ended) = under_way.join_next(), if !under_way.is_empty() => {
+                finish(&engine, ended).await;
+                while let Some(ended) = under_way.try_join_next() {
+                    finish(&engine, ended).await;
+                }
+            }
+            () = engine.push.bell.notified() => {}
+            () = sleep(until_timeout(&engine)) => {}
+            _ = keep.tick() => keep_positions(&engine).await,
+            () = stopped(&stop) => {}
+        }
+    }
+    let finishing = async {
+        while let Some(ended) = under_way.join_next().await {
+            finish(&engine, ended).await;
+        }
+    };
+    // What is not known to have arrived is sent again after the next start.
+    let _ = timeout(GRACE, finishing).await;
+    keep_positions(&engine).await;
+}
+
+async fn keep_positions(engine: &Engine) {
+    if let Err(e) = kept::keep_positions(engine).await {
+        tracing::warn!("cannot keep where subscribers stand: {e}");
+    }
+}
+
+fn until_timeout(engine: &Engine) -> Duration {
+    let next = engine.push.subscribers.lock().poll_timeout();
+    let wait =
+        next.map(|next: Timestamp| Duration::try_from(next.duration_since(engine.now())).unwrap_or_default());
+    wait.unwrap_or(LONGEST_SLEEP).clamp(Duration::from_millis(10), LONGEST_SLEEP)
+}
+
+/// Starts what is to be sent now, as far as there are connections.
+fn start(engine: &Arc<Engine>, under_way: &mut JoinSet<Ended>) {
+    let now = engine.now();
+    let mut subscribers = engine.push.subscribers.lock();
+    while let Some(send) = subscribers.poll_send(now) {
+        let Some(to) = subscribers.get(send.id).cloned() else { continue };
+        let engine = engine.clone();
+        under_way.spawn(async move { deliver(&engine, &to, send).await });
+    }
+}
+
+/// One delivery (WebSub 7).
+async fn deliver(engine: &Arc<Engine>, to: &Subscribed, send: Send) -> Ended {
+    let ended = |carried, outcome| Ended { id: send.id, carried, outcome };
+    let nothing_known = Carried { through: send.after, looked: send.after };
+    let page = match page::page(engine, to, send.after).await {
+        Ok(page) => page,
+        Err(e) => {
+            tracing::warn!(feed = %to.topic.feed.id(), "cannot make what is to be pushed: {e}");
+            return ended(nothing_known, Outcome::Refused(None));
+        }
+    };
+    if page.body.is_empty() {
+        return ended(page.carried, Outcome::Nothing);
+    }
+    let mut headers = page.headers.clone();
+    if let Some(secret) = &to.subscription.secret {
+        let algorithm = Algorithm::of(to.subscription.dialect);
+        let signature = signature::sign(algorithm, secret.as_bytes(), &page.body);
+        if let Ok(value) = HeaderValue::from_str(&signature) {
+            headers.insert(HeaderName::from_static(signature::HEADER), value);
+        }
+    }
+    let outcome = match engine.push.caller() {
+        Ok(caller) => {
+            let called =
+                caller.call(Method::POST, &to.subscription.callback, headers, page.body.clone()).await;
+            match called {
+                Ok(called) => match called.status {
+                    200..=299 => Outcome::Accepted,
+                    410 => Outcome::Gone,
+                    _ => Outcome::Refused(called.retry_after),
+                },
+                Err(CallError::Url(_) | CallError::NotPublic(_)) => Outcome::Refused(None),
+                Err(error) => {
+                    tracing::debug!("{}: {error}", to.subscription.callback);
+                    Outcome::Unreachable
+                }
+            }
+        }
+        Err(e) => {
+            tracing::error!("{e}");
+            Outcome::Refused(None)
+        }
+    };
+    ended(page.carried, outcome)
+}
+
+async fn finish(engine: &Arc<Engine>, ended: Result<Ended, tokio::task::JoinError>) {
+    let Ended { id, carried, outcome } = match ended {
+        Ok(ended) => ended,
+        Err(e) => return tracing::error!("a delivery broke off: {e}"),
+    };
+    let counters = &engine.metrics;
+    match outcome {
+        Outcome::Accepted => counters.pushes_ok.inc(),
+        Outcome::Gone | Outcome::Refused(_) | Outcome::Unreachable => counters.pushes_failed.inc(),
+        Outcome::Nothing => 0,
+    };
+    let verdict = engine.push.subscribers.lock().handle_end(engine.now(), id, carried, outcome);
+    match verdict {
+        Some(Verdict::Done) => drop(engine.push.unkept.lock().insert(id)),
+        Some(Verdict::Dropped) => {
+            engine.push.unkept.lock().insert(id);
+            if let Some(to) = engine.push.subscribers.lock().get(id) {
+                tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
+            }
+        }
+        Some(Verdict::Ended) => {
+            if let Err(e) = verify::end(engine, id).await {
+                tracing::warn!("cannot forget a subscription: {e}");
+            }
+        }
+        Some(Verdict::Retry(_)) | None => {}
+    }
+}
+
+/// "Hubs MUST enforce lease expirations" (WebSub 5.3.1).
+async fn look_at_leases(engine: &Arc<Engine>) {
+    loop {
+        let now = engine.now();
+        let due = {
+            let mut subscribers = engine.push.subscribers.lock();
+            subscribers.poll_lease(now).and_then(|id| Some((id, subscribers.get(id)?.clone())))
+        };
+        let Some((id, to)) = due else { return };
+        if to.subscription.end() <= now {
+            if let Err(e) = verify::end(engine, id).await {
+                tracing::warn!("cannot forget a subscription: {e}");
+            }
+            continue;
+        }
+        verify::refresh(engine, id, &to);
+        let (host, end) = (to.subscription.host(), to.subscription.end());
+        engine.push.subscribers.lock().add(id, &to.topic.key, &host, 0, end, to.clone());
+    }
+}
