@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
@@ -10,6 +11,7 @@ use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
 use super::carrier::{Carrier, Step};
 use super::fetch::Fetcher;
 use super::heard::Heard;
+use super::listen::Calls;
 use crate::stop::{Stop, stopped};
 
 /// Changes that are handed over together, at most.
@@ -76,6 +78,21 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
     output: &mut O,
     stop: &Stop,
 ) -> Result<Ended, O::Error> {
+    drive_called(follower, fetcher, output, stop, Calls::none()).await
+}
+
+/// The same for a follower that is called by others, too.
+///
+/// # Errors
+///
+/// The output's.
+pub async fn drive_called<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    output: &mut O,
+    stop: &Stop,
+    mut calls: Calls,
+) -> Result<Ended, O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
     drive_by(&mut carrier, follower, output, stop).await
 }
@@ -118,6 +135,11 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
                 hand.stuck();
                 break;
             },
+            called = calls.next() => {
+                let reply = follower.handle_call(Timestamp::now(), &called.call);
+                // Whoever has called may have gone.
+                let _ = called.reply.send(reply);
+            }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => hand.deliver().await?,
             () = stopped(stop) => {}
         }

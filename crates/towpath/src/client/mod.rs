@@ -9,6 +9,7 @@
 //! | [`fleet`] | many feeds, by their SUP documents where there are some |
 //! | [`protocol`] | the followers and checks that there are |
 //! | [`discover`] | which protocol an address can best be followed by |
+//! | [`listen`] | the callback of a follower that is pushed to |
 //! | [`local`] | the same for files of this machine |
 //! | [`validators`] | conditional requests |
 //! | [`clock`] | where the time comes from |
@@ -26,6 +27,7 @@ mod explain;
 pub mod fetch;
 pub mod fleet;
 mod heard;
+pub mod listen;
 pub mod local;
 pub mod protocol;
 mod tls;
@@ -36,9 +38,10 @@ pub use body::Body;
 pub use clock::{Clock, SystemClock};
 pub use callback::{CallError, CallOptions, Called, Caller};
 pub use discover::{DiscoverError, Offer, discover};
-pub use drive::{Ended, Notice, Output, drive, drive_check};
+pub use drive::{Ended, Notice, Output, drive, drive_called, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};
+pub use listen::{Called as Delivered, Calls, ListenError, listen};
 pub use local::{local_path, read_local};
-pub use protocol::{Follow, Protocol, checker, follower};
+pub use protocol::{Follow, Protocol, checker, follower, pushed_follower};
 pub use tls::SetupError;
 pub use validators::Validators;

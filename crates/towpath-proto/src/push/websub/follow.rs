@@ -4,8 +4,8 @@
 //! 2. A push that follows on what was told is told. What is old is discarded. With anything else the feed is pulled.
 //! 3. After a long silence it is pulled all the same.
 //!
-//! While there is no subscription the feed is followed by pulling alone. Beside the calls of every follower there is
-//! [`PushFollower::handle_call`], for what comes to the callback.
+//! While there is no subscription the feed is followed by pulling alone. What comes to the callback goes to
+//! [`Follower::handle_call`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::subscriber::{Call, Options, Reply, Subscriber};
+use super::subscriber::{Options, Subscriber};
 use crate::follow::{
-    Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
+    Call, Event, Exchange, FollowError, Follower, Reply, Request, RequestId, ResponseHead, StartFrom,
+    TransferError,
 };
 use crate::smart::follow::SmartFollower;
 use crate::smart::wire::{Collection, with_parameter};
@@ -59,17 +60,6 @@ impl PushFollower {
     /// Whether the hub pushes, as far as is known.
     pub fn is_subscribed(&self, now: Timestamp) -> bool {
         self.subscriber.is_active(now)
-    }
-
-    /// Answers what a hub sends to the callback.
-    pub fn handle_call(&mut self, now: Timestamp, call: &Call) -> Reply {
-        let (reply, delivered) = self.subscriber.handle_call(now, call);
-        if let Some(body) = delivered {
-            let content_type = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            self.take(now, content_type.unwrap_or_default(), &body);
-        }
-        self.settle(now);
-        reply
     }
 
     fn take(&mut self, now: Timestamp, content_type: &str, body: &[u8]) {
@@ -146,5 +136,15 @@ impl Exchange for PushFollower {
 impl Follower for PushFollower {
     fn poll_event(&mut self) -> Option<Event> {
         self.warnings.pop_front().or_else(|| self.smart.poll_event())
+    }
+
+    fn handle_call(&mut self, now: Timestamp, call: &Call) -> Reply {
+        let (reply, delivered) = self.subscriber.handle_call(now, call);
+        if let Some(body) = delivered {
+            let content_type = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            self.take(now, content_type.unwrap_or_default(), &body);
+        }
+        self.settle(now);
+        reply
     }
 }

@@ -11,8 +11,8 @@ use super::follow::PushFollower;
 use super::form::Form;
 use super::request::{HubRequest, SubscriptionRequest};
 use super::signature::{Algorithm, HEADER, sign};
-use super::subscriber::{Call, Options, Reply};
-use crate::follow::{Event, Exchange as _, Follower as _, Request, ResponseHead, StartFrom};
+use super::subscriber::Options;
+use crate::follow::{Call, Event, Exchange as _, Follower as _, Reply, Request, ResponseHead, StartFrom};
 
 const URL: &str = "http://example.com/feeds/a/items";
 const TOPIC: &str = "http://example.com/feeds/a/items?order=modified";

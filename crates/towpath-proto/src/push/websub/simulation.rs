@@ -16,13 +16,13 @@ use super::follow::PushFollower;
 use super::follow_tests::options;
 use super::request::{HubRequest, Leases};
 use super::signature::{Algorithm, HEADER, sign};
-use super::subscriber::Call;
 use super::subscription::Subscription;
 use super::verify::{Answer, Verdict, Verification};
 use super::{Dialect, Mode};
 use crate::change::{NewChange, Op, Seq};
 use crate::follow::{
-    Event, Exchange as _, Followed, Follower as _, Request, RequestId, ResponseHead, StartFrom, TransferError,
+    Call, Event, Exchange as _, Followed, Follower as _, Request, RequestId, ResponseHead, StartFrom,
+    TransferError,
 };
 use crate::item::Item;
 use crate::smart::accept::{PageFormat, negotiate};

@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Method;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method};
 use jiff::{SignedDuration, Timestamp};
 use url::form_urlencoded::Serializer;
 
 use super::discover::{Discovered, discover};
 use super::form::Form;
 use super::signature;
-use crate::follow::{Request, RequestId, ResponseHead, TransferError};
+use crate::follow::{Call, Reply, Request, RequestId, ResponseHead, TransferError};
 
 /// The first pause after a failure; each further one is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -39,34 +39,6 @@ pub struct Options {
     pub lease: Option<Duration>,
     /// After how long without a push the feed is pulled all the same.
     pub silence: Duration,
-}
-
-/// What a hub sends to the callback.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// GET to ask, POST to deliver.
-    pub method: Method,
-    /// The query string, without its question mark.
-    pub query: String,
-    /// The request's headers.
-    pub headers: HeaderMap,
-    /// The request's body.
-    pub body: Bytes,
-}
-
-/// What the callback answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The status.
-    pub status: u16,
-    /// The body: the challenge, if it was asked for.
-    pub body: Bytes,
-}
-
-impl Reply {
-    fn status(status: u16) -> Self {
-        Self { status, body: Bytes::new() }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
