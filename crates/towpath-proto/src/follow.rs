@@ -293,4 +293,9 @@ pub trait Follower: Exchange {
 pub trait Checker: Exchange {
     /// What was found so far; everything once [`Exchange::is_finished`].
     fn report(&self) -> &Report;
+
+    /// Answers what somebody else sends, as [`Follower::handle_call`] does.
+    fn handle_call(&mut self, _now: Timestamp, _call: &Call) -> Reply {
+        Reply::status(404)
+    }
 }

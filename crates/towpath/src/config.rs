@@ -172,6 +172,9 @@ pub struct SourceConfig {
     pub url: Option<String>,
     /// A feed of one of the five protocols, to mirror.
     pub follow: Option<String>,
+    /// Whether the hub of the feed that is followed is to push: its calls come to `/feeds/{feed}/callback`.
+    #[serde(default)]
+    pub push: bool,
     /// What the document is.
     #[serde(default)]
     pub format: SourceFormat,

@@ -209,3 +209,52 @@ fn topics_and_hubs_may_move() {
     assert!(value("hub.secret").is_some_and(|secret| secret.len() >= 32 && secret.len() < 200));
     assert!(value("hub.callback").unwrap().contains("towpath-key="));
 }
+
+/// A feed that mirrors another one is pushed to, too (`[feed.source]` push = true).
+#[test]
+fn a_mirror_is_pushed_to() {
+    let (publisher, mirror) = (Place::new(CONFIG), free_port());
+    let server = publisher.serve();
+    publish(&server, &put("one", "One"));
+    let place = Place::new(&format!(
+        "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/aa/items\"\npush = true\n",
+        server.base
+    ));
+    let copy = place.serve_at(mirror);
+    let has = |id: &str| copy.get(&format!("/feeds/copy/items/{id}")).status == 200;
+    until("mirrored", || has("one"));
+    until("pushed", || {
+        publish(&server, &put("two", "Two"));
+        std::thread::sleep(Duration::from_millis(100));
+        counter(&server, "towpath_pushes_ok_total") > 0
+    });
+    publish(&server, &put("three", "Three"));
+    until("mirrored", || has("two") && has("three"));
+    // Nobody else may tell it anything.
+    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
+    assert_eq!(copy.get("/feeds/copy/callback?towpath-key=0").status, 404);
+}
+
+/// `towpath check` for a hub: ours does what the texts demand.
+#[test]
+fn our_hub_passes_its_check() {
+    let place = Place::new(CONFIG);
+    let server = place.serve();
+    publish(&server, &put("one", "One"));
+    let topic = format!("{}/feeds/aa/items?order=modified", server.base);
+    let callback = format!("http://127.0.0.1:{}/", free_port());
+    let mut checking = place.command(&["check", &topic, "--callback", &callback, "--format", "json"]);
+    let output = std::thread::scope(|scope| {
+        let output = scope.spawn(move || checking.output());
+        for number in 0..30 {
+            publish(&server, &put("probe", &format!("{number}")));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        output.join().unwrap().unwrap()
+    });
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["conforms"], true, "{report:#}");
+    for finding in report["findings"].as_array().unwrap() {
+        assert_eq!(finding["outcome"], "pass", "{finding}");
+    }
+}

@@ -199,7 +199,7 @@ fn exit_of_many(ended: &FleetEnded, once: bool) -> Exit {
         _ => Exit::Done,
     }
 /// The callback's own address, or its port on all of this machine's addresses.
-fn where_to_listen(callback: &Url) -> SocketAddr {
+pub(super) fn where_to_listen(callback: &Url) -> SocketAddr {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let host = match callback.host() {
         Some(Host::Ipv4(address)) => IpAddr::V4(address),

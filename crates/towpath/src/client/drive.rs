@@ -150,7 +150,12 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
 }
 
 /// Drives a check until it is finished or `stop` says so; says whether it is finished.
-pub async fn drive_check<C: Checker + ?Sized>(check: &mut C, fetcher: &Fetcher, stop: &Stop) -> bool {
+pub async fn drive_check<C: Checker + ?Sized>(
+    check: &mut C,
+    fetcher: &Fetcher,
+    stop: &Stop,
+    mut calls: Calls,
+) -> bool {
     let mut carrier = Carrier::new(fetcher.clone());
     while !*stop.borrow() {
         carrier.send(check);
@@ -159,6 +164,10 @@ pub async fn drive_check<C: Checker + ?Sized>(check: &mut C, fetcher: &Fetcher, 
         }
         tokio::select! {
             step = carrier.step(check) => if step == Step::Stuck { return check.is_finished() },
+            called = calls.next() => {
+                let reply = check.handle_call(Timestamp::now(), &called.call);
+                let _ = called.reply.send(reply);
+            }
             () = stopped(stop) => {}
         }
     }

@@ -130,10 +130,11 @@ async fn answer(request: Request<Incoming>, key: &str, calls: &mpsc::Sender<Call
         Ok(Err(_)) => return Reply::status(413),
         Err(_) => return Reply::status(408),
     };
-    call(calls, Call { method: parts.method, query, headers: parts.headers, body }).await
+    hand_over(calls, Call { method: parts.method, query, headers: parts.headers, body }).await
 }
 
-async fn call(calls: &mpsc::Sender<Called>, call: Call) -> Reply {
+/// Has a call answered by whoever takes it from the other end.
+pub async fn hand_over(calls: &mpsc::Sender<Called>, call: Call) -> Reply {
     let (reply, replied) = oneshot::channel();
     let unanswered = Reply { status: 503, body: Bytes::new() };
     if calls.send(Called { call, reply }).await.is_err() {

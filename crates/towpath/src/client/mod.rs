@@ -42,6 +42,6 @@ pub use drive::{Ended, Notice, Output, drive, drive_called, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};
 pub use listen::{Called as Delivered, Calls, ListenError, listen};
 pub use local::{local_path, read_local};
-pub use protocol::{Follow, Protocol, checker, follower, pushed_follower};
+pub use protocol::{Follow, Protocol, checker, follower, hub_checker, pushed_follower};
 pub use tls::SetupError;
 pub use validators::Validators;

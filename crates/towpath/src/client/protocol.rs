@@ -9,6 +9,7 @@ use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOption
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
 use towpath_proto::history::check::{CheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollower, Options as HistoryOptions};
+use towpath_proto::push::websub::check::HubChecker;
 use towpath_proto::push::websub::follow::PushFollower;
 use towpath_proto::push::websub::subscriber as push;
 use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
@@ -17,6 +18,8 @@ use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
 use towpath_proto::sup::check::SupChecker;
 use towpath_proto::smart::wire::with_parameter;
+
+use crate::random::unguessable;
 
 /// A protocol, the strongest first: what loses nothing and repeats nothing, before what may repeat, before
 /// what may lose.
@@ -137,15 +140,26 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
 /// [`FollowError::Usage`] where the address, the state or the start does not fit.
 pub fn pushed_follower(follow: Follow, callback: &str) -> Result<(PushFollower, String), FollowError> {
     let Follow { url, from, state, .. } = follow;
-    let key = format!("{:032x}", fastrand::u128(..));
-    let options = push::Options {
-        callback: with_parameter(callback, CALLBACK_KEY, &key),
-        secret: format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..)),
-        lease: None,
-        silence: SILENCE,
-    };
+    let (callback, key) = with_key(callback);
+    let options = push::Options { callback, secret: secret(), lease: None, silence: SILENCE };
     let follower = PushFollower::new(&url, &from, state, options)?;
-    Ok((follower, format!("{CALLBACK_KEY}={key}")))
+    Ok((follower, key))
+}
+
+/// A check of a topic and its hub, where the hub is told to call `callback`; with what its calls must have in their
+/// query.
+pub fn hub_checker(url: &str, callback: &str) -> (HubChecker, String) {
+    let (callback, key) = with_key(callback);
+    (HubChecker::new(url, callback, secret()), key)
+}
+
+fn with_key(callback: &str) -> (String, String) {
+    let key = format!("{:032x}", unguessable());
+    (with_parameter(callback, CALLBACK_KEY, &key), format!("{CALLBACK_KEY}={key}"))
+}
+
+fn secret() -> String {
+    format!("{:032x}{:032x}", unguessable(), unguessable())
 }
 
 /// The conformance check of a feed.

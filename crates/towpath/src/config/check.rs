@@ -120,6 +120,7 @@ impl SourceConfig {
         match (&self.url, &self.follow) {
             (Some(_), Some(_)) => Err("source has both url and follow; one of them".into()),
             (None, None) => Err("source has neither url nor follow".into()),
+            (Some(_), None) if self.push => Err("source.push is for a feed that is followed".into()),
             (Some(url), None) if local_path(url).is_some() => Ok(()),
             (Some(url), None) => check_http("url", url),
             (None, Some(url)) => check_http("follow", url),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
+use towpath_proto::follow::Call;
 use towpath_proto::push::websub::request::{HubRequest, MAX_BODY, RequestError};
 
 use super::document::Answer;
@@ -13,6 +14,9 @@ use super::problem::Problem;
 use super::{auth, body, items};
 use crate::engine::Engine;
 use crate::engine::push::{Asking, SubscribeError, Taken, Topic, TopicError, subscribe};
+
+/// The largest delivery to a feed that mirrors another one, in bytes.
+const MAX_DELIVERY: usize = 64 << 20;
 
 /// Answers a request to a feed's hub. "In the event of an error, hubs SHOULD return a description of the error in the
 /// response body as plain text" (WebSub 5.1.2).
@@ -48,6 +52,21 @@ async fn take(engine: &Arc<Engine>, name: &str, request: Request<Incoming>) -> R
             })
         }
     }
+}
+
+/// `/feeds/{feed}/callback`: what a hub sends to a feed that mirrors another one.
+pub(super) async fn callback(
+    engine: &Engine,
+    name: &str,
+    request: Request<Incoming>,
+) -> Result<Answer, Problem> {
+    let feed = engine.feed(name).ok_or_else(|| items::no_feed(name))?;
+    let (method, headers) = (request.method().clone(), request.headers().clone());
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let body = body::read(request, MAX_DELIVERY).await?;
+    let reply = engine.push.call(feed.id(), Call { method, query, headers, body }).await;
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::NOT_FOUND);
+    Ok(Answer { status, headers: HeaderMap::new(), body: reply.body })
 }
 
 impl From<RequestError> for Problem {

@@ -83,6 +83,7 @@ async fn dispatch(
         ["feeds", feed, "hub"] if request.method() == Method::POST => {
             return Ok(hub::hub(engine, feed, request).await.into());
         }
+        ["feeds", feed, "callback"] => return Ok(hub::callback(engine, feed, request).await?.into()),
         ["feeds", _, "hub"] => return Err(Problem::method("POST")),
         ["feeds", _, "items"] if !is_read => return Err(Problem::method("GET, HEAD, POST")),
         _ if !is_read => return Err(Problem::method("GET, HEAD")),

@@ -11,11 +11,13 @@
 //! | [`signature`] | who may be believed | WebSub 7.1, 0.3 section 7.4 |
 //! | [`discover`] | which hub a topic has | WebSub 4, 0.3 section 5 |
 //! | [`subscriber`] | the other side of a subscription | WebSub 5, Smart Feeds "HTTP Push" |
+//! | [`check`] | whether a hub does all this | |
 //! | [`follow`] | a follower that is pushed to | Smart Feeds "Updates/Synchronization via Push" |
 //!
 //! Which text a subscription goes by is told by `hub.verify`: PubSubHubbub 0.3 demands it, the later texts do not
 //! know it.
 
+pub mod check;
 pub mod delivery;
 pub mod discover;
 pub mod dispatch;
@@ -27,6 +29,8 @@ pub mod subscriber;
 pub mod subscription;
 pub mod verify;
 
+#[cfg(test)]
+mod check_tests;
 #[cfg(test)]
 mod dispatch_tests;
 #[cfg(test)]

@@ -14,8 +14,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use towpath_proto::FeedId;
+use towpath_proto::follow::{Call, Reply};
 use towpath_proto::push::websub::delivery::Patience;
 use towpath_proto::push::websub::dispatch::{Dispatcher, Id};
 use towpath_proto::push::websub::request::Leases;
@@ -23,12 +24,16 @@ use towpath_proto::push::websub::subscription::Subscription;
 
 use super::Engine;
 use super::smart::Access;
-use crate::client::{CallOptions, Caller, SetupError};
+use crate::client::listen::hand_over;
+use crate::client::{CallOptions, Caller, Calls, Delivered, SetupError};
 use crate::config::Config;
 
 pub use deliver::run;
 pub use topic::{Topic, TopicError};
 pub use verify::{Asking, SubscribeError, Taken, subscribe};
+
+/// Calls to one mirror that wait to be answered.
+const INBOX: usize = 16;
 
 /// What the engine holds for its subscribers.
 pub struct Push {
@@ -41,6 +46,8 @@ pub struct Push {
     bell: Notify,
     /// Those whose positions are not kept yet.
     unkept: Mutex<HashSet<Id>>,
+    /// Feeds that mirror another one and are pushed to, with what their hubs' calls must have in their query.
+    inboxes: Mutex<HashMap<FeedId, (String, mpsc::Sender<Delivered>)>>,
     pages: page::Pages,
     asking: verify::AskingNow,
     leases: Leases,
@@ -70,6 +77,7 @@ impl Push {
             moved: Mutex::default(),
             bell: Notify::new(),
             unkept: Mutex::default(),
+            inboxes: Mutex::default(),
             pages: page::Pages::default(),
             asking: verify::AskingNow::default(),
             leases: Leases::default(),
@@ -83,6 +91,24 @@ impl Push {
         if self.topics.read().contains_key(log) {
             self.moved.lock().insert(log.clone());
             self.bell.notify_one();
+        }
+    }
+
+    /// The calls that come to a feed that mirrors another one, from now on.
+    pub fn open_inbox(&self, feed: &FeedId, key: String) -> Calls {
+        let (calls, taken) = mpsc::channel(INBOX);
+        self.inboxes.lock().insert(feed.clone(), (key, calls));
+        Calls::of(taken)
+    }
+
+    /// Hands over what a hub sends to a feed that mirrors another one.
+    pub async fn call(&self, feed: &FeedId, call: Call) -> Reply {
+        let inbox = self.inboxes.lock().get(feed).cloned();
+        match inbox {
+            Some((key, calls)) if call.query.split('&').any(|pair| pair == key) => {
+                hand_over(&calls, call).await
+            }
+            _ => Reply::status(404),
         }
     }
 

@@ -19,6 +19,7 @@ use super::{Subscribed, Topic, kept};
 use crate::client::{CallError, SetupError};
 use crate::engine::Engine;
 use crate::engine::smart::Access;
+use crate::random::unguessable;
 
 /// How many verifications may be under way, and of these with one host.
 const MAX_ASKING: usize = 2000;
@@ -142,7 +143,7 @@ fn subscription(asking: &Asking, lease: Duration, ends: Timestamp) -> Result<Sub
 
 /// Asks the subscriber until it is known whether it meant it, and does as it said.
 async fn verify(engine: &Arc<Engine>, asking: Asking, lease: Duration, id: Id) -> Result<(), SubscribeError> {
-    let challenge = format!("{:032x}", fastrand::u128(..));
+    let challenge = format!("{:032x}", unguessable());
     let mut verification = Verification::new(asking.request.clone(), lease, challenge);
     let ends = loop {
         let url = verification.ask(engine.now());
