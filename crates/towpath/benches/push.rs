@@ -140,7 +140,8 @@ async fn crowd(engine: &Arc<Engine>, sink: &Sink, port: u16) -> Result<(), Failu
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         ours.push(append(engine, sink, "crowd", SUBSCRIBERS, round).await?);
-        bare.push(bare_loop(sink, port, sink.body.lock().clone()).await?);
+        let body = sink.body.lock().clone();
+        bare.push(bare_loop(sink, port, body).await?);
     }
     let rate = |times: &mut Vec<Duration>| SUBSCRIBERS as f64 / median(times).as_secs_f64();
     let (ours, bare) = (rate(&mut ours), rate(&mut bare));

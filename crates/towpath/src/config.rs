@@ -12,7 +12,6 @@ use toml::Spanned;
 use towpath_proto::FeedId;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
-use towpath_proto::push::websub::dispatch::Limits;
 use towpath_proto::smart::cursor::CursorKind;
 
 mod access;
@@ -22,6 +21,10 @@ pub use access::{FilterConfig, ReaderConfig};
 mod check;
 
 pub use check::check_base_url;
+
+mod hub;
+
+pub use hub::HubConfig;
 
 /// The whole configuration of one towpath.
 #[derive(Debug, Clone, Deserialize)]
@@ -241,37 +244,6 @@ pub enum SourceFormat {
     JsonFeed,
     /// Any JSON, through `[feed.source.json]`.
     Json,
-}
-
-/// `[hub]`: pushing to subscribers.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HubConfig {
-    /// Deliveries under way at the same time.
-    pub connections: usize,
-    /// Of these, to one host.
-    pub host_connections: usize,
-    /// Subscriptions of one topic.
-    pub topic_subscribers: usize,
-    /// Subscriptions whose callbacks are on one host.
-    pub host_subscribers: usize,
-    /// The most bytes of one delivery's body. An item that is larger is not pushed: the next delivery's previous cursor
-    /// shows that it is missing.
-    pub push_bytes: usize,
-}
-
-impl Default for HubConfig {
-    fn default() -> Self {
-        let Limits { connections, host_connections, topic_subscribers, host_subscribers } = Limits::default();
-        Self { connections, host_connections, topic_subscribers, host_subscribers, push_bytes: 1 << 20 }
-    }
-}
-
-impl From<HubConfig> for Limits {
-    fn from(config: HubConfig) -> Self {
-        let HubConfig { connections, host_connections, topic_subscribers, host_subscribers, .. } = config;
-        Self { connections, host_connections, topic_subscribers, host_subscribers }
-    }
 }
 
 /// `[risk]`.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::spec::{Span, Spec};
-use super::wire::{Collection, with_parameter};
+use super::wire::{Collection, backwards, with_parameter};
 use crate::change::Op;
 use crate::follow::{
     Event, Exchange, FollowError, Followed, Follower, Request, RequestId, ResponseHead, StartFrom,
@@ -313,19 +313,6 @@ fn feed_url(url: &str) -> Result<String, FollowError> {
     let mut plain = parsed.clone();
     plain.set_fragment(None);
     Ok(if has("order") { plain.to_string() } else { with_parameter(plain.as_str(), "order", "modified") })
-}
-
-/// The same feed in the opposite order.
-fn backwards(url: &str) -> String {
-    let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let turn = |pair: &str| match pair.strip_prefix("order=") {
-        Some(order) => {
-            format!("order={}", order.strip_prefix('-').map_or(format!("-{order}"), str::to_owned))
-        }
-        None => pair.to_owned(),
-    };
-    let pairs: Vec<String> = query.split('&').map(turn).collect();
-    format!("{base}?{}", pairs.join("&"))
 }
 
 /// A position as a person gives it: with its type, or a bare cursor.

@@ -36,6 +36,19 @@ pub fn with_since(url: &str, since: &Spec) -> String {
     with_parameter(url, "since", &since.to_string())
 }
 
+/// The same feed in the opposite order.
+pub(super) fn backwards(url: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let turn = |pair: &str| match pair.strip_prefix("order=") {
+        Some(order) => {
+            format!("order={}", order.strip_prefix('-').map_or(format!("-{order}"), str::to_owned))
+        }
+        None => pair.to_owned(),
+    };
+    let pairs: Vec<String> = query.split('&').map(turn).collect();
+    format!("{base}?{}", pairs.join("&"))
+}
+
 /// A page as it was read, whichever format it came in.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Collection {

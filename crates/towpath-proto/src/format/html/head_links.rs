@@ -22,7 +22,7 @@ pub fn head_links(html: &str) -> Vec<FeedLink> {
                 link.set(&attribute, String::from_utf8_lossy(value).into_owned());
             }
             CallbackEvent::CloseStartTag { .. } if is_link => {
-                links.extend(std::mem::take(&mut link).finish())
+                links.extend(std::mem::take(&mut link).finish());
             }
             _ => {}
         }

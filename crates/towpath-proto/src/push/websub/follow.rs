@@ -71,20 +71,20 @@ impl PushFollower {
         match page {
             Ok(page) => drop(self.smart.handle_push(now, page)),
             Err(error) => {
-                self.warn(format!("a push cannot be read: {error}"));
+                self.warn(&format!("a push cannot be read: {error}"));
                 self.smart.pull_now();
             }
         }
     }
 
-    fn warn(&mut self, text: String) {
+    fn warn(&mut self, text: &str) {
         self.warnings.push_back(Event::Warning(format!("{}: {text}", self.smart.url())));
     }
 
     /// Goes by pushes where there is a subscription, else by pulling.
     fn settle(&mut self, now: Timestamp) {
         if let Some(problem) = self.subscriber.take_problem() {
-            self.warn(problem);
+            self.warn(&problem);
         }
         let is_active = self.subscriber.is_active(now);
         self.smart.set_pace(match (is_active, self.subscriber.is_hopeful()) {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -40,13 +41,13 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     keep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !*stop.borrow() {
         engine.push.take_moves();
-        look_at_leases(&engine).await;
+        look_at_leases(&engine);
         start(&engine, &mut under_way);
         tokio::select! {
             Some(ended) = under_way.join_next(), if !under_way.is_empty() => {
-                finish(&engine, ended).await;
+                finish(&engine, ended);
                 while let Some(ended) = under_way.try_join_next() {
-                    finish(&engine, ended).await;
+                    finish(&engine, ended);
                 }
             }
             () = engine.push.bell.notified() => {}
@@ -57,7 +58,7 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     }
     let finishing = async {
         while let Some(ended) = under_way.join_next().await {
-            finish(&engine, ended).await;
+            finish(&engine, ended);
         }
     };
     // What is not known to have arrived is sent again after the next start.
@@ -111,62 +112,64 @@ async fn deliver(engine: &Arc<Engine>, to: &Subscribed, send: Send) -> Ended {
             headers.insert(HeaderName::from_static(signature::HEADER), value);
         }
     }
-    let outcome = match engine.push.caller() {
-        Ok(caller) => {
-            let called =
-                caller.call(Method::POST, &to.subscription.callback, headers, page.body.clone()).await;
-            match called {
-                Ok(called) => match called.status {
-                    200..=299 => Outcome::Accepted,
-                    410 => Outcome::Gone,
-                    _ => Outcome::Refused(called.retry_after),
-                },
-                Err(CallError::Url(_) | CallError::NotPublic(_)) => Outcome::Refused(None),
-                Err(error) => {
-                    tracing::debug!("{}: {error}", to.subscription.callback);
-                    Outcome::Unreachable
-                }
-            }
-        }
-        Err(e) => {
-            tracing::error!("{e}");
-            Outcome::Refused(None)
-        }
-    };
-    ended(page.carried, outcome)
+    ended(page.carried, post(engine, &to.subscription.callback, headers, page.body.clone()).await)
 }
 
-async fn finish(engine: &Arc<Engine>, ended: Result<Ended, tokio::task::JoinError>) {
+async fn post(engine: &Engine, callback: &str, headers: HeaderMap, body: Bytes) -> Outcome {
+    let caller = match engine.push.caller() {
+        Ok(caller) => caller,
+        Err(e) => {
+            tracing::error!("{e}");
+            return Outcome::Refused(None);
+        }
+    };
+    match caller.call(Method::POST, callback, headers, body).await {
+        Ok(called) => match called.status {
+            200..=299 => Outcome::Accepted,
+            410 => Outcome::Gone,
+            _ => Outcome::Refused(called.retry_after),
+        },
+        Err(CallError::Url(_) | CallError::NotPublic(_)) => Outcome::Refused(None),
+        Err(error) => {
+            tracing::debug!("{callback}: {error}");
+            Outcome::Unreachable
+        }
+    }
+}
+
+fn finish(engine: &Arc<Engine>, ended: Result<Ended, tokio::task::JoinError>) {
     let Ended { id, carried, outcome } = match ended {
         Ok(ended) => ended,
         Err(e) => return tracing::error!("a delivery broke off: {e}"),
     };
-    let counters = &engine.metrics;
+    let metrics = &engine.metrics;
     match outcome {
-        Outcome::Accepted => counters.pushes_ok.inc(),
-        Outcome::Gone | Outcome::Refused(_) | Outcome::Unreachable => counters.pushes_failed.inc(),
-        Outcome::Nothing => 0,
-    };
+        Outcome::Accepted => {
+            metrics.pushes_ok.inc();
+        }
+        Outcome::Gone | Outcome::Refused(_) | Outcome::Unreachable => {
+            metrics.pushes_failed.inc();
+        }
+        Outcome::Nothing => {}
+    }
     let verdict = engine.push.subscribers.lock().handle_end(engine.now(), id, carried, outcome);
     match verdict {
-        Some(Verdict::Done) => drop(engine.push.unkept.lock().insert(id)),
+        Some(Verdict::Done) => {
+            engine.push.unkept.lock().insert(id);
+        }
         Some(Verdict::Dropped) => {
             engine.push.unkept.lock().insert(id);
             if let Some(to) = engine.push.subscribers.lock().get(id) {
                 tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
             }
         }
-        Some(Verdict::Ended) => {
-            if let Err(e) = verify::end(engine, id).await {
-                tracing::warn!("cannot forget a subscription: {e}");
-            }
-        }
+        Some(Verdict::Ended) => engine.push.end(id),
         Some(Verdict::Retry(_)) | None => {}
     }
 }
 
 /// "Hubs MUST enforce lease expirations" (WebSub 5.3.1).
-async fn look_at_leases(engine: &Arc<Engine>) {
+fn look_at_leases(engine: &Arc<Engine>) {
     loop {
         let now = engine.now();
         let due = {
@@ -175,9 +178,7 @@ async fn look_at_leases(engine: &Arc<Engine>) {
         };
         let Some((id, to)) = due else { return };
         if to.subscription.end() <= now {
-            if let Err(e) = verify::end(engine, id).await {
-                tracing::warn!("cannot forget a subscription: {e}");
-            }
+            engine.push.end(id);
             continue;
         }
         verify::refresh(engine, id, &to);

@@ -48,17 +48,20 @@ pub(super) async fn forget(store: &dyn Store, id: Id) -> Result<(), StoreError> 
     store.write(vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)], Vec::new()).await
 }
 
-/// Keeps the positions that have changed.
+/// Keeps the positions that have changed, and forgets what has ended.
 pub(super) async fn keep_positions(engine: &Engine) -> Result<(), StoreError> {
+    let _alone = engine.push.keeping.write().await;
     let ids: Vec<Id> = engine.push.unkept.lock().drain().collect();
     if ids.is_empty() {
         return Ok(());
     }
     let writes: Vec<Write> = {
         let subscribers = engine.push.subscribers.lock();
-        let position = |id| Some((id, subscribers.position(id)?));
-        let positions = ids.into_iter().filter_map(position);
-        positions.map(|(id, seq)| write(POSITIONS, id, Some(seq.to_be_bytes().to_vec()))).collect()
+        let written = |id| match subscribers.position(id) {
+            Some(seq) => vec![write(POSITIONS, id, Some(seq.to_be_bytes().to_vec()))],
+            None => vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)],
+        };
+        ids.into_iter().flat_map(written).collect()
     };
     engine.store.write(writes, Vec::new()).await
 }

@@ -44,8 +44,10 @@ pub struct Push {
     moved: Mutex<HashSet<FeedId>>,
     /// Rung when there is something to do.
     bell: Notify,
-    /// Those whose positions are not kept yet.
+    /// Those whose positions, or whose end, are not kept yet.
     unkept: Mutex<HashSet<Id>>,
+    /// Held by those who keep what begins, and alone by who keeps what has changed or ended.
+    keeping: tokio::sync::RwLock<()>,
     /// Feeds that mirror another one and are pushed to, with what their hubs' calls must have in their query.
     inboxes: Mutex<HashMap<FeedId, (String, mpsc::Sender<Delivered>)>>,
     pages: page::Pages,
@@ -77,6 +79,7 @@ impl Push {
             moved: Mutex::default(),
             bell: Notify::new(),
             unkept: Mutex::default(),
+            keeping: tokio::sync::RwLock::default(),
             inboxes: Mutex::default(),
             pages: page::Pages::default(),
             asking: verify::AskingNow::default(),
@@ -136,6 +139,8 @@ impl Push {
         let Subscribed { subscription, topic, .. } = &subscribed;
         let topic = topic.clone();
         let lease = subscription.refresh().filter(|time| *time > engine.now()).unwrap_or(subscription.end());
+        let host = subscription.host();
+        let mut subscribers = self.subscribers.lock();
         {
             let mut topics = self.topics.write();
             let known = topics.entry(topic.feed.log().clone()).or_default();
@@ -143,13 +148,17 @@ impl Push {
                 known.push(topic.clone());
             }
         }
-        let host = subscription.host();
-        let mut subscribers = self.subscribers.lock();
         subscribers.add(id, &topic.key, &host, position, lease, Arc::new(subscribed));
         // It may have moved before anybody listened.
         subscribers.moved(&topic.key, topic.head());
         drop(subscribers);
         self.bell.notify_one();
+    }
+
+    /// Ends a subscription; that is kept soon.
+    fn end(&self, id: Id) {
+        self.remove(id);
+        self.unkept.lock().insert(id);
     }
 
     fn remove(&self, id: Id) -> Option<Arc<Subscribed>> {

@@ -170,7 +170,10 @@ async fn verify(engine: &Arc<Engine>, asking: Asking, lease: Duration, id: Id) -
     };
     match asking.request.mode {
         Mode::Subscribe => begin(engine, asking, lease, ends, id).await,
-        Mode::Unsubscribe => end(engine, id).await,
+        Mode::Unsubscribe => {
+            engine.push.remove(id);
+            Ok(kept::forget(engine.store.as_ref(), id).await?)
+        }
     }
 }
 
@@ -195,16 +198,11 @@ async fn begin(
         Some(position) => position,
         None => kept::end(engine, &asking.topic).await?,
     };
+    let _keeping = engine.push.keeping.read().await;
     kept::keep(engine.store.as_ref(), id, &subscription, position).await?;
     let (topic, access) = (Arc::new(asking.topic), asking.access);
     engine.push.add(engine, id, position, Subscribed { subscription, topic, access });
     Ok(())
-}
-
-/// Ends a subscription.
-pub(super) async fn end(engine: &Engine, id: Id) -> Result<(), SubscribeError> {
-    engine.push.remove(id);
-    Ok(kept::forget(engine.store.as_ref(), id).await?)
 }
 
 /// Tells a callback something that needs no answer.
