@@ -29,6 +29,7 @@ pub mod fleet;
 mod heard;
 pub mod listen;
 pub mod local;
+mod plain;
 pub mod protocol;
 mod tls;
 pub mod validators;

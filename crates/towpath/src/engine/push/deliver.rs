@@ -42,14 +42,9 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     while !*stop.borrow() {
         engine.push.take_moves();
         look_at_leases(&engine);
-        start(&engine, &mut under_way);
+        start(&engine, &stop, &mut under_way);
         tokio::select! {
-            Some(ended) = under_way.join_next(), if !under_way.is_empty() => {
-                finish(&engine, ended);
-                while let Some(ended) = under_way.try_join_next() {
-                    finish(&engine, ended);
-                }
-            }
+            Some(ended) = under_way.join_next(), if !under_way.is_empty() => report(ended),
             () = engine.push.bell.notified() => {}
             () = sleep(until_timeout(&engine)) => {}
             _ = keep.tick() => keep_positions(&engine).await,
@@ -58,7 +53,7 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     }
     let finishing = async {
         while let Some(ended) = under_way.join_next().await {
-            finish(&engine, ended);
+            report(ended);
         }
     };
     // What is not known to have arrived is sent again after the next start.
@@ -79,14 +74,34 @@ fn until_timeout(engine: &Engine) -> Duration {
     wait.unwrap_or(LONGEST_SLEEP).clamp(Duration::from_millis(10), LONGEST_SLEEP)
 }
 
-/// Starts what is to be sent now, as far as there are connections.
-fn start(engine: &Arc<Engine>, under_way: &mut JoinSet<Ended>) {
-    let now = engine.now();
+/// Starts what is to be sent now, as far as there are connections. Whoever has made a delivery makes the next one:
+/// there are never more tasks than connections.
+fn start(engine: &Arc<Engine>, stop: &Stop, under_way: &mut JoinSet<()>) {
+    while let Some((send, to)) = next(engine) {
+        let (engine, stop) = (engine.clone(), stop.clone());
+        under_way.spawn(async move {
+            let mut work = Some((send, to));
+            while let Some((send, to)) = work {
+                let ended = deliver(&engine, &to, send).await;
+                finish(&engine, &ended);
+                work = if *stop.borrow() { None } else { next(&engine) };
+            }
+            // A host that was full may have room now, and what is to be looked at later has changed.
+            engine.push.bell.notify_one();
+        });
+    }
+}
+
+fn next(engine: &Engine) -> Option<(Send, Arc<Subscribed>)> {
     let mut subscribers = engine.push.subscribers.lock();
-    while let Some(send) = subscribers.poll_send(now) {
-        let Some(to) = subscribers.get(send.id).cloned() else { continue };
-        let engine = engine.clone();
-        under_way.spawn(async move { deliver(&engine, &to, send).await });
+    let send = subscribers.poll_send(engine.now())?;
+    let to = subscribers.get(send.id)?.clone();
+    Some((send, to))
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(e) = ended {
+        tracing::error!("a delivery broke off: {e}");
     }
 }
 
@@ -137,11 +152,8 @@ async fn post(engine: &Engine, callback: &str, headers: HeaderMap, body: Bytes) 
     }
 }
 
-fn finish(engine: &Arc<Engine>, ended: Result<Ended, tokio::task::JoinError>) {
-    let Ended { id, carried, outcome } = match ended {
-        Ok(ended) => ended,
-        Err(e) => return tracing::error!("a delivery broke off: {e}"),
-    };
+fn finish(engine: &Engine, ended: &Ended) {
+    let Ended { id, carried, outcome } = *ended;
     let metrics = &engine.metrics;
     match outcome {
         Outcome::Accepted => {
