@@ -33,6 +33,7 @@ use towpath_store::{Expected, Store};
 
 const SUBSCRIBERS: usize = 10_000;
 const HOSTS: usize = 1000;
+const FEW: usize = 10;
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 9;
 /// Subscriptions that are verified at the same time.
@@ -121,7 +122,9 @@ fn main() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut arguments = std::env::args().skip_while(|argument| argument != LOAD).skip(1);
     match arguments.next() {
-        Some(folder) => runtime.block_on(load(Path::new(&folder))),
+        Some(folder) => {
+            runtime.block_on(load(Path::new(&folder), arguments.next().unwrap_or_default().parse()?))
+        }
         None => runtime.block_on(bench()),
     }
 }
@@ -145,23 +148,45 @@ async fn bench() -> Result<(), Failure> {
     delivering.await?;
     engine.store.close().await;
     drop(engine);
-    // In a process of its own, in which nothing else has taken memory and given it back.
-    let status = Command::new(std::env::current_exe()?).arg(LOAD).arg(folder.path()).status()?;
-    if status.success() { Ok(()) } else { Err("the memory could not be measured".into()) }
+    let few = few(port).await?;
+    let (few, many) = (taken(few.path(), FEW)?, taken(folder.path(), SUBSCRIBERS + HOSTS)?);
+    let each = (many - few) / (SUBSCRIBERS + HOSTS - FEW) as f64;
+    println!("an idle subscription takes {each:.0} bytes");
+    Ok(())
+}
+
+/// A folder with few subscriptions, one of them to be sent something: what does not depend on their number.
+async fn few(port: u16) -> Result<tempfile::TempDir, Failure> {
+    let folder = tempfile::tempdir()?;
+    let engine = engine(folder.path()).await?;
+    let callback = |index: usize| format!("http://127.0.0.1:{port}/push/{index:032}");
+    subscribe_all(&engine, "crowd", &(0..FEW).map(callback).collect::<Vec<_>>()).await?;
+    let feed = engine.feed("crowd").ok_or("no such feed")?;
+    engine.store.append(feed.id(), Expected::Any, vec![NewChange::put(Item::new("one"))]).await?;
+    engine.store.close().await;
+    Ok(folder)
+}
+
+/// The memory that a folder's subscriptions take, in a process of its own: there nothing else has taken memory and
+/// given it back.
+fn taken(folder: &Path, count: usize) -> Result<f64, Failure> {
+    let output =
+        Command::new(std::env::current_exe()?).arg(LOAD).arg(folder).arg(count.to_string()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.trim().parse().map_err(|_| format!("the memory could not be measured: {output:?}").into())
 }
 
 /// Starts with what is kept and says how much memory that takes.
-async fn load(folder: &Path) -> Result<(), Failure> {
+async fn load(folder: &Path, count: usize) -> Result<(), Failure> {
     let engine = engine(folder).await?;
     let before = resident()?;
     let (_stop, stopped) = watch::channel(false);
     tokio::spawn(run(engine.clone(), stopped));
-    while engine.push.len() < SUBSCRIBERS + HOSTS {
+    while engine.push.len() < count {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let each = (resident()? - before) / (SUBSCRIBERS + HOSTS) as f64;
-    println!("an idle subscription takes {each:.0} bytes");
+    println!("{}", resident()? - before);
     Ok(())
 }
 

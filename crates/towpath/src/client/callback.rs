@@ -146,8 +146,14 @@ impl Caller {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Called, CallError> {
-        let url = self.check(url)?;
         let exchange = async {
+            // A connection that waits leads to an address that was judged.
+            let unsent = match self.plain.call_again((method, headers, body), url).await {
+                Ok(called) => return called,
+                Err(unsent) => unsent,
+            };
+            let (method, headers, body) = unsent;
+            let url = self.check(url)?;
             if url.scheme() == "http" {
                 return self.plain.call(method, &url, headers, body).await;
             }

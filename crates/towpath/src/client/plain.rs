@@ -41,6 +41,21 @@ struct Open {
     since: Instant,
 }
 
+/// A request that has not been sent.
+pub(super) type Unsent = (Method, HeaderMap, Bytes);
+
+/// Host and port of an address without TLS, and what is asked for there.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("http://")?;
+    let (authority, target) = rest.split_at(rest.find('/')?);
+    // What does not stand there in its normal form is left to a real parser.
+    let is_normal = |b: u8| {
+        b.is_ascii_graphic()
+            && !matches!(b, b'#' | b'\\' | b'"' | b'<' | b'>' | b'{' | b'}' | b'`' | b'^' | b'|')
+    };
+    (target.bytes().all(is_normal) && !target.contains("/.")).then_some((authority, target))
+}
+
 /// Connections that wait for a request, by host and port. The last one to come is the first one to go.
 #[derive(Debug, Default)]
 struct Idle {
@@ -92,7 +107,35 @@ impl Plain {
         Self { options, idle: Arc::default() }
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request over a connection that waits for one; the request comes back where there is none.
+    ///
+    /// Connections wait under hosts in their normal form, so that whoever names one names it in that form: of what
+    /// its address leads to nothing else needs to be known.
+    pub(super) async fn call_again(
+        &self,
+        (method, headers, body): Unsent,
+        url: &str,
+    ) -> Result<Result<Called, CallError>, Unsent> {
+        let Some((authority, target)) = split(url) else { return Err((method, headers, body)) };
+        let Some(Open { mut sender, .. }) = self.idle.lock().take(authority) else {
+            return Err((method, headers, body));
+        };
+        let (again, kept) = (method.clone(), body.clone());
+        let request = match request(method, target, authority, headers, body) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error)),
+        };
+        match sender.try_send_request(request).await {
+            Ok(response) => Ok(self.finish(authority, sender, response).await),
+            Err(mut error) => match error.take_message() {
+                // The peer closed the connection while it waited: nothing of the request has gone.
+                Some(unsent) => Err((again, unsent.into_parts().0.headers, kept)),
+                None => Ok(Err(CallError::Connect(root_cause(error.error())))),
+            },
+        }
+    }
+
+    /// Sends a request over a new connection and reads its answer.
     pub(super) async fn call(
         &self,
         method: Method,
@@ -101,22 +144,21 @@ impl Plain {
         body: Bytes,
     ) -> Result<Called, CallError> {
         let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
-        let mut request = request(method, url, authority, headers, body)?;
-        let waiting = self.idle.lock().take(authority);
-        let mut sender = match waiting {
-            Some(open) => open.sender,
-            None => self.connect(url).await?,
-        };
-        let response = loop {
-            match sender.try_send_request(request).await {
-                Ok(response) => break response,
-                // The peer closed a connection that waited: nothing of the request has gone.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => (request, sender) = (unsent, self.connect(url).await?),
-                    None => return Err(CallError::Connect(root_cause(error.error()))),
-                },
-            }
-        };
+        let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
+        let request = request(method, target, authority, headers, body)?;
+        let mut sender = self.connect(url).await?;
+        let sent = sender.send_request(request).await;
+        let response = sent.map_err(|e| CallError::Connect(root_cause(&e)))?;
+        self.finish(authority, sender, response).await
+    }
+
+    /// Reads an answer and keeps its connection for the next request.
+    async fn finish(
+        &self,
+        authority: &str,
+        mut sender: SendRequest<Full<Bytes>>,
+        response: Response<Incoming>,
+    ) -> Result<Called, CallError> {
         let (called, is_whole) = read(response).await?;
         if is_whole && sender.ready().await.is_ok() {
             self.idle.lock().give_back(authority, sender, self.options.idle_connections);
@@ -170,12 +212,11 @@ async fn open(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, String> {
 
 fn request(
     method: Method,
-    url: &Url,
+    target: &str,
     authority: &str,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Request<Full<Bytes>>, CallError> {
-    let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
     *request.uri_mut() = target.parse().map_err(|e: http::uri::InvalidUri| CallError::Url(e.to_string()))?;

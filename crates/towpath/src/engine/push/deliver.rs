@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use towpath_proto::push::websub::delivery::{Carried, Outcome, Verdict};
-use towpath_proto::push::websub::dispatch::{Id, Send};
+use towpath_proto::push::websub::dispatch::{Dispatcher, Id, Send};
 use towpath_proto::push::websub::signature::{self, Algorithm};
 
 use super::{Subscribed, kept, page, verify};
@@ -77,14 +77,13 @@ fn until_timeout(engine: &Engine) -> Duration {
 /// Starts what is to be sent now, as far as there are connections. Whoever has made a delivery makes the next one:
 /// there are never more tasks than connections.
 fn start(engine: &Arc<Engine>, stop: &Stop, under_way: &mut JoinSet<()>) {
-    while let Some((send, to)) = next(engine) {
+    while let Some((send, to)) = begin(engine) {
         let (engine, stop) = (engine.clone(), stop.clone());
         under_way.spawn(async move {
             let mut work = Some((send, to));
             while let Some((send, to)) = work {
                 let ended = deliver(&engine, &to, send).await;
-                finish(&engine, &ended);
-                work = if *stop.borrow() { None } else { next(&engine) };
+                work = finish(&engine, &ended, *stop.borrow());
             }
             // A host that was full may have room now, and what is to be looked at later has changed.
             engine.push.bell.notify_one();
@@ -92,11 +91,16 @@ fn start(engine: &Arc<Engine>, stop: &Stop, under_way: &mut JoinSet<()>) {
     }
 }
 
-fn next(engine: &Engine) -> Option<(Send, Arc<Subscribed>)> {
-    let mut subscribers = engine.push.subscribers.lock();
-    let send = subscribers.poll_send(engine.now())?;
+type Work = (Send, Arc<Subscribed>);
+
+fn next(subscribers: &mut Dispatcher<Arc<Subscribed>>, now: Timestamp) -> Option<Work> {
+    let send = subscribers.poll_send(now)?;
     let to = subscribers.get(send.id)?.clone();
     Some((send, to))
+}
+
+fn begin(engine: &Engine) -> Option<Work> {
+    next(&mut engine.push.subscribers.lock(), engine.now())
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
@@ -152,9 +156,10 @@ async fn post(engine: &Engine, callback: &str, headers: HeaderMap, body: Bytes) 
     }
 }
 
-fn finish(engine: &Engine, ended: &Ended) {
+/// Takes note of a delivery's end, and returns the next one to make, unless all is to end.
+fn finish(engine: &Engine, ended: &Ended, is_last: bool) -> Option<Work> {
     let Ended { id, carried, outcome } = *ended;
-    let metrics = &engine.metrics;
+    let (metrics, now) = (&engine.metrics, engine.now());
     match outcome {
         Outcome::Accepted => {
             metrics.pushes_ok.inc();
@@ -164,20 +169,23 @@ fn finish(engine: &Engine, ended: &Ended) {
         }
         Outcome::Nothing => {}
     }
-    let verdict = engine.push.subscribers.lock().handle_end(engine.now(), id, carried, outcome);
+    let mut subscribers = engine.push.subscribers.lock();
+    let verdict = subscribers.handle_end(now, id, carried, outcome);
+    if verdict == Some(Verdict::Dropped)
+        && let Some(to) = subscribers.get(id)
+    {
+        tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
+    }
+    let work = if is_last { None } else { next(&mut subscribers, now) };
+    drop(subscribers);
     match verdict {
-        Some(Verdict::Done) => {
+        Some(Verdict::Done | Verdict::Dropped) => {
             engine.push.unkept.lock().insert(id);
-        }
-        Some(Verdict::Dropped) => {
-            engine.push.unkept.lock().insert(id);
-            if let Some(to) = engine.push.subscribers.lock().get(id) {
-                tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
-            }
         }
         Some(Verdict::Ended) => engine.push.end(id),
         Some(Verdict::Retry(_)) | None => {}
     }
+    work
 }
 
 /// "Hubs MUST enforce lease expirations" (WebSub 5.3.1).

@@ -38,9 +38,8 @@ pub(super) struct PushPage {
     pub(super) carried: Carried,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Key {
-    topic: Box<str>,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
     access: Access,
     format: PageFormat,
     after: Seq,
@@ -51,19 +50,20 @@ type Made = Arc<OnceCell<Arc<PushPage>>>;
 
 /// The pages that were made last.
 #[derive(Default)]
-pub(super) struct Pages(Mutex<VecDeque<(Key, Made)>>);
+pub(super) struct Pages(Mutex<VecDeque<(Place, Box<str>, Made)>>);
 
 impl Pages {
-    fn place(&self, key: Key) -> Made {
+    fn place(&self, topic: &str, place: Place) -> Made {
         let mut pages = self.0.lock();
-        if let Some((_, made)) = pages.iter().rev().find(|(known, _)| *known == key) {
+        let is_it = |(known, of, _): &&(Place, Box<str>, Made)| *known == place && **of == *topic;
+        if let Some((.., made)) = pages.iter().rev().find(is_it) {
             return made.clone();
         }
         if pages.len() >= KEPT {
             pages.pop_front();
         }
         let made = Made::default();
-        pages.push_back((key, made.clone()));
+        pages.push_back((place, topic.into(), made.clone()));
         made
     }
 }
@@ -76,7 +76,8 @@ pub(super) async fn page(
 ) -> Result<Arc<PushPage>, AskError> {
     let (topic, access) = (&to.topic, to.access);
     let (format, head) = (topic.format(to.subscription.dialect), topic.head());
-    let made = engine.push.pages.place(Key { topic: topic.key.clone(), access, format, after, head });
+    let place = Place { access, format, after, head };
+    let made = engine.push.pages.place(&topic.key, place);
     let make = || async { Ok(Arc::new(make(engine, topic, access, format, (after, head)).await?)) };
     made.get_or_try_init(make).await.cloned()
 }
