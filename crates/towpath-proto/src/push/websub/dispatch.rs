@@ -350,12 +350,17 @@ impl<S> Dispatcher<S> {
         self.forget_host(name);
         let subscriber = self.subscribers.get_mut(&id)?;
         let verdict = subscriber.delivery.handle(now, carried, outcome, &self.patience);
-        if let Verdict::Retry(at) = verdict {
-            subscriber.state = State::Waiting(at);
-            self.retries.insert((at, id));
-        } else {
-            subscriber.state = State::Idle;
-            self.wake(id);
+        match verdict {
+            Verdict::Retry(at) => {
+                subscriber.state = State::Waiting(at);
+                self.retries.insert((at, id));
+            }
+            // It gets nothing more until it is removed.
+            Verdict::Ended => {}
+            Verdict::Done | Verdict::Dropped => {
+                subscriber.state = State::Idle;
+                self.wake(id);
+            }
         }
         Some(verdict)
     }

@@ -108,6 +108,20 @@ fn to_subscribe_again_renews() {
     assert_eq!(hub.poll_lease(time(20)), None);
 }
 
+/// WebSub 7: 410 ends the subscription, whatever has come meanwhile.
+#[test]
+fn who_is_gone_gets_nothing_more() {
+    let mut hub = dispatcher(limits());
+    hub.add(1, "a", "h", 0, time(FAR), ());
+    hub.moved("a", 1);
+    assert_eq!(all(&mut hub, 0).len(), 1);
+    hub.moved("a", 2);
+    assert_eq!(hub.handle_end(time(0), 1, to(1), Outcome::Gone), Some(Verdict::Ended));
+    hub.moved("a", 3);
+    assert_eq!(all(&mut hub, 0), []);
+    assert_eq!(hub.remove(1), Some(()));
+}
+
 #[test]
 fn to_unsubscribe_ends_what_waits() {
     let mut hub = dispatcher(limits());
