@@ -123,6 +123,11 @@ fn the_output_is_that_of_pulling() {
     let server = place.serve_at(port);
     following.wait_for("meanwhile");
     let mut told = following.lines();
+    // Lines are printed before the state that covers them is kept.
+    let position = told.last().unwrap()["position"].as_str().unwrap().to_owned();
+    until("kept", || {
+        std::fs::read_to_string(place.path("state.json")).is_ok_and(|state| state.contains(&position))
+    });
     // The follower goes, and goes on where its output ended.
     drop(following);
     publish(&server, &put("missed", "Missed"));
