@@ -40,8 +40,6 @@ pub(super) fn write_with(
     head.links.push(link("self", &links.base));
     head.links.extend(links.next.as_ref().map(|next| link("next", next)));
     head.links.extend_from_slice(&feed.links);
-    head.smart =
-        SmartHead { total: Some(page.total), last_cursor: page.last_cursor.clone(), prev_cursor: None };
     if let Some(hub) = &feed.hub {
         // A link of the feed's, whatever it answers with (PubSubHubbub 0.3, section 5).
         head.links.push(FeedLink { rel: "hub".into(), href: hub.clone(), media_type: None });

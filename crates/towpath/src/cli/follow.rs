@@ -124,17 +124,16 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
     };
     let follow = Follow { url: way.url, from: args.from.clone(), state: way.state, once: args.once };
     let mut lines = Lines::new(std::io::stdout(), state_file);
-    match drive(&mut *follower, &fetcher, &mut lines, stop).await {
     let ended = if let Some(callback) = &args.callback {
         if way.protocol != Protocol::Smart {
             return Err(CliError::usage("--push is for Smart Feeds; this state is of another protocol"));
         }
         let (mut follower, key) = pushed_follower(follow, callback.as_str())?;
         let calls = listen(args.callback_listen.unwrap_or_else(|| where_to_listen(callback)), key).await?;
-        drive_called(&mut follower, &fetcher, &mut lines, &stop, calls).await
+        drive_called(&mut follower, &fetcher, &mut lines, stop, calls).await
     } else {
         let mut follower = follower(way.protocol, follow)?;
-        drive(&mut *follower, &fetcher, &mut lines, &stop).await
+        drive(&mut *follower, &fetcher, &mut lines, stop).await
     };
     match ended {
         Ok(ended) => Ok(exit(&ended, args.once)),
@@ -145,6 +144,9 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
 }
 
 async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
+    if args.push {
+        return Err(CliError::usage("--push is for a single feed: many have a callback each"));
+    }
     if let StartFrom::Position(position) = &args.from {
         let why = format!("the position {position:?} is one of a single feed: many begin at a time, or now");
         return Err(CliError::usage(why));
@@ -198,6 +200,8 @@ fn exit_of_many(ended: &FleetEnded, once: bool) -> Exit {
         FleetEnded { incomplete: 1.., .. } => Exit::Incomplete,
         _ => Exit::Done,
     }
+}
+
 /// The callback's own address, or its port on all of this machine's addresses.
 pub(super) fn where_to_listen(callback: &Url) -> SocketAddr {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -234,8 +238,6 @@ struct Way {
 
 /// By the state's protocol, else the one asked for, else the strongest that the feed offers.
 async fn choose(args: &FollowArgs, feed: &Url, fetcher: &Fetcher) -> Result<Way, CliError> {
-    let asked = args.protocol.0;
-async fn choose(args: &FollowArgs, fetcher: &Fetcher) -> Result<Way, CliError> {
     let asked = args.protocol.0.or(args.push.then_some(Protocol::Smart));
     let kept = match &args.state {
         Some(path) => state_file::load(path, feed, asked)?,

@@ -91,10 +91,10 @@ pub async fn drive_called<F: Follower + ?Sized, O: Output>(
     fetcher: &Fetcher,
     output: &mut O,
     stop: &Stop,
-    mut calls: Calls,
+    calls: Calls,
 ) -> Result<Ended, O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
-    drive_by(&mut carrier, follower, output, stop).await
+    drive_by(&mut carrier, follower, output, stop, calls).await
 }
 
 /// The same, and what the publisher's answers said beside.
@@ -105,7 +105,7 @@ pub(super) async fn drive_and_hear<F: Follower + ?Sized, O: Output>(
     stop: &Stop,
 ) -> Result<(Ended, Heard), O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
-    let ended = drive_by(&mut carrier, follower, output, stop).await?;
+    let ended = drive_by(&mut carrier, follower, output, stop, Calls::none()).await?;
     Ok((ended, carrier.heard))
 }
 
@@ -114,6 +114,7 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
     follower: &mut F,
     output: &mut O,
     stop: &Stop,
+    mut calls: Calls,
 ) -> Result<Ended, O::Error> {
     let mut hand = Hand::new(output, stop);
     let mut told = Instant::now();

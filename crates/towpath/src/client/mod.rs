@@ -36,8 +36,8 @@ pub mod validators;
 
 pub use backoff::{backoff, backoff_or_asked};
 pub use body::Body;
-pub use clock::{Clock, SystemClock};
 pub use callback::{CallError, CallOptions, Called, Caller};
+pub use clock::{Clock, SystemClock};
 pub use discover::{DiscoverError, Offer, discover};
 pub use drive::{Ended, Notice, Output, drive, drive_called, drive_check};
 pub use fetch::{FetchOptions, Fetched, Fetcher, Whole};

@@ -16,8 +16,8 @@ use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
 use towpath_proto::replication::follow::{Options, ReplicationFollower};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
-use towpath_proto::sup::check::SupChecker;
 use towpath_proto::smart::wire::with_parameter;
+use towpath_proto::sup::check::SupChecker;
 
 use crate::random::unguessable;
 

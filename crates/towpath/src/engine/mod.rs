@@ -29,7 +29,6 @@ use crate::server::documents::Documents;
 use diffdelta::DiffDelta;
 use pages::Pages;
 use push::Push;
-use replication::Replication;
 use smart::Smart;
 use sup::{LastMove, Sup};
 
@@ -116,7 +115,6 @@ impl Engine {
             store,
             scorer,
             metrics,
-            smart,
             push: Push::new(&config),
             runtime: tokio::runtime::Handle::current(),
             site: Site::new(&config.base_url()),
