@@ -13,7 +13,8 @@ cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
 cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
-cargo xtask bench large     ten million items: pages by time, pulls, a snapshot";
+cargo xtask bench large     ten million items: pages by time, pulls, a snapshot
+cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     match args {
@@ -23,6 +24,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
         ["poll"] => poll(),
         ["sup"] => sup(),
+        ["push"] => cargo(&["bench", "--package", "towpath", "--bench", "push"]),
         ["replication"] => beside_nginx("benches/replication.py"),
         ["large"] => beside_nginx("benches/large.py"),
         _ => {

@@ -59,6 +59,7 @@ fn feed(kind: CursorKind) -> FeedSettings {
         kind,
         limits: Limits::default(),
         links: Vec::new(),
+        hub: None,
     }
 }
 

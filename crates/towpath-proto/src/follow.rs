@@ -221,6 +221,35 @@ pub enum FollowError {
     Usage(String),
 }
 
+/// What somebody else sends to a follower: a hub its questions and deliveries.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// GET to ask, POST to deliver.
+    pub method: Method,
+    /// The query string, without its question mark.
+    pub query: String,
+    /// The request's headers.
+    pub headers: HeaderMap,
+    /// The request's body.
+    pub body: Bytes,
+}
+
+/// What it is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// An answer without a body.
+    pub fn status(status: u16) -> Self {
+        Self { status, body: Bytes::new() }
+    }
+}
+
 /// A state machine that asks for documents: what a follower and a conformance check have in common, and all
 /// that a driver needs to carry its requests. See the module's text for the order of calls.
 pub trait Exchange: Send {
@@ -249,6 +278,11 @@ pub trait Follower: Exchange {
     /// The next thing to tell, if any.
     fn poll_event(&mut self) -> Option<Event>;
 
+    /// Answers what somebody else sends. A follower that only asks has nothing to answer: 404.
+    fn handle_call(&mut self, _now: Timestamp, _call: &Call) -> Reply {
+        Reply::status(404)
+    }
+
     /// How far a long beginning has come, in words, while there is one.
     fn progress(&self) -> Option<String> {
         None
@@ -259,4 +293,9 @@ pub trait Follower: Exchange {
 pub trait Checker: Exchange {
     /// What was found so far; everything once [`Exchange::is_finished`].
     fn report(&self) -> &Report;
+
+    /// Answers what somebody else sends, as [`Follower::handle_call`] does.
+    fn handle_call(&mut self, _now: Timestamp, _call: &Call) -> Reply {
+        Reply::status(404)
+    }
 }

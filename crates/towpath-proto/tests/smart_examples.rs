@@ -53,6 +53,7 @@ fn last_cursor(changes: &[Change]) -> Option<String> {
         kind: CursorKind::Toc,
         limits: Limits::default(),
         links: Vec::new(),
+        hub: None,
     };
     let last = changes.last()?;
     let mut pull = Pull::new(PullQuery::parse("", &feed.limits).unwrap(), &feed, last.modified);

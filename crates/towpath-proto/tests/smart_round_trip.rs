@@ -25,6 +25,7 @@ fn feed() -> FeedSettings {
         kind: CursorKind::Sequence,
         limits: Limits::default(),
         links: Vec::new(),
+        hub: None,
     }
 }
 

@@ -22,6 +22,10 @@ mod check;
 
 pub use check::check_base_url;
 
+mod hub;
+
+pub use hub::HubConfig;
+
 /// The whole configuration of one towpath.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +39,9 @@ pub struct Config {
     /// `[risk]`.
     #[serde(default)]
     pub risk: RiskConfig,
+    /// `[hub]`.
+    #[serde(default)]
+    pub hub: HubConfig,
     /// What relative paths are relative to: the file's folder.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -68,6 +75,8 @@ pub struct ServerConfig {
     /// How often an event stream without events gets a comment, so that nobody between takes it for dead.
     #[serde(deserialize_with = "duration")]
     pub heartbeat: Duration,
+    /// Whether subscribers' callbacks may be on this machine or in private networks.
+    pub allow_private_callbacks: bool,
 }
 
 impl Default for ServerConfig {
@@ -84,6 +93,7 @@ impl Default for ServerConfig {
             waiters: 50_000,
             longest_wait: five_minutes(),
             heartbeat: Duration::from_secs(25),
+            allow_private_callbacks: false,
         }
     }
 }
@@ -165,6 +175,9 @@ pub struct SourceConfig {
     pub url: Option<String>,
     /// A feed of one of the five protocols, to mirror.
     pub follow: Option<String>,
+    /// Whether the hub of the feed that is followed is to push: its calls come to `/feeds/{feed}/callback`.
+    #[serde(default)]
+    pub push: bool,
     /// What the document is.
     #[serde(default)]
     pub format: SourceFormat,
@@ -293,7 +306,13 @@ impl Config {
             None => {
                 let server = ServerConfig { create_feeds: true, ..ServerConfig::default() };
                 let folder = PathBuf::from(".");
-                Ok(Self { server, feeds: Vec::new(), risk: RiskConfig::default(), folder })
+                Ok(Self {
+                    server,
+                    feeds: Vec::new(),
+                    risk: RiskConfig::default(),
+                    hub: HubConfig::default(),
+                    folder,
+                })
             }
         }
     }
@@ -323,7 +342,7 @@ impl Config {
 
     fn check(&mut self, path: &Path) -> Result<(), ConfigError> {
         let server_error = |message| ConfigError::Server { path: path.to_owned(), message };
-        self.server.check().map_err(server_error)?;
+        self.server.check().and_then(|()| self.hub.check()).map_err(server_error)?;
         for feed in &self.feeds {
             feed.check().map_err(|message| ConfigError::Feed {
                 path: path.to_owned(),

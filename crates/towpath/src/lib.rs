@@ -6,6 +6,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod engine;
+mod random;
 pub mod server;
 pub mod source;
 pub mod stop;

@@ -4,12 +4,14 @@
 //! linear in the input whatever it nests or leaves open.
 
 mod alternates;
+mod head_links;
 mod survey;
 
 use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
 use html5gum::{Span, Tokenizer};
 
 pub use alternates::{Alternate, alternates};
+pub use head_links::head_links;
 pub use survey::{Link, Survey, survey};
 
 /// The text of `html` on one line, at most `max_chars` code points of it.

@@ -9,6 +9,16 @@ pub enum PageFormat {
     Atom,
 }
 
+impl PageFormat {
+    /// The value of the parameter that fixes it, whatever the client accepts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Atom => "atom",
+        }
+    }
+}
+
 /// How many ranges of a header are looked at.
 const MAX_RANGES: usize = 64;
 

@@ -23,15 +23,29 @@ const EXTRA: &str = "xml";
 
 /// A page as an Atom document.
 pub fn write(feed: &FeedSettings, query: &PullQuery, page: &Page) -> Vec<u8> {
-    let links = PageLinks::new(feed, query, page);
+    write_with(feed, query, page, &PageLinks::new(feed, query, page), None)
+}
+
+/// The same with these links and, of what is pushed, a previous cursor.
+pub(super) fn write_with(
+    feed: &FeedSettings,
+    query: &PullQuery,
+    page: &Page,
+    links: &PageLinks,
+    prev_cursor: Option<&str>,
+) -> Vec<u8> {
     let items = format!("{}/", feed.base);
     let mut head = Head::new(&links.base, &feed.title, page.updated);
     head.ids = EntryIds { base: &items, always_own_id: true };
     head.links.push(link("self", &links.base));
     head.links.extend(links.next.as_ref().map(|next| link("next", next)));
     head.links.extend_from_slice(&feed.links);
-    head.smart =
-        SmartHead { total: Some(page.total), last_cursor: page.last_cursor.clone(), prev_cursor: None };
+    if let Some(hub) = &feed.hub {
+        // A link of the feed's, whatever it answers with (PubSubHubbub 0.3, section 5).
+        head.links.push(FeedLink { rel: "hub".into(), href: hub.clone(), media_type: None });
+    }
+    let prev_cursor = prev_cursor.map(str::to_owned);
+    head.smart = SmartHead { total: Some(page.total), last_cursor: page.last_cursor.clone(), prev_cursor };
     let by = query.order.by;
     let marks: Vec<Vec<String>> = page
         .changes
@@ -85,8 +99,9 @@ impl Collection {
             cursor: None,
         }));
         let smart = feed.smart;
-        let (last_cursor, total) = (smart.last_cursor, smart.total);
-        Ok(Self { items, last_cursor, total, count: None, url, next, problems: feed.problems })
+        let SmartHead { total, last_cursor, prev_cursor } = smart;
+        let problems = feed.problems;
+        Ok(Self { items, last_cursor, prev_cursor, total, count: None, url, next, problems })
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::spec::{Span, Spec};
-use super::wire::{Collection, with_parameter};
+use super::wire::{Collection, backwards, with_parameter};
 use crate::change::Op;
 use crate::follow::{
     Event, Exchange, FollowError, Followed, Follower, Request, RequestId, ResponseHead, StartFrom,
@@ -42,12 +42,12 @@ const MAX_REMEMBERED: usize = 1 << 20;
 
 /// Where following stands. As JSON this is the follower's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct State {
+pub(super) struct State {
     protocol: String,
-    url: String,
+    pub(super) url: String,
     /// The position that was reached, as the value of `since`; from the beginning where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    since: Option<String>,
+    pub(super) since: Option<String>,
 }
 
 /// What is being asked for.
@@ -60,7 +60,7 @@ enum Goal {
 }
 
 #[derive(Debug)]
-struct Exchanging {
+pub(super) struct Exchanging {
     id: RequestId,
     url: String,
     goal: Goal,
@@ -72,18 +72,24 @@ struct Exchanging {
 /// A follower of a Smart Feed.
 #[derive(Debug)]
 pub struct SmartFollower {
-    state: State,
+    pub(super) state: State,
     goal: Goal,
     once: bool,
-    exchange: Option<Exchanging>,
+    pub(super) exchange: Option<Exchanging>,
     events: std::collections::VecDeque<Event>,
     requests: u64,
-    not_before: Option<Timestamp>,
-    failures: u32,
+    pub(super) not_before: Option<Timestamp>,
+    pub(super) failures: u32,
     /// Whether the last page was not the end.
-    behind: bool,
+    pub(super) behind: bool,
     finished: bool,
     returns: HashMap<String, u32>,
+    /// Whether to ask once more when the end is reached.
+    pub(super) again: bool,
+    /// How long after the end the publisher is asked again; it is asked to hold requests where this is absent.
+    pub(super) every: Option<Duration>,
+    /// When the latest item that was told was modified.
+    pub(super) latest: Option<Timestamp>,
 }
 
 impl SmartFollower {
@@ -117,6 +123,9 @@ impl SmartFollower {
             behind: true,
             finished: false,
             returns: HashMap::new(),
+            again: false,
+            every: None,
+            latest: None,
         })
     }
 
@@ -130,7 +139,7 @@ impl SmartFollower {
         if let Some(since) = since {
             next = with_parameter(&next, "since", since);
         }
-        let hold = if self.once || self.behind { 0 } else { HOLD };
+        let hold = if self.once || self.behind || self.every.is_some() { 0 } else { HOLD };
         next = with_parameter(&next, "max", &PAGE.to_string());
         with_parameter(&next, "timeout", &hold.to_string())
     }
@@ -177,7 +186,7 @@ impl SmartFollower {
         self.wait(now, doubled.min(LONGEST_WAIT).max(wait.unwrap_or_default().min(LONGEST_ASKED)));
     }
 
-    fn wait(&mut self, now: Timestamp, wait: Duration) {
+    pub(super) fn wait(&mut self, now: Timestamp, wait: Duration) {
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
         self.not_before = now.checked_add(wait).ok();
     }
@@ -197,7 +206,7 @@ impl SmartFollower {
         self.checkpoint();
     }
 
-    fn checkpoint(&mut self) {
+    pub(super) fn checkpoint(&mut self) {
         if let Ok(state) = serde_json::to_value(&self.state) {
             self.events.push_back(Event::Checkpoint(state));
         }
@@ -218,10 +227,7 @@ impl SmartFollower {
         }
         self.failures = 0;
         self.behind = moved;
-        for problem in &page.problems {
-            self.events.push_back(Event::Warning(format!("{}: {problem}", exchange.url)));
-        }
-        self.hand_over(page);
+        self.tell(&exchange.url, page);
         if moved {
             self.state.since = since;
             self.checkpoint();
@@ -229,9 +235,15 @@ impl SmartFollower {
         }
         self.returns.clear();
         self.finished = self.once;
+        if std::mem::take(&mut self.again) {
+            self.behind = true;
+            return;
+        }
         // A publisher that answers at once without anything does not hold requests, or is going down.
         let held = now.duration_since(exchange.sent) >= SignedDuration::from_secs(1);
-        if !held && !exchange.url.ends_with("timeout=0") {
+        if let Some(every) = self.every {
+            self.wait(now, every);
+        } else if !held && !exchange.url.ends_with("timeout=0") {
             self.wait(now, IDLE_WAIT);
         }
     }
@@ -251,6 +263,14 @@ impl SmartFollower {
         }
     }
 
+    /// Tells what is in a page.
+    pub(super) fn tell(&mut self, url: &str, page: Collection) {
+        for problem in &page.problems {
+            self.events.push_back(Event::Warning(format!("{url}: {problem}")));
+        }
+        self.hand_over(page);
+    }
+
     /// Tells the items. One without a cursor of its own has the position before it: from there it comes again.
     fn hand_over(&mut self, page: Collection) {
         let start = self.state.since.as_deref().unwrap_or_default();
@@ -261,6 +281,7 @@ impl SmartFollower {
             if let Some(cursor) = last.or(object.cursor.as_ref()) {
                 position.clone_from(cursor);
             }
+            self.latest = self.latest.max(object.modified);
             self.events.push_back(Event::Change(Box::new(Followed {
                 feed: self.state.url.clone(),
                 op: if object.deleted { Op::Delete } else { Op::Put },
@@ -292,19 +313,6 @@ fn feed_url(url: &str) -> Result<String, FollowError> {
     let mut plain = parsed.clone();
     plain.set_fragment(None);
     Ok(if has("order") { plain.to_string() } else { with_parameter(plain.as_str(), "order", "modified") })
-}
-
-/// The same feed in the opposite order.
-fn backwards(url: &str) -> String {
-    let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let turn = |pair: &str| match pair.strip_prefix("order=") {
-        Some(order) => {
-            format!("order={}", order.strip_prefix('-').map_or(format!("-{order}"), str::to_owned))
-        }
-        None => pair.to_owned(),
-    };
-    let pairs: Vec<String> = query.split('&').map(turn).collect();
-    format!("{base}?{}", pairs.join("&"))
 }
 
 /// A position as a person gives it: with its type, or a bare cursor.

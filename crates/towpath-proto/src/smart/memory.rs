@@ -11,14 +11,14 @@ use crate::item::Item;
 
 /// Every change of one feed, and what a store would answer of them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct MemoryLog {
-    pub(super) changes: Vec<Change>,
+pub(crate) struct MemoryLog {
+    pub(crate) changes: Vec<Change>,
     /// How many items reads have returned so far.
-    pub(super) read: usize,
+    pub(crate) read: usize,
 }
 
 impl MemoryLog {
-    pub(super) fn append(&mut self, new: NewChange, now: Timestamp) {
+    pub(crate) fn append(&mut self, new: NewChange, now: Timestamp) {
         let seq = self.changes.len() as Seq + 1;
         let last = self.changes.last().map_or(now, |change| change.modified);
         let modified = now.max(last);
@@ -46,12 +46,12 @@ impl MemoryLog {
         });
     }
 
-    pub(super) fn latest(&self, id: &str) -> Option<&Change> {
+    pub(crate) fn latest(&self, id: &str) -> Option<&Change> {
         self.changes.iter().rev().find(|change| change.item.id == id)
     }
 
     /// The latest versions, along an order.
-    pub(super) fn items(&self, by: By) -> Vec<Change> {
+    pub(crate) fn items(&self, by: By) -> Vec<Change> {
         let mut seen = std::collections::HashSet::new();
         let mut items: Vec<_> =
             self.changes.iter().rev().filter(|c| seen.insert(c.item.id.as_str())).cloned().collect();
@@ -59,12 +59,12 @@ impl MemoryLog {
         items
     }
 
-    pub(super) fn head(&self) -> Head {
+    pub(crate) fn head(&self) -> Head {
         let modified = self.changes.last().map_or(Timestamp::UNIX_EPOCH, |change| change.modified);
         Head { seq: self.changes.len() as Seq, modified, items: self.items(By::Modified).len() as u64 }
     }
 
-    pub(super) fn answer(&mut self, read: &Read) -> Answer {
+    pub(crate) fn answer(&mut self, read: &Read) -> Answer {
         match read {
             Read::Head => Answer::Head(self.head()),
             Read::LastBefore(time) => {
@@ -86,12 +86,12 @@ impl MemoryLog {
     }
 
     /// Runs a pull until it has a page, or waits: then the page of its deadline.
-    pub(super) fn run(&mut self, pull: &mut Pull) -> Result<Page, PullError> {
+    pub(crate) fn run(&mut self, pull: &mut Pull) -> Result<Page, PullError> {
         self.run_through(None, pull)
     }
 
     /// The same, through a filter.
-    pub(super) fn run_through(
+    pub(crate) fn run_through(
         &mut self,
         view: Option<&FilterView>,
         pull: &mut Pull,

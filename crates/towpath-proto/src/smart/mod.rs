@@ -18,6 +18,7 @@ mod name;
 pub mod plan;
 pub mod publish;
 pub mod pull;
+pub mod push;
 pub mod query;
 mod resolve;
 pub mod spec;
@@ -31,8 +32,8 @@ mod filter_tests;
 #[cfg(test)]
 mod follow_tests;
 #[cfg(test)]
-mod memory;
+pub(crate) mod memory;
 #[cfg(test)]
 mod publish_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

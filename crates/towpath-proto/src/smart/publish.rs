@@ -1,14 +1,16 @@
 //! From a page to an HTTP response ("HTTP Pull").
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Response, StatusCode};
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
 use super::accept::PageFormat;
 use super::pull::{FeedSettings, Page, PullError};
-use super::query::{PullQuery, QueryError};
+use super::query::{FORMAT, PullQuery, QueryError};
 use super::spec::Spec;
 use super::wire::{ATOM_TYPE, JSON_TYPE, SCRIPT_TYPE, base_url, with_parameter, with_since};
 use crate::change::Change;
@@ -51,6 +53,8 @@ struct CollectionForm<'a> {
     total_items: u64,
     url: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    prev_cursor: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     last_cursor: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<&'a str>,
@@ -77,16 +81,53 @@ impl Serialize for Items<'_> {
 
 /// A page as an ActivityStreams collection.
 pub fn json(feed: &FeedSettings, query: &PullQuery, page: &Page) -> Vec<u8> {
-    let links = PageLinks::new(feed, query, page);
+    json_with(feed, query, page, &PageLinks::new(feed, query, page), None)
+}
+
+fn json_with(
+    feed: &FeedSettings,
+    query: &PullQuery,
+    page: &Page,
+    links: &PageLinks,
+    prev_cursor: Option<&str>,
+) -> Vec<u8> {
     let form = CollectionForm {
         count: page.changes.len(),
         total_items: page.total,
         url: &links.base,
+        prev_cursor,
         last_cursor: page.last_cursor.as_deref(),
         next: links.next.as_deref(),
         items: Items { feed, query, changes: &page.changes },
     };
     to_json(&form)
+}
+
+/// A page as it is pushed ("HTTP Push"): the same document without a next page, with the cursor of the last item
+/// before the feed's update. Returns the body and its type.
+pub fn push(
+    feed: &FeedSettings,
+    query: &PullQuery,
+    page: &Page,
+    prev_cursor: Option<&str>,
+    format: PageFormat,
+) -> (Vec<u8>, &'static str) {
+    let links = PageLinks { base: base_url(&feed.base, &query.base_query), next: None };
+    match format {
+        PageFormat::Json => (json_with(feed, query, page, &links, prev_cursor), JSON_TYPE),
+        PageFormat::Atom => (super::atom::write_with(feed, query, page, &links, prev_cursor), ATOM_TYPE),
+    }
+}
+
+/// The `Link` header of a feed that can be subscribed to (WebSub 4): where, and what for. A topic has one
+/// representation (WebSub 4.1): what was negotiated has an address of its own.
+pub fn topic_links(feed: &FeedSettings, query: &PullQuery, format: PageFormat) -> Option<HeaderValue> {
+    let hub = feed.hub.as_ref()?;
+    let mut topic = base_url(&feed.base, &query.base_query);
+    if query.format().unwrap_or(PageFormat::Json) != format {
+        topic = with_parameter(&topic, FORMAT, format.name());
+    }
+    HeaderValue::from_str(&format!("<{hub}>; rel=\"hub\", <{topic}>; rel=\"self\"")).ok()
 }
 
 /// Serialises what cannot fail: no map with keys other than text, and a writer that takes everything.
@@ -103,14 +144,16 @@ pub fn respond(feed: &FeedSettings, query: &PullQuery, page: &Page, format: Page
         PageFormat::Json => (json(feed, query, page), JSON_TYPE),
         PageFormat::Atom => (super::atom::write(feed, query, page), ATOM_TYPE),
     };
-    match (&query.callback, format) {
+    let mut answer = match (&query.callback, format) {
         (None, _) => response(StatusCode::OK, content_type, body),
         (Some(callback), PageFormat::Json) => response(StatusCode::OK, SCRIPT_TYPE, callback.wrap(&body)),
         (Some(callback), PageFormat::Atom) => {
             let text = to_json(&String::from_utf8_lossy(&body));
             response(StatusCode::OK, SCRIPT_TYPE, callback.wrap(&text))
         }
-    }
+    };
+    answer.headers_mut().extend(topic_links(feed, query, format).map(|links| (LINK, links)));
+    answer
 }
 
 fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Bytes> {

@@ -42,6 +42,8 @@ pub struct FeedSettings {
     pub limits: Limits,
     /// Links of the feed that its Atom documents have beside those of the page.
     pub links: Vec<FeedLink>,
+    /// Where it can be subscribed to, if it can ("HTTP Push": "the hub URL is defined by the feed").
+    pub hub: Option<String>,
 }
 
 /// Why a pull request has no page.

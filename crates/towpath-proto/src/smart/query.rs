@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use super::accept::PageFormat;
 use super::jsonp::{Callback, CallbackError};
 use super::spec::{By, Order, Spec, SpecError, shorten};
 
@@ -134,6 +135,9 @@ impl QueryError {
     }
 }
 
+/// The parameter of a base URL that fixes the format of its pages.
+pub const FORMAT: &str = "format";
+
 /// The parameters that have a meaning here. All but the first are no part of the base URL.
 const NAMES: [&str; 6] = ["order", "since", "until", "max", "timeout", "callback"];
 
@@ -178,6 +182,13 @@ impl PullQuery {
             callback: callback.map(|name| Callback::parse(&name)).transpose()?,
             base_query: base.join("&"),
         })
+    }
+
+    /// The format that the feed's base URL fixes, if it does: so that a topic is one representation (WebSub 4.1).
+    pub fn format(&self) -> Option<PageFormat> {
+        let mut pairs = self.base_query.split('&').filter_map(|pair| pair.split_once('='));
+        let value = pairs.find(|(name, _)| *name == FORMAT)?.1;
+        [PageFormat::Json, PageFormat::Atom].into_iter().find(|format| format.name() == value)
     }
 
     /// Whether what it asks for can still grow: what is appended comes within the range.

@@ -12,12 +12,12 @@ use super::toc::MAX_OFFSET;
 use crate::change::{Change, NewChange, Op, Seq};
 use crate::item::{Content, ContentHash, Item};
 
-pub(super) fn time(seconds: i64) -> Timestamp {
+pub(crate) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
 /// The first version of an item.
-pub(super) fn change(seq: Seq, id: &str, seconds: i64) -> Change {
+pub(crate) fn change(seq: Seq, id: &str, seconds: i64) -> Change {
     let (modified, item) = (time(seconds), Item::new(id));
     Change {
         seq,
@@ -33,7 +33,7 @@ pub(super) fn change(seq: Seq, id: &str, seconds: i64) -> Change {
     }
 }
 
-pub(super) fn settings(kind: CursorKind) -> FeedSettings {
+pub(crate) fn settings(kind: CursorKind) -> FeedSettings {
     FeedSettings {
         base: "http://example.com/feeds/a/items".into(),
         title: "A".into(),
@@ -41,11 +41,12 @@ pub(super) fn settings(kind: CursorKind) -> FeedSettings {
         kind,
         limits: Limits::default(),
         links: Vec::new(),
+        hub: None,
     }
 }
 
 /// Puts (`a`) and deletions (`-a`), each with its second.
-pub(super) fn log(changes: &[(&str, i64)]) -> MemoryLog {
+pub(crate) fn log(changes: &[(&str, i64)]) -> MemoryLog {
     let mut log = MemoryLog::default();
     for (id, seconds) in changes {
         let new = match id.strip_prefix('-') {
@@ -57,7 +58,7 @@ pub(super) fn log(changes: &[(&str, i64)]) -> MemoryLog {
     log
 }
 
-pub(super) fn pull(log: &mut MemoryLog, kind: CursorKind, query: &str) -> Result<Page, PullError> {
+pub(crate) fn pull(log: &mut MemoryLog, kind: CursorKind, query: &str) -> Result<Page, PullError> {
     let feed = settings(kind);
     let query = PullQuery::parse(query, &feed.limits)?;
     let now = log.head().modified.max(time(1_000_000));

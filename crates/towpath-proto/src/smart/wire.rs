@@ -36,6 +36,19 @@ pub fn with_since(url: &str, since: &Spec) -> String {
     with_parameter(url, "since", &since.to_string())
 }
 
+/// The same feed in the opposite order.
+pub(super) fn backwards(url: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let turn = |pair: &str| match pair.strip_prefix("order=") {
+        Some(order) => {
+            format!("order={}", order.strip_prefix('-').map_or(format!("-{order}"), str::to_owned))
+        }
+        None => pair.to_owned(),
+    };
+    let pairs: Vec<String> = query.split('&').map(turn).collect();
+    format!("{base}?{}", pairs.join("&"))
+}
+
 /// A page as it was read, whichever format it came in.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Collection {
@@ -43,6 +56,8 @@ pub struct Collection {
     pub items: Vec<ReadObject>,
     /// Extension field `last_cursor`, `fo:last_cursor`.
     pub last_cursor: Option<String>,
+    /// Of what was pushed: `prev_cursor`, `fo:prev_cursor`.
+    pub prev_cursor: Option<String>,
     /// `totalItems`, `fo:total`.
     pub total: Option<u64>,
     /// `count`; only in JSON.
@@ -91,6 +106,7 @@ impl Collection {
         let number = |name: &str| members.get(name).and_then(Value::as_u64);
         Ok(Self {
             last_cursor: text(&members, "last_cursor"),
+            prev_cursor: text(&members, "prev_cursor"),
             total: number("totalItems"),
             count: number("count"),
             url: text(&members, "url"),

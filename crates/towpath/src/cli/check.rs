@@ -2,16 +2,18 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use towpath_proto::follow::Checker as _;
 use towpath_proto::report::{Finding, Level, Outcome, Report};
 use url::Url;
 
-use super::follow::{ProtocolArg, parse_protocol, parse_url};
+use super::follow::{ProtocolArg, parse_protocol, parse_url, where_to_listen};
 use super::terminal::plain;
 use super::{CliError, Exit};
-use crate::client::{FetchOptions, Fetcher, Protocol, checker, discover, drive_check};
+use crate::client::{Calls, FetchOptions, Fetcher, checker, discover, drive_check, hub_checker, listen};
 use crate::stop;
 
 #[derive(Debug, Args)]
@@ -25,6 +27,12 @@ pub(crate) struct CheckArgs {
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Check the feed's hub: subscribe with this address, which leads to --callback-listen
+    #[arg(long, value_name = "URL", value_parser = parse_url)]
+    callback: Option<Url>,
+    /// Where to wait for the hub's calls [default: the callback's port]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "callback")]
+    callback_listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -38,6 +46,12 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     super::log_to_stderr();
     let stop = stop::on_signal();
     let fetcher = Fetcher::new(FetchOptions::default())?;
+    if let Some(callback) = &args.callback {
+        let (mut checker, key) = hub_checker(args.url.as_str(), callback.as_str());
+        let calls = listen(args.callback_listen.unwrap_or_else(|| where_to_listen(callback)), key).await?;
+        let finished = drive_check(&mut checker, &fetcher, &stop, calls).await;
+        return print(&args, args.url.as_str(), "websub", finished.then(|| checker.report()));
+    }
     let (protocol, url) = match args.protocol.0 {
         Some(protocol) => (protocol, args.url.to_string()),
         None => {
@@ -47,13 +61,16 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         }
     };
     let mut checker = checker(protocol, &url)?;
-    if !drive_check(&mut *checker, &fetcher, &stop).await {
-        return Err(CliError::failed("the check was stopped before its end"));
-    }
-    let report = checker.report();
+    let finished = drive_check(&mut *checker, &fetcher, &stop, Calls::none()).await;
+    print(&args, &url, protocol.name(), finished.then(|| checker.report()))
+}
+
+/// Prints the report of a check that has ended.
+fn print(args: &CheckArgs, url: &str, protocol: &str, report: Option<&Report>) -> Result<Exit, CliError> {
+    let report = report.ok_or_else(|| CliError::failed("the check was stopped before its end"))?;
     let text = match args.format {
-        Format::Text => as_text(&url, protocol, report),
-        Format::Json => as_json(&url, protocol, report).map_err(|e| CliError::failed(e.to_string()))?,
+        Format::Text => as_text(url, protocol, report),
+        Format::Json => as_json(url, protocol, report).map_err(|e| CliError::failed(e.to_string()))?,
     };
     // The exit code says the result even to whoever does not read the report to its end.
     let mut out = std::io::stdout().lock();
@@ -61,7 +78,7 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     Ok(if report.conforms() { Exit::Done } else { Exit::Failed })
 }
 
-fn as_json(url: &str, protocol: Protocol, report: &Report) -> serde_json::Result<String> {
+fn as_json(url: &str, protocol: &str, report: &Report) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Checked<'a> {
         url: &'a str,
@@ -70,12 +87,12 @@ fn as_json(url: &str, protocol: Protocol, report: &Report) -> serde_json::Result
         #[serde(flatten)]
         report: &'a Report,
     }
-    let checked = Checked { url, protocol: protocol.name(), conforms: report.conforms(), report };
+    let checked = Checked { url, protocol, conforms: report.conforms(), report };
     Ok(serde_json::to_string_pretty(&checked)? + "\n")
 }
 
 /// Every section in the order in which it was first looked at, its MUSTs before its SHOULDs.
-fn as_text(url: &str, protocol: Protocol, report: &Report) -> String {
+fn as_text(url: &str, protocol: &str, report: &Report) -> String {
     let mut text = format!("{} as {protocol}\n", plain(url));
     let mut sections: Vec<&str> = Vec::new();
     for finding in &report.findings {
@@ -159,12 +176,12 @@ mod tests {
 
 does not conform: MUST 2 passed, 1 failed, 0 skipped; SHOULD 1 passed, 0 failed, 1 skipped
 ";
-        assert_eq!(as_text("http://x/", Protocol::DiffDelta, &report()), expected);
+        assert_eq!(as_text("http://x/", "diffdelta", &report()), expected);
     }
 
     #[test]
     fn the_json_says_whether_the_feed_conforms() {
-        let text = as_json("http://x/", Protocol::DiffDelta, &report()).unwrap();
+        let text = as_json("http://x/", "diffdelta", &report()).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["conforms"], false);
         assert_eq!(value["protocol"], "diffdelta");

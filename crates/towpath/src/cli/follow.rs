@@ -1,6 +1,7 @@
 //! `towpath follow`: the changes of one feed or many as lines of JSON on standard output, and nothing else there.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use towpath_proto::follow::{FollowError, StartFrom};
-use url::Url;
+use url::{Host, Url};
 
 use super::feed_list::{self, ListError};
 use super::fleet_lines::{FleetLines, States};
@@ -21,7 +22,8 @@ use super::state_log::StateLog;
 use super::{CliError, Exit};
 use crate::client::fleet::{FleetEnded, FleetOptions, follow_fleet};
 use crate::client::{
-    DiscoverError, Ended, FetchOptions, Fetcher, Follow, Protocol, SetupError, discover, drive, follower,
+    DiscoverError, Ended, FetchOptions, Fetcher, Follow, ListenError, Protocol, SetupError, discover, drive,
+    drive_called, follower, listen, pushed_follower,
 };
 use crate::config::parse_duration;
 use crate::stop::{self, Stop};
@@ -49,6 +51,15 @@ pub(crate) struct FollowArgs {
     /// Of many feeds: how often to ask one that no SUP document speaks for [default: 15m]
     #[arg(long, value_name = "TIME", value_parser = parse_every)]
     every: Option<Duration>,
+    /// Have the feed's hub push to --callback, and pull only what that misses (Smart Feeds)
+    #[arg(long, requires = "callback", conflicts_with = "once")]
+    push: bool,
+    /// The address that the hub is to call, which leads to --callback-listen
+    #[arg(long, value_name = "URL", requires = "push", value_parser = parse_url)]
+    callback: Option<Url>,
+    /// Where to wait for the hub's calls [default: the callback's port]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
+    callback_listen: Option<SocketAddr>,
 }
 
 /// A protocol, or `None` for whatever the feed offers. (A type of its own: clap reads `Option` otherwise.)
@@ -112,9 +123,19 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
         None => None,
     };
     let follow = Follow { url: way.url, from: args.from.clone(), state: way.state, once: args.once };
-    let mut follower = follower(way.protocol, follow)?;
     let mut lines = Lines::new(std::io::stdout(), state_file);
-    match drive(&mut *follower, &fetcher, &mut lines, stop).await {
+    let ended = if let Some(callback) = &args.callback {
+        if way.protocol != Protocol::Smart {
+            return Err(CliError::usage("--push is for Smart Feeds; this state is of another protocol"));
+        }
+        let (mut follower, key) = pushed_follower(follow, callback.as_str())?;
+        let calls = listen(args.callback_listen.unwrap_or_else(|| where_to_listen(callback)), key).await?;
+        drive_called(&mut follower, &fetcher, &mut lines, stop, calls).await
+    } else {
+        let mut follower = follower(way.protocol, follow)?;
+        drive(&mut *follower, &fetcher, &mut lines, stop).await
+    };
+    match ended {
         Ok(ended) => Ok(exit(&ended, args.once)),
         // As every program in a pipe ends whose reader has seen enough.
         Err(LinesError::Closed) => Ok(Exit::Failed),
@@ -123,6 +144,9 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
 }
 
 async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
+    if args.push {
+        return Err(CliError::usage("--push is for a single feed: many have a callback each"));
+    }
     if let StartFrom::Position(position) = &args.from {
         let why = format!("the position {position:?} is one of a single feed: many begin at a time, or now");
         return Err(CliError::usage(why));
@@ -178,6 +202,18 @@ fn exit_of_many(ended: &FleetEnded, once: bool) -> Exit {
     }
 }
 
+/// The callback's own address, or its port on all of this machine's addresses.
+pub(super) fn where_to_listen(callback: &Url) -> SocketAddr {
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let host = match callback.host() {
+        Some(Host::Ipv4(address)) => IpAddr::V4(address),
+        Some(Host::Ipv6(address)) => IpAddr::V6(address),
+        Some(Host::Domain("localhost")) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        _ => any,
+    };
+    SocketAddr::new(host, callback.port_or_known_default().unwrap_or(80))
+}
+
 fn exit(ended: &Ended, once: bool) -> Exit {
     // To be stopped is how a follow without an end is meant to end.
     let done = ended.stopped && !once;
@@ -202,7 +238,7 @@ struct Way {
 
 /// By the state's protocol, else the one asked for, else the strongest that the feed offers.
 async fn choose(args: &FollowArgs, feed: &Url, fetcher: &Fetcher) -> Result<Way, CliError> {
-    let asked = args.protocol.0;
+    let asked = args.protocol.0.or(args.push.then_some(Protocol::Smart));
     let kept = match &args.state {
         Some(path) => state_file::load(path, feed, asked)?,
         None => None,
@@ -235,6 +271,12 @@ impl From<ListError> for CliError {
 
 impl From<SetupError> for CliError {
     fn from(error: SetupError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<ListenError> for CliError {
+    fn from(error: ListenError) -> Self {
         Self::failed(error.to_string())
     }
 }

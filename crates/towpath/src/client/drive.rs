@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
@@ -10,6 +11,7 @@ use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
 use super::carrier::{Carrier, Step};
 use super::fetch::Fetcher;
 use super::heard::Heard;
+use super::listen::Calls;
 use crate::stop::{Stop, stopped};
 
 /// Changes that are handed over together, at most.
@@ -76,8 +78,23 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
     output: &mut O,
     stop: &Stop,
 ) -> Result<Ended, O::Error> {
+    drive_called(follower, fetcher, output, stop, Calls::none()).await
+}
+
+/// The same for a follower that is called by others, too.
+///
+/// # Errors
+///
+/// The output's.
+pub async fn drive_called<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    output: &mut O,
+    stop: &Stop,
+    calls: Calls,
+) -> Result<Ended, O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
-    drive_by(&mut carrier, follower, output, stop).await
+    drive_by(&mut carrier, follower, output, stop, calls).await
 }
 
 /// The same, and what the publisher's answers said beside.
@@ -88,7 +105,7 @@ pub(super) async fn drive_and_hear<F: Follower + ?Sized, O: Output>(
     stop: &Stop,
 ) -> Result<(Ended, Heard), O::Error> {
     let mut carrier = Carrier::new(fetcher.clone());
-    let ended = drive_by(&mut carrier, follower, output, stop).await?;
+    let ended = drive_by(&mut carrier, follower, output, stop, Calls::none()).await?;
     Ok((ended, carrier.heard))
 }
 
@@ -97,6 +114,7 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
     follower: &mut F,
     output: &mut O,
     stop: &Stop,
+    mut calls: Calls,
 ) -> Result<Ended, O::Error> {
     let mut hand = Hand::new(output, stop);
     let mut told = Instant::now();
@@ -118,6 +136,11 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
                 hand.stuck();
                 break;
             },
+            called = calls.next() => {
+                let reply = follower.handle_call(Timestamp::now(), &called.call);
+                // Whoever has called may have gone.
+                let _ = called.reply.send(reply);
+            }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => hand.deliver().await?,
             () = stopped(stop) => {}
         }
@@ -128,7 +151,12 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
 }
 
 /// Drives a check until it is finished or `stop` says so; says whether it is finished.
-pub async fn drive_check<C: Checker + ?Sized>(check: &mut C, fetcher: &Fetcher, stop: &Stop) -> bool {
+pub async fn drive_check<C: Checker + ?Sized>(
+    check: &mut C,
+    fetcher: &Fetcher,
+    stop: &Stop,
+    mut calls: Calls,
+) -> bool {
     let mut carrier = Carrier::new(fetcher.clone());
     while !*stop.borrow() {
         carrier.send(check);
@@ -137,6 +165,10 @@ pub async fn drive_check<C: Checker + ?Sized>(check: &mut C, fetcher: &Fetcher, 
         }
         tokio::select! {
             step = carrier.step(check) => if step == Step::Stuck { return check.is_finished() },
+            called = calls.next() => {
+                let reply = check.handle_call(Timestamp::now(), &called.call);
+                let _ = called.reply.send(reply);
+            }
             () = stopped(stop) => {}
         }
     }

@@ -2,17 +2,24 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde_json::Value;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
 use towpath_proto::history::check::{CheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollower, Options as HistoryOptions};
+use towpath_proto::push::websub::check::HubChecker;
+use towpath_proto::push::websub::follow::PushFollower;
+use towpath_proto::push::websub::subscriber as push;
 use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
 use towpath_proto::replication::follow::{Options, ReplicationFollower};
 use towpath_proto::smart::check::SmartChecker;
 use towpath_proto::smart::follow::SmartFollower;
+use towpath_proto::smart::wire::with_parameter;
 use towpath_proto::sup::check::SupChecker;
+
+use crate::random::unguessable;
 
 /// A protocol, the strongest first: what loses nothing and repeats nothing, before what may repeat, before
 /// what may lose.
@@ -77,6 +84,11 @@ impl FromStr for Protocol {
     }
 }
 
+/// The argument of a callback that nobody can guess.
+const CALLBACK_KEY: &str = "towpath-key";
+/// After how long without a push a feed is pulled all the same.
+const SILENCE: Duration = Duration::from_secs(600);
+
 /// What a follower is made of.
 #[derive(Debug, Clone)]
 pub struct Follow {
@@ -116,6 +128,38 @@ pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>,
             return Err(FollowError::Usage(format!("{url}: {why}")));
         }
     })
+}
+
+/// A follower of a Smart Feed that is pushed to, where a hub is told to call `callback`.
+///
+/// Returns with it what the hub's calls must have in their query: the address of the callback is completed with
+/// something that nobody can guess (WebSub 8.2).
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] where the address, the state or the start does not fit.
+pub fn pushed_follower(follow: Follow, callback: &str) -> Result<(PushFollower, String), FollowError> {
+    let Follow { url, from, state, .. } = follow;
+    let (callback, key) = with_key(callback);
+    let options = push::Options { callback, secret: secret(), lease: None, silence: SILENCE };
+    let follower = PushFollower::new(&url, &from, state, options)?;
+    Ok((follower, key))
+}
+
+/// A check of a topic and its hub, where the hub is told to call `callback`; with what its calls must have in their
+/// query.
+pub fn hub_checker(url: &str, callback: &str) -> (HubChecker, String) {
+    let (callback, key) = with_key(callback);
+    (HubChecker::new(url, callback, secret()), key)
+}
+
+fn with_key(callback: &str) -> (String, String) {
+    let key = format!("{:032x}", unguessable());
+    (with_parameter(callback, CALLBACK_KEY, &key), format!("{CALLBACK_KEY}={key}"))
+}
+
+fn secret() -> String {
+    format!("{:032x}{:032x}", unguessable(), unguessable())
 }
 
 /// The conformance check of a feed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{FeedConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
+use super::{FeedConfig, HubConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
 use crate::client::local_path;
 
 /// Checks a base URL and takes the slashes off its end.
@@ -36,6 +36,20 @@ impl ServerConfig {
         }
         if self.heartbeat < Duration::from_secs(1) {
             return Err("heartbeat is below a second".into());
+        }
+        Ok(())
+    }
+}
+
+impl HubConfig {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.connections == 0 || self.host_connections == 0 {
+            return Err(
+                "nothing can be pushed over 0 connections ([hub] connections, host_connections)".into()
+            );
+        }
+        if self.push_bytes < 1000 {
+            return Err("[hub] push_bytes is below 1000".into());
         }
         Ok(())
     }
@@ -106,6 +120,7 @@ impl SourceConfig {
         match (&self.url, &self.follow) {
             (Some(_), Some(_)) => Err("source has both url and follow; one of them".into()),
             (None, None) => Err("source has neither url nor follow".into()),
+            (Some(_), None) if self.push => Err("source.push is for a feed that is followed".into()),
             (Some(url), None) if local_path(url).is_some() => Ok(()),
             (Some(url), None) => check_http("url", url),
             (None, Some(url)) => check_http("follow", url),

@@ -25,6 +25,10 @@ pub struct Metrics {
     pub sup_documents: Counter,
     /// Feeds that moved lately, as SUP tells of them.
     pub sup_feeds: Gauge,
+    /// Deliveries that subscribers took.
+    pub pushes_ok: Counter,
+    /// Deliveries that subscribers refused, or that did not reach them.
+    pub pushes_failed: Counter,
     /// Clients that wait for a feed to move.
     pub waiters: Gauge,
     registry: Registry,
@@ -51,6 +55,8 @@ impl Default for Metrics {
             mints: counter("diffdelta_mints", "DiffDelta documents minted"),
             sup_documents: counter("sup_documents", "SUP documents made"),
             sup_feeds,
+            pushes_ok: counter("pushes_ok", "Deliveries that subscribers took"),
+            pushes_failed: counter("pushes_failed", "Deliveries that failed"),
             waiters,
             registry,
         }

@@ -5,6 +5,7 @@ mod feed;
 pub mod history;
 mod metrics;
 pub mod pages;
+pub mod push;
 pub mod replication;
 pub mod smart;
 pub mod sup;
@@ -27,6 +28,7 @@ use crate::server::documents::Documents;
 
 use diffdelta::DiffDelta;
 use pages::Pages;
+use push::Push;
 use smart::Smart;
 use sup::{LastMove, Sup};
 
@@ -59,6 +61,8 @@ pub struct Engine {
     pub pages: Pages,
     /// Smart Feeds' waiters and filters.
     pub smart: Smart,
+    /// Those who are pushed to.
+    pub push: Push,
     /// The runtime for what does not serve.
     pub runtime: tokio::runtime::Handle,
     feeds: RwLock<HashMap<FeedId, Arc<Feed>>>,
@@ -111,6 +115,7 @@ impl Engine {
             store,
             scorer,
             metrics,
+            push: Push::new(&config),
             runtime: tokio::runtime::Handle::current(),
             site: Site::new(&config.base_url()),
             diffdelta: DiffDelta::default(),
@@ -137,6 +142,7 @@ impl Engine {
                 engine.pages.note(&feed);
             }
             engine.smart.waiters.moved(id);
+            engine.push.note(id);
         }));
     }
 

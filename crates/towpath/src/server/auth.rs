@@ -69,6 +69,29 @@ pub(super) fn may_read(feed: &Feed, publishers: &[String], headers: &HeaderMap) 
     }
 }
 
+/// What is kept of the token of a request to a feed that not everybody may read: enough to know it again.
+pub(super) fn mark(feed: &Feed, headers: &HeaderMap) -> Option<String> {
+    if feed.config.is_public() { None } else { bearer(headers).map(mark_of) }
+}
+
+fn mark_of(token: &str) -> String {
+    hex::encode(&Sha256::digest(token.as_bytes())[..12])
+}
+
+/// What the owner of a token with this mark may read of a feed now; `None` where that is nothing any more.
+pub(crate) fn access_of(feed: &Feed, publishers: &[String], mark: Option<&str>) -> Option<Access> {
+    if feed.config.is_public() {
+        return Some(Access::Whole);
+    }
+    let mark = mark?;
+    let readers = &feed.config.readers;
+    match readers.iter().position(|reader| mark_of(&reader.token) == mark) {
+        Some(index) if readers[index].filter.is_some() => Some(Access::Reader(index)),
+        Some(_) => Some(Access::Whole),
+        None => publishers.iter().any(|token| mark_of(token) == mark).then_some(Access::Whole),
+    }
+}
+
 /// The token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;

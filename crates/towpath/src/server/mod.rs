@@ -16,6 +16,7 @@ mod connection;
 mod crowd;
 mod events;
 mod history;
+mod hub;
 mod items;
 pub(crate) mod pages;
 mod replication;
@@ -24,6 +25,7 @@ mod route;
 mod smart;
 mod sup;
 
+pub(crate) use auth::access_of;
 pub(crate) use items::item_url;
 
 use std::net::{SocketAddr, TcpListener};

@@ -42,6 +42,7 @@ pub(crate) fn addresses(base: &str, feed: &Feed) -> Vec<Address> {
             "Smart Feeds: every item, in any order, as it comes",
         ),
         address("events", format!("/feeds/{feed}/events"), "Server-Sent Events: every change as it comes"),
+        address("hub", format!("/feeds/{feed}/hub"), "WebSub: subscribe, to be pushed to"),
     ];
     if is_filter {
         return smart.into();

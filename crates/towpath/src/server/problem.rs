@@ -94,6 +94,16 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).with(RETRY_AFTER, "5")
     }
 
+    /// The body is of a type that is not read here.
+    pub fn unsupported_type(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type", detail)
+    }
+
+    /// What was asked for does not fit to how things are.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", detail)
+    }
+
     /// Something of ours failed.
     pub fn internal(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
@@ -107,6 +117,11 @@ impl Problem {
     /// The status.
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// What is wrong, in words.
+    pub fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// The answer to send.

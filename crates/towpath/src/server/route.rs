@@ -14,7 +14,7 @@ use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
 use super::smart::{Held, Pulled};
-use super::{auth, events, history, items, pages, replication, smart, sup};
+use super::{auth, events, history, hub, items, pages, replication, smart, sup};
 use crate::blocking::blocking;
 use crate::engine::diffdelta::served;
 use crate::engine::smart::Access;
@@ -79,6 +79,11 @@ async fn dispatch(
         ["feeds", feed, "snapshots"] if request.method() == Method::POST => {
             return Ok(replication::make(engine, peer, feed, &request).await?.into());
         }
+        ["feeds", feed, "hub"] if request.method() == Method::POST => {
+            return Ok(hub::hub(engine, feed, request).await.into());
+        }
+        ["feeds", feed, "callback"] => return Ok(hub::callback(engine, feed, request).await?.into()),
+        ["feeds", _, "hub"] => return Err(Problem::method("POST")),
         ["feeds", _, "items"] if !is_read => return Err(Problem::method("GET, HEAD, POST")),
         _ if !is_read => return Err(Problem::method("GET, HEAD")),
         _ => {}

@@ -34,7 +34,10 @@ pub(super) async fn items(
 ) -> Result<Pulled, Problem> {
     let mut query =
         PullQuery::parse(request.uri().query().unwrap_or_default(), &feed.settings(engine).limits)?;
-    let format = format(request.headers(), query.callback.is_some())?;
+    let format = match query.format() {
+        Some(format) => format,
+        None => format(request.headers(), query.callback.is_some())?,
+    };
     if request.method() == Method::HEAD {
         query.timeout = std::time::Duration::ZERO;
     }
@@ -52,7 +55,11 @@ pub(super) async fn items(
         Outcome::Page(page) => {
             let (headers, body) = render(&asked, asked.settings(), &page, format);
             let document = Document::new(body, headers, Valid::At { head, seq });
-            let document = document.for_those_who(accepts(format, asked.query.callback.is_some()));
+            // A format that the address fixes is everybody's, whatever they accept.
+            let document = match asked.query.format() {
+                Some(_) => document,
+                None => document.for_those_who(accepts(format, asked.query.callback.is_some())),
+            };
             Ok(Pulled::Now(engine.documents.put_answer(&place, document)))
         }
         Outcome::Wait { after, key } => {

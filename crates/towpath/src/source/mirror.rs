@@ -10,7 +10,10 @@ use towpath_proto::follow::{FollowError, Followed, StartFrom};
 use towpath_proto::{NewChange, Op};
 use towpath_store::{AppendError, Expected, StoreError, Table, Write};
 
-use crate::client::{Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, follower};
+use crate::client::{
+    Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, drive_called, follower,
+    pushed_follower,
+};
 use crate::engine::diffdelta::{Run, publish};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
@@ -91,10 +94,16 @@ async fn follow(
     };
     let known: Protocol = protocol.parse().map_err(FollowError::Usage)?;
     let follow = Follow { url: place.clone(), from: StartFrom::Beginning, state, once: false };
-    let mut follower = follower(known, follow)?;
     let kept = Kept { url: url.to_owned(), follows: place, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(engine.clone(), feed.clone(), kept).await?;
-    drive(follower.as_mut(), fetcher, &mut mirror, stop).await?;
+    if feed.config.source.as_ref().is_some_and(|source| source.push) && known == Protocol::Smart {
+        let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
+        let (mut follower, key) = pushed_follower(follow, &callback)?;
+        let calls = engine.push.open_inbox(feed.id(), key);
+        drive_called(&mut follower, fetcher, &mut mirror, stop, calls).await?;
+    } else {
+        drive(follower(known, follow)?.as_mut(), fetcher, &mut mirror, stop).await?;
+    }
     Ok(())
 }
 

@@ -128,6 +128,7 @@ impl Smart {
             kind: config.cursor,
             limits: limits(config, engine.config.server.longest_wait),
             links: feed.links(engine),
+            hub: Some(engine.hub_url(config.id())),
         }
     }
 

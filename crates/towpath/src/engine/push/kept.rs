@@ -1,0 +1,128 @@
+//! Subscriptions and positions in the store: what a restart begins with.
+//!
+//! A subscription is written when it is verified. Positions are written together, now and then: after a crash a
+//! subscriber may be sent again what it had, and knows that by its cursor.
+
+use std::sync::Arc;
+
+use towpath_proto::change::Seq;
+use towpath_proto::push::websub::dispatch::Id;
+use towpath_proto::push::websub::subscription::Subscription;
+use towpath_proto::push::websub::verify::denial;
+use towpath_store::{Limit, Order, Store, StoreError, Stretch, Table, Write};
+
+use super::{Subscribed, Topic};
+use crate::engine::Engine;
+use crate::server::access_of;
+use towpath_proto::smart::spec::By;
+
+const SUBSCRIPTIONS: &[u8] = b"s/";
+const POSITIONS: &[u8] = b"p/";
+/// How many are read at a time.
+const PAGE: usize = 1000;
+
+fn key(prefix: &[u8], id: Id) -> Vec<u8> {
+    [prefix, &id.to_be_bytes()].concat()
+}
+
+fn write(prefix: &[u8], id: Id, value: Option<Vec<u8>>) -> Write {
+    Write { table: Table::Subscriptions, key: key(prefix, id), value: value.map(Into::into) }
+}
+
+/// Keeps a subscription and where it begins.
+pub(super) async fn keep(
+    store: &dyn Store,
+    id: Id,
+    subscription: &Subscription,
+    position: Seq,
+) -> Result<(), StoreError> {
+    let writes = vec![
+        write(SUBSCRIPTIONS, id, Some(subscription.to_bytes())),
+        write(POSITIONS, id, Some(position.to_be_bytes().to_vec())),
+    ];
+    store.write(writes, Vec::new()).await
+}
+
+/// Forgets a subscription.
+pub(super) async fn forget(store: &dyn Store, id: Id) -> Result<(), StoreError> {
+    store.write(vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)], Vec::new()).await
+}
+
+/// Keeps the positions that have changed, and forgets what has ended.
+pub(super) async fn keep_positions(engine: &Engine) -> Result<(), StoreError> {
+    let _alone = engine.push.keeping.write().await;
+    let ids: Vec<Id> = engine.push.unkept.lock().drain().collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let writes: Vec<Write> = {
+        let subscribers = engine.push.subscribers.lock();
+        let written = |id| match subscribers.position(id) {
+            Some(seq) => vec![write(POSITIONS, id, Some(seq.to_be_bytes().to_vec()))],
+            None => vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)],
+        };
+        ids.into_iter().flat_map(written).collect()
+    };
+    engine.store.write(writes, Vec::new()).await
+}
+
+/// Takes in what was kept.
+pub(super) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = engine.store.scan(Table::Subscriptions, SUBSCRIPTIONS, after.as_deref(), PAGE).await?;
+        for (key, value) in &page {
+            take_in(engine, key, value).await?;
+        }
+        let Some((last, _)) = page.last().filter(|_| page.len() == PAGE) else { return Ok(()) };
+        after = Some(last.to_vec());
+    }
+}
+
+async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    let id = kept.strip_prefix(SUBSCRIPTIONS).and_then(|id| Some(Id::from_be_bytes(id.try_into().ok()?)));
+    let (Some(id), Some(subscription)) = (id, Subscription::from_bytes(value)) else {
+        tracing::error!("a kept subscription cannot be read");
+        return Ok(());
+    };
+    let topic = Topic::of_key(engine, &subscription.topic);
+    let access = topic.as_ref().and_then(|topic| {
+        access_of(&topic.feed, &engine.config.server.tokens, subscription.reader.as_deref())
+    });
+    let (Some(topic), Some(access)) = (topic, access) else {
+        tracing::info!("{} is not subscribed any more to {}", subscription.callback, subscription.topic);
+        deny(engine, &subscription);
+        return forget(engine.store.as_ref(), id).await;
+    };
+    if subscription.end() <= engine.now() {
+        return forget(engine.store.as_ref(), id).await;
+    }
+    let kept = engine.store.get(Table::Subscriptions, &key(POSITIONS, id)).await?;
+    let position = match kept.and_then(|bytes| Some(Seq::from_be_bytes(bytes.as_ref().try_into().ok()?))) {
+        Some(position) => position,
+        None => end(engine, &topic).await?,
+    };
+    engine.push.add(engine, id, position, Subscribed { subscription, topic: Arc::new(topic), access });
+    Ok(())
+}
+
+/// WebSub 5.2: "If (and when) the subscription is denied, the hub MUST inform the subscriber".
+fn deny(engine: &Arc<Engine>, subscription: &Subscription) {
+    let Some((feed, query)) = subscription.topic.split_once('?') else { return };
+    let base = format!("{}/feeds/{feed}/items", engine.base_url);
+    let topic = towpath_proto::smart::wire::base_url(&base, query);
+    let url = denial(&subscription.callback, &topic, "the feed is not there for this subscriber any more");
+    let engine = engine.clone();
+    engine.runtime.clone().spawn(async move { super::verify::tell(&engine, &url).await });
+}
+
+/// The position of the last item of a topic.
+pub(super) async fn end(engine: &Engine, topic: &Topic) -> Result<Seq, StoreError> {
+    let order = match topic.by() {
+        By::Created => Order::Created,
+        By::Modified => Order::Modified,
+    };
+    let stretch = Stretch { descending: true, ..Stretch::default() };
+    let last = engine.store.items(topic.feed.log(), order, stretch, Limit::items(1)).await?;
+    Ok(last.first().map_or(0, |change| topic.by().position(change)))
+}

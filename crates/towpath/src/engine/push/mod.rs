@@ -1,0 +1,196 @@
+//! The hub: every feed in every order can be subscribed to (WebSub, Smart Feeds "HTTP Push").
+//!
+//! What is kept of a subscriber is its subscription and its position; deliveries are made from the log when it moves,
+//! once for all who stand at the same place. [`run`] is the one task that makes them; requests to the hub change what
+//! it works on ([`subscribe`]).
+
+mod deliver;
+mod kept;
+mod page;
+mod topic;
+mod verify;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, mpsc};
+use towpath_proto::FeedId;
+use towpath_proto::follow::{Call, Reply};
+use towpath_proto::push::websub::delivery::Patience;
+use towpath_proto::push::websub::dispatch::{Dispatcher, Id};
+use towpath_proto::push::websub::request::Leases;
+use towpath_proto::push::websub::subscription::Subscription;
+
+use super::Engine;
+use super::smart::Access;
+use crate::client::listen::hand_over;
+use crate::client::{CallOptions, Caller, Calls, Delivered, SetupError};
+use crate::config::Config;
+
+pub use deliver::run;
+pub use topic::{Topic, TopicError};
+pub use verify::{Asking, SubscribeError, Taken, subscribe};
+
+/// Calls to one mirror that wait to be answered.
+const INBOX: usize = 16;
+
+/// What the engine holds for its subscribers.
+pub struct Push {
+    subscribers: Mutex<Dispatcher<Arc<Subscribed>>>,
+    /// The topics that have subscribers, by the log that they show.
+    topics: RwLock<HashMap<FeedId, Vec<Arc<Topic>>>>,
+    /// Logs that have moved.
+    moved: Mutex<HashSet<FeedId>>,
+    /// Rung when there is something to do.
+    bell: Notify,
+    /// Those whose positions, or whose end, are not kept yet.
+    unkept: Mutex<HashSet<Id>>,
+    /// Held by those who keep what begins, and alone by who keeps what has changed or ended.
+    keeping: tokio::sync::RwLock<()>,
+    /// Feeds that mirror another one and are pushed to, with what their hubs' calls must have in their query.
+    inboxes: Mutex<HashMap<FeedId, (String, mpsc::Sender<Delivered>)>>,
+    pages: page::Pages,
+    asking: verify::AskingNow,
+    leases: Leases,
+    calls: CallOptions,
+    caller: OnceLock<Caller>,
+}
+
+/// One subscriber.
+#[derive(Debug)]
+pub struct Subscribed {
+    subscription: Subscription,
+    topic: Arc<Topic>,
+    access: Access,
+}
+
+impl Push {
+    pub(super) fn new(config: &Config) -> Self {
+        let hub = config.hub;
+        let calls = CallOptions {
+            allow_private: config.server.allow_private_callbacks,
+            idle_connections: hub.host_connections,
+            ..CallOptions::default()
+        };
+        Self {
+            subscribers: Mutex::new(Dispatcher::new(hub.into(), Patience::default())),
+            topics: RwLock::default(),
+            moved: Mutex::default(),
+            bell: Notify::new(),
+            unkept: Mutex::default(),
+            keeping: tokio::sync::RwLock::default(),
+            inboxes: Mutex::default(),
+            pages: page::Pages::default(),
+            asking: verify::AskingNow::default(),
+            leases: Leases::default(),
+            calls,
+            caller: OnceLock::new(),
+        }
+    }
+
+    /// Notes that a log has moved. Called on the store's thread.
+    pub(super) fn note(&self, log: &FeedId) {
+        if self.topics.read().contains_key(log) {
+            self.moved.lock().insert(log.clone());
+            self.bell.notify_one();
+        }
+    }
+
+    /// The calls that come to a feed that mirrors another one, from now on.
+    pub fn open_inbox(&self, feed: &FeedId, key: String) -> Calls {
+        let (calls, taken) = mpsc::channel(INBOX);
+        self.inboxes.lock().insert(feed.clone(), (key, calls));
+        Calls::of(taken)
+    }
+
+    /// Hands over what a hub sends to a feed that mirrors another one.
+    pub async fn call(&self, feed: &FeedId, call: Call) -> Reply {
+        let inbox = self.inboxes.lock().get(feed).cloned();
+        match inbox {
+            Some((key, calls)) if call.query.split('&').any(|pair| pair == key) => {
+                hand_over(&calls, call).await
+            }
+            _ => Reply::status(404),
+        }
+    }
+
+    /// How many subscribers there are.
+    pub fn len(&self) -> usize {
+        self.subscribers.lock().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What calls subscribers. Made when it is first needed.
+    fn caller(&self) -> Result<&Caller, SetupError> {
+        if let Some(caller) = self.caller.get() {
+            return Ok(caller);
+        }
+        let made = Caller::new(self.calls)?;
+        Ok(self.caller.get_or_init(|| made))
+    }
+
+    /// Takes a subscriber in, from this position on; one who is there already stays where it stands.
+    fn add(&self, engine: &Engine, id: Id, position: u64, subscribed: Subscribed) {
+        let Subscribed { subscription, topic, .. } = &subscribed;
+        let topic = topic.clone();
+        let lease = subscription.refresh().filter(|time| *time > engine.now()).unwrap_or(subscription.end());
+        let host = subscription.host();
+        let mut subscribers = self.subscribers.lock();
+        {
+            let mut topics = self.topics.write();
+            let known = topics.entry(topic.feed.log().clone()).or_default();
+            if !known.iter().any(|known| known.key == topic.key) {
+                known.push(topic.clone());
+            }
+        }
+        subscribers.add(id, &topic.key, &host, position, lease, Arc::new(subscribed));
+        // It may have moved before anybody listened.
+        subscribers.moved(&topic.key, topic.head());
+        drop(subscribers);
+        self.bell.notify_one();
+    }
+
+    /// Ends a subscription; that is kept soon.
+    fn end(&self, id: Id) {
+        self.remove(id);
+        self.unkept.lock().insert(id);
+    }
+
+    fn remove(&self, id: Id) -> Option<Arc<Subscribed>> {
+        let mut subscribers = self.subscribers.lock();
+        let gone = subscribers.remove(id)?;
+        if !subscribers.has(&gone.topic.key) {
+            let mut topics = self.topics.write();
+            if let Some(known) = topics.get_mut(gone.topic.feed.log()) {
+                known.retain(|topic| topic.key != gone.topic.key);
+                if known.is_empty() {
+                    topics.remove(gone.topic.feed.log());
+                }
+            }
+        }
+        Some(gone)
+    }
+
+    /// Tells the dispatcher of the logs that have moved.
+    fn take_moves(&self) {
+        let moved: Vec<FeedId> = self.moved.lock().drain().collect();
+        for log in moved {
+            let topics = self.topics.read().get(&log).cloned().unwrap_or_default();
+            for topic in topics {
+                self.subscribers.lock().moved(&topic.key, topic.head());
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Where a feed can be subscribed to.
+    pub fn hub_url(&self, feed: &FeedId) -> String {
+        format!("{}/feeds/{feed}/hub", self.base_url)
+    }
+}

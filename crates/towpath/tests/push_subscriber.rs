@@ -1,0 +1,265 @@
+//! `towpath follow --push`: the same output as pulling, whatever happens to the pushes; and the public checks for
+//! subscribers that need a network.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod callback;
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use callback::{Call, Callback};
+use common::{PATIENCE, Place, Server, free_port};
+use serde_json::{Value, json};
+
+const CONFIG: &str = "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n";
+
+/// A `towpath follow --push` that goes on, and the lines that it printed.
+struct Following {
+    child: Child,
+    lines: Arc<Mutex<Vec<Value>>>,
+    callback: String,
+}
+
+impl Following {
+    fn start(place: &Place, url: &str) -> Self {
+        let callback = format!("http://127.0.0.1:{}/pushed", free_port());
+        let stderr =
+            std::fs::File::options().create(true).append(true).open(place.path("follow.log")).unwrap();
+        let mut child = place
+            .command(&["follow", url, "--push", "--callback", &callback, "--state", "state.json"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (out, kept) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&lines));
+        std::thread::spawn(move || {
+            for line in out.lines() {
+                let Ok(line) = line else { return };
+                kept.lock().unwrap().push(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Self { child, lines, callback }
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    fn wait_for(&self, id: &str) {
+        let end = Instant::now() + PATIENCE;
+        while self.lines().last().is_none_or(|line| line["id"] != id) {
+            assert!(Instant::now() < end, "never {id}: {:?}", self.lines());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn publish(server: &Server, line: &Value) {
+    let answer = server.ask("POST", "/feeds/aa/items", &[], line.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+fn put(id: &str, title: &str) -> Value {
+    json!({ "id": id, "item": { "title": title, "tags": ["x"] }, "content_type": "text/plain", "content": title })
+}
+
+fn counter(server: &Server, name: &str) -> u64 {
+    let text = server.get("/metrics").text();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name} in {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// "Updates/Synchronization via Push", steps 1 and 2: what was there is pulled, what comes is pushed; and all of it
+/// is what pulling tells, byte for byte, across restarts of both sides.
+#[test]
+fn the_output_is_that_of_pulling() {
+    let place = Place::new(CONFIG);
+    let port = free_port();
+    let server = place.serve_at(port);
+    let url = format!("{}/feeds/aa/items", server.base);
+    publish(&server, &put("before", "Before"));
+    let following = Following::start(&place, &url);
+    following.wait_for("before");
+    until("subscribed", || {
+        publish(&server, &put("probe", "Probe"));
+        std::thread::sleep(Duration::from_millis(100));
+        counter(&server, "towpath_pushes_ok_total") > 0
+    });
+    let routed = || counter(&server, "towpath_requests_routed_total");
+    following.wait_for("probe");
+    std::thread::sleep(Duration::from_millis(300));
+    let before = routed();
+    for number in 0..20 {
+        publish(&server, &put(&format!("item-{}", number % 7), &format!("Title {number}")));
+    }
+    publish(&server, &json!({ "id": "item-3", "op": "delete" }));
+    following.wait_for("item-3");
+    // 21 publications and the metrics: the follower asked for nothing.
+    assert!(routed() - before <= 23, "{}", routed() - before);
+    // The server goes and comes back; what is appended meanwhile is pushed then.
+    assert_eq!(server.stop(), Some(0));
+    assert!(place.run(&["put", "aa", "meanwhile", "--title", "Meanwhile"]).status.success());
+    let server = place.serve_at(port);
+    following.wait_for("meanwhile");
+    let mut told = following.lines();
+    // Lines are printed before the state that covers them is kept.
+    let position = told.last().unwrap()["position"].as_str().unwrap().to_owned();
+    until("kept", || {
+        std::fs::read_to_string(place.path("state.json")).is_ok_and(|state| state.contains(&position))
+    });
+    // The follower goes, and goes on where its output ended.
+    drop(following);
+    publish(&server, &put("missed", "Missed"));
+    let following = Following::start(&place, &url);
+    following.wait_for("missed");
+    publish(&server, &put("last", "Last"));
+    following.wait_for("last");
+    told.extend(following.lines());
+    let pulled = place.run(&["follow", &url, "--protocol", "smart", "--once"]);
+    let pulled = common::lines(&pulled);
+    // Of what was replaced, pulling shows the latest only.
+    let latest: Vec<&Value> = told
+        .iter()
+        .enumerate()
+        .filter(|(at, line)| !told[at + 1..].iter().any(|later| later["id"] == line["id"]))
+        .map(|(_, line)| line)
+        .collect();
+    assert_eq!(latest, pulled.iter().collect::<Vec<_>>());
+    let positions: Vec<&str> = told.iter().map(|line| line["position"].as_str().unwrap()).collect();
+    let distinct: std::collections::HashSet<&str> = positions.iter().copied().collect();
+    assert_eq!(distinct.len(), positions.len(), "nothing twice: {positions:?}");
+}
+
+/// WebSub 8.2: the callback is nobody's to guess; what comes without its key, or for another topic, is 404
+/// (subscriber test 205).
+#[test]
+fn a_callback_answers_its_hub_only() {
+    let place = Place::new(CONFIG);
+    let server = place.serve();
+    publish(&server, &put("one", "One"));
+    let following = Following::start(&place, &format!("{}/feeds/aa/items", server.base));
+    following.wait_for("one");
+    let host = following.callback.strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
+    let topic = "http%3A%2F%2Felsewhere%2F";
+    for query in ["", "?towpath-key=0", "?hub.mode=subscribe&hub.topic=x&hub.challenge=c"] {
+        let status =
+            status_of(&host, &format!("GET /pushed{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        assert_eq!(status, 404, "{query}");
+    }
+    let post = format!(
+        "POST /pushed?hub.topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
+    );
+    assert_eq!(status_of(&host, &post), 404);
+}
+
+fn status_of(host: &str, request: &str) -> u16 {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Subscriber tests 201 to 204: a topic that has moved is followed to where it is, and subscribed to there; a hub that
+/// sends elsewhere (307, 308) is asked there. WebSub 5.1.2: "The subscriber is expected to retry the subscription".
+#[test]
+fn topics_and_hubs_may_move() {
+    let publisher = Callback::start(|call: &Call| {
+        let page = br#"{"url":"x","items":[],"last_cursor":"c1"}"#.to_vec();
+        let json = "Content-Type: application/json\r\n";
+        match (call.method.as_str(), call.path.as_str()) {
+            ("POST", "/hub") => (307, "Location: /second\r\n".to_owned(), Vec::new()),
+            ("POST", "/second") => (308, "Location: /third\r\n".to_owned(), Vec::new()),
+            ("POST", _) => (202, String::new(), Vec::new()),
+            (_, "/feed") => (302, format!("Location: /moved?{}\r\n", call.query), Vec::new()),
+            (_, "/moved") => (301, format!("Location: /final?{}\r\n", call.query), Vec::new()),
+            _ => {
+                let links = "Link: </hub>; rel=\"hub\", </final?self=other>; rel=\"self\"\r\n";
+                (200, format!("{json}{links}"), page)
+            }
+        }
+    });
+    let place = Place::new("");
+    let _following = Following::start(&place, &publisher.url("/feed"));
+    let is_there = |call: &Call| call.method == "POST" && call.path == "/third";
+    let calls = publisher.wait_for("asked at the third place", |calls| calls.iter().any(is_there));
+    let asked = calls.iter().find(|call| is_there(call)).unwrap();
+    let parameters: Vec<(String, String)> =
+        url::form_urlencoded::parse(&asked.body).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
+    let value = |name: &str| parameters.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+    assert_eq!(value("hub.topic"), Some(publisher.url("/final?self=other")));
+    assert_eq!(value("hub.mode").as_deref(), Some("subscribe"));
+    assert!(value("hub.secret").is_some_and(|secret| secret.len() >= 32 && secret.len() < 200));
+    assert!(value("hub.callback").unwrap().contains("towpath-key="));
+}
+
+/// A feed that mirrors another one is pushed to, too (`[feed.source]` push = true).
+#[test]
+fn a_mirror_is_pushed_to() {
+    let (publisher, mirror) = (Place::new(CONFIG), free_port());
+    let server = publisher.serve();
+    publish(&server, &put("one", "One"));
+    let place = Place::new(&format!(
+        "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/aa/items\"\npush = true\n",
+        server.base
+    ));
+    let copy = place.serve_at(mirror);
+    let has = |id: &str| copy.get(&format!("/feeds/copy/items/{id}")).status == 200;
+    until("mirrored", || has("one"));
+    until("pushed", || {
+        publish(&server, &put("two", "Two"));
+        std::thread::sleep(Duration::from_millis(100));
+        counter(&server, "towpath_pushes_ok_total") > 0
+    });
+    publish(&server, &put("three", "Three"));
+    until("mirrored", || has("two") && has("three"));
+    // Nobody else may tell it anything.
+    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
+    assert_eq!(copy.get("/feeds/copy/callback?towpath-key=0").status, 404);
+}
+
+/// `towpath check` for a hub: ours does what the texts demand.
+#[test]
+fn our_hub_passes_its_check() {
+    let place = Place::new(CONFIG);
+    let server = place.serve();
+    publish(&server, &put("one", "One"));
+    let topic = format!("{}/feeds/aa/items?order=modified", server.base);
+    let callback = format!("http://127.0.0.1:{}/", free_port());
+    let mut checking = place.command(&["check", &topic, "--callback", &callback, "--format", "json"]);
+    let output = std::thread::scope(|scope| {
+        let output = scope.spawn(move || checking.output());
+        for number in 0..30 {
+            publish(&server, &put("probe", &format!("{number}")));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        output.join().unwrap().unwrap()
+    });
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["conforms"], true, "{report:#}");
+    for finding in report["findings"].as_array().unwrap() {
+        assert_eq!(finding["outcome"], "pass", "{finding}");
+    }
+}
