@@ -266,7 +266,8 @@ async fn a_sup_document_that_an_atom_feed_links_to_decides_what_is_asked() {
     let asked = |path: &str| server.asked().iter().filter(|asked| asked.path == path).count();
     // Each was looked at to find out what it is, and asked; the one that moved once more.
     assert_eq!((asked("/a"), asked("/b"), asked("/c")), (2, 3, 2));
-    assert!(asked("/sup.json") >= 2);
+    // More than once, unless the feed moved before the first time.
+    assert!(asked("/sup.json") >= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
