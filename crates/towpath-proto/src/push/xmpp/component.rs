@@ -334,7 +334,9 @@ impl Component {
         let done = match (kind, children.as_slice()) {
             ("get" | "set", [payload]) => self.take_request(&reply, payload, kind == "set"),
             ("get" | "set", []) => Err(StanzaError::BAD_REQUEST.because("a request without a payload")),
-            ("get" | "set", _) => Err(StanzaError::BAD_REQUEST.because("a request with more than one payload")),
+            ("get" | "set", _) => {
+                Err(StanzaError::BAD_REQUEST.because("a request with more than one payload"))
+            }
             _ => Err(StanzaError::BAD_REQUEST.because("an iq is of type get, set, result or error")),
         };
         if let Err(error) = done {
@@ -352,7 +354,10 @@ impl Component {
 
     fn refuse_large(&mut self, stanza: &Element) {
         let is_request = matches!(stanza.attribute("type"), Some("get" | "set"));
-        if stanza.name == "iq" && is_request && let Some(reply) = self.reply(stanza) {
+        if stanza.name == "iq"
+            && is_request
+            && let Some(reply) = self.reply(stanza)
+        {
             self.refuse(&reply, StanzaError::TOO_LARGE.because("the stanza is too large"));
         }
     }

@@ -158,7 +158,9 @@ impl Connection {
                 self.told = None;
                 Some(Incoming::Ready)
             }
-            (Received::Stanza(stanza), State::Ready(..) | State::Doubtful(..)) => Some(Incoming::Stanza(stanza)),
+            (Received::Stanza(stanza), State::Ready(..) | State::Doubtful(..)) => {
+                Some(Incoming::Stanza(stanza))
+            }
             (Received::TooLarge(stanza), State::Ready(..) | State::Doubtful(..)) => {
                 Some(Incoming::TooLarge(stanza))
             }
@@ -206,7 +208,8 @@ impl Connection {
     fn end(&mut self, now: Timestamp, condition: &str, problem: String) {
         self.fail(now, problem);
         if !condition.is_empty() {
-            self.output = format!("<stream:error><{condition} xmlns='{}'/></stream:error>", ns::STREAM_ERRORS);
+            self.output =
+                format!("<stream:error><{condition} xmlns='{}'/></stream:error>", ns::STREAM_ERRORS);
         }
         self.output.push_str("</stream:stream>");
     }

@@ -10,7 +10,7 @@ use crate::smart::pull::FeedSettings;
 use crate::smart::spec::By;
 
 /// The least room that a page can be given, in bytes: the longest id in all its forms, and what stands around it.
-pub const MIN_ROOM: usize = 24 << 10;
+pub const MIN_ROOM: usize = 32 << 10;
 /// How much of a title is kept where an item does not fit whole, in characters.
 const SHORT_TITLE: usize = 200;
 
@@ -61,7 +61,8 @@ pub fn item_id(id: &str) -> std::borrow::Cow<'_, str> {
 /// A change of which the item's content is elsewhere.
 fn reduced(feed: &FeedSettings, change: &Change) -> Change {
     let whole = &change.item;
-    let mut item = Item { published: whole.published, updated: whole.updated, ..Item::new(whole.id.as_str()) };
+    let mut item =
+        Item { published: whole.published, updated: whole.updated, ..Item::new(whole.id.as_str()) };
     item.title = whole.title.as_ref().map(|title| title.chars().take(SHORT_TITLE).collect());
     let mut xml = XmlWriter::default();
     xml.start("content").attribute("xmlns", ATOM);

@@ -236,7 +236,9 @@ impl Fanout {
     pub fn handle_read(&mut self, topic: &Topic, query: &PullQuery, read: Option<(&FeedSettings, Page)>) {
         self.reading = self.reading.saturating_sub(1);
         let room = self.stanza_bytes;
-        let Some(state) = self.topics.get_mut(topic).filter(|state| state.doing == Doing::Reading) else { return };
+        let Some(state) = self.topics.get_mut(topic).filter(|state| state.doing == Doing::Reading) else {
+            return;
+        };
         state.doing = Doing::Nothing;
         if state.place.query(topic.by) != *query {
             // It is somewhere else by now.
@@ -317,7 +319,14 @@ impl Fanout {
 
 impl State {
     /// A page that begins after the topic's place.
-    fn take(&mut self, feed: &FeedSettings, by: By, page: Page, previous: Option<String>, stanza_bytes: usize) {
+    fn take(
+        &mut self,
+        feed: &FeedSettings,
+        by: By,
+        page: Page,
+        previous: Option<String>,
+        stanza_bytes: usize,
+    ) {
         // Around the items: addresses, the node, the headers.
         let longest = self.subscribers.values().map(|start| start.len()).max().unwrap_or_default();
         let room = stanza_bytes.saturating_sub(longest + 1024).max(MIN_ROOM);

@@ -28,7 +28,8 @@ const MAX_PART: usize = 1023;
 /// address.
 pub fn normalised(jid: &str) -> Option<String> {
     let part = |text: &str| !text.is_empty() && text.len() <= MAX_PART;
-    let allowed = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '&' | '\'' | '<' | '>');
+    let allowed =
+        |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '&' | '\'' | '<' | '>');
     let (bare, domain) = (bare(jid), domain(jid));
     let fits = part(domain)
         && local(jid).is_none_or(part)
@@ -61,7 +62,10 @@ mod tests {
         let jid = "Alice@Example.net/1/a@b";
         assert_eq!((local(jid), domain(jid), resource(jid)), (Some("Alice"), "Example.net", Some("1/a@b")));
         assert_eq!(normalised(jid).unwrap(), "alice@example.net/1/a@b");
-        assert_eq!((local("a.example"), domain("a.example"), resource("a.example")), (None, "a.example", None));
+        assert_eq!(
+            (local("a.example"), domain("a.example"), resource("a.example")),
+            (None, "a.example", None)
+        );
         assert!(same_account("A@b.c/x", "a@B.C"));
         assert!(!same_account("a@b.c", "b.c"));
     }

@@ -52,7 +52,11 @@ impl NodeName {
         let (feed, query) = text.split_once('?').unwrap_or((text, ""));
         let feed = FeedId::new(feed).map_err(|_| NodeError::Unknown)?;
         let query = PullQuery::parse(query, &Limits::default())?;
-        if query.since.is_some() || query.until.is_some() || query.asked_max.is_some() || query.callback.is_some() {
+        if query.since.is_some()
+            || query.until.is_some()
+            || query.asked_max.is_some()
+            || query.callback.is_some()
+        {
             return Err(NodeError::Range);
         }
         Ok(Self { text: text.to_owned(), feed, order: query.order, base_query: query.base_query })
@@ -116,7 +120,8 @@ mod tests {
             assert_eq!(error(unknown), "item-not-found", "{unknown}");
         }
         let long = format!("comments?{}", "x".repeat(MAX_NODE));
-        for bad in ["comments?order=random", "comments?order=created&order=created", "comments?max=5", &long] {
+        for bad in ["comments?order=random", "comments?order=created&order=created", "comments?max=5", &long]
+        {
             assert_eq!(error(bad), "bad-request", "{bad:.40}");
         }
     }

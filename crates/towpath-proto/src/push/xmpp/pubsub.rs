@@ -79,7 +79,8 @@ impl Request {
                 Ok(Self::Subscriptions { node: action.attribute("node").map(str::to_owned) })
             }
             ("items" | "subscribe" | "unsubscribe" | "subscriptions", _) => {
-                Err(StanzaError::BAD_REQUEST.because("what is read is of type get, what is changed of type set"))
+                Err(StanzaError::BAD_REQUEST
+                    .because("what is read is of type get, what is changed of type set"))
             }
             _ => Err(StanzaError::BAD_REQUEST),
         }
@@ -96,7 +97,8 @@ fn items(pubsub: &Element, action: &Element) -> Result<Request, StanzaError> {
         (Some(set), _) => Range::read(set)?,
         // 6.5.7: "the most recent items".
         (None, Some(max)) => {
-            let max = max.trim().parse().map_err(|_| StanzaError::BAD_REQUEST.because("max_items is no number"))?;
+            let max =
+                max.trim().parse().map_err(|_| StanzaError::BAD_REQUEST.because("max_items is no number"))?;
             Range { max: Some(max), before: Some(String::new()), ..Range::default() }
         }
         (None, None) => Range::default(),
@@ -180,7 +182,11 @@ mod tests {
             ("<unsubscribe node='xx'/>", true, bad(Some("jid-required"))),
             ("<items node='xx'><item id='a'/></items>", false, Err(("feature-not-implemented", None))),
             ("<publish node='xx'/>", true, Err(("feature-not-implemented", Some("unsupported")))),
-            ("<subscribe node='xx' jid='alice@example.net'/><options/>", true, Err(("feature-not-implemented", Some("unsupported")))),
+            (
+                "<subscribe node='xx' jid='alice@example.net'/><options/>",
+                true,
+                Err(("feature-not-implemented", Some("unsupported"))),
+            ),
             ("<nonsense/>", false, bad(None)),
         ] {
             assert_eq!(read(inner, is_set), expected, "{inner}");

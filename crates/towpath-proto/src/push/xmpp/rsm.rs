@@ -178,8 +178,12 @@ mod tests {
         ] {
             assert_eq!(Range::read(&range.element()), Ok(range));
         }
-        let bounds =
-            Bounds { first: Some("cursor:a".into()), index: Some(0), last: Some("<".into()), count: Some(427) };
+        let bounds = Bounds {
+            first: Some("cursor:a".into()),
+            index: Some(0),
+            last: Some("<".into()),
+            count: Some(427),
+        };
         assert_eq!(Bounds::read(&bounds.element()), bounds);
         assert_eq!(Bounds { count: Some(0), ..Bounds::default() }.element().children().count(), 1);
     }
@@ -209,7 +213,9 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         assert_eq!(read("<index>5</index>"), Err("feature-not-implemented"));
-        for bad in ["<max>-1</max>", "<max/>", "<max>a</max>", &format!("<after>{}</after>", "x".repeat(7000))] {
+        for bad in
+            ["<max>-1</max>", "<max/>", "<max>a</max>", &format!("<after>{}</after>", "x".repeat(7000))]
+        {
             assert_eq!(read(bad), Err("bad-request"), "{bad:.40}");
         }
         for bad in ["<after>a</after>", "<before>id:a</before>", "<after>time:never</after>"] {

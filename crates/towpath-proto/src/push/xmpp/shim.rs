@@ -53,7 +53,11 @@ mod tests {
     #[test]
     fn headers_come_back() {
         for headers in [
-            PushHeaders { total: Some(427), previous: Some("f4ac5920".into()), last: Some("64fc10d2".into()) },
+            PushHeaders {
+                total: Some(427),
+                previous: Some("f4ac5920".into()),
+                last: Some("64fc10d2".into()),
+            },
             PushHeaders { total: Some(1), previous: None, last: Some("<&".into()) },
             PushHeaders::default(),
         ] {

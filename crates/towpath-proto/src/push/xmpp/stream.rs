@@ -203,7 +203,11 @@ impl StreamReader {
             token.bytes.as_deref().map(|bytes| self.element(bytes)).transpose()?.flatten()
         };
         let Some((name, element)) = read else {
-            return if is_root { Err(Fault::TooLarge(self.limits.stanza_bytes)) } else { self.skip(is_empty) };
+            return if is_root {
+                Err(Fault::TooLarge(self.limits.stanza_bytes))
+            } else {
+                self.skip(is_empty)
+            };
         };
         if is_root {
             self.stanza_bytes = 0;
@@ -357,7 +361,8 @@ fn spaces(text: &str) -> Cow<'_, str> {
 
 /// Resolves the five entities, and references to characters.
 fn unescape(text: &str) -> Result<Cow<'_, str>, Fault> {
-    quick_xml::escape::unescape_with(text, quick_xml::escape::resolve_xml_entity).map_err(|error| match error {
+    quick_xml::escape::unescape_with(text, quick_xml::escape::resolve_xml_entity).map_err(|error| match error
+    {
         quick_xml::escape::EscapeError::UnrecognizedEntity(..) => Fault::Restricted("an entity of its own"),
         _ => Fault::Malformed("a reference that is none"),
     })

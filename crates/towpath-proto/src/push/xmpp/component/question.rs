@@ -75,7 +75,9 @@ impl From<Unanswered> for StanzaError {
     fn from(reason: Unanswered) -> Self {
         let text = reason.to_string();
         match reason {
-            Unanswered::NoFeed | Unanswered::Pull(PullError::UnknownId(_)) => Self::ITEM_NOT_FOUND.because(text),
+            Unanswered::NoFeed | Unanswered::Pull(PullError::UnknownId(_)) => {
+                Self::ITEM_NOT_FOUND.because(text)
+            }
             Unanswered::Forbidden => Self::FORBIDDEN.because(text),
             Unanswered::Pull(PullError::Query(_)) => Self::BAD_REQUEST.because(text),
             Unanswered::Pull(PullError::Answer) | Unanswered::Store(_) => Self::INTERNAL.because(text),

@@ -1,8 +1,6 @@
 //! Requests that the component understands, and their answers.
 
-use super::{
-    Component, DEFAULT_ITEMS, LISTED, MAX_ADDRESSING, MAX_ITEMS, Pending, Question, Reply,
-};
+use super::{Component, DEFAULT_ITEMS, LISTED, MAX_ADDRESSING, MAX_ITEMS, Pending, Question, Reply};
 use crate::feed_id::FeedId;
 use crate::push::xmpp::disco;
 use crate::push::xmpp::entry::{MIN_ROOM, fit};
@@ -18,7 +16,12 @@ use crate::smart::query::PullQuery;
 use crate::smart::spec::{By, Spec};
 
 impl Component {
-    pub(super) fn take_request(&mut self, reply: &Reply, payload: &Element, is_set: bool) -> Result<(), StanzaError> {
+    pub(super) fn take_request(
+        &mut self,
+        reply: &Reply,
+        payload: &Element,
+        is_set: bool,
+    ) -> Result<(), StanzaError> {
         match (payload.name.as_str(), &*payload.ns, is_set) {
             ("pubsub", ns::PUBSUB, _) => {
                 let request = Request::read(payload, is_set, &reply.to)?;
@@ -46,8 +49,7 @@ impl Component {
                 if !self.fanout.has(&jid, &node.text) {
                     self.check_limits(&jid)?;
                 }
-                let subscription =
-                    Subscription { jid, node: node.text.clone(), from: reply.from.clone() };
+                let subscription = Subscription { jid, node: node.text.clone(), from: reply.from.clone() };
                 let question = Question::Page(node.feed.clone(), Place::Unknown(None).query(node.order.by));
                 self.ask(question, Pending::Begin(reply.clone(), node, subscription));
             }
@@ -116,7 +118,13 @@ impl Component {
         Ok(())
     }
 
-    pub(super) fn answer_list(&mut self, reply: &Reply, is_first: bool, feeds: &[(FeedId, String)], total: u64) {
+    pub(super) fn answer_list(
+        &mut self,
+        reply: &Reply,
+        is_first: bool,
+        feeds: &[(FeedId, String)],
+        total: u64,
+    ) {
         let mut list = disco::nodes(&self.settings.jid, feeds);
         let uid = |feed: Option<&(FeedId, String)>| feed.map(|(feed, _)| feed.to_string());
         let (first, last) = (uid(feeds.first()), uid(feeds.last()));
@@ -128,7 +136,14 @@ impl Component {
         self.answer(reply, &list);
     }
 
-    pub(super) fn answer_items(&mut self, reply: &Reply, node: &NodeName, plan: &Plan, feed: &FeedSettings, page: Page) {
+    pub(super) fn answer_items(
+        &mut self,
+        reply: &Reply,
+        node: &NodeName,
+        plan: &Plan,
+        feed: &FeedSettings,
+        page: Page,
+    ) {
         let mut start = String::from("<pubsub");
         write_attribute(&mut start, "xmlns", ns::PUBSUB);
         start.push_str("><items");
@@ -137,11 +152,13 @@ impl Component {
         if page.changes.is_empty() && page.more && page.last_cursor.is_some() {
             // A filter hides all that was looked at: further on there may be something.
             let query = PullQuery { since: page.last_cursor.map(Spec::Cursor), ..plan.query.clone() };
-            let (question, plan) = (Question::Page(node.feed.clone(), query.clone()), Plan { query, ..plan.clone() });
+            let (question, plan) =
+                (Question::Page(node.feed.clone(), query.clone()), Plan { query, ..plan.clone() });
             return self.ask(question, Pending::Items(reply.clone(), node.clone(), plan));
         }
         // Around the items: addresses, the node, the page's bounds.
-        let room = self.settings.stanza_bytes.saturating_sub(start.len() + reply.weight() + 1024).max(MIN_ROOM);
+        let room =
+            self.settings.stanza_bytes.saturating_sub(start.len() + reply.weight() + 1024).max(MIN_ROOM);
         let mut fitting = fit(feed, by, &page.changes, room);
         let count = fitting.items.len();
         let bounds = bounds(feed, plan, by, &page, count, fitting.cut);
@@ -160,14 +177,7 @@ impl Component {
 }
 
 /// What a page says of itself, when so many of its items fit.
-fn bounds(
-    feed: &FeedSettings,
-    plan: &Plan,
-    by: By,
-    page: &Page,
-    count: usize,
-    cut: bool,
-) -> Bounds {
+fn bounds(feed: &FeedSettings, plan: &Plan, by: By, page: &Page, count: usize, cut: bool) -> Bounds {
     let uid = |cursor: String| format!("cursor:{cursor}");
     let own = |index: usize| page.changes.get(index).map(|change| feed.tag.cursor(by, by.position(change)));
     let total = page.total;

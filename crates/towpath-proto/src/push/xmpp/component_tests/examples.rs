@@ -16,7 +16,8 @@ const PUSH: &str = include_str!("../../../../tests/data/xmpp/push.xml");
 /// items' own content and the values that belong to the example's feed.
 fn shape(element: &Element) -> String {
     let mut out = format!("{{{}}}{}", element.ns.trim_start_matches(ns::COMPONENT), element.name);
-    let mut attributes: Vec<_> = element.attributes.iter().map(|a| format!(" {}={}", a.name, a.value)).collect();
+    let mut attributes: Vec<_> =
+        element.attributes.iter().map(|a| format!(" {}={}", a.name, a.value)).collect();
     attributes.sort();
     if element.name == "item" {
         attributes = vec![" id".into()];
@@ -75,11 +76,8 @@ fn the_page_of_the_text_is_read() {
     };
     assert_eq!(bounds, expected);
     let headers = PushHeaders::read(&read_one(PUSH).unwrap());
-    let expected = PushHeaders {
-        total: Some(427),
-        previous: Some("f4ac5920".into()),
-        last: Some("64fc10d2".into()),
-    };
+    let expected =
+        PushHeaders { total: Some(427), previous: Some("f4ac5920".into()), last: Some("64fc10d2".into()) };
     assert_eq!(headers, expected);
 }
 
@@ -91,7 +89,8 @@ fn the_push_of_the_text() {
         world.feed = settings(kind);
         let subscribed = world.send(SUBSCRIBE).remove(0);
         // XEP-0060, 6.1.2.
-        let state = subscribed.child("pubsub", ns::PUBSUB).unwrap().child("subscription", ns::PUBSUB).unwrap();
+        let state =
+            subscribed.child("pubsub", ns::PUBSUB).unwrap().child("subscription", ns::PUBSUB).unwrap();
         let attributes = ["node", "jid", "subscription"].map(|name| state.attribute(name).unwrap());
         assert_eq!(attributes, ["comments?order=created", "alice@example.net/1", "subscribed"]);
 

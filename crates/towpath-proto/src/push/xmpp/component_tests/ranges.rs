@@ -43,8 +43,12 @@ fn model(world: &World, node: &str) -> Vec<String> {
     ids
 }
 
-const NODES: [&str; 4] =
-    ["comments?order=created", "comments?order=modified", "comments?order=-created", "comments?order=-modified"];
+const NODES: [&str; 4] = [
+    "comments?order=created",
+    "comments?order=modified",
+    "comments?order=-created",
+    "comments?order=-modified",
+];
 
 fn kinds() -> impl Strategy<Value = CursorKind> {
     prop_oneof![Just(CursorKind::Sequence), Just(CursorKind::Toc)]

@@ -16,7 +16,10 @@ fn a_request_has_one_payload_that_is_known() {
         ("<pubsub xmlns='http://jabber.org/protocol/pubsub#other'/>", "service-unavailable"),
         ("<pubsub/>", "service-unavailable"),
         ("<query xmlns='jabber:iq:version'/>", "service-unavailable"),
-        ("<pubsub xmlns='http://jabber.org/protocol/pubsub#owner'><delete node='comments'/></pubsub>", "feature-not-implemented"),
+        (
+            "<pubsub xmlns='http://jabber.org/protocol/pubsub#owner'><delete node='comments'/></pubsub>",
+            "feature-not-implemented",
+        ),
     ] {
         for kind in ["get", "set"] {
             let answer = world.ask(kind, payload);
@@ -62,8 +65,7 @@ fn nodes_that_cannot_be_read() {
         let info = format!("<query xmlns='http://jabber.org/protocol/disco#info' node='{node}'/>");
         assert_eq!(condition(&world.ask("get", &info)), expected, "{node}");
     }
-    let unknown_id =
-        "<items node='comments?order=created'/><set xmlns='http://jabber.org/protocol/rsm'><after>id:x</after></set>";
+    let unknown_id = "<items node='comments?order=created'/><set xmlns='http://jabber.org/protocol/rsm'><after>id:x</after></set>";
     assert_eq!(condition(&world.pubsub("get", unknown_id)), "item-not-found");
     assert!(world.component.subscriptions() == 0 && world.kept.is_empty());
 }
@@ -98,8 +100,13 @@ fn stanzas_that_are_too_large_are_refused_and_nothing_is_blocked() {
     let large = format!("<items node='comments'>{}</items>", "x".repeat(1 << 20));
     assert_eq!(condition(&world.pubsub("get", &large)), "not-acceptable");
     let body = "x".repeat(1 << 20);
-    assert!(world.send(&format!("<message from='a@b.c' to='example.com'><body>{body}</body></message>")).is_empty());
-    let long_id = format!("<iq type='get' from='a@b.c' to='example.com' id='{}'><a/></iq>", "i".repeat(10_000));
+    assert!(
+        world
+            .send(&format!("<message from='a@b.c' to='example.com'><body>{body}</body></message>"))
+            .is_empty()
+    );
+    let long_id =
+        format!("<iq type='get' from='a@b.c' to='example.com' id='{}'><a/></iq>", "i".repeat(10_000));
     assert!(world.send(&long_id).is_empty());
     assert_eq!(item_ids(&world.pubsub("get", "<items node='comments'/>")), ["a"]);
 }
@@ -129,13 +136,17 @@ fn discovery() {
         assert!(vars(&info).contains(&feature.to_owned()), "{feature}");
     }
     let identity = info.child("query", ns::DISCO_INFO).unwrap().child("identity", ns::DISCO_INFO).unwrap();
-    assert_eq!((identity.attribute("category"), identity.attribute("type")), (Some("pubsub"), Some("service")));
+    assert_eq!(
+        (identity.attribute("category"), identity.attribute("type")),
+        (Some("pubsub"), Some("service"))
+    );
     let headers = world.ask(
         "get",
         "<query xmlns='http://jabber.org/protocol/disco#info' node='http://jabber.org/protocol/shim'/>",
     );
     assert_eq!(vars(&headers)[0], "http://jabber.org/protocol/shim#TotalItems");
-    let node = world.ask("get", "<query xmlns='http://jabber.org/protocol/disco#info' node='comments?order=created'/>");
+    let node = world
+        .ask("get", "<query xmlns='http://jabber.org/protocol/disco#info' node='comments?order=created'/>");
     let identity = node.child("query", ns::DISCO_INFO).unwrap().child("identity", ns::DISCO_INFO).unwrap();
     assert_eq!((identity.attribute("type"), identity.attribute("name")), (Some("leaf"), Some("A")));
 
@@ -153,7 +164,10 @@ fn discovery() {
         )
     };
     let first = world.ask("get", &list("<max>2</max>"));
-    assert_eq!(nodes(&first), ["comments?order=created", "comments?order=modified", "likes?order=created", "likes?order=modified"]);
+    assert_eq!(
+        nodes(&first),
+        ["comments?order=created", "comments?order=modified", "likes?order=created", "likes?order=modified"]
+    );
     let rest = world.ask("get", &list("<after>likes</after>"));
     assert_eq!(nodes(&rest), ["shares?order=created", "shares?order=modified"]);
     assert_eq!(condition(&world.ask("get", &list("<before/>"))), "feature-not-implemented");

@@ -27,7 +27,9 @@ impl Names {
 pub(super) fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii())
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') || !c.is_ascii())
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') || !c.is_ascii())
     };
     match name.split_once(':') {
         Some((prefix, local)) => is_part(prefix) && is_part(local),
