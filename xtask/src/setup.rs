@@ -5,14 +5,17 @@ use std::process::Command;
 
 use crate::run::{have, root, status, target};
 
-/// For the tests: Python with the libraries that recompute cursors and validate documents independently, and
-/// what validates Atom.
+/// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP independently;
+/// what validates Atom; and the XMPP server beside which the component is tested.
 pub(crate) fn tests() -> Result<(), String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
     }
     if !have("python3") {
         apt(&["python3", "python3-venv"])?;
+    }
+    if !have("prosody") {
+        apt(&["prosody"])?;
     }
     venv().map(drop)
 }
