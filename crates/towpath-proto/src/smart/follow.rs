@@ -24,7 +24,7 @@ use crate::follow::{
 };
 
 /// How many items to ask for at once.
-const PAGE: usize = 200;
+pub(super) const PAGE: usize = 200;
 /// How long the publisher is asked to hold a request, in seconds (the text's default).
 const HOLD: u64 = 55;
 /// The first wait after a failure; each further one is twice as long, up to [`LONGEST_WAIT`].
@@ -52,7 +52,7 @@ pub(super) struct State {
 
 /// What is being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
+pub(super) enum Goal {
     /// The most recent item, to begin after it.
     Latest,
     /// What comes next.
@@ -61,9 +61,9 @@ enum Goal {
 
 #[derive(Debug)]
 pub(super) struct Exchanging {
-    id: RequestId,
+    pub(super) id: RequestId,
     url: String,
-    goal: Goal,
+    pub(super) goal: Goal,
     sent: Timestamp,
     head: Option<ResponseHead>,
     body: BytesMut,
@@ -99,7 +99,21 @@ impl SmartFollower {
     /// With `state`, a checkpoint of an earlier follower of the same feed, `from` does not count. With `once`
     /// it ends when it has caught up, or failed.
     pub fn new(url: &str, from: &StartFrom, state: Option<Value>, once: bool) -> Result<Self, FollowError> {
-        let url = feed_url(url)?;
+        Self::over(feed_url(url)?, from, state, once)
+    }
+
+    /// The same by way of another carrier than HTTP: `url` is only a name, and requests are answered with
+    /// [`Self::handle_page`].
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Usage`] for a state of another feed.
+    pub fn over(
+        url: String,
+        from: &StartFrom,
+        state: Option<Value>,
+        once: bool,
+    ) -> Result<Self, FollowError> {
         let (mut goal, mut since) = (Goal::Next, None);
         if let Some(state) = state {
             since = resume(&url, state)?;
@@ -162,10 +176,23 @@ impl SmartFollower {
         } else {
             Collection::from_json(&exchange.body)
         };
-        match read {
-            Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &url, page),
+        self.answered(
+            now,
+            exchange,
+            read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() }),
+        );
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        now: Timestamp,
+        exchange: &Exchanging,
+        page: Result<Collection, FollowError>,
+    ) {
+        match page {
+            Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &exchange.url, page),
             Ok(page) => self.take(now, exchange, page),
-            Err(error) => self.fail(now, None, FollowError::Protocol { url, reason: error.to_string() }),
+            Err(error) => self.fail(now, None, error),
         }
     }
 

@@ -15,6 +15,9 @@
 //! | [`fanout`] | who is sent what | Smart Feeds "Push Interface" |
 //! | [`connection`] | the component's stream | XEP-0114 |
 //! | [`component`] | the publisher's side as one state machine | all of them |
+//! | [`session`] | a client's stream | RFC 6120 |
+//! | [`uri`] | addresses of nodes | RFC 5122 |
+//! | [`follow`] | the consumer's side | Smart Feeds "Updates/Synchronization via Push" |
 
 pub mod component;
 pub mod connection;
@@ -22,16 +25,22 @@ pub mod disco;
 pub mod entry;
 pub mod error;
 pub mod fanout;
+pub mod follow;
 pub mod jid;
+mod link;
 pub mod node;
 pub mod pubsub;
 pub mod rsm;
+pub mod session;
 pub mod shim;
 pub mod stanza;
 pub mod stream;
+pub mod uri;
 
 #[cfg(test)]
 mod component_tests;
+#[cfg(test)]
+mod follow_tests;
 #[cfg(test)]
 mod stream_tests;
 
