@@ -16,7 +16,7 @@ fn read(body: &[u8], size: usize) -> Result<Vec<Received>, Fault> {
     let mut all = Vec::new();
     for piece in OPEN.chunks(OPEN.len()).chain(body.chunks(size)) {
         reader.push(piece);
-        while let Some(received) = reader.next().map_err(|fault| fault.reason)? {
+        while let Some(received) = reader.poll().map_err(|fault| fault.reason)? {
             all.push(received);
         }
     }
@@ -53,7 +53,7 @@ fn ask(body: &[u8]) {
     // What the component says is a stream as strict as the one that it reads.
     let mut server = StreamReader::new(Limits::default());
     server.push(output.as_bytes());
-    while let Some(received) = server.next().expect("a stream") {
+    while let Some(received) = server.poll().expect("a stream") {
         if received == Received::Closed {
             break;
         }

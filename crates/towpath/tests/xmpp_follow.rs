@@ -199,3 +199,34 @@ fn pushes_over_restarts() {
     following.stop();
     assert!(server.get("/metrics").text().contains("pushes"));
 }
+
+/// `towpath check`: our own node conforms; one of a service that knows nothing of nodes does not.
+#[test]
+fn a_node_is_checked() {
+    let prosody = Prosody::start(&["alice"]);
+    let (place, server) = started(&prosody);
+    publish(&server, "aa", &items());
+    let check = |url: &str, more: &[&str]| {
+        let mut command = place.command(&["check", url]);
+        command.args(account(&prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let good = check(&address("aa"), &["--format", "json"]);
+    let report: Value =
+        serde_json::from_slice(&good.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(&good)));
+    assert_eq!((good.status.code(), &report["conforms"]), (Some(0), &json!(true)), "{report}");
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.len() >= 12 && findings.iter().all(|finding| finding["outcome"] == "pass"), "{report}");
+
+    let bad = check(&address("aa").replace(SERVICE, HOSTS[1]), &[]);
+    assert_eq!(bad.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&bad.stdout);
+    assert!(
+        text.contains("does not conform") && text.contains("FAIL  MUST    items can be asked for"),
+        "{text}"
+    );
+
+    let wrong = check(&address("aa"), &["--password", "wrong"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("not-authorized"), "{}", stderr(&wrong));
+}

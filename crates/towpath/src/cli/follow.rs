@@ -79,7 +79,7 @@ fn is_node(url: &Url) -> bool {
 }
 
 /// An address of HTTP, or of a node.
-fn parse_feed(text: &str) -> Result<Url, String> {
+pub(super) fn parse_feed(text: &str) -> Result<Url, String> {
     match Url::parse(text) {
         Ok(url) if is_node(&url) => Ok(url),
         _ => parse_url(text),

@@ -1,9 +1,11 @@
-//! `towpath follow xmpp:…`: a node's changes, with an account of any XMPP server.
+//! `towpath follow xmpp:…` and `towpath check xmpp:…`: a node, with an account of any XMPP server.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use towpath_proto::follow::Checker as _;
 use towpath_proto::push::xmpp::uri::NodeUri;
+use towpath_proto::report::Report;
 use url::Url;
 
 use super::follow::{FollowArgs, exit};
@@ -52,7 +54,7 @@ impl AccountArgs {
 
 /// Follows a node until it is stopped, or with `--once` until its end.
 pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Result<Exit, CliError> {
-    let uri = NodeUri::parse(url.as_str()).map_err(|e| CliError::usage(format!("{url}: {e}")))?;
+    let uri = node_uri(url)?;
     let account = args.account.account()?;
     let protocol = Protocol::Smart;
     if args.protocol.0.is_some_and(|asked| asked != protocol) || args.push {
@@ -73,5 +75,24 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
         // As every program in a pipe ends whose reader has seen enough.
         Err(LinesError::Closed) => Ok(Exit::Failed),
         Err(e) => Err(CliError::failed(e.to_string())),
+    }
+}
+
+fn node_uri(url: &Url) -> Result<NodeUri, CliError> {
+    NodeUri::parse(url.as_str()).map_err(|e| CliError::usage(format!("{url}: {e}")))
+}
+
+/// Checks a node; says whether the check came to its end.
+pub(super) async fn check_node(
+    url: &Url,
+    account: &AccountArgs,
+    stop: &Stop,
+) -> Result<(Report, bool), CliError> {
+    let (uri, account) = (node_uri(url)?, account.account()?);
+    let mut checker = account.checker(&uri)?;
+    let finished = drive_node_check(&mut checker, &account, stop).await;
+    match checker.failure() {
+        Some(why) => Err(CliError::failed(why)),
+        None => Ok((checker.report().clone(), finished)),
     }
 }

@@ -10,6 +10,7 @@
 //! 4. [`Component::handle_move`] for each feed of [`Component::feeds`] of which the log has moved;
 //! 5. at [`Component::poll_timeout`], [`Component::handle_timeout`].
 
+mod pending;
 mod question;
 mod requests;
 
@@ -23,12 +24,10 @@ use super::error::{self, StanzaError};
 use super::fanout::{Fanout, Place, Subscription, Topic};
 use super::node::NodeName;
 use super::pubsub;
-use super::rsm::Plan;
-use super::stanza::{Element, write_attribute};
+use super::stanza::Element;
 use super::stream::Limits;
 use crate::feed_id::FeedId;
-use crate::smart::query::PullQuery;
-
+use pending::{Pending, Reply};
 pub use question::{Answer, MIN_STANZA, Notice, Question, QuestionId, Settings, Unanswered};
 
 /// Stanzas that are being answered at the same time: beyond, none is read.
@@ -44,26 +43,6 @@ const LISTED: usize = 100;
 const MAX_ADDRESSING: usize = 8 << 10;
 /// After how long down what was not pushed is left to be pulled.
 const LONG: SignedDuration = SignedDuration::from_secs(30 * 60);
-
-/// Whom an answer goes to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Reply {
-    from: String,
-    to: String,
-    id: String,
-}
-
-/// What is to be done with an answer.
-#[derive(Debug)]
-enum Pending {
-    Items(Reply, NodeName, Plan),
-    Info(Reply, NodeName),
-    List(Reply, Option<FeedId>),
-    Begin(Reply, NodeName, Subscription),
-    Keep(Reply, NodeName, Subscription, Place),
-    Forget(Option<Reply>, Subscription),
-    Read(Topic, PullQuery),
-}
 
 /// The publisher's side.
 #[derive(Debug)]
@@ -87,7 +66,7 @@ impl Component {
         for subscription in kept {
             // A name that is no node any more has nothing to send.
             if let Ok(node) = NodeName::parse(&subscription.node) {
-                fanout.add(subscription, topic(&node), Place::Unknown(None));
+                fanout.add(subscription, &topic(&node), Place::Unknown(None));
             }
         }
         Self {
@@ -279,7 +258,7 @@ impl Component {
             (Pending::Keep(reply, node, subscription, place), Answer::Written(Ok(()))) => {
                 let state = pubsub::subscription(&subscription.node, &subscription.jid, "subscribed");
                 self.answer(&reply, &pubsub::pubsub(state));
-                self.fanout.add(subscription, topic(&node), place);
+                self.fanout.add(subscription, &topic(&node), place);
             }
             (Pending::Forget(reply, subscription), Answer::Written(Ok(()))) => {
                 self.fanout.remove(&subscription.jid, &subscription.node);
@@ -383,35 +362,4 @@ impl Component {
 
 fn topic(node: &NodeName) -> Topic {
     Topic { feed: node.feed.clone(), by: node.order.by }
-}
-
-impl Reply {
-    fn write(&self, out: &mut String, kind: &str) {
-        out.push_str("<iq");
-        write_attribute(out, "type", kind);
-        write_attribute(out, "from", &self.from);
-        write_attribute(out, "to", &self.to);
-        if !self.id.is_empty() {
-            write_attribute(out, "id", &self.id);
-        }
-        out.push('>');
-    }
-
-    fn weight(&self) -> usize {
-        self.from.len() + self.to.len() + self.id.len()
-    }
-}
-
-impl Pending {
-    fn reply(self) -> Option<Reply> {
-        match self {
-            Self::Items(reply, ..)
-            | Self::Info(reply, _)
-            | Self::List(reply, _)
-            | Self::Begin(reply, ..)
-            | Self::Keep(reply, ..) => Some(reply),
-            Self::Forget(reply, _) => reply,
-            Self::Read(..) => None,
-        }
-    }
 }

@@ -136,7 +136,7 @@ impl World {
             }
             let Some(output) = self.component.poll_output(self.now) else { return received };
             self.server.push(output.as_bytes());
-            while let Some(read) = self.server.next().unwrap() {
+            while let Some(read) = self.server.poll().unwrap() {
                 match read {
                     Received::Opened(_) => {}
                     Received::Stanza(stanza) if stanza.name == "handshake" => {}

@@ -88,7 +88,7 @@ impl Connection {
     /// The next thing that came, if any.
     pub fn poll_received(&mut self, now: Timestamp) -> Option<Incoming> {
         while !self.is_down() {
-            match self.reader.next() {
+            match self.reader.poll() {
                 Ok(None) => return None,
                 Ok(Some(received)) => {
                     let incoming = self.take(now, received);

@@ -159,7 +159,7 @@ impl Fanout {
     }
 
     /// Takes a subscriber in. `place` is where the topic is to begin if nobody knows it yet.
-    pub fn add(&mut self, subscription: Subscription, topic: Topic, place: Place) {
+    pub fn add(&mut self, subscription: Subscription, topic: &Topic, place: Place) {
         let Subscription { jid, node, from } = subscription;
         let mut start = String::from("<message");
         write_attribute(&mut start, "from", &from);
@@ -185,7 +185,7 @@ impl Fanout {
         }
         self.subscribers.insert((jid, node), Subscriber { topic: topic.clone(), number, from });
         // It may have moved before anybody listened.
-        self.moved(&topic);
+        self.moved(topic);
     }
 
     /// Lets a subscriber go; says whether there was one.

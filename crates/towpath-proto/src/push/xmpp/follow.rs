@@ -2,7 +2,7 @@
 //! management, pushed to. What it tells is what a follower over HTTP tells.
 //!
 //! The synchronisation is [`SmartFollower`]'s; here its questions become stanzas, and stanzas its pages. The shell
-//! carries the stream ([`NodeFollower::session`]), calls [`NodeFollower::handle_received`] after it, and polls events.
+//! carries the stream as [`OverXmpp`] has it, and polls events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::connection::Incoming;
 use super::rsm::{Bounds, Range};
-use super::session::{Authenticate, Session};
+use super::session::{Authenticate, OverXmpp, Session};
 use super::shim::PushHeaders;
 use super::stanza::{Element, Node};
 use super::uri::NodeUri;
@@ -90,36 +90,9 @@ impl NodeFollower {
         })
     }
 
-    /// The stream, which the shell carries.
-    pub fn session(&mut self) -> &mut Session {
-        &mut self.session
-    }
-
     /// Whether it is pushed to, as far as is known.
     pub fn is_subscribed(&self) -> bool {
         self.subscribed == Subscribed::Yes
-    }
-
-    /// Looks at what has come, and at the time: to be called after whatever happened to the stream.
-    pub fn handle_received(&mut self, now: Timestamp) {
-        while let Some(incoming) = self.session.poll_received(now) {
-            match incoming {
-                Incoming::Ready => self.begin(now),
-                Incoming::Stanza(stanza) => self.take(now, &stanza),
-                Incoming::TooLarge(_) => {
-                    self.warn("a stanza was too large to be read".into());
-                    self.fail_pull(now, TransferError::TooLarge { limit: 4 << 20 });
-                }
-            }
-        }
-        self.look_at_stream(now);
-        if self.asked.is_some_and(|(_, until)| now >= until) {
-            self.fail_pull(now, TransferError::Timeout("no answer".into()));
-        }
-        if self.session.is_ready() {
-            self.subscribe(now);
-            self.pull(now);
-        }
     }
 
     fn begin(&mut self, now: Timestamp) {
@@ -148,10 +121,10 @@ impl NodeFollower {
             };
             return self.events.push_back(Event::Failed(error));
         }
-        self.warn(problem);
+        self.warn(&problem);
     }
 
-    fn warn(&mut self, text: String) {
+    fn warn(&mut self, text: &str) {
         self.events.push_back(Event::Warning(format!("{}: {text}", self.uri)));
     }
 
@@ -240,7 +213,7 @@ impl NodeFollower {
     fn take_subscribed(&mut self, now: Timestamp, failed: Option<(String, String)>) {
         if let Some((condition, text)) = failed {
             self.subscribed = Subscribed::No(now.saturating_add(PATIENCE).unwrap_or(now));
-            self.warn(format!("cannot subscribe: {condition} {text}").trim().to_owned());
+            self.warn(format!("cannot subscribe: {condition} {text}").trim());
             return self.smart.set_pace(Some(UNSUBSCRIBED));
         }
         self.subscribed = Subscribed::Yes;
@@ -279,7 +252,7 @@ impl NodeFollower {
                 let _ = self.smart.handle_push(now, page);
             }
             Err(reason) => {
-                self.warn(format!("a push cannot be read: {reason}"));
+                self.warn(&format!("a push cannot be read: {reason}"));
                 self.smart.pull_now();
             }
         }
@@ -305,6 +278,33 @@ fn collection(items: Option<&Element>, space: &str, uri: &NodeUri) -> Result<Col
     }
     document.push_str("</feed>");
     Collection::from_atom(document.as_bytes(), &uri.to_string()).map_err(|error| error.to_string())
+}
+
+impl OverXmpp for NodeFollower {
+    fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    fn handle_received(&mut self, now: Timestamp) {
+        while let Some(incoming) = self.session.poll_received(now) {
+            match incoming {
+                Incoming::Ready => self.begin(now),
+                Incoming::Stanza(stanza) => self.take(now, &stanza),
+                Incoming::TooLarge(_) => {
+                    self.warn("a stanza was too large to be read");
+                    self.fail_pull(now, TransferError::TooLarge { limit: 4 << 20 });
+                }
+            }
+        }
+        self.look_at_stream(now);
+        if self.asked.is_some_and(|(_, until)| now >= until) {
+            self.fail_pull(now, TransferError::Timeout("no answer".into()));
+        }
+        if self.session.is_ready() {
+            self.subscribe(now);
+            self.pull(now);
+        }
+    }
 }
 
 /// Nothing goes over HTTP; this is for drivers that know followers.

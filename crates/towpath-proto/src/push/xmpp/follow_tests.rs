@@ -12,7 +12,7 @@ use super::component::{Answer, Component, Question, Settings, Unanswered};
 use super::fanout::Subscription;
 use super::follow::NodeFollower;
 use super::ns;
-use super::session::Authenticate;
+use super::session::{Authenticate, OverXmpp as _};
 use super::stanza::Element;
 use super::stream::{Limits, Received, StreamReader};
 use super::uri::NodeUri;
@@ -119,7 +119,7 @@ impl World {
         let change = if known && self.random.u8(..4) == 0 {
             NewChange::delete(id)
         } else {
-            let text = format!("{} <&> \n {}", self.log.changes.len(), self.random.char('a'..'z'));
+            let text = format!("{} <&> \n {}", self.log.changes.len(), self.random.char('a'..='z'));
             NewChange::put(Item { content: Some(Content::new("text/plain", text)), ..Item::new(id) })
         };
         self.log.append(change, self.now);
@@ -221,7 +221,7 @@ impl World {
             acted = true;
             self.from_component.push(output.as_bytes());
         }
-        while let Ok(Some(received)) = self.from_component.next() {
+        while let Ok(Some(received)) = self.from_component.poll() {
             let Some(mut stanza) = received.stanza().filter(|stanza| stanza.name != "handshake") else {
                 continue;
             };
@@ -247,7 +247,7 @@ impl World {
             }
             self.from_alice.push(output.as_bytes());
         }
-        while let Ok(Some(received)) = self.from_alice.next() {
+        while let Ok(Some(received)) = self.from_alice.poll() {
             acted = true;
             match received {
                 Received::Opened(_) => self.greet(),

@@ -18,7 +18,9 @@
 //! | [`session`] | a client's stream | RFC 6120 |
 //! | [`uri`] | addresses of nodes | RFC 5122 |
 //! | [`follow`] | the consumer's side | Smart Feeds "Updates/Synchronization via Push" |
+//! | [`check`] | whether a node does what the texts demand | all of them |
 
+pub mod check;
 pub mod component;
 pub mod connection;
 pub mod disco;

@@ -149,7 +149,7 @@ mod tests {
         let jid = "alice@example.net/1".to_owned();
         assert_eq!(
             read("<subscribe node='comments?order=created' jid='Alice@example.net/1'/>", true),
-            Ok(Request::Subscribe { node: node.clone(), jid: jid.clone() })
+            Ok(Request::Subscribe { node: node.clone(), jid })
         );
         assert_eq!(
             read("<unsubscribe node='gone!' jid='alice@example.net'/>", true),

@@ -41,6 +41,16 @@ pub trait Authenticate: Send {
     fn finish(&mut self, data: &[u8]) -> Result<(), String>;
 }
 
+/// What goes over a client's stream. Beside it the shell knows it as an [`Exchange`](crate::follow::Exchange) that asks
+/// for nothing, for when it has something to do and when it is finished.
+pub trait OverXmpp: crate::follow::Exchange {
+    /// The stream, which the shell carries.
+    fn session(&mut self) -> &mut Session;
+
+    /// Looks at what has come, and at the time: to be called after whatever happened to the stream.
+    fn handle_received(&mut self, now: Timestamp);
+}
+
 /// What is waited for while the stream is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -155,7 +165,7 @@ impl Session {
     pub fn poll_received(&mut self, now: Timestamp) -> Option<Incoming> {
         // What came before the encryption counts for nothing (RFC 6120, 5.4.3.3).
         while !self.is_down() && !self.poll_tls() {
-            match self.reader.next() {
+            match self.reader.poll() {
                 Ok(None) => return None,
                 Ok(Some(received)) => {
                     let incoming = self.take(now, received);

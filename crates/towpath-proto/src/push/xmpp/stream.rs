@@ -89,7 +89,7 @@ impl StreamReader {
         }
     }
 
-    /// Takes what came. Call [`Self::next`] until it has nothing more.
+    /// Takes what came. Call [`Self::poll`] until it has nothing more.
     pub fn push(&mut self, bytes: &[u8]) {
         if !self.closed {
             self.tokens.push(bytes);
@@ -106,12 +106,12 @@ impl StreamReader {
     /// # Errors
     ///
     /// [`StreamFault`]; nothing more can be read after it.
-    pub fn next(&mut self) -> Result<Option<Received>, StreamFault> {
+    pub fn poll(&mut self) -> Result<Option<Received>, StreamFault> {
         while !self.closed {
             let offset = self.tokens.offset();
             let is_first = self.open.is_empty();
             let read = self.tokens.next(is_first).and_then(|token| match token {
-                Some(token) => self.take(token).map(Some),
+                Some(token) => self.take(&token).map(Some),
                 None => Ok(None),
             });
             match read {
@@ -127,16 +127,16 @@ impl StreamReader {
         Ok(None)
     }
 
-    fn take(&mut self, token: Token) -> Result<Option<Received>, Fault> {
+    fn take(&mut self, token: &Token) -> Result<Option<Received>, Fault> {
         if self.open.len() > 1 || self.discarding > 0 || matches!(token.kind, Kind::Start | Kind::Empty) {
             self.stanza_bytes = self.stanza_bytes.saturating_add(token.length);
         }
         match token.kind {
             Kind::Declaration => Ok(None),
-            Kind::Text | Kind::CData => self.text(&token).map(|()| None),
-            Kind::Start => self.start(&token, false),
-            Kind::Empty => self.start(&token, true),
-            Kind::End => self.end(&token),
+            Kind::Text | Kind::CData => self.text(token).map(|()| None),
+            Kind::Start => self.start(token, false),
+            Kind::Empty => self.start(token, true),
+            Kind::End => self.end(token),
         }
     }
 
@@ -387,6 +387,6 @@ pub fn read_one(xml: &str) -> Result<Element, Option<StreamFault>> {
     let mut reader = StreamReader::new(Limits::default());
     reader.push(b"<stream>");
     reader.push(xml.as_bytes());
-    reader.next()?;
-    reader.next()?.and_then(Received::stanza).ok_or(None)
+    reader.poll()?;
+    reader.poll()?.and_then(Received::stanza).ok_or(None)
 }

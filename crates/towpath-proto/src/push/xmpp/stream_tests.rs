@@ -19,7 +19,7 @@ fn read(bytes: &[u8], pieces: usize, limits: Limits) -> Result<Vec<Received>, Fa
     let mut all = Vec::new();
     for piece in bytes.chunks(pieces.max(1)) {
         reader.push(piece);
-        while let Some(received) = reader.next().map_err(|fault| fault.reason)? {
+        while let Some(received) = reader.poll().map_err(|fault| fault.reason)? {
             all.push(received);
         }
     }
@@ -129,7 +129,7 @@ fn memory_stays_bounded_while_something_endless_comes() {
         reader.push(start.as_bytes());
         for _ in 0..1000 {
             reader.push(&[b'x'; 1000]);
-            while let Ok(Some(_)) = reader.next() {}
+            while let Ok(Some(_)) = reader.poll() {}
         }
         assert!(reader.buffered() < 3000, "{start}: {}", reader.buffered());
     }

@@ -11,8 +11,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use towpath_proto::follow::{Exchange as _, FollowError, StartFrom};
+use towpath_proto::push::xmpp::check::NodeChecker;
 use towpath_proto::push::xmpp::follow::NodeFollower;
 use towpath_proto::push::xmpp::jid;
+use towpath_proto::push::xmpp::session::OverXmpp;
 use towpath_proto::push::xmpp::uri::NodeUri;
 
 use super::drive::{Ended, Hand, Output};
@@ -65,6 +67,16 @@ impl Account {
         NodeFollower::new(uri, from, state, once, &own, login)
     }
 
+    /// A check of a node that logs in as this account.
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Usage`] for what is no account.
+    pub fn checker(&self, uri: &NodeUri) -> Result<NodeChecker, FollowError> {
+        let user = jid::local(&self.jid).unwrap_or_default().to_lowercase();
+        NodeChecker::new(uri, &self.jid, Box::new(Login::new(&user, &self.password)))
+    }
+
     fn server(&self) -> String {
         self.server.clone().unwrap_or_else(|| format!("{}:5222", jid::domain(&self.jid)))
     }
@@ -112,14 +124,38 @@ pub async fn drive_node<O: Output>(
     Ok(hand.ended(!finished && *stop.borrow()))
 }
 
-fn until_timeout(follower: &NodeFollower) -> Duration {
+/// Drives a check of a node until it is finished or `stop` says so; says whether it is finished.
+pub async fn drive_node_check(check: &mut NodeChecker, account: &Account, stop: &Stop) -> bool {
+    let (mut wire, mut input) = (None::<Box<dyn Io>>, BytesMut::new());
+    while !*stop.borrow() {
+        tokio::select! {
+            () = settle(check, account, &mut wire) => {}
+            () = stopped(stop) => break,
+        }
+        if check.is_finished() {
+            return true;
+        }
+        let wait = until_timeout(check);
+        tokio::select! {
+            read = read(&mut wire, &mut input) => {
+                has_read(check, &mut wire, read, &input);
+                input.clear();
+            }
+            () = sleep(wait) => {}
+            () = stopped(stop) => {}
+        }
+    }
+    false
+}
+
+fn until_timeout(follower: &impl OverXmpp) -> Duration {
     let next = follower.poll_timeout().map(|at| at.duration_since(Timestamp::now()));
     let wait = next.map(|wait| Duration::try_from(wait).unwrap_or_default());
     wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
 }
 
 /// Does what the follower wants now: connects, sends, encrypts, closes.
-async fn settle(follower: &mut NodeFollower, account: &Account, wire: &mut Option<Box<dyn Io>>) {
+async fn settle<F: OverXmpp>(follower: &mut F, account: &Account, wire: &mut Option<Box<dyn Io>>) {
     loop {
         let now = Timestamp::now();
         follower.session().handle_timeout(now);
@@ -164,7 +200,7 @@ async fn settle(follower: &mut NodeFollower, account: &Account, wire: &mut Optio
     }
 }
 
-fn broke(follower: &mut NodeFollower, reason: &str) {
+fn broke(follower: &mut impl OverXmpp, reason: &str) {
     let now = Timestamp::now();
     follower.session().handle_disconnected(now, reason);
     follower.handle_received(now);
@@ -179,7 +215,7 @@ async fn read(wire: &mut Option<Box<dyn Io>>, input: &mut BytesMut) -> std::io::
 }
 
 fn has_read(
-    follower: &mut NodeFollower,
+    follower: &mut impl OverXmpp,
     wire: &mut Option<Box<dyn Io>>,
     read: std::io::Result<usize>,
     input: &BytesMut,

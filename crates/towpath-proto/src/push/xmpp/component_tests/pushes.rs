@@ -59,7 +59,7 @@ fn what_comes_meanwhile_goes_together() {
     world.put("b", "x");
     world.put("c", "x");
     let mut messages = Vec::new();
-    while let Some(received) = world.server.next().unwrap() {
+    while let Some(received) = world.server.poll().unwrap() {
         messages.extend(received.stanza());
     }
     messages.extend(world.work());
