@@ -13,9 +13,9 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use url::Url;
 
 use super::spec::{Span, Spec};
+use super::start::{feed_url, position_spec, resume};
 use super::wire::{Collection, backwards, with_parameter};
 use crate::change::Op;
 use crate::follow::{
@@ -43,7 +43,7 @@ const MAX_REMEMBERED: usize = 1 << 20;
 /// Where following stands. As JSON this is the follower's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    protocol: String,
+    pub(super) protocol: String,
     pub(super) url: String,
     /// The position that was reached, as the value of `since`; from the beginning where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -327,40 +327,6 @@ fn no_cursor(url: &str) -> FollowError {
         url: url.to_owned(),
         reason: "there are items, and no cursor for the last one".into(),
     }
-}
-
-/// The base URL to ask, with an order.
-fn feed_url(url: &str) -> Result<String, FollowError> {
-    let parsed =
-        Url::parse(url).map_err(|e| FollowError::Usage(format!("{url:?} is not an address: {e}")))?;
-    let has = |name: &str| parsed.query_pairs().any(|(known, _)| known == name);
-    if let Some(name) = ["since", "until", "max", "timeout", "callback"].into_iter().find(|name| has(name)) {
-        return Err(FollowError::Usage(format!("{url:?} has the parameter {name}, and a base URL does not")));
-    }
-    let mut plain = parsed.clone();
-    plain.set_fragment(None);
-    Ok(if has("order") { plain.to_string() } else { with_parameter(plain.as_str(), "order", "modified") })
-}
-
-/// A position as a person gives it: with its type, or a bare cursor.
-fn position_spec(position: &str) -> String {
-    match Spec::parse(position) {
-        Ok(spec) => spec.to_string(),
-        Err(_) => format!("cursor:{position}"),
-    }
-}
-
-fn resume(url: &str, state: Value) -> Result<Option<String>, FollowError> {
-    let usage =
-        |reason: String| FollowError::Usage(format!("the state cannot be used for {url:?}: {reason}"));
-    let state: State = serde_json::from_value(state).map_err(|e| usage(e.to_string()))?;
-    if state.protocol != "smart" {
-        return Err(usage(format!("it is of the protocol {:?}", state.protocol)));
-    }
-    if state.url != url {
-        return Err(usage(format!("it is of {:?}", state.url)));
-    }
-    Ok(state.since)
 }
 
 impl Exchange for SmartFollower {

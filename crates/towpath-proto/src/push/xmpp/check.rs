@@ -160,7 +160,7 @@ impl NodeChecker {
 
     fn judge(&mut self, iq: &Element, refused: Option<String>) {
         match self.step {
-            Step::Info => self.judge_info(iq, refused),
+            Step::Info => self.judge_info(iq, refused.as_deref()),
             Step::First => {
                 self.report.must(PULL, "items can be asked for", refused);
                 self.first = self.judge_page(iq);
@@ -194,14 +194,14 @@ impl NodeChecker {
         }
     }
 
-    fn judge_info(&mut self, iq: &Element, refused: Option<String>) {
+    fn judge_info(&mut self, iq: &Element, refused: Option<&str>) {
         let query = iq.child("query", ns::DISCO_INFO);
         let has = |feature: &str| {
             let named = |child: &Element| child.attribute("var") == Some(feature);
             query.is_some_and(|query| query.children().any(named))
         };
         for feature in [ns::PUBSUB, ns::RSM, ns::SHIM] {
-            let missing = (!has(feature)).then(|| refused.clone().unwrap_or_else(|| "it is not".into()));
+            let missing = (!has(feature)).then(|| refused.unwrap_or("it is not").to_owned());
             self.report.should(PULL, &format!("{feature} is advertised"), missing);
         }
     }
