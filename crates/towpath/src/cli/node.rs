@@ -13,7 +13,7 @@ use super::lines::{Lines, LinesError};
 use super::state_file::{self, StateFile};
 use super::{CliError, Exit};
 use crate::client::Protocol;
-use crate::client::xmpp::{Account, drive_node};
+use crate::client::xmpp::{Account, drive_node, drive_node_check};
 use crate::stop::Stop;
 
 /// Whom to log in as.

@@ -180,12 +180,12 @@ impl Client {
 
     /// Waits for its session, which it makes again by itself.
     pub fn wait_until_ready(&mut self, prosody: &Prosody) {
-        let ready = self.tell(json!({ "do": "ready" }));
+        let ready = self.tell(&json!({ "do": "ready" }));
         assert_eq!(ready["ready"], true, "{}", prosody.log());
     }
 
     /// Has it do something.
-    pub fn tell(&mut self, command: Value) -> Value {
+    pub fn tell(&mut self, command: &Value) -> Value {
         writeln!(self.commands, "{command}").unwrap();
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
@@ -196,17 +196,17 @@ impl Client {
     pub fn ask(&mut self, what: &str, mut command: Value) -> Value {
         command["do"] = what.into();
         command["service"] = SERVICE.into();
-        self.tell(command)
+        self.tell(&command)
     }
 
     /// The next push.
     pub fn pushed(&mut self) -> Value {
-        self.tell(json!({ "do": "pushed" }))
+        self.tell(&json!({ "do": "pushed" }))
     }
 
     /// That there is no push for a while.
     pub fn is_quiet(&mut self) -> bool {
-        self.tell(json!({ "do": "pushed", "timeout": 0.5 }))["nothing"] == true
+        self.tell(&json!({ "do": "pushed", "timeout": 0.5 }))["nothing"] == true
     }
 }
 

@@ -37,10 +37,10 @@ pub(super) async fn answer(engine: &Arc<Engine>, question: Question) -> Answered
         Question::Page(feed, query) => Answered::Page(page(engine, &feed, query).await),
         Question::Feeds(after, max) => feeds(engine, after.as_ref(), max),
         Question::Keep(subscription) => {
-            Answered::Written(kept::keep(engine.store.as_ref(), &subscription).await.map_err(store))
+            Answered::Written(kept::keep(engine.store.as_ref(), &subscription).await.map_err(|e| store(&e)))
         }
         Question::Forget(subscription) => {
-            Answered::Written(kept::forget(engine.store.as_ref(), &subscription).await.map_err(store))
+            Answered::Written(kept::forget(engine.store.as_ref(), &subscription).await.map_err(|e| store(&e)))
         }
     }
 }
@@ -57,11 +57,11 @@ async fn page(engine: &Arc<Engine>, id: &FeedId, query: PullQuery) -> Result<(Ar
     match asked.at_once().await {
         Ok(page) => Ok((feed, page)),
         Err(AskError::Pull(error)) => Err(Unanswered::Pull(error)),
-        Err(AskError::Store(error)) => Err(store(error)),
+        Err(AskError::Store(error)) => Err(store(&error)),
     }
 }
 
-fn store(error: StoreError) -> Unanswered {
+fn store(error: &StoreError) -> Unanswered {
     tracing::warn!("cannot answer over XMPP: {error}");
     Unanswered::Store(error.to_string())
 }
