@@ -75,7 +75,8 @@ impl Connection {
     /// The connection could not be made, or broke.
     pub fn handle_disconnected(&mut self, now: Timestamp, reason: &str) {
         if !self.is_down() {
-            self.fail(now, format!("the connection broke: {reason}"));
+            self.link.fail(now, format!("the connection broke: {reason}"));
+            self.output.clear();
         }
     }
 
@@ -147,18 +148,13 @@ impl Connection {
             _ => "",
         };
         let joint = if text.is_empty() { "" } else { ": " };
-        self.fail(now, format!("the server refuses the stream with {condition}{advice}{joint}{text}"));
+        self.link.fail(now, format!("the server refuses the stream with {condition}{advice}{joint}{text}"));
     }
 
     /// Ends the stream with a stream error of our own, or without.
     fn end(&mut self, now: Timestamp, condition: &str, problem: String) {
-        self.fail(now, problem);
-        self.output = farewell(condition);
-    }
-
-    fn fail(&mut self, now: Timestamp, problem: String) {
         self.link.fail(now, problem);
-        self.output.clear();
+        self.output.push_str(&farewell(condition));
     }
 
     /// Whether it is not there: what is still connected is to be closed, once the last output is sent.
@@ -199,7 +195,7 @@ impl Connection {
         match self.link.handle_timeout(now) {
             Due::Nothing => {}
             Due::Ping => self.ping(),
-            Due::Unreachable => self.fail(now, "the server cannot be reached in time".into()),
+            Due::Unreachable => self.link.fail(now, "the server cannot be reached in time".into()),
             Due::GivenUp(why) => self.end(now, "connection-timeout", why.into()),
         }
     }

@@ -152,6 +152,7 @@ impl Session {
     pub fn handle_disconnected(&mut self, now: Timestamp, reason: &str) {
         if !self.is_down() {
             self.fail(now, format!("the connection broke: {reason}"));
+            self.output.clear();
         }
     }
 
@@ -307,12 +308,11 @@ impl Session {
 
     fn end(&mut self, now: Timestamp, condition: &str, problem: String) {
         self.fail(now, problem);
-        self.output = farewell(condition);
+        self.output.push_str(&farewell(condition));
     }
 
     fn fail(&mut self, now: Timestamp, problem: String) {
         self.link.fail(now, problem);
-        self.output.clear();
         self.own = None;
     }
 
