@@ -14,7 +14,8 @@ cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares
 cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot
-cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory";
+cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory
+cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     match args {
@@ -25,6 +26,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["poll"] => poll(),
         ["sup"] => sup(),
         ["push"] => cargo(&["bench", "--package", "towpath", "--bench", "push"]),
+        ["xmpp"] => xmpp(),
         ["replication"] => beside_nginx("benches/replication.py"),
         ["large"] => beside_nginx("benches/large.py"),
         _ => {
@@ -61,6 +63,12 @@ fn sup() -> Result<(), String> {
     cargo(&["build", "--release", "--package", "towpath"])?;
     cargo(&["bench", "--package", "towpath-proto", "--bench", "sup"])?;
     python("benches/feeds.py")
+}
+
+fn xmpp() -> Result<(), String> {
+    crate::setup::prosody()?;
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    python("benches/xmpp.py")
 }
 
 fn poll() -> Result<(), String> {

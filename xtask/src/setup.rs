@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::run::{have, root, status, target};
 
-/// For the tests: Python with the libraries that recompute cursors and validate documents independently, and
-/// what validates Atom.
+/// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP independently;
+/// what validates Atom; and the XMPP server beside which the component is tested.
 pub(crate) fn tests() -> Result<(), String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
@@ -14,7 +14,13 @@ pub(crate) fn tests() -> Result<(), String> {
     if !have("python3") {
         apt(&["python3", "python3-venv"])?;
     }
+    prosody()?;
     venv().map(drop)
+}
+
+/// Debian's Prosody. The package starts one for the machine where it can; ours have folders and ports of their own.
+pub(crate) fn prosody() -> Result<(), String> {
+    if have("prosody") { Ok(()) } else { apt(&["prosody"]) }
 }
 
 /// Installs packages of the system.

@@ -20,7 +20,10 @@ pub use access::{FilterConfig, ReaderConfig};
 
 mod check;
 
+mod xmpp;
+
 pub use check::check_base_url;
+pub use xmpp::XmppConfig;
 
 mod hub;
 
@@ -42,6 +45,8 @@ pub struct Config {
     /// `[hub]`.
     #[serde(default)]
     pub hub: HubConfig,
+    /// `[xmpp]`; no component where absent.
+    pub xmpp: Option<XmppConfig>,
     /// What relative paths are relative to: the file's folder.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -283,6 +288,14 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
+    /// A value of `[xmpp]` that does not make sense.
+    #[error("{path}: [xmpp] {message}")]
+    Xmpp {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
     /// A value of `[server]` that does not make sense.
     #[error("{path}: [server] {message}")]
     Server {
@@ -311,6 +324,7 @@ impl Config {
                     feeds: Vec::new(),
                     risk: RiskConfig::default(),
                     hub: HubConfig::default(),
+                    xmpp: None,
                     folder,
                 })
             }
@@ -343,6 +357,8 @@ impl Config {
     fn check(&mut self, path: &Path) -> Result<(), ConfigError> {
         let server_error = |message| ConfigError::Server { path: path.to_owned(), message };
         self.server.check().and_then(|()| self.hub.check()).map_err(server_error)?;
+        let xmpp_error = |message| ConfigError::Xmpp { path: path.to_owned(), message };
+        self.xmpp.as_ref().map_or(Ok(()), XmppConfig::check).map_err(xmpp_error)?;
         for feed in &self.feeds {
             feed.check().map_err(|message| ConfigError::Feed {
                 path: path.to_owned(),

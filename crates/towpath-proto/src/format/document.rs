@@ -89,7 +89,7 @@ impl EntryIds<'_> {
 }
 
 /// An item's id with everything but letters, digits and `-._~` percent-encoded.
-pub(super) fn encoded_id(id: &str) -> String {
+pub(crate) fn encoded_id(id: &str) -> String {
     percent_encode(id.as_bytes(), UNRESERVED).to_string()
 }
 

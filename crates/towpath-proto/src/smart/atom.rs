@@ -7,6 +7,7 @@
 use super::publish::PageLinks;
 use super::pull::{FeedSettings, Page};
 use super::query::PullQuery;
+use super::spec::By;
 use super::wire::{Collection, CollectionError};
 use crate::change::{Change, Op};
 use crate::format::activity_streams::ReadObject;
@@ -56,6 +57,14 @@ pub(super) fn write_with(
     let entries =
         entries.map(|(change, elements)| Entry { elements, ..Entry::new(&change.item, change.modified) });
     atom::write(&head, entries).into_bytes()
+}
+
+/// One item as an entry that stands on its own ("XMPP Pull/Push").
+pub fn entry(feed: &FeedSettings, by: By, change: &Change) -> String {
+    let items = format!("{}/", feed.base);
+    let ids = EntryIds { base: &items, always_own_id: true };
+    let elements = marks(change, &feed.tag.cursor(by, by.position(change)), &ids);
+    atom::write_entry(&Entry { elements: &elements, ..Entry::new(&change.item, change.modified) }, &ids)
 }
 
 fn link(rel: &str, href: &str) -> FeedLink {

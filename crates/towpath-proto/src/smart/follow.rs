@@ -13,9 +13,9 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use url::Url;
 
 use super::spec::{Span, Spec};
+use super::start::{feed_url, position_spec, resume};
 use super::wire::{Collection, backwards, with_parameter};
 use crate::change::Op;
 use crate::follow::{
@@ -24,7 +24,7 @@ use crate::follow::{
 };
 
 /// How many items to ask for at once.
-const PAGE: usize = 200;
+pub(super) const PAGE: usize = 200;
 /// How long the publisher is asked to hold a request, in seconds (the text's default).
 const HOLD: u64 = 55;
 /// The first wait after a failure; each further one is twice as long, up to [`LONGEST_WAIT`].
@@ -43,7 +43,7 @@ const MAX_REMEMBERED: usize = 1 << 20;
 /// Where following stands. As JSON this is the follower's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    protocol: String,
+    pub(super) protocol: String,
     pub(super) url: String,
     /// The position that was reached, as the value of `since`; from the beginning where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub(super) struct State {
 
 /// What is being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
+pub(super) enum Goal {
     /// The most recent item, to begin after it.
     Latest,
     /// What comes next.
@@ -61,9 +61,9 @@ enum Goal {
 
 #[derive(Debug)]
 pub(super) struct Exchanging {
-    id: RequestId,
+    pub(super) id: RequestId,
     url: String,
-    goal: Goal,
+    pub(super) goal: Goal,
     sent: Timestamp,
     head: Option<ResponseHead>,
     body: BytesMut,
@@ -99,7 +99,21 @@ impl SmartFollower {
     /// With `state`, a checkpoint of an earlier follower of the same feed, `from` does not count. With `once`
     /// it ends when it has caught up, or failed.
     pub fn new(url: &str, from: &StartFrom, state: Option<Value>, once: bool) -> Result<Self, FollowError> {
-        let url = feed_url(url)?;
+        Self::over(feed_url(url)?, from, state, once)
+    }
+
+    /// The same by way of another carrier than HTTP: `url` is only a name, and requests are answered with
+    /// [`Self::handle_page`].
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Usage`] for a state of another feed.
+    pub fn over(
+        url: String,
+        from: &StartFrom,
+        state: Option<Value>,
+        once: bool,
+    ) -> Result<Self, FollowError> {
         let (mut goal, mut since) = (Goal::Next, None);
         if let Some(state) = state {
             since = resume(&url, state)?;
@@ -162,10 +176,23 @@ impl SmartFollower {
         } else {
             Collection::from_json(&exchange.body)
         };
-        match read {
-            Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &url, page),
+        self.answered(
+            now,
+            exchange,
+            read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() }),
+        );
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        now: Timestamp,
+        exchange: &Exchanging,
+        page: Result<Collection, FollowError>,
+    ) {
+        match page {
+            Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &exchange.url, page),
             Ok(page) => self.take(now, exchange, page),
-            Err(error) => self.fail(now, None, FollowError::Protocol { url, reason: error.to_string() }),
+            Err(error) => self.fail(now, None, error),
         }
     }
 
@@ -300,40 +327,6 @@ fn no_cursor(url: &str) -> FollowError {
         url: url.to_owned(),
         reason: "there are items, and no cursor for the last one".into(),
     }
-}
-
-/// The base URL to ask, with an order.
-fn feed_url(url: &str) -> Result<String, FollowError> {
-    let parsed =
-        Url::parse(url).map_err(|e| FollowError::Usage(format!("{url:?} is not an address: {e}")))?;
-    let has = |name: &str| parsed.query_pairs().any(|(known, _)| known == name);
-    if let Some(name) = ["since", "until", "max", "timeout", "callback"].into_iter().find(|name| has(name)) {
-        return Err(FollowError::Usage(format!("{url:?} has the parameter {name}, and a base URL does not")));
-    }
-    let mut plain = parsed.clone();
-    plain.set_fragment(None);
-    Ok(if has("order") { plain.to_string() } else { with_parameter(plain.as_str(), "order", "modified") })
-}
-
-/// A position as a person gives it: with its type, or a bare cursor.
-fn position_spec(position: &str) -> String {
-    match Spec::parse(position) {
-        Ok(spec) => spec.to_string(),
-        Err(_) => format!("cursor:{position}"),
-    }
-}
-
-fn resume(url: &str, state: Value) -> Result<Option<String>, FollowError> {
-    let usage =
-        |reason: String| FollowError::Usage(format!("the state cannot be used for {url:?}: {reason}"));
-    let state: State = serde_json::from_value(state).map_err(|e| usage(e.to_string()))?;
-    if state.protocol != "smart" {
-        return Err(usage(format!("it is of the protocol {:?}", state.protocol)));
-    }
-    if state.url != url {
-        return Err(usage(format!("it is of {:?}", state.url)));
-    }
-    Ok(state.since)
 }
 
 impl Exchange for SmartFollower {

@@ -22,6 +22,7 @@ pub mod push;
 pub mod query;
 mod resolve;
 pub mod spec;
+mod start;
 pub mod toc;
 pub mod wire;
 

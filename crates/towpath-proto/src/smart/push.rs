@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::follow::SmartFollower;
+use super::follow::{Goal, PAGE, SmartFollower};
 use super::spec::Spec;
 use super::wire::Collection;
+use crate::follow::{FollowError, RequestId};
 
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +20,36 @@ pub enum Pushed {
     Gap,
 }
 
+/// What a request asks for, for carriers other than HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// The most recent item.
+    Latest,
+    /// What comes after a position spec, or from the beginning.
+    After {
+        /// The spec.
+        since: Option<&'a str>,
+        /// How many items at the most.
+        max: usize,
+    },
+}
+
 impl SmartFollower {
+    /// What the request under way asks for.
+    pub fn wanted(&self) -> Option<Wanted<'_>> {
+        Some(match self.exchange.as_ref()?.goal {
+            Goal::Latest => Wanted::Latest,
+            Goal::Next => Wanted::After { since: self.state.since.as_deref(), max: PAGE },
+        })
+    }
+
+    /// The answer to the request under way, as a page, from a carrier other than HTTP.
+    pub fn handle_page(&mut self, now: Timestamp, id: RequestId, page: Result<Collection, FollowError>) {
+        if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
+            self.answered(now, &exchange, page);
+        }
+    }
+
     /// The base URL that is followed.
     pub fn url(&self) -> &str {
         &self.state.url

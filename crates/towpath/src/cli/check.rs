@@ -10,7 +10,8 @@ use towpath_proto::follow::Checker as _;
 use towpath_proto::report::{Finding, Level, Outcome, Report};
 use url::Url;
 
-use super::follow::{ProtocolArg, parse_protocol, parse_url, where_to_listen};
+use super::follow::{ProtocolArg, parse_feed, parse_protocol, parse_url, where_to_listen};
+use super::node::{AccountArgs, check_node};
 use super::terminal::plain;
 use super::{CliError, Exit};
 use crate::client::{Calls, FetchOptions, Fetcher, checker, discover, drive_check, hub_checker, listen};
@@ -19,7 +20,7 @@ use crate::stop;
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The feed's address
-    #[arg(value_parser = parse_url)]
+    #[arg(value_parser = parse_feed)]
     url: Url,
     /// auto, diffdelta, replication, history, smart, sup or rss
     #[arg(long, default_value = "auto", value_parser = parse_protocol)]
@@ -33,6 +34,8 @@ pub(crate) struct CheckArgs {
     /// Where to wait for the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "callback")]
     callback_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    account: AccountArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -45,6 +48,10 @@ enum Format {
 pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     super::log_to_stderr();
     let stop = stop::on_signal();
+    if args.url.scheme() == "xmpp" {
+        let (report, finished) = check_node(&args.url, &args.account, &stop).await?;
+        return print(&args, args.url.as_str(), "xmpp", finished.then_some(&report));
+    }
     let fetcher = Fetcher::new(FetchOptions::default())?;
     if let Some(callback) = &args.callback {
         let (mut checker, key) = hub_checker(args.url.as_str(), callback.as_str());

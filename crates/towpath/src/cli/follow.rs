@@ -17,6 +17,7 @@ use url::{Host, Url};
 use super::feed_list::{self, ListError};
 use super::fleet_lines::{FleetLines, States};
 use super::lines::{Lines, LinesError};
+use super::node::{AccountArgs, follow_node};
 use super::state_file::{self, StateError, StateFile};
 use super::state_log::StateLog;
 use super::{CliError, Exit};
@@ -31,35 +32,37 @@ use crate::stop::{self, Stop};
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
     /// The address of the feed, or of several
-    #[arg(value_name = "URL", value_parser = parse_url, required_unless_present = "feeds")]
+    #[arg(value_name = "URL", value_parser = parse_feed, required_unless_present = "feeds")]
     urls: Vec<Url>,
     /// Follow the feeds of a list: one address on a line (lines with # are comments), or OPML
     #[arg(long, value_name = "FILE")]
     feeds: Option<PathBuf>,
     /// auto, diffdelta, replication, history, smart, sup or rss
     #[arg(long, default_value = "auto", value_parser = parse_protocol)]
-    protocol: ProtocolArg,
+    pub(super) protocol: ProtocolArg,
     /// Keep how far every feed was followed in FILE, and go on from there
     #[arg(long, value_name = "FILE")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Where to begin without a state: beginning, now, a time (RFC 3339) or a cursor
     #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_start)]
-    from: StartFrom,
+    pub(super) from: StartFrom,
     /// Stop at the end of what there is now
     #[arg(long)]
-    once: bool,
+    pub(super) once: bool,
     /// Of many feeds: how often to ask one that no SUP document speaks for [default: 15m]
     #[arg(long, value_name = "TIME", value_parser = parse_every)]
     every: Option<Duration>,
     /// Have the feed's hub push to --callback, and pull only what that misses (Smart Feeds)
     #[arg(long, requires = "callback", conflicts_with = "once")]
-    push: bool,
+    pub(super) push: bool,
     /// The address that the hub is to call, which leads to --callback-listen
     #[arg(long, value_name = "URL", requires = "push", value_parser = parse_url)]
     callback: Option<Url>,
     /// Where to wait for the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
     callback_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) account: AccountArgs,
 }
 
 /// A protocol, or `None` for whatever the feed offers. (A type of its own: clap reads `Option` otherwise.)
@@ -68,6 +71,19 @@ pub(super) struct ProtocolArg(pub(super) Option<Protocol>);
 
 pub(super) fn parse_protocol(text: &str) -> Result<ProtocolArg, String> {
     Ok(ProtocolArg(if text == "auto" { None } else { Some(text.parse()?) }))
+}
+
+/// Whether an address is of a node.
+fn is_node(url: &Url) -> bool {
+    url.scheme() == "xmpp"
+}
+
+/// An address of HTTP, or of a node.
+pub(super) fn parse_feed(text: &str) -> Result<Url, String> {
+    match Url::parse(text) {
+        Ok(url) if is_node(&url) => Ok(url),
+        _ => parse_url(text),
+    }
 }
 
 pub(super) fn parse_url(text: &str) -> Result<Url, String> {
@@ -106,7 +122,9 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     super::log_to_stderr();
     let stop = stop::on_signal();
     match (&args.feeds, args.urls.as_slice()) {
+        (None, [url]) if is_node(url) => follow_node(&args, url, &stop).await,
         (None, [url]) => follow_one(&args, url, &stop).await,
+        (_, urls) if urls.iter().any(is_node) => Err(CliError::usage("an xmpp: address is followed alone")),
         _ => follow_many(args, &stop).await,
     }
 }
@@ -214,7 +232,7 @@ pub(super) fn where_to_listen(callback: &Url) -> SocketAddr {
     SocketAddr::new(host, callback.port_or_known_default().unwrap_or(80))
 }
 
-fn exit(ended: &Ended, once: bool) -> Exit {
+pub(super) fn exit(ended: &Ended, once: bool) -> Exit {
     // To be stopped is how a follow without an end is meant to end.
     let done = ended.stopped && !once;
     match &ended.failed {

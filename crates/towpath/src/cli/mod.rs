@@ -6,6 +6,7 @@ mod fleet_lines;
 mod follow;
 mod import;
 mod lines;
+mod node;
 mod open;
 mod publish;
 mod run;

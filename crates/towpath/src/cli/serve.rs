@@ -10,7 +10,7 @@ use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
 use crate::config::check_base_url;
 use crate::engine::smart::Smart;
-use crate::engine::{Engine, diffdelta, pages, push, replication};
+use crate::engine::{Engine, diffdelta, pages, push, replication, xmpp};
 use crate::server;
 use crate::source::{mirror, schedule};
 use crate::stop;
@@ -55,10 +55,11 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let paging = tokio::spawn(pages::run(engine.clone(), stop.clone()));
     let copying = tokio::spawn(replication::snapshot::run(engine.clone(), stop.clone()));
     let pushing = tokio::spawn(push::run(engine.clone(), stop.clone()));
+    let chatting = tokio::spawn(xmpp::run(engine.clone(), stop.clone()));
     let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stop.clone()));
     let mirroring = tokio::spawn(mirror::run(engine.clone(), fetcher, stop.clone()));
     let served = server::serve(listener, engine.clone(), stop).await;
-    for task in [polling, mirroring, publishing, paging, copying, pushing] {
+    for task in [polling, mirroring, publishing, paging, copying, pushing, chatting] {
         let _ = task.await;
     }
     engine.store.close().await;

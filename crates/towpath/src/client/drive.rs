@@ -147,7 +147,7 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
     }
     let finished = follower.is_finished();
     hand.deliver().await?;
-    Ok(Ended { stopped: !finished && *stop.borrow(), ..hand.ended })
+    Ok(hand.ended(!finished && *stop.borrow()))
 }
 
 /// Drives a check until it is finished or `stop` says so; says whether it is finished.
@@ -176,7 +176,7 @@ pub async fn drive_check<C: Checker + ?Sized>(
 }
 
 /// The batch on its way from the follower to the output.
-struct Hand<'a, O> {
+pub(super) struct Hand<'a, O> {
     output: &'a mut O,
     stop: &'a Stop,
     changes: Vec<Followed>,
@@ -190,7 +190,7 @@ struct Hand<'a, O> {
 }
 
 impl<'a, O: Output> Hand<'a, O> {
-    fn new(output: &'a mut O, stop: &'a Stop) -> Self {
+    pub(super) fn new(output: &'a mut O, stop: &'a Stop) -> Self {
         Self {
             output,
             stop,
@@ -204,11 +204,14 @@ impl<'a, O: Output> Hand<'a, O> {
     }
 
     /// When the batch must go although it is not full.
-    fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.since.map(|since| since + BATCH_AGE)
     }
 
-    async fn take_events<F: Follower + ?Sized>(&mut self, follower: &mut F) -> Result<(), O::Error> {
+    pub(super) async fn take_events<F: Follower + ?Sized>(
+        &mut self,
+        follower: &mut F,
+    ) -> Result<(), O::Error> {
         while let Some(event) = follower.poll_event() {
             self.take(event);
             let full = self.changes.len() >= BATCH_CHANGES || self.bytes >= BATCH_BYTES;
@@ -246,7 +249,7 @@ impl<'a, O: Output> Hand<'a, O> {
     }
 
     /// Hands over what there is: what the checkpoint covers with it, the rest after it.
-    async fn deliver(&mut self) -> Result<(), O::Error> {
+    pub(super) async fn deliver(&mut self) -> Result<(), O::Error> {
         let mut covered = std::mem::take(&mut self.changes);
         (self.bytes, self.since) = (0, None);
         if let Some((state, count)) = self.checkpoint.take() {
@@ -274,6 +277,11 @@ impl<'a, O: Output> Hand<'a, O> {
                 Ok(())
             }
         }
+    }
+
+    /// How it ended.
+    pub(super) fn ended(self, stopped: bool) -> Ended {
+        Ended { stopped, ..self.ended }
     }
 
     fn stuck(&mut self) {

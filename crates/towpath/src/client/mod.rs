@@ -14,6 +14,7 @@
 //! | [`validators`] | conditional requests |
 //! | [`clock`] | where the time comes from |
 //! | [`backoff`] | how long to wait after a failure |
+//! | [`xmpp`] | nodes, with an account of an XMPP server |
 
 pub mod backoff;
 pub mod body;
@@ -33,6 +34,7 @@ mod plain;
 pub mod protocol;
 mod tls;
 pub mod validators;
+pub mod xmpp;
 
 pub use backoff::{backoff, backoff_or_asked};
 pub use body::Body;

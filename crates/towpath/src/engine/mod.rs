@@ -10,6 +10,7 @@ pub mod replication;
 pub mod smart;
 pub mod sup;
 mod waiters;
+pub mod xmpp;
 
 use std::collections::HashMap;
 use std::sync::Arc;

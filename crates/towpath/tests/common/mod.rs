@@ -5,6 +5,7 @@
 pub mod chain;
 pub mod notes;
 pub mod pages;
+pub mod prosody;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

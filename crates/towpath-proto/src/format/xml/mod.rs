@@ -9,6 +9,7 @@ mod write;
 
 pub(crate) use reader::{Tag, Token, XmlReader};
 pub use write::{XmlWriter, escape_attribute, escape_text};
+pub(crate) use write::{push_attribute, push_text};
 
 /// Atom 1.0 (RFC 4287, section 2).
 pub const ATOM: &str = "http://www.w3.org/2005/Atom";

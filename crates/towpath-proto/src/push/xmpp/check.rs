@@ -1,0 +1,308 @@
+//! Whether a node does what "XMPP Pull/Push" demands: asked like any reader asks, one question after the other.
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+
+use super::connection::Incoming;
+use super::rsm::{Bounds, Range};
+use super::session::{Authenticate, OverXmpp, Session};
+use super::stanza::Element;
+use super::uri::NodeUri;
+use super::{error, jid, ns, pubsub};
+use crate::follow::{Checker, Exchange, FollowError, Request, RequestId, ResponseHead, TransferError};
+use crate::format::xml::ATOM;
+use crate::report::{Level, Report};
+
+/// How long an answer may take.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// The text's sections, as findings name them.
+const PULL: &str = "XMPP Pull";
+const PUSH: &str = "XMPP Push";
+const FEED: &str = "As Abstract";
+
+/// What is asked, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Info,
+    First,
+    Next,
+    Back,
+    Count,
+    Unknown,
+    Subscribe,
+    Unsubscribe,
+    Over,
+}
+
+impl Step {
+    fn next(self) -> Self {
+        match self {
+            Self::Info => Self::First,
+            Self::First => Self::Next,
+            Self::Next => Self::Back,
+            Self::Back => Self::Count,
+            Self::Count => Self::Unknown,
+            Self::Unknown => Self::Subscribe,
+            Self::Subscribe => Self::Unsubscribe,
+            Self::Unsubscribe | Self::Over => Self::Over,
+        }
+    }
+}
+
+/// A page as it was answered.
+#[derive(Debug, Default)]
+struct Seen {
+    ids: Vec<String>,
+    bounds: Bounds,
+}
+
+/// A check of one node.
+#[derive(Debug)]
+pub struct NodeChecker {
+    session: Session,
+    uri: NodeUri,
+    report: Report,
+    step: Step,
+    asked: Option<Timestamp>,
+    /// The pages of [`Step::First`] and [`Step::Next`].
+    first: Seen,
+    second: Seen,
+    failed: Option<String>,
+}
+
+impl NodeChecker {
+    /// A check of a node with the account `jid`.
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Usage`] for what is no account.
+    pub fn new(uri: &NodeUri, jid: &str, authenticate: Box<dyn Authenticate>) -> Result<Self, FollowError> {
+        let own = jid::normalised(jid).filter(|own| jid::local(own).is_some());
+        let own = own.ok_or_else(|| FollowError::Usage(format!("{jid:?} is not an account")))?;
+        Ok(Self {
+            session: Session::new(&own, jid::resource(&own).unwrap_or("towpath-check"), authenticate),
+            uri: uri.clone(),
+            report: Report::default(),
+            step: Step::Info,
+            asked: None,
+            first: Seen::default(),
+            second: Seen::default(),
+            failed: None,
+        })
+    }
+
+    /// Why nothing could be checked, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn ask(&mut self, now: Timestamp) {
+        let items = |range: Range| {
+            let items = Element::new("items", ns::PUBSUB).with("node", self.uri.node.as_str());
+            pubsub::pubsub(items).with_child(range.element())
+        };
+        let page = |max, after: &Option<String>, before: &Option<String>| {
+            items(Range { max: Some(max), after: after.clone(), before: before.clone() })
+        };
+        let own = self.session.own().unwrap_or_default().to_owned();
+        let subscription = |name: &str| {
+            let action = Element::new(name, ns::PUBSUB).with("node", self.uri.node.as_str());
+            pubsub::pubsub(action.with("jid", own))
+        };
+        let (kind, payload) = match self.step {
+            Step::Info => ("get", Element::new("query", ns::DISCO_INFO)),
+            Step::First => ("get", page(2, &None, &None)),
+            Step::Next => ("get", page(2, &self.first.bounds.last, &None)),
+            Step::Back => ("get", page(2, &None, &self.second.bounds.first)),
+            Step::Count => ("get", page(0, &None, &None)),
+            Step::Unknown => {
+                let items = Element::new("items", ns::PUBSUB).with("node", "no-such-node-here");
+                ("get", pubsub::pubsub(items))
+            }
+            Step::Subscribe => ("set", subscription("subscribe")),
+            Step::Unsubscribe => ("set", subscription("unsubscribe")),
+            Step::Over => return,
+        };
+        let iq = Element::new("iq", ns::CLIENT).with("type", kind).with("id", self.id());
+        self.session.send(&iq.with("to", self.uri.service.as_str()).with_child(payload));
+        self.asked = now.saturating_add(PATIENCE).ok();
+    }
+
+    fn id(&self) -> String {
+        format!("check-{:?}", self.step)
+    }
+
+    fn take(&mut self, iq: &Element) {
+        let is_answer = iq.attribute("from") == Some(self.uri.service.as_str())
+            && iq.attribute("id") == Some(self.id().as_str())
+            && matches!(iq.attribute("type"), Some("result" | "error"));
+        if !is_answer || self.asked.take().is_none() {
+            return;
+        }
+        let refused = if iq.attribute("type") == Some("error") { error::read(iq) } else { None };
+        let refused =
+            refused.map(|(condition, text)| format!("answered {condition} {text}").trim().to_owned());
+        self.judge(iq, refused);
+        self.step = self.step.next();
+        // Without a second page there is nothing before it.
+        if self.step == Step::Next && self.first.bounds.last.is_none() {
+            self.skip_paging("the node has no items");
+        }
+        if self.step == Step::Back && self.second.ids.is_empty() {
+            self.skip_paging("the node has one page only");
+        }
+    }
+
+    fn skip_paging(&mut self, why: &str) {
+        self.report.skip(PULL, Level::Must, "before leads back to the page before", why);
+        self.step = Step::Count;
+    }
+
+    fn judge(&mut self, iq: &Element, refused: Option<String>) {
+        match self.step {
+            Step::Info => self.judge_info(iq, refused.as_deref()),
+            Step::First => {
+                self.report.must(PULL, "items can be asked for", refused);
+                self.first = self.judge_page(iq);
+            }
+            Step::Next => {
+                let seen = self.judge_page(iq);
+                let again = seen.ids.iter().find(|id| self.first.ids.contains(id));
+                let problem = refused.or(again.map(|id| format!("{id:?} is on both pages")));
+                self.report.must(PULL, "after leads to the next page", problem);
+                self.second = seen;
+            }
+            Step::Back => {
+                let seen = self.judge_page(iq);
+                let same = (seen.ids == self.first.ids).then_some(());
+                let told = || format!("{:?} instead of {:?}", seen.ids, self.first.ids);
+                let problem = refused.or_else(|| same.is_none().then(told));
+                self.report.must(PULL, "before leads back to the page before", problem);
+            }
+            Step::Count => self.judge_count(iq, refused),
+            Step::Unknown => {
+                let problem = match refused {
+                    Some(told) if told.contains("item-not-found") => None,
+                    Some(told) => Some(told),
+                    None => Some("answered with items".into()),
+                };
+                self.report.must(PULL, "an unknown node is item-not-found (XEP-0060, 6.5.9.11)", problem);
+            }
+            Step::Subscribe => self.report.should(PUSH, "the node can be subscribed to", refused),
+            Step::Unsubscribe => self.report.should(PUSH, "a subscription can be ended", refused),
+            Step::Over => {}
+        }
+    }
+
+    fn judge_info(&mut self, iq: &Element, refused: Option<&str>) {
+        let query = iq.child("query", ns::DISCO_INFO);
+        let has = |feature: &str| {
+            let named = |child: &Element| child.attribute("var") == Some(feature);
+            query.is_some_and(|query| query.children().any(named))
+        };
+        for feature in [ns::PUBSUB, ns::RSM, ns::SHIM] {
+            let missing = (!has(feature)).then(|| refused.unwrap_or("it is not").to_owned());
+            self.report.should(PULL, &format!("{feature} is advertised"), missing);
+        }
+    }
+
+    fn judge_page(&mut self, iq: &Element) -> Seen {
+        let Some(pubsub) = iq.child("pubsub", ns::PUBSUB) else { return Seen::default() };
+        let items = pubsub.child("items", ns::PUBSUB);
+        let node = items.and_then(|items| items.attribute("node"));
+        let wrong = (node != Some(self.uri.node.as_str())).then(|| format!("it says {node:?}"));
+        self.report.must(PULL, "an answer names its node", wrong);
+        let items: Vec<&Element> = items.into_iter().flat_map(Element::children).collect();
+        let without = items.iter().position(|item| item.child("entry", ATOM).is_none());
+        let without = without.map(|index| format!("item {index} is none"));
+        self.report.must(PULL, "items are always formatted as Atom entries", without);
+        let ids: Vec<String> =
+            items.iter().map(|item| item.attribute("id").unwrap_or_default().to_owned()).collect();
+        let nameless = ids.iter().position(String::is_empty).map(|index| format!("item {index} has none"));
+        let twice = ids.iter().enumerate().find(|(index, id)| ids[..*index].contains(id));
+        let twice = twice.map(|(_, id)| format!("{id:?} is there twice"));
+        self.report.must(FEED, "all items have a unique id within a feed", nameless.or(twice));
+        let bounds = pubsub.child("set", ns::RSM).map(Bounds::read).unwrap_or_default();
+        if !ids.is_empty() {
+            let is_cursor = |uid: &Option<String>| uid.as_ref().is_some_and(|uid| uid.starts_with("cursor:"));
+            let typed = is_cursor(&bounds.first) && is_cursor(&bounds.last);
+            let problem = (!typed).then(|| format!("first {:?}, last {:?}", bounds.first, bounds.last));
+            self.report.must(PULL, "cursors are provided in the RSM first and last values", problem);
+            let problem = bounds.count.is_none().then(|| "there is none".to_owned());
+            self.report.should(PULL, "the RSM count contains the total items in the feed", problem);
+        } else if bounds.first.is_some() || bounds.last.is_some() {
+            let told = "an empty page has some".to_owned();
+            self.report.must(PULL, "an empty page has no first and no last (XEP-0059, 2.2)", Some(told));
+        }
+        Seen { ids, bounds }
+    }
+
+    fn judge_count(&mut self, iq: &Element, refused: Option<String>) {
+        let pubsub = iq.child("pubsub", ns::PUBSUB);
+        let bounds = pubsub.and_then(|pubsub| pubsub.child("set", ns::RSM)).map(Bounds::read);
+        let counted = bounds.and_then(|bounds| bounds.count);
+        let problem = refused.or_else(|| counted.is_none().then(|| "there is no count".into()));
+        self.report.should(PULL, "max 0 asks for the count alone (XEP-0059, 2.7)", problem);
+    }
+
+    fn give_up(&mut self, why: String) {
+        if self.report.findings.is_empty() {
+            self.failed = Some(why);
+        } else {
+            self.report.must(PULL, "every request is answered", Some(why));
+        }
+        self.step = Step::Over;
+    }
+}
+
+impl OverXmpp for NodeChecker {
+    fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    fn handle_received(&mut self, now: Timestamp) {
+        while let Some(incoming) = self.session.poll_received(now) {
+            if let Incoming::Stanza(stanza) = incoming
+                && stanza.name == "iq"
+            {
+                self.take(&stanza);
+            }
+        }
+        if let Some(problem) = self.session.take_problem() {
+            return self.give_up(problem);
+        }
+        if self.asked.is_some_and(|until| now >= until) {
+            self.give_up(format!("{:?} was not answered", self.step));
+        }
+        if self.session.is_ready() && self.asked.is_none() {
+            self.ask(now);
+        }
+    }
+}
+
+/// Nothing goes over HTTP.
+impl Exchange for NodeChecker {
+    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
+        None
+    }
+
+    fn handle_head(&mut self, _now: Timestamp, _id: RequestId, _head: ResponseHead) {}
+
+    fn handle_chunk(&mut self, _now: Timestamp, _id: RequestId, _chunk: Bytes) {}
+
+    fn handle_end(&mut self, _now: Timestamp, _id: RequestId, _result: Result<(), TransferError>) {}
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        [Some(self.session.poll_timeout()), self.asked].into_iter().flatten().min()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.step == Step::Over
+    }
+}
+
+impl Checker for NodeChecker {
+    fn report(&self) -> &Report {
+        &self.report
+    }
+}

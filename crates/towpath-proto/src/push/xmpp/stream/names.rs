@@ -1,0 +1,53 @@
+//! Names: what is one, and those that come again and again.
+
+use std::sync::Arc;
+
+/// How many namespaces are remembered.
+const REMEMBERED: usize = 32;
+
+/// The namespaces seen, so that stanzas share them.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<Arc<str>>);
+
+impl Names {
+    pub(super) fn get(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| known.as_ref() == name) {
+            return known.clone();
+        }
+        let new: Arc<str> = name.into();
+        if self.0.len() < REMEMBERED {
+            self.0.push(new.clone());
+        }
+        new
+    }
+}
+
+/// Whether a tag or an attribute may be called so: Namespaces in XML 1.0's QName, in which every character beyond
+/// ASCII counts as a letter.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii())
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') || !c.is_ascii())
+    };
+    match name.split_once(':') {
+        Some((prefix, local)) => is_part(prefix) && is_part(local),
+        None => is_part(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_xml_has_them() {
+        for good in ["a", "stream:stream", "_a-1.b", "é", "a:é1"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", ":", "a:", ":a", "1a", "-a", "a:b:c", "a\"", "a<", "a=b", "a/"] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The task beside an XMPP server: carries the component's bytes, reads and writes the store for it.
+//!
+//! Everything that XMPP says is in [`towpath_proto::push::xmpp`]; here are the socket, the clock and the log.
+
+mod answer;
+mod kept;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::future::{BoxFuture, OptionFuture};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use towpath_proto::FeedId;
+use towpath_proto::push::xmpp::component::{Component, Notice, QuestionId};
+
+use super::Engine;
+use crate::config::XmppConfig;
+use crate::stop::{Stop, stopped};
+use answer::Answered;
+
+/// The longest sleep before the clock is looked at again: clocks are set, machines are suspended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// How long the stream's end may take when the server stops.
+const GRACE: Duration = Duration::from_secs(2);
+/// How much is read in one go.
+const READ: usize = 64 << 10;
+
+/// Answers and pushes over XMPP until `stop` turns true; returns at once where no `[xmpp]` is configured.
+pub async fn run(engine: Arc<Engine>, stop: Stop) {
+    let Some(config) = engine.config.xmpp.clone() else { return };
+    let kept = kept::load(engine.store.as_ref()).await.unwrap_or_else(|e| {
+        tracing::error!("cannot read the XMPP subscriptions: {e}");
+        Vec::new()
+    });
+    let bell = Arc::new(Notify::new());
+    let ring = bell.clone();
+    engine.store.on_move(Arc::new(move |_, _| ring.notify_one()));
+    let component = Component::new((&config).into(), kept);
+    let mut shell = Shell {
+        engine,
+        config,
+        component,
+        connecting: None,
+        reader: None,
+        writer: None,
+        input: BytesMut::new(),
+        output: Bytes::new(),
+        answers: JoinSet::new(),
+        heads: HashMap::new(),
+        counted: 0,
+    };
+    while !*stop.borrow() {
+        shell.settle();
+        tokio::select! {
+            () = shell.step() => {}
+            () = bell.notified() => shell.look_at_heads(),
+            () = stopped(&stop) => {}
+        }
+    }
+    shell.component.close();
+    let _ = timeout(GRACE, shell.flush()).await;
+}
+
+type Connecting = BoxFuture<'static, io::Result<TcpStream>>;
+
+struct Shell {
+    engine: Arc<Engine>,
+    config: XmppConfig,
+    component: Component,
+    connecting: Option<Connecting>,
+    reader: Option<OwnedReadHalf>,
+    writer: Option<OwnedWriteHalf>,
+    input: BytesMut,
+    output: Bytes,
+    answers: JoinSet<(QuestionId, Answered)>,
+    /// Where the logs of feeds with subscribers ended when that was last told.
+    heads: HashMap<FeedId, u64>,
+    /// How many pushes the metrics know of.
+    counted: u64,
+}
+
+impl Shell {
+    /// Does what can be done without waiting.
+    fn settle(&mut self) {
+        let now = self.engine.now();
+        self.component.handle_timeout(now);
+        if self.component.poll_connect(now) {
+            self.disconnect();
+            let server = self.config.server.clone();
+            self.connecting = Some(Box::pin(async move {
+                let stream = TcpStream::connect(server).await?;
+                stream.set_nodelay(true)?;
+                Ok(stream)
+            }));
+        }
+        if self.output.is_empty() {
+            self.output = self.component.poll_output(now).map(Bytes::from).unwrap_or_default();
+        }
+        if self.component.is_down() && self.output.is_empty() {
+            self.disconnect();
+        }
+        while let Some((id, question)) = self.component.poll_question() {
+            let engine = self.engine.clone();
+            self.answers.spawn(async move { (id, answer::answer(&engine, question).await) });
+        }
+        while let Some(notice) = self.component.poll_notice() {
+            self.tell(notice);
+        }
+        let pushes = self.component.pushes();
+        self.engine.metrics.pushes_ok.inc_by(pushes - self.counted);
+        self.counted = pushes;
+    }
+
+    fn tell(&self, notice: Notice) {
+        let (jid, server) = (&self.config.jid, &self.config.server);
+        match notice {
+            Notice::Connected => tracing::info!("the component {jid} is connected to {server}"),
+            Notice::Down(why) => tracing::warn!("the component {jid} is not connected to {server}: {why}"),
+            Notice::Refused(who, error) => tracing::debug!("a request of {who} was refused: {error}"),
+        }
+    }
+
+    fn disconnect(&mut self) {
+        (self.reader, self.writer, self.connecting) = (None, None, None);
+        self.output.clear();
+    }
+
+    /// Waits for one thing to happen, and takes it in.
+    async fn step(&mut self) {
+        let now = self.engine.now();
+        let until = self.component.poll_timeout().duration_since(now);
+        let until = Duration::try_from(until).unwrap_or_default().min(LONGEST_SLEEP);
+        let wants = self.component.wants_bytes();
+        let read: OptionFuture<_> =
+            self.reader.as_mut().filter(|_| wants).map(|reader| reader.read_buf(&mut self.input)).into();
+        let is_writing = self.output.has_remaining();
+        let write: OptionFuture<_> =
+            self.writer.as_mut().filter(|_| is_writing).map(|w| w.write_buf(&mut self.output)).into();
+        let connect: OptionFuture<_> = self.connecting.as_mut().into();
+        tokio::select! {
+            Some(read) = read => self.has_read(read),
+            Some(written) = write => if let Err(e) = written {
+                self.broke(&e.to_string());
+            },
+            Some(connected) = connect => self.has_connected(connected),
+            Some(answered) = self.answers.join_next(), if !self.answers.is_empty() => {
+                self.has_answered(answered);
+                while let Some(answered) = self.answers.try_join_next() {
+                    self.has_answered(answered);
+                }
+            }
+            () = sleep(until) => {}
+        }
+    }
+
+    fn has_connected(&mut self, connected: io::Result<TcpStream>) {
+        self.connecting = None;
+        match connected {
+            Ok(stream) => {
+                let (reader, writer) = stream.into_split();
+                (self.reader, self.writer) = (Some(reader), Some(writer));
+                self.input.clear();
+                self.component.handle_connected(self.engine.now());
+            }
+            Err(e) => self.broke(&e.to_string()),
+        }
+    }
+
+    fn has_read(&mut self, read: io::Result<usize>) {
+        match read {
+            Ok(0) => self.broke("the server closed it"),
+            Ok(_) => {
+                self.component.handle_bytes(self.engine.now(), &self.input);
+                self.input.clear();
+                self.input.reserve(READ);
+            }
+            Err(e) => self.broke(&e.to_string()),
+        }
+    }
+
+    fn broke(&mut self, reason: &str) {
+        self.disconnect();
+        self.component.handle_disconnected(self.engine.now(), reason);
+    }
+
+    fn has_answered(&mut self, answered: Result<(QuestionId, Answered), tokio::task::JoinError>) {
+        match answered {
+            Ok((id, answered)) => {
+                let now = self.engine.now();
+                answered.give(&self.engine, |answer| self.component.handle_answer(now, id, answer));
+            }
+            Err(e) => tracing::error!("an answer broke off: {e}"),
+        }
+    }
+
+    /// Tells the component which of its feeds have moved.
+    fn look_at_heads(&mut self) {
+        let feeds: HashSet<FeedId> = self.component.feeds().cloned().collect();
+        self.heads.retain(|feed, _| feeds.contains(feed));
+        for id in feeds {
+            let Some(feed) = self.engine.feed(id.as_str()) else { continue };
+            let head = feed.head.load(Ordering::Acquire);
+            if self.heads.insert(id.clone(), head) != Some(head) {
+                self.component.handle_move(&id);
+            }
+        }
+    }
+
+    /// Sends what is left to send.
+    async fn flush(&mut self) -> io::Result<()> {
+        let now = self.engine.now();
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.write_all_buf(&mut self.output).await?;
+        while let Some(output) = self.component.poll_output(now) {
+            writer.write_all(output.as_bytes()).await?;
+        }
+        writer.shutdown().await
+    }
+}

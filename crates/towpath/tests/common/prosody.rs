@@ -1,0 +1,218 @@
+//! Debian's Prosody on loopback, with its own folder and ports, ended with the test; and clients of it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{PATIENCE, free_port};
+
+/// The component's name, and what it shares with the server.
+pub const SERVICE: &str = "feeds.localhost";
+pub const SECRET: &str = "a shared secret <&\"'";
+pub const PASSWORD: &str = "pässword";
+/// The hosts on which there are accounts.
+pub const HOSTS: [&str; 2] = ["one.localhost", "two.localhost"];
+
+/// A Prosody, running or not.
+pub struct Prosody {
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+    pub client_port: u16,
+    pub component_port: u16,
+}
+
+impl Prosody {
+    /// Starts one with these accounts on each host.
+    pub fn start(accounts: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut prosody = Self { folder, child: None, client_port: free_port(), component_port: free_port() };
+        prosody.configure();
+        for host in HOSTS {
+            let folder = prosody.path("data").join(host.replace('.', "%2e")).join("accounts");
+            std::fs::create_dir_all(&folder).unwrap();
+            for account in accounts {
+                let text = format!("return {{ [\"password\"] = \"{PASSWORD}\"; }};\n");
+                std::fs::write(folder.join(format!("{account}.dat")), text).unwrap();
+            }
+        }
+        prosody.run();
+        prosody
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn configure(&self) {
+        let (data, log, pid) = (self.path("data"), self.path("log"), self.path("pid"));
+        std::fs::create_dir_all(&data).unwrap();
+        let hosts = HOSTS.map(|host| format!("VirtualHost {host:?}\n")).concat();
+        let secret = SECRET.replace('"', "\\\"");
+        let config = format!(
+            r#"
+            run_as_root = true
+            daemonize = false
+            data_path = {data:?}
+            pidfile = {pid:?}
+            log = {{ info = {log:?} }}
+            interfaces = {{ "127.0.0.1" }}
+            c2s_ports = {{ {client} }}
+            c2s_direct_tls_ports = {{ }}
+            s2s_ports = {{ }}
+            component_ports = {{ {component} }}
+            component_interfaces = {{ "127.0.0.1" }}
+            modules_enabled = {{ "roster", "saslauth", "disco", "ping" }}
+            modules_disabled = {{ "s2s", "tls" }}
+            c2s_require_encryption = false
+            allow_unencrypted_plain_auth = true
+            authentication = "internal_plain"
+            {hosts}
+            Component "{SERVICE}"
+                component_secret = "{secret}"
+            "#,
+            client = self.client_port,
+            component = self.component_port,
+        );
+        std::fs::write(self.path("prosody.cfg.lua"), config).unwrap();
+    }
+
+    /// Starts it again.
+    pub fn run(&mut self) {
+        let out = std::fs::File::options().create(true).append(true).open(self.path("out")).unwrap();
+        let child = Command::new("prosody")
+            .args(["-F", "--config"])
+            .arg(self.path("prosody.cfg.lua"))
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(out)
+            .spawn()
+            .expect("`cargo xtask setup` installs prosody");
+        self.child = Some(child);
+        let end = Instant::now() + PATIENCE;
+        for port in [self.client_port, self.component_port] {
+            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+                assert!(Instant::now() < end, "prosody does not listen: {}", self.log());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Ends it in good order.
+    pub fn stop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > end {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    pub fn log(&self) -> String {
+        let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        format!("{}{}", read("out"), read("log"))
+    }
+
+    /// What a towpath beside it is configured with.
+    pub fn component(&self) -> String {
+        self.component_with(SERVICE, SECRET)
+    }
+
+    pub fn component_with(&self, jid: &str, secret: &str) -> String {
+        format!(
+            "[xmpp]\nserver = \"127.0.0.1:{}\"\njid = \"{jid}\"\nsecret = {}\n",
+            self.component_port,
+            json!(secret)
+        )
+    }
+
+    /// A client of this account, which has its session.
+    pub fn client(&self, account: &str, host: &str, resource: &str) -> Client {
+        let mut client = Client::start(self, &format!("{account}@{host}/{resource}"));
+        client.wait_until_ready(self);
+        client
+    }
+}
+
+impl Drop for Prosody {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// slixmpp, ended with the test.
+pub struct Client {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    pub jid: String,
+}
+
+impl Client {
+    fn start(prosody: &Prosody, jid: &str) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/xmpp_client.py");
+        let arguments = json!({ "jid": jid, "password": PASSWORD, "port": prosody.client_port });
+        let mut child = Command::new(super::python())
+            .arg(script)
+            .arg(arguments.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (commands, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, commands, answers: BufReader::new(answers), jid: jid.to_owned() }
+    }
+
+    /// Waits for its session, which it makes again by itself.
+    pub fn wait_until_ready(&mut self, prosody: &Prosody) {
+        let ready = self.tell(&json!({ "do": "ready" }));
+        assert_eq!(ready["ready"], true, "{}", prosody.log());
+    }
+
+    /// Has it do something.
+    pub fn tell(&mut self, command: &Value) -> Value {
+        writeln!(self.commands, "{command}").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{command}: {e}: {line:?}"))
+    }
+
+    /// The same, of the component.
+    pub fn ask(&mut self, what: &str, mut command: Value) -> Value {
+        command["do"] = what.into();
+        command["service"] = SERVICE.into();
+        self.tell(&command)
+    }
+
+    /// The next push.
+    pub fn pushed(&mut self) -> Value {
+        self.tell(&json!({ "do": "pushed" }))
+    }
+
+    /// That there is no push for a while.
+    pub fn is_quiet(&mut self) -> bool {
+        self.tell(&json!({ "do": "pushed", "timeout": 0.5 }))["nothing"] == true
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,322 @@
+//! The component beside Debian's Prosody, talked to by slixmpp ("XMPP Pull/Push").
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::prosody::{HOSTS, Prosody, SECRET, SERVICE};
+use common::{PATIENCE, Place, Server};
+use serde_json::{Value, json};
+
+const FEEDS: &str = "
+[[feed]]
+id = \"comments\"
+title = \"Comments\"
+[[feed]]
+id = \"toc\"
+cursor = \"toc\"
+[[feed]]
+id = \"tagged\"
+filter = { of = \"comments\", tags = [\"yes\"] }
+[[feed]]
+id = \"private\"
+readers = [\"token\"]
+";
+
+fn place(prosody: &Prosody) -> Place {
+    Place::new(&format!("{}{FEEDS}", prosody.component()))
+}
+
+fn publish(server: &Server, feed: &str, lines: &[Value]) {
+    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+fn put(id: &str, content: &str) -> Value {
+    json!({ "id": id, "content": content, "item": { "title": format!("Title of {id}") } })
+}
+
+fn publish_many(server: &Server, feed: &str, count: usize) -> Vec<String> {
+    let ids: Vec<String> = (0..count).map(|number| format!("c{number:03}")).collect();
+    publish(server, feed, &ids.iter().map(|id| put(id, "text")).collect::<Vec<_>>());
+    ids
+}
+
+/// Waits until towpath has said this in its log.
+fn wait_for_log(place: &Place, needle: &str, times: usize) {
+    let end = Instant::now() + PATIENCE;
+    while place.log().matches(needle).count() < times {
+        assert!(Instant::now() < end, "{needle:?} is not in {}", place.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const CONNECTED: &str = "is connected to";
+
+fn ids(page: &Value) -> Vec<&str> {
+    let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}"));
+    items.iter().map(|item| item["id"].as_str().unwrap()).collect()
+}
+
+/// "XMPP Pull/Push", the pull: pages in both directions by the client's own iterator, and every part of a page.
+#[test]
+fn pages_in_both_directions() {
+    let prosody = Prosody::start(&["alice"]);
+    let place = place(&prosody);
+    let server = place.serve();
+    wait_for_log(&place, CONNECTED, 1);
+    let mut client = prosody.client("alice", HOSTS[0], "1");
+    for feed in ["comments", "toc"] {
+        let all = publish_many(&server, feed, 57);
+        for order in ["created", "modified"] {
+            let node = format!("{feed}?order={order}");
+            for reverse in [false, true] {
+                let walk = client.ask("walk", json!({ "node": node, "amount": 10, "reverse": reverse }));
+                assert_eq!(walk["ids"], json!(all), "{node} {reverse}");
+            }
+            let page = client.ask("items", json!({ "node": node, "max": "5" }));
+            assert_eq!(
+                (&page["node"], ids(&page)),
+                (&json!(node), all[..5].iter().map(String::as_str).collect())
+            );
+            assert_eq!((&page["index"], &page["count"]), (&json!("0"), &json!("57")));
+            assert!(page["first"].as_str().unwrap().starts_with("cursor:"));
+            let next = client.ask("items", json!({ "node": node, "max": "5", "after": page["last"] }));
+            assert_eq!(ids(&next)[0], all[5]);
+            let back = client.ask("items", json!({ "node": node, "max": "3", "before": next["first"] }));
+            assert_eq!(ids(&back), ["c002", "c003", "c004"]);
+            let last = client.ask("last", json!({ "node": node, "max_items": 2 }));
+            assert_eq!(ids(&last), ["c055", "c056"]);
+            let count = client.ask("items", json!({ "node": node, "max": "0" }));
+            assert_eq!((ids(&count).len(), &count["count"], &count["last"]), (0, &json!("57"), &json!("")));
+        }
+    }
+    let item = &client.ask("items", json!({ "node": "comments", "max": "1" }))["items"][0];
+    assert_eq!(
+        (&item["fo"], &item["title"], &item["content"]),
+        (&json!("c000"), &json!("Title of c000"), &json!("text"))
+    );
+    // "Items are never truly deleted, but stripped of content and marked as deleted."
+    publish(&server, "comments", &[json!({ "op": "delete", "id": "c000" })]);
+    let last = &client.ask("last", json!({ "node": "comments", "max_items": 1 }))["items"][0];
+    assert_eq!(
+        (&last["id"], &last["deleted"], &last["content"]),
+        (&json!("c000"), &json!(true), &json!(null))
+    );
+}
+
+/// "Once subscribed, the server can push message notifications", to accounts of several servers.
+#[test]
+fn pushes_to_accounts_of_two_servers() {
+    let prosody = Prosody::start(&["alice"]);
+    let place = place(&prosody);
+    let server = place.serve();
+    wait_for_log(&place, CONNECTED, 1);
+    let mut clients = HOSTS.map(|host| prosody.client("alice", host, "1"));
+    let node = "comments?order=modified";
+    for client in &mut clients {
+        let jid = client.jid.clone();
+        let subscribed = client.ask("subscribe", json!({ "node": node }));
+        assert_eq!(subscribed, json!({ "node": node, "jid": jid, "subscription": "subscribed" }));
+        let all = client.ask("subscriptions", json!({}));
+        assert_eq!(all["subscriptions"], json!([[node, jid, "subscribed"]]));
+        client.ask("subscribe", json!({ "node": "tagged" }));
+    }
+    let mut previous = Value::Null;
+    for (number, id) in ["a", "b", "a"].into_iter().enumerate() {
+        publish(&server, "comments", &[put(id, &format!("version {number}"))]);
+        let pushes = clients.each_mut().map(|client| client.pushed());
+        let push = &pushes[0];
+        assert_eq!(push, &pushes[1]);
+        assert_eq!(
+            (&push["from"], &push["type"], &push["node"]),
+            (&json!(SERVICE), &json!("headline"), &json!(node))
+        );
+        assert_eq!(push["items"][0]["content"], format!("version {number}"));
+        assert_eq!(push["headers"]["PreviousCursor"], previous);
+        assert_eq!(push["headers"]["TotalItems"], [1, 2, 2][number].to_string());
+        previous = push["headers"]["LastCursor"].clone();
+        let last = clients[0].ask("last", json!({ "node": node, "max_items": 1 }));
+        assert_eq!(last["last"], format!("cursor:{}", previous.as_str().unwrap()));
+    }
+    // A filter's node pushes what it shows.
+    publish(&server, "comments", &[json!({ "id": "t", "content": "x", "item": { "tags": ["yes"] } })]);
+    for client in &mut clients {
+        let mut nodes =
+            [client.pushed(), client.pushed()].map(|push| push["node"].as_str().unwrap().to_owned());
+        nodes.sort();
+        assert_eq!(nodes, ["comments?order=modified", "tagged"]);
+        assert_eq!(client.ask("unsubscribe", json!({ "node": "tagged" })), json!({}));
+        assert_eq!(client.ask("unsubscribe", json!({ "node": node })), json!({}));
+        assert_eq!(client.ask("unsubscribe", json!({ "node": node }))["own"], json!(["not-subscribed"]));
+    }
+    publish(&server, "comments", &[put("b", "unseen")]);
+    assert!(clients.iter_mut().all(|client| client.is_quiet()));
+}
+
+/// XEP-0030, XEP-0060, XEP-0131: what there is; and what bad input gets.
+#[test]
+fn discovery_and_errors() {
+    let prosody = Prosody::start(&["alice"]);
+    let place = place(&prosody);
+    let server = place.serve();
+    wait_for_log(&place, CONNECTED, 1);
+    publish_many(&server, "comments", 3);
+    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let info = client.ask("info", json!({}));
+    for feature in ["pubsub", "rsm", "shim", "disco#items"] {
+        let feature = json!(format!("http://jabber.org/protocol/{feature}"));
+        assert!(info["features"].as_array().unwrap().contains(&feature), "{info}");
+    }
+    assert_eq!((&info["identities"][0][0], &info["identities"][0][1]), (&json!("pubsub"), &json!("service")));
+    let headers = client.ask("info", json!({ "node": "http://jabber.org/protocol/shim" }));
+    assert_eq!(headers["features"].as_array().unwrap().len(), 3);
+    let nodes = client.ask("nodes", json!({}));
+    let expected: Vec<String> = ["comments", "tagged", "toc"]
+        .iter()
+        .flat_map(|feed| ["created", "modified"].map(|order| format!("{feed}?order={order}")))
+        .collect();
+    assert_eq!(nodes["nodes"], json!(expected));
+
+    let mut error =
+        |what: &str, command: Value| client.ask(what, command)["error"].as_str().unwrap().to_owned();
+    for (node, expected) in [
+        ("unknown?order=created", "item-not-found"),
+        ("../etc", "item-not-found"),
+        ("private", "forbidden"),
+        ("comments?order=sideways", "bad-request"),
+    ] {
+        assert_eq!(error("items", json!({ "node": node, "max": "1" })), expected, "{node}");
+        assert_eq!(error("subscribe", json!({ "node": node })), expected, "{node}");
+    }
+    let pubsub = |inner: &str| format!("<pubsub xmlns='http://jabber.org/protocol/pubsub'>{inner}</pubsub>");
+    for (kind, xml, expected) in [
+        ("get", pubsub("<items/>"), "bad-request"),
+        ("get", pubsub(""), "bad-request"),
+        ("get", pubsub("<items node='comments'/><items node='toc'/>"), "bad-request"),
+        ("set", pubsub("<publish node='comments'><item/></publish>"), "feature-not-implemented"),
+        ("set", pubsub("<subscribe node='comments' jid='bob@one.localhost'/>"), "bad-request"),
+        (
+            "get",
+            pubsub(
+                "<items node='comments'/><set xmlns='http://jabber.org/protocol/rsm'><index>1</index></set>",
+            ),
+            "feature-not-implemented",
+        ),
+        (
+            "get",
+            pubsub("<items node='comments'/><set xmlns='http://jabber.org/protocol/rsm'><max>-1</max></set>"),
+            "bad-request",
+        ),
+        ("get", "<pubsub xmlns='http://jabber.org/protocol/pubsub#wrong'/>".into(), "service-unavailable"),
+        ("get", "<query xmlns='jabber:iq:version'/>".into(), "service-unavailable"),
+        // Of 100 kB, which the server lets through.
+        ("get", pubsub(&format!("<items node='{}'/>", "n".repeat(100_000))), "bad-request"),
+    ] {
+        assert_eq!(error("raw", json!({ "type": kind, "xml": xml })), expected, "{xml:.200}");
+    }
+    // Nothing is blocked.
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+    assert_eq!(client.ask("flood", json!({ "node": "comments", "count": 300 }))["answers"], 300);
+    let dropped = place.log().lines().filter(|line| line.contains("panicked")).count();
+    assert_eq!(dropped, 0, "{}", place.log());
+}
+
+/// A page of large items is cut below the server's limit, and an item that is larger is referred to.
+#[test]
+fn large_items() {
+    let prosody = Prosody::start(&["alice"]);
+    let place = place(&prosody);
+    let server = place.serve();
+    wait_for_log(&place, CONNECTED, 1);
+    let lines: Vec<Value> =
+        (0..12).map(|number| put(&format!("c{number:03}"), &"<&\"x".repeat(15_000))).collect();
+    publish(&server, "comments", &lines);
+    let mut client = prosody.client("alice", HOSTS[0], "1");
+    client.ask("subscribe", json!({ "node": "comments" }));
+    let walk = client.ask("walk", json!({ "node": "comments", "amount": 50, "reverse": false }));
+    assert_eq!(walk["ids"].as_array().unwrap().len(), 12, "{walk}");
+    publish(&server, "comments", &[put("huge", &"x".repeat(1 << 20))]);
+    let item = &client.pushed()["items"][0];
+    assert_eq!((&item["id"], &item["content"]), (&json!("huge"), &json!(null)));
+    let src = item["src"].as_str().unwrap();
+    let whole = server.get(src.strip_prefix(&server.base).unwrap());
+    assert_eq!((whole.status, whole.body.len()), (200, 1 << 20));
+}
+
+/// The component comes back, and nobody has to subscribe again: after restarts of the server, of towpath, of both.
+#[test]
+fn restarts() {
+    let mut prosody = Prosody::start(&["alice"]);
+    let place = place(&prosody);
+    let mut server = place.serve();
+    wait_for_log(&place, CONNECTED, 1);
+    let mut client = prosody.client("alice", HOSTS[0], "1");
+    client.ask("subscribe", json!({ "node": "comments" }));
+    publish(&server, "comments", &[put("a", "1")]);
+    let mut last = client.pushed()["headers"]["LastCursor"].clone();
+
+    prosody.stop();
+    publish(&server, "comments", &[put("b", "2")]);
+    prosody.run();
+    client.wait_until_ready(&prosody);
+    wait_for_log(&place, CONNECTED, 2);
+    publish(&server, "comments", &[put("c", "3")]);
+    // What was published while nobody was there may have been pushed before the client was there again.
+    let mut push = client.pushed();
+    if ids(&push) == ["b"] {
+        assert_eq!(push["headers"]["PreviousCursor"], last);
+        last = push["headers"]["LastCursor"].clone();
+        push = client.pushed();
+        assert_eq!(push["headers"]["PreviousCursor"], last);
+    }
+    assert_eq!(ids(&push).last(), Some(&"c"));
+    last = push["headers"]["LastCursor"].clone();
+
+    for is_killed in [false, true] {
+        if is_killed {
+            server.kill();
+        } else {
+            assert_eq!(server.stop(), Some(0));
+        }
+        let missing = client.ask("items", json!({ "node": "comments", "max": "1" }));
+        assert!(missing["error"].is_string(), "{missing}");
+        server = place.serve();
+        wait_for_log(&place, CONNECTED, if is_killed { 4 } else { 3 });
+        publish(&server, "comments", &[put("d", "4")]);
+        let push = client.pushed();
+        assert_eq!((ids(&push), &push["headers"]["PreviousCursor"]), (vec!["d"], &last));
+        last = push["headers"]["LastCursor"].clone();
+    }
+    let listed = client.ask("subscriptions", json!({}))["subscriptions"].as_array().unwrap().len();
+    assert_eq!(listed, 1);
+}
+
+/// XEP-0114, 3: a secret or a name that the server does not take is told once, and towpath serves all the same.
+#[test]
+fn a_server_that_refuses() {
+    let prosody = Prosody::start(&["alice"]);
+    for (jid, secret, needle) in
+        [(SERVICE, "wrong", "not-authorized"), ("other.localhost", SECRET, "host-unknown")]
+    {
+        let place = Place::new(&format!("{}{FEEDS}", prosody.component_with(jid, secret)));
+        let server = place.serve();
+        wait_for_log(&place, needle, 1);
+        std::thread::sleep(Duration::from_millis(3500));
+        assert_eq!(place.log().matches(needle).count(), 1, "{}", place.log());
+        assert!(!place.log().contains("wrong"));
+        publish_many(&server, "comments", 1);
+        assert_eq!(server.stop(), Some(0));
+    }
+    // A server that is not there is waited for.
+    let place = place(&prosody);
+    let mut prosody = prosody;
+    prosody.stop();
+    let _server = place.serve();
+    wait_for_log(&place, "is not connected to", 1);
+    prosody.run();
+    wait_for_log(&place, CONNECTED, 1);
+}

@@ -1,0 +1,232 @@
+//! `towpath follow xmpp:…` beside Debian's Prosody: the same output as over HTTP, pushed, over restarts of everything.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
+use common::{PATIENCE, Place, Server, lines, stderr};
+use serde_json::{Value, json};
+
+const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
+
+fn publish(server: &Server, feed: &str, lines: &[Value]) {
+    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// Items with every field, of every kind of content that a stanza can hold.
+fn items() -> Vec<Value> {
+    vec![
+        json!({ "id": "plain", "content": "a < b & \"c\" \n\n\t é😀 " }),
+        json!({ "id": "html", "content_type": "text/html", "content": "<p>x &amp; y</p>" }),
+        json!({ "id": "json", "content_type": "application/json", "content": "{\"a\": [1, null]}" }),
+        json!({ "id": "binary", "content_type": "image/png", "content_base64": "iVBORwD/AQ==" }),
+        json!({ "id": "odd \u{1} \n id", "content": "x" }),
+        json!({ "id": "all", "content": "x", "item": { "title": " T ", "summary": "<b>S</b>", "url": "https://a.example/?b&c",
+            "authors": [{ "name": "Ann", "email": "a@b.c" }], "tags": ["x", "y z"], "published": "2024-01-01T00:00:00Z",
+            "updated": "2024-01-02T00:00:00.5Z", "extra": { "n": 1.5, "deep": { "z": [] } } } }),
+        json!({ "id": "plain", "content": "again" }),
+        json!({ "op": "delete", "id": "html" }),
+    ]
+}
+
+/// A line without what differs between the carriers: the feed's address.
+fn comparable(mut line: Value) -> Value {
+    line.as_object_mut().unwrap().remove("feed");
+    line
+}
+
+fn address(feed: &str) -> String {
+    format!("xmpp:{SERVICE}?;node={feed}%3Forder%3Dmodified")
+}
+
+fn account(prosody: &Prosody) -> Vec<String> {
+    let jid = format!("alice@{}", HOSTS[0]);
+    let server = format!("127.0.0.1:{}", prosody.client_port);
+    ["--jid", &jid, "--xmpp-server", &server].map(str::to_owned).into()
+}
+
+fn started(prosody: &Prosody) -> (Place, Server) {
+    let place = Place::new(&format!("{}{FEEDS}", prosody.component()));
+    let server = place.serve();
+    wait_until("the component is connected", || place.log().contains("is connected to"));
+    (place, server)
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+fn follow_once(place: &Place, prosody: &Prosody, feed: &str, more: &[&str]) -> std::process::Output {
+    let mut command = place.command(&["follow", &address(feed), "--once"]);
+    command.args(account(prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn the_output_is_that_of_pulling_over_http() {
+    let prosody = Prosody::start(&["alice"]);
+    let (place, server) = started(&prosody);
+    for feed in ["aa", "toc"] {
+        publish(&server, feed, &items());
+        let url = format!("{}/feeds/{feed}/items", server.base);
+        let http = place.run(&["follow", &url, "--protocol", "smart", "--once"]);
+        let xmpp = follow_once(&place, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        assert_eq!(xmpp.status.code(), Some(0), "{}", stderr(&xmpp));
+        let [http, told] =
+            [&http, &xmpp].map(|output| lines(output).into_iter().map(comparable).collect::<Vec<_>>());
+        assert_eq!((told.len(), &told), (6, &http));
+        // From its state on there is nothing, and then what is new.
+        let again = follow_once(&place, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        assert!(again.stdout.is_empty(), "{again:?}");
+        publish(&server, feed, &[json!({ "id": "new", "content": "x" })]);
+        let again = follow_once(&place, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        assert_eq!(lines(&again).len(), 1);
+    }
+    let now = follow_once(&place, &prosody, "aa", &["--from", "now"]);
+    assert_eq!((now.status.code(), now.stdout.len()), (Some(0), 0), "{}", stderr(&now));
+}
+
+#[test]
+fn what_cannot_be_followed_is_said() {
+    let prosody = Prosody::start(&["alice"]);
+    let (place, _server) = started(&prosody);
+    let unknown = follow_once(&place, &prosody, "nothing", &[]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(stderr(&unknown).contains("item-not-found"), "{}", stderr(&unknown));
+    let mut wrong = place.command(&["follow", &address("aa"), "--once", "--password", "wrong"]);
+    let wrong = wrong.args(account(&prosody)).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        stderr(&wrong).contains("not-authorized") && !stderr(&wrong).contains("wrong"),
+        "{}",
+        stderr(&wrong)
+    );
+    for (args, needle) in [
+        (vec!["follow", "xmpp:feeds.localhost", "--jid", "a@b.c", "--password", "x"], "no node"),
+        (vec!["follow", "xmpp:feeds.localhost?;node=aa"], "--jid"),
+        (vec!["follow", "xmpp:feeds.localhost?;node=aa", "--jid", "a@b.c"], "--password"),
+        (
+            vec!["follow", "xmpp:feeds.localhost?;node=aa", "--jid", "b.c", "--password", "x"],
+            "not an account",
+        ),
+    ] {
+        let output = place.run(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(needle), "{args:?}: {}", stderr(&output));
+    }
+}
+
+/// A follow that goes on, and the lines that it has told.
+struct Following {
+    child: Child,
+    told: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Following {
+    fn start(place: &Place, prosody: &Prosody) -> Self {
+        place.write("password", format!("{PASSWORD}\n").as_bytes());
+        let mut command =
+            place.command(&["follow", &address("aa"), "--state", "s.json", "--password-file", "password"]);
+        let log = std::fs::File::options().create(true).append(true).open(place.path("follow.log")).unwrap();
+        command.args(account(prosody)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sink = told.clone();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                sink.lock().unwrap().push(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Self { child, told }
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.told.lock().unwrap().iter().map(|line: &Value| line["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn stop(mut self) {
+        std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+/// Everything starts again, and the output is the log: each change once, in order.
+#[test]
+fn pushes_over_restarts() {
+    let mut prosody = Prosody::start(&["alice"]);
+    let (place, mut server) = started(&prosody);
+    publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
+    let mut following = Following::start(&place, &prosody);
+    wait_until("the first is told", || following.ids() == ["i0"]);
+    let mut expected = vec!["i0".to_owned()];
+    let mut told_before = Vec::new();
+    for round in 1..=4 {
+        let id = format!("i{round}");
+        publish(&server, "aa", &[json!({ "id": id, "content": round.to_string() })]);
+        expected.push(id);
+        let all = |following: &Following, before: &[String]| [before, &following.ids()].concat();
+        wait_until(&format!("{expected:?} is told"), || all(&following, &told_before) == expected);
+        match round {
+            1 => {
+                prosody.stop();
+                prosody.run();
+            }
+            2 => {
+                assert_eq!(server.stop(), Some(0));
+                server = place.serve();
+            }
+            3 => {
+                told_before = all(&following, &told_before);
+                following.stop();
+                following = Following::start(&place, &prosody);
+            }
+            _ => {}
+        }
+    }
+    following.stop();
+    assert!(server.get("/metrics").text().contains("pushes"));
+}
+
+/// `towpath check`: our own node conforms; one of a service that knows nothing of nodes does not.
+#[test]
+fn a_node_is_checked() {
+    let prosody = Prosody::start(&["alice"]);
+    let (place, server) = started(&prosody);
+    publish(&server, "aa", &items());
+    let check = |url: &str, more: &[&str]| {
+        let mut command = place.command(&["check", url]);
+        command.args(account(&prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let good = check(&address("aa"), &["--format", "json"]);
+    let report: Value =
+        serde_json::from_slice(&good.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(&good)));
+    assert_eq!((good.status.code(), &report["conforms"]), (Some(0), &json!(true)), "{report}");
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.len() >= 12 && findings.iter().all(|finding| finding["outcome"] == "pass"), "{report}");
+
+    let bad = check(&address("aa").replace(SERVICE, HOSTS[1]), &[]);
+    assert_eq!(bad.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&bad.stdout);
+    assert!(
+        text.contains("does not conform") && text.contains("FAIL  MUST    items can be asked for"),
+        "{text}"
+    );
+
+    let wrong = check(&address("aa"), &["--password", "wrong"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("not-authorized"), "{}", stderr(&wrong));
+}
