@@ -1,6 +1,5 @@
 //! The configuration: what the TOML file says, checked, with every default filled in.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -10,24 +9,19 @@ use serde::Deserialize;
 use serde::de::Error as _;
 use toml::Spanned;
 use towpath_proto::FeedId;
-use towpath_proto::diff::Guard;
-use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::smart::cursor::CursorKind;
 
 mod access;
-
-pub use access::{FilterConfig, ReaderConfig};
-
 mod check;
-
+mod hub;
+mod source;
 mod xmpp;
 
+pub use access::{FilterConfig, ReaderConfig};
 pub use check::check_base_url;
-pub use xmpp::XmppConfig;
-
-mod hub;
-
 pub use hub::HubConfig;
+pub use source::{GuardConfig, SourceConfig, SourceFormat};
+pub use xmpp::XmppConfig;
 
 /// The whole configuration of one towpath.
 #[derive(Debug, Clone, Deserialize)]
@@ -170,85 +164,6 @@ pub struct RetentionConfig {
     /// How long a page that was let go can still be read.
     #[serde(default = "one_day", deserialize_with = "duration")]
     pub grace: Duration,
-}
-
-/// `[feed.source]`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SourceConfig {
-    /// An http(s) address or a path, to poll.
-    pub url: Option<String>,
-    /// A feed of one of the five protocols, to mirror.
-    pub follow: Option<String>,
-    /// Whether the hub of the feed that is followed is to push: its calls come to `/feeds/{feed}/callback`.
-    #[serde(default)]
-    pub push: bool,
-    /// What the document is.
-    #[serde(default)]
-    pub format: SourceFormat,
-    /// How often to poll.
-    #[serde(default = "quarter_hour", deserialize_with = "duration")]
-    pub every: Duration,
-    /// Whether the document lists every item, so that absence means removal.
-    #[serde(default)]
-    pub complete: bool,
-    /// Whether to poll at all; a source that is off is shown as `disabled`.
-    #[serde(default = "yes")]
-    pub enabled: bool,
-    /// Where a JSON document has what.
-    pub json: Option<Mapping>,
-    /// The largest document, in MiB after decompression.
-    #[serde(default = "sixty_four")]
-    pub max_mib: u64,
-    /// How long one poll may take.
-    #[serde(default = "two_minutes", deserialize_with = "duration")]
-    pub timeout: Duration,
-    /// When a complete listing that lost items is disbelieved.
-    #[serde(default)]
-    pub guard: GuardConfig,
-    /// Headers to send, an `Authorization` for example.
-    #[serde(default)]
-    pub headers: HashMap<String, String>,
-}
-
-/// `[feed.source.guard]`.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GuardConfig {
-    /// The largest share of the known items that one poll may remove, from 0 to 1.
-    pub max_removed: f64,
-    /// Listings of fewer known items than this are always believed.
-    pub min_items: usize,
-}
-
-impl Default for GuardConfig {
-    fn default() -> Self {
-        let Guard { max_removed, min_items } = Guard::default();
-        Self { max_removed, min_items }
-    }
-}
-
-impl From<GuardConfig> for Guard {
-    fn from(config: GuardConfig) -> Self {
-        Self { max_removed: config.max_removed, min_items: config.min_items }
-    }
-}
-
-/// What a polled document is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SourceFormat {
-    /// What its content says.
-    #[default]
-    Auto,
-    /// RSS.
-    Rss,
-    /// Atom.
-    Atom,
-    /// JSON Feed.
-    JsonFeed,
-    /// Any JSON, through `[feed.source.json]`.
-    Json,
 }
 
 /// `[risk]`.
@@ -476,24 +391,8 @@ fn five_minutes() -> Duration {
     Duration::from_secs(300)
 }
 
-fn quarter_hour() -> Duration {
-    Duration::from_secs(900)
-}
-
-fn two_minutes() -> Duration {
-    Duration::from_secs(120)
-}
-
 fn one_day() -> Duration {
     Duration::from_secs(86_400)
-}
-
-fn sixty_four() -> u64 {
-    64
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[cfg(test)]

@@ -1,0 +1,105 @@
+//! `[feed.source]`: what is polled or mirrored, and how.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use towpath_proto::diff::Guard;
+use towpath_proto::format::json_pointers::Mapping;
+
+use super::duration;
+
+/// `[feed.source]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// An http(s) address or a path, to poll.
+    pub url: Option<String>,
+    /// A feed of one of the five protocols, to mirror.
+    pub follow: Option<String>,
+    /// Whether the hub of the feed that is followed is to push: its calls come to `/feeds/{feed}/callback`.
+    #[serde(default)]
+    pub push: bool,
+    /// What the document is.
+    #[serde(default)]
+    pub format: SourceFormat,
+    /// How often to poll.
+    #[serde(default = "quarter_hour", deserialize_with = "duration")]
+    pub every: Duration,
+    /// Whether the document lists every item, so that absence means removal.
+    #[serde(default)]
+    pub complete: bool,
+    /// Whether to poll at all; a source that is off is shown as `disabled`.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Where a JSON document has what.
+    pub json: Option<Mapping>,
+    /// The largest document, in MiB after decompression.
+    #[serde(default = "sixty_four")]
+    pub max_mib: u64,
+    /// How long one poll may take.
+    #[serde(default = "two_minutes", deserialize_with = "duration")]
+    pub timeout: Duration,
+    /// When a complete listing that lost items is disbelieved.
+    #[serde(default)]
+    pub guard: GuardConfig,
+    /// Headers to send, an `Authorization` for example.
+    #[serde(default)]
+    pub headers: HashMap<String, String>,
+}
+
+/// `[feed.source.guard]`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuardConfig {
+    /// The largest share of the known items that one poll may remove, from 0 to 1.
+    pub max_removed: f64,
+    /// Listings of fewer known items than this are always believed.
+    pub min_items: usize,
+}
+
+impl Default for GuardConfig {
+    fn default() -> Self {
+        let Guard { max_removed, min_items } = Guard::default();
+        Self { max_removed, min_items }
+    }
+}
+
+impl From<GuardConfig> for Guard {
+    fn from(config: GuardConfig) -> Self {
+        Self { max_removed: config.max_removed, min_items: config.min_items }
+    }
+}
+
+/// What a polled document is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceFormat {
+    /// What its content says.
+    #[default]
+    Auto,
+    /// RSS.
+    Rss,
+    /// Atom.
+    Atom,
+    /// JSON Feed.
+    JsonFeed,
+    /// Any JSON, through `[feed.source.json]`.
+    Json,
+}
+
+fn quarter_hour() -> Duration {
+    Duration::from_secs(900)
+}
+
+fn two_minutes() -> Duration {
+    Duration::from_secs(120)
+}
+
+fn sixty_four() -> u64 {
+    64
+}
+
+fn yes() -> bool {
+    true
+}
