@@ -1,5 +1,6 @@
 //! The fuzz targets, built with coverage by the stable compiler and run for a bounded time.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::run::{root, status, target};
@@ -35,12 +36,18 @@ pub(crate) fn all(effort: Effort) -> Result<(), String> {
     for name in names(&folder)? {
         let mut run = Command::new(built.join(&triple).join("release").join(&name));
         run.current_dir(&built);
+        // The first folder is where new inputs go; a repeatable run begins with none of them.
         match effort {
-            Effort::Repeatable => run.args(["-seed=1", &format!("-runs={CALLS}"), "-max_total_time=10"]),
+            Effort::Repeatable => {
+                let corpus = built.join("repeatable").join(&name);
+                if corpus.exists() {
+                    std::fs::remove_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
+                }
+                run.arg(made(corpus)?);
+                run.args(["-seed=1", &format!("-runs={CALLS}"), "-max_total_time=10"])
+            }
             Effort::Search { seconds } => {
-                let corpus = built.join("corpus").join(&name);
-                std::fs::create_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
-                run.arg(corpus).arg(format!("-max_total_time={seconds}"))
+                run.arg(made(built.join("corpus").join(&name))?).arg(format!("-max_total_time={seconds}"))
             }
         };
         run.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=65536"]);
@@ -52,6 +59,11 @@ pub(crate) fn all(effort: Effort) -> Result<(), String> {
         status(&mut run)?;
     }
     Ok(())
+}
+
+fn made(folder: PathBuf) -> Result<PathBuf, String> {
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    Ok(folder)
 }
 
 fn names(folder: &std::path::Path) -> Result<Vec<String>, String> {
