@@ -61,7 +61,8 @@ fn started(prosody: &Prosody) -> (Place, Server) {
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    // A pause between two attempts to connect may be a minute.
+    let end = Instant::now() + 3 * PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(30));

@@ -8,7 +8,8 @@
 //!    when that is done, in any order;
 //! 3. [`Component::poll_output`]: send it, and only then ask for more; close when [`Component::is_down`];
 //! 4. [`Component::handle_move`] for each feed of [`Component::feeds`] of which the log has moved;
-//! 5. at [`Component::poll_timeout`], [`Component::handle_timeout`].
+//! 5. at [`Component::poll_timeout`], [`Component::handle_timeout`];
+//! 6. now and then, and at the end: keep what [`Component::take_unkept`] says.
 
 mod pending;
 mod question;
@@ -21,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::connection::{Connection, Incoming};
 use super::disco;
 use super::error::{self, StanzaError};
-use super::fanout::{Fanout, Place, Subscription, Topic};
+use super::fanout::{Fanout, Kept, Place, Subscription, Topic};
 use super::node::NodeName;
 use super::pubsub;
 use super::stanza::Element;
@@ -60,13 +61,16 @@ pub struct Component {
 }
 
 impl Component {
-    /// A component that is not connected, with the subscriptions that were kept.
-    pub fn new(settings: Settings, kept: Vec<Subscription>) -> Self {
+    /// A component that is not connected, with what was kept.
+    pub fn new(settings: Settings, kept: Kept) -> Self {
         let mut fanout = Fanout::new(settings.stanza_bytes);
-        for subscription in kept {
+        let places: HashMap<Topic, Place> = kept.places.into_iter().collect();
+        for subscription in kept.subscriptions {
             // A name that is no node any more has nothing to send.
             if let Ok(node) = NodeName::parse(&subscription.node) {
-                fanout.add(subscription, &topic(&node), Place::Unknown(None));
+                let topic = topic(&node);
+                let place = places.get(&topic).cloned().unwrap_or(Place::Unknown(None));
+                fanout.add(subscription, &topic, place);
             }
         }
         Self {
@@ -79,7 +83,7 @@ impl Component {
             answering: 0,
             output: String::new(),
             notices: VecDeque::new(),
-            down_since: None,
+            down_since: kept.seen,
         }
     }
 
@@ -184,9 +188,25 @@ impl Component {
         self.look_at_connection(now);
     }
 
-    /// Ends the stream in good order.
+    /// Whether there is anything for [`Self::take_unkept`].
+    pub fn has_unkept(&self) -> bool {
+        self.fanout.has_unkept()
+    }
+
+    /// Up to where topics were sent, for [`Kept::places`] of the next start; `None` is to be forgotten.
+    pub fn take_unkept(&mut self) -> Vec<(Topic, Option<Place>)> {
+        self.fanout.take_unkept()
+    }
+
+    /// Ends the stream in good order: whoever waits for an answer is told that there will be none.
     pub fn close(&mut self) {
-        self.connection.close();
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            if let Some(reply) = pending.reply() {
+                self.refuse(&reply, StanzaError::ENDING.because("the service is being stopped"));
+            }
+        }
+        let last = std::mem::take(&mut self.output);
+        self.connection.close(&last);
     }
 
     /// What is to be sent next: whole stanzas.
@@ -252,7 +272,9 @@ impl Component {
             }
             (Pending::Begin(reply, node, subscription), Answer::Page(Ok((feed, page)))) => {
                 let place = Place::of_end(feed, node.order.by, &page);
-                let question = Question::Keep(subscription.clone());
+                let topic = topic(&node);
+                let first = (!self.fanout.knows(&topic)).then(|| (topic, place.clone()));
+                let question = Question::Keep(subscription.clone(), first);
                 self.ask(question, Pending::Keep(reply, node, subscription, place));
             }
             (Pending::Keep(reply, node, subscription, place), Answer::Written(Ok(()))) => {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::component::{Answer, Component, Notice, Question, QuestionId, Settings, Unanswered};
-use super::fanout::Subscription;
+use super::fanout::{Kept, Place, Subscription, Topic};
 use super::ns;
 use super::stanza::Element;
 use super::stream::{Limits, Received, StreamReader};
@@ -57,7 +57,7 @@ impl World {
     fn with(settings_of: Settings, kind: CursorKind) -> Self {
         let mut world = Self {
             now: time(1_000_000),
-            component: Component::new(settings_of, Vec::new()),
+            component: Component::new(settings_of, Kept::default()),
             log: MemoryLog::default(),
             feed: settings(kind),
             kept: Vec::new(),
@@ -78,6 +78,16 @@ impl World {
         assert!(self.component.is_ready());
         let received = self.work();
         assert!(received.is_empty() || received[0].name == "message", "{received:?}");
+    }
+
+    /// The component as it begins with what is kept.
+    fn start_again(&mut self, places: Vec<(Topic, Place)>, seen: Option<Timestamp>) {
+        let kept = self.kept.iter().map(|kept| {
+            let bytes = serde_json::to_vec(kept).unwrap();
+            serde_json::from_slice::<Subscription>(&bytes).unwrap()
+        });
+        let kept = Kept { subscriptions: kept.collect(), places, seen };
+        self.component = Component::new(component_settings(), kept);
     }
 
     fn put(&mut self, id: &str, text: &str) {
@@ -115,7 +125,7 @@ impl World {
                 let later = all.into_iter().filter(|feed| after.as_ref().is_none_or(|after| feed > after));
                 Answer::Feeds(later.take(max).map(|feed| (feed.clone(), feed.to_string())).collect(), 3)
             }
-            Question::Keep(subscription) => {
+            Question::Keep(subscription, _) => {
                 self.kept.push(subscription);
                 Answer::Written(written)
             }

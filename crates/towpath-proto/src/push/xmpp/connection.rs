@@ -177,8 +177,11 @@ impl Connection {
         (!self.output.is_empty()).then(|| std::mem::take(&mut self.output))
     }
 
-    /// Ends the stream in good order.
-    pub fn close(&mut self) {
+    /// Ends the stream in good order, after these last stanzas.
+    pub fn close(&mut self, last: &str) {
+        if self.is_ready() {
+            self.output.push_str(last);
+        }
         if !self.is_down() {
             self.output.push_str(&farewell(""));
             self.link.end();

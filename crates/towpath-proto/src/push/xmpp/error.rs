@@ -34,6 +34,8 @@ impl StanzaError {
     pub const NOT_IMPLEMENTED: Self = Self::new("cancel", "feature-not-implemented");
     /// Unknown (RFC 6120, 8.4).
     pub const UNAVAILABLE: Self = Self::new("cancel", "service-unavailable");
+    /// Not there for the moment (RFC 6120, 8.3.3.13).
+    pub const ENDING: Self = Self::new("wait", "recipient-unavailable");
     /// Out of order.
     pub const UNEXPECTED: Self = Self::new("cancel", "unexpected-request");
     /// Larger than is taken.

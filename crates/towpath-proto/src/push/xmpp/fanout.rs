@@ -4,10 +4,12 @@
 //! its log moves, one page is made and written for each of them in turn, and what is appended meanwhile goes together
 //! into the next. Topics take turns as well, so that one with many subscribers does not hold up the others.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod place;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 
-use serde::{Deserialize, Serialize};
+pub use place::{Kept, Place, Subscription, Topic};
 
 use super::entry::{MIN_ROOM, fit};
 use super::jid;
@@ -17,7 +19,7 @@ use super::stanza::write_attribute;
 use crate::feed_id::FeedId;
 use crate::smart::pull::{FeedSettings, Page};
 use crate::smart::query::PullQuery;
-use crate::smart::spec::{By, Order, Spec};
+use crate::smart::spec::By;
 
 /// How much is written before another topic has its turn, in bytes.
 const TURN: usize = 64 << 10;
@@ -25,40 +27,6 @@ const TURN: usize = 64 << 10;
 const READING: usize = 16;
 /// Items of one push, at the most.
 const ITEMS: usize = 200;
-
-/// Who is sent what, as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subscription {
-    /// Whom it is sent to, normalised.
-    pub jid: String,
-    /// The node's name, as it was subscribed to.
-    pub node: String,
-    /// Whom it is sent from: the address that was asked.
-    pub from: String,
-}
-
-/// A feed in one order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Topic {
-    /// The feed.
-    pub feed: FeedId,
-    /// The order. Subscribers of both directions are sent the same.
-    pub by: By,
-}
-
-/// Where a topic stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Not known yet; looked for backwards from this cursor, or from the end.
-    Unknown(Option<String>),
-    /// Known.
-    At {
-        /// The cursor after which the next push begins; the feed's beginning where there is none.
-        since: Option<String>,
-        /// The cursor of the last item before it, as readers are given it.
-        previous: Option<String>,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -72,6 +40,8 @@ enum Doing {
 #[derive(Debug)]
 struct State {
     place: Place,
+    /// Up to where everything was sent to everybody.
+    sent_to: Place,
     doing: Doing,
     /// Whether the log has moved since it was last read.
     moved: bool,
@@ -100,6 +70,8 @@ pub struct Fanout {
     to_send: VecDeque<Topic>,
     reading: usize,
     sent: u64,
+    /// Topics that stand elsewhere than was kept.
+    unkept: HashSet<Topic>,
 }
 
 impl Fanout {
@@ -114,7 +86,29 @@ impl Fanout {
             to_send: VecDeque::new(),
             reading: 0,
             sent: 0,
+            unkept: HashSet::new(),
         }
+    }
+
+    /// Whether there is anything for [`Self::take_unkept`].
+    pub fn has_unkept(&self) -> bool {
+        !self.unkept.is_empty()
+    }
+
+    /// The topics that stand elsewhere than was kept, and up to where each was sent; `None` for one without
+    /// subscribers, or one of which that is not known.
+    pub fn take_unkept(&mut self) -> Vec<(Topic, Option<Place>)> {
+        let sent_to = |topic: &Topic| {
+            let place = self.topics.get(topic).map(|state| &state.sent_to);
+            place.filter(|place| matches!(place, Place::At { .. })).cloned()
+        };
+        let unkept = std::mem::take(&mut self.unkept);
+        unkept.into_iter().map(|topic| (topic.clone(), sent_to(&topic))).collect()
+    }
+
+    /// Whether anybody subscribes to this topic.
+    pub fn knows(&self, topic: &Topic) -> bool {
+        self.topics.contains_key(topic)
     }
 
     /// How many subscriptions there are.
@@ -174,6 +168,7 @@ impl Fanout {
         let number = self.numbers;
         let state = self.topics.entry(topic.clone()).or_insert_with(|| State {
             place: Place::Unknown(None),
+            sent_to: Place::Unknown(None),
             doing: Doing::Nothing,
             moved: false,
             subscribers: BTreeMap::new(),
@@ -181,7 +176,7 @@ impl Fanout {
         });
         state.subscribers.insert(number, start.into());
         if matches!(state.place, Place::Unknown(_)) {
-            state.place = place;
+            (state.place, state.sent_to) = (place.clone(), place);
         }
         self.subscribers.insert((jid, node), Subscriber { topic: topic.clone(), number, from });
         // It may have moved before anybody listened.
@@ -195,6 +190,7 @@ impl Fanout {
             state.subscribers.remove(&gone.number);
             if state.subscribers.is_empty() {
                 self.topics.remove(&gone.topic);
+                self.unkept.insert(gone.topic.clone());
                 self.to_read.retain(|topic| *topic != gone.topic);
                 self.to_send.retain(|topic| *topic != gone.topic);
             }
@@ -257,7 +253,13 @@ impl Fanout {
         if state.sending.is_some() {
             state.doing = Doing::Sending;
             self.to_send.push_back(topic.clone());
-        } else if state.moved {
+            return;
+        }
+        if state.sent_to != state.place {
+            state.sent_to = state.place.clone();
+            self.unkept.insert(topic.clone());
+        }
+        if state.moved {
             self.moved(topic);
         }
     }
@@ -282,6 +284,8 @@ impl Fanout {
             }
             if is_done {
                 (state.sending, state.doing) = (None, Doing::Nothing);
+                state.sent_to = state.place.clone();
+                self.unkept.insert(topic.clone());
                 if state.moved {
                     self.moved(&topic);
                 }
@@ -349,37 +353,5 @@ impl State {
         self.moved |= fitting.cut || page.more;
         self.place = Place::At { since: Some(own), previous: Some(given) };
         self.sending = Some((end, None));
-    }
-}
-
-impl Place {
-    /// What to ask: what comes after it, or where the end is.
-    pub fn query(&self, by: By) -> PullQuery {
-        let (descending, since, max) = match self {
-            Self::Unknown(since) => (true, since, 1),
-            Self::At { since, .. } => (false, since, ITEMS),
-        };
-        PullQuery {
-            order: Order { by, descending },
-            since: since.clone().map(Spec::Cursor),
-            until: None,
-            max,
-            asked_max: None,
-            timeout: std::time::Duration::ZERO,
-            callback: None,
-            base_query: String::new(),
-        }
-    }
-
-    /// The place after the last item of a feed, from what [`Self::query`] of an unknown place was answered.
-    pub fn of_end(feed: &FeedSettings, by: By, page: &Page) -> Self {
-        match page.changes.first() {
-            Some(change) => Self::At {
-                since: Some(feed.tag.cursor(by, by.position(change))),
-                previous: page.last_cursor.clone(),
-            },
-            None if page.more => Self::Unknown(page.last_cursor.clone()),
-            None => Self::At { since: None, previous: None },
-        }
     }
 }

@@ -30,16 +30,18 @@ use crate::smart::wire::Collection;
 const SILENCE: Duration = Duration::from_secs(300);
 /// How often it is pulled while there is no subscription.
 const UNSUBSCRIBED: Duration = Duration::from_secs(30);
-/// How long an answer may take, and how long after a refusal it is subscribed to again.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// How long an answer may take: a service that is stopped takes questions with it.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
+/// How long after a refusal it is subscribed to again.
+const REFUSED: SignedDuration = SignedDuration::from_secs(60);
 
 /// How far the subscription is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subscribed {
     /// To be asked for at this time.
     No(Timestamp),
-    /// Asked for.
-    Asked,
+    /// Asked for; again at this time, if nobody answers.
+    Asked(Timestamp),
     Yes,
 }
 
@@ -98,6 +100,7 @@ impl NodeFollower {
     fn begin(&mut self, now: Timestamp) {
         self.epoch = now.as_nanosecond();
         self.subscribed = Subscribed::No(Timestamp::MIN);
+        self.smart.set_pace(Some(UNSUBSCRIBED));
         // What was pushed meanwhile has reached nobody.
         self.smart.pull_now();
     }
@@ -137,12 +140,14 @@ impl NodeFollower {
 
     fn subscribe(&mut self, now: Timestamp) {
         let own = match (self.subscribed, self.session.own()) {
-            (Subscribed::No(at), Some(own)) if now >= at && !self.once => own.to_owned(),
+            (Subscribed::No(at) | Subscribed::Asked(at), Some(own)) if now >= at && !self.once => {
+                own.to_owned()
+            }
             _ => return,
         };
         let subscribe =
             Element::new("subscribe", ns::PUBSUB).with("node", self.uri.node.as_str()).with("jid", own);
-        self.subscribed = Subscribed::Asked;
+        self.subscribed = Subscribed::Asked(after(now, PATIENCE));
         self.send("set", &self.subscribe_id(), &super::pubsub::pubsub(subscribe));
     }
 
@@ -172,7 +177,7 @@ impl NodeFollower {
         };
         let items = Element::new("items", ns::PUBSUB).with("node", self.uri.node.as_str());
         let payload = super::pubsub::pubsub(items).with_child(range.element());
-        self.asked = Some((request.id, now.saturating_add(PATIENCE).unwrap_or(now)));
+        self.asked = Some((request.id, after(now, PATIENCE)));
         self.send("get", &self.pull_id(request.id), &payload);
     }
 
@@ -195,7 +200,7 @@ impl NodeFollower {
             _ => return,
         };
         let id = iq.attribute("id").unwrap_or_default();
-        if id == self.subscribe_id() && self.subscribed == Subscribed::Asked {
+        if id == self.subscribe_id() && matches!(self.subscribed, Subscribed::Asked(_)) {
             return self.take_subscribed(now, failed);
         }
         let Some((number, _)) = self.asked.filter(|(number, _)| id == self.pull_id(*number)) else { return };
@@ -212,7 +217,7 @@ impl NodeFollower {
 
     fn take_subscribed(&mut self, now: Timestamp, failed: Option<(String, String)>) {
         if let Some((condition, text)) = failed {
-            self.subscribed = Subscribed::No(now.saturating_add(PATIENCE).unwrap_or(now));
+            self.subscribed = Subscribed::No(after(now, REFUSED));
             self.warn(format!("cannot subscribe: {condition} {text}").trim());
             return self.smart.set_pace(Some(UNSUBSCRIBED));
         }
@@ -257,6 +262,10 @@ impl NodeFollower {
             }
         }
     }
+}
+
+fn after(now: Timestamp, pause: SignedDuration) -> Timestamp {
+    now.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 
 /// The items of an answer or a push, read as the entries of one document.
@@ -325,8 +334,8 @@ impl Exchange for NodeFollower {
             return stream;
         }
         let again = match self.subscribed {
-            Subscribed::No(at) => Some(at).filter(|_| !self.once),
-            Subscribed::Asked | Subscribed::Yes => None,
+            Subscribed::No(at) | Subscribed::Asked(at) => Some(at).filter(|_| !self.once),
+            Subscribed::Yes => None,
         };
         let answer = self.asked.map(|(_, until)| until);
         [stream, self.smart.poll_timeout(), again, answer].into_iter().flatten().min()

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::component::{Answer, Component, Question, Settings, Unanswered};
-use super::fanout::Subscription;
+use super::fanout::Kept;
 use super::follow::NodeFollower;
 use super::ns;
 use super::session::{Authenticate, OverXmpp as _};
@@ -58,7 +58,7 @@ struct World {
     log: MemoryLog,
     feed: FeedSettings,
     component: Component,
-    kept: Vec<Subscription>,
+    kept: Kept,
     from_component: StreamReader,
     follower: NodeFollower,
     from_alice: StreamReader,
@@ -74,7 +74,7 @@ struct World {
     pulls: usize,
 }
 
-fn component(kept: Vec<Subscription>) -> Component {
+fn component(kept: Kept) -> Component {
     let settings = Settings {
         jid: SERVICE.into(),
         secret: "s".into(),
@@ -96,8 +96,8 @@ impl World {
             now: time(1_000_000),
             log: MemoryLog::default(),
             feed: settings(kind),
-            component: component(Vec::new()),
-            kept: Vec::new(),
+            component: component(Kept::default()),
+            kept: Kept::default(),
             from_component: StreamReader::new(Limits::default()),
             follower: follower(None, false),
             from_alice: StreamReader::new(Limits::default()),
@@ -177,6 +177,11 @@ impl World {
         panic!("it never comes to rest");
     }
 
+    fn pass(&mut self, seconds: i64) {
+        let end = self.now.saturating_add(SignedDuration::from_secs(seconds)).unwrap();
+        self.run(end);
+    }
+
     /// Does everything that can be done now; says whether there was anything.
     fn act(&mut self) -> bool {
         let service = self.act_service();
@@ -209,8 +214,9 @@ impl World {
                     let page = self.log.run(&mut Pull::new(query, &self.feed, self.now));
                     Answer::Page(page.map(|page| (&self.feed, page)).map_err(Unanswered::from))
                 }
-                Question::Keep(subscription) => {
-                    self.kept = vec![subscription];
+                Question::Keep(subscription, first) => {
+                    self.kept.subscriptions = vec![subscription];
+                    self.kept.places.extend(first);
                     Answer::Written(Ok(()))
                 }
                 other => panic!("{other:?}"),
@@ -319,10 +325,8 @@ impl World {
 
     fn trouble(&mut self) {
         match self.random.u8(..12) {
-            0 => {
-                self.component = component(self.kept.clone());
-                self.component.handle_timeout(self.now);
-            }
+            0 => self.start_service_again(),
+            4 => self.keep_places(),
             1 => self.component.handle_disconnected(self.now, "reset"),
             2 => {
                 self.follower.session().handle_disconnected(self.now, "reset");
@@ -335,6 +339,18 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    fn keep_places(&mut self) {
+        for (topic, place) in self.component.take_unkept() {
+            self.kept.places.retain(|(kept, _)| *kept != topic);
+            self.kept.places.extend(place.map(|place| (topic, place)));
+        }
+    }
+
+    fn start_service_again(&mut self) {
+        self.component = component(self.kept.clone());
+        self.component.handle_timeout(self.now);
     }
 
     /// After a start anew, what came after the last checkpoint is forgotten.
@@ -384,11 +400,9 @@ fn simulate(seed: u64, kind: CursorKind) -> World {
         world.trouble();
     }
     world.is_bad = false;
-    let end = world.now.saturating_add(SignedDuration::from_mins(20)).unwrap();
-    world.run(end);
+    world.pass(1200);
     world.append();
-    let end = world.now.saturating_add(SignedDuration::from_mins(20)).unwrap();
-    world.run(end);
+    world.pass(1200);
     world.check();
     world
 }
@@ -407,24 +421,65 @@ proptest! {
 fn a_good_server_needs_few_pulls() {
     let mut world = World::new(1, CursorKind::Sequence);
     world.is_bad = false;
-    let step = |world: &mut World| {
-        let end = world.now.saturating_add(SignedDuration::from_secs(1)).unwrap();
-        world.run(end);
-    };
-    step(&mut world);
+    world.pass(1);
     assert!(world.follower.is_subscribed());
     let pulls = world.pulls;
     for _ in 0..50 {
         world.append();
-        step(&mut world);
+        world.pass(1);
     }
     world.check();
     assert_eq!((world.told.len(), world.pushes), (50, 50));
     assert_eq!(world.pulls, pulls);
     // "If a long period of time passes and there has been no pushes, the client should perform a pull request".
-    let end = world.now.saturating_add(SignedDuration::from_mins(6)).unwrap();
-    world.run(end);
+    world.pass(360);
     assert_eq!(world.pulls, pulls + 1);
+}
+
+/// What is appended before the component is back is pushed when it is.
+#[test]
+fn a_service_that_starts_again_pushes_what_it_missed() {
+    let mut world = World::new(1, CursorKind::Sequence);
+    world.is_bad = false;
+    world.pass(5);
+    world.append();
+    world.pass(5);
+    world.keep_places();
+    let pulls = world.pulls;
+    for is_kept in [true, false] {
+        world.start_service_again();
+        world.append();
+        world.pass(5);
+        world.check();
+        if is_kept {
+            world.keep_places();
+        }
+    }
+    // Of places that were not kept since, a push that was sent before is sent again, and known.
+    world.start_service_again();
+    world.pass(5);
+    world.check();
+    assert_eq!((world.pulls, world.pushes, world.told.len()), (pulls, 4, 3));
+}
+
+/// A service that ends takes the question with it: it is asked again.
+#[test]
+fn a_lost_answer_is_asked_for_again() {
+    let mut world = World::new(1, CursorKind::Sequence);
+    world.is_bad = false;
+    world.follower.session().poll_connect(world.now);
+    world.follower.session().handle_connected(world.now, true);
+    while !world.follower.session().is_ready() {
+        world.act_alice();
+    }
+    world.follower.handle_received(world.now);
+    world.act_alice();
+    assert_eq!(world.network.len(), 2, "a subscription and a pull");
+    world.network.clear();
+    world.append();
+    world.pass(30);
+    assert!(world.follower.is_subscribed());
+    world.check();
 }
 
 /// Headlines that somebody else sends are nobody's.
@@ -432,14 +487,12 @@ fn a_good_server_needs_few_pulls() {
 fn only_the_service_is_believed() {
     let mut world = World::new(1, CursorKind::Sequence);
     world.is_bad = false;
-    let end = world.now.saturating_add(SignedDuration::from_secs(5)).unwrap();
-    world.run(end);
+    world.pass(5);
     let forged = include_str!("../../../tests/data/xmpp/push.xml");
     let forged = forged.replace("comments?order=created", "comments?order=modified");
     world.tell_alice(&forged);
     world.tell_alice(&forged.replace("article_1@example.com", "feeds.example.com.evil"));
-    let end = world.now.saturating_add(SignedDuration::from_secs(5)).unwrap();
-    world.run(end);
+    world.pass(5);
     assert!(world.told.is_empty());
 }
 
@@ -450,10 +503,9 @@ fn once_ends_at_the_end_or_with_a_failure() {
     world.follower = follower(None, true);
     world.append();
     world.append();
-    let end = world.now.saturating_add(SignedDuration::from_secs(5)).unwrap();
-    world.run(end);
+    world.pass(5);
     assert!(world.follower.is_finished());
-    assert!(world.kept.is_empty());
+    assert!(world.kept.subscriptions.is_empty());
     world.check();
 
     let mut follower = follower(None, true);

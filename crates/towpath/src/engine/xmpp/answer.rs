@@ -36,8 +36,9 @@ pub(super) async fn answer(engine: &Arc<Engine>, question: Question) -> Answered
     match question {
         Question::Page(feed, query) => Answered::Page(page(engine, &feed, query).await),
         Question::Feeds(after, max) => feeds(engine, after.as_ref(), max),
-        Question::Keep(subscription) => {
-            Answered::Written(kept::keep(engine.store.as_ref(), &subscription).await.map_err(|e| store(&e)))
+        Question::Keep(subscription, first) => {
+            let kept = kept::keep(engine.store.as_ref(), &subscription, first).await;
+            Answered::Written(kept.map_err(|e| store(&e)))
         }
         Question::Forget(subscription) => {
             Answered::Written(kept::forget(engine.store.as_ref(), &subscription).await.map_err(|e| store(&e)))

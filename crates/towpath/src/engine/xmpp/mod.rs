@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::future::{BoxFuture, OptionFuture};
+use jiff::{SignedDuration, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use towpath_proto::FeedId;
 use towpath_proto::push::xmpp::component::{Component, Notice, QuestionId};
+use towpath_proto::push::xmpp::fanout::Kept;
 
 use super::Engine;
 use crate::config::XmppConfig;
@@ -31,6 +33,9 @@ use answer::Answered;
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// How long the stream's end may take when the server stops.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often places that have changed are kept, and how often that the stream is open.
+const KEEPING: SignedDuration = SignedDuration::from_secs(2);
+const SEEING: SignedDuration = SignedDuration::from_mins(5);
 /// How much is read in one go.
 const READ: usize = 64 << 10;
 
@@ -39,7 +44,7 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     let Some(config) = engine.config.xmpp.clone() else { return };
     let kept = kept::load(engine.store.as_ref()).await.unwrap_or_else(|e| {
         tracing::error!("cannot read the XMPP subscriptions: {e}");
-        Vec::new()
+        Kept::default()
     });
     let bell = Arc::new(Notify::new());
     let ring = bell.clone();
@@ -57,9 +62,12 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
         answers: JoinSet::new(),
         heads: HashMap::new(),
         counted: 0,
+        kept_at: Timestamp::MIN,
+        seen_at: Timestamp::MIN,
     };
     while !*stop.borrow() {
         shell.settle();
+        shell.keep_places().await;
         tokio::select! {
             () = shell.step() => {}
             () = bell.notified() => shell.look_at_heads(),
@@ -68,6 +76,8 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     }
     shell.component.close();
     let _ = timeout(GRACE, shell.flush()).await;
+    shell.kept_at = Timestamp::MIN;
+    shell.keep_places().await;
 }
 
 type Connecting = BoxFuture<'static, io::Result<TcpStream>>;
@@ -86,6 +96,9 @@ struct Shell {
     heads: HashMap<FeedId, u64>,
     /// How many pushes the metrics know of.
     counted: u64,
+    /// When places were kept last, and when that the stream is open.
+    kept_at: Timestamp,
+    seen_at: Timestamp,
 }
 
 impl Shell {
@@ -137,7 +150,11 @@ impl Shell {
     /// Waits for one thing to happen, and takes it in.
     async fn step(&mut self) {
         let now = self.engine.now();
-        let until = self.component.poll_timeout().duration_since(now);
+        let mut at = self.component.poll_timeout();
+        if self.component.has_unkept() {
+            at = at.min(self.kept_at.saturating_add(KEEPING).unwrap_or(at));
+        }
+        let until = at.duration_since(now);
         let until = Duration::try_from(until).unwrap_or_default().min(LONGEST_SLEEP);
         let wants = self.component.wants_bytes();
         let read: OptionFuture<_> =
@@ -199,6 +216,23 @@ impl Shell {
                 answered.give(&self.engine, |answer| self.component.handle_answer(now, id, answer));
             }
             Err(e) => tracing::error!("an answer broke off: {e}"),
+        }
+    }
+
+    /// Keeps up to where topics were sent, where that is due.
+    async fn keep_places(&mut self) {
+        let now = self.engine.now();
+        let is_due = |last: Timestamp, pause| now.duration_since(last) >= pause;
+        let seen = (self.component.is_ready() && is_due(self.seen_at, SEEING)).then_some(now);
+        let has_unkept = self.component.has_unkept() && is_due(self.kept_at, KEEPING);
+        if seen.is_none() && !has_unkept {
+            return;
+        }
+        let places = self.component.take_unkept();
+        (self.kept_at, self.seen_at) = (now, seen.unwrap_or(self.seen_at));
+        if let Err(e) = kept::keep_places(self.engine.store.as_ref(), places, seen).await {
+            // The next change of a topic is kept again; until then subscribers may be sent something twice.
+            tracing::warn!("cannot keep up to where was pushed over XMPP: {e}");
         }
     }
 

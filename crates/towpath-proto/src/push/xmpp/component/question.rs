@@ -2,7 +2,7 @@
 
 use super::super::entry::MIN_ROOM;
 use super::super::error::StanzaError;
-use super::super::fanout::Subscription;
+use super::super::fanout::{Place, Subscription, Topic};
 use super::MAX_ADDRESSING;
 use crate::feed_id::FeedId;
 use crate::smart::pull::{FeedSettings, Page, PullError};
@@ -37,8 +37,8 @@ pub enum Question {
     Page(FeedId, PullQuery),
     /// The feeds that everybody may see, in the order of their names, so many after this one: [`Answer::Feeds`].
     Feeds(Option<FeedId>, usize),
-    /// Keep a subscription over restarts: [`Answer::Written`].
-    Keep(Subscription),
+    /// Keep a subscription over restarts, and of the first one to its topic where that begins: [`Answer::Written`].
+    Keep(Subscription, Option<(Topic, Place)>),
     /// Forget one, known by its address and node: [`Answer::Written`].
     Forget(Subscription),
 }

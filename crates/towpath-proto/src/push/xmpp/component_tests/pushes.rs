@@ -161,17 +161,64 @@ fn the_component_starts_again() {
     let mut world = World::new(CursorKind::Sequence);
     world.subscribe("alice@example.net/1", "comments");
     world.put("a", "x");
-    let last = PushHeaders::read(&world.work()[0]).last;
-    let kept = world.kept.iter().map(|kept| {
-        let bytes = serde_json::to_vec(kept).unwrap();
-        serde_json::from_slice::<Subscription>(&bytes).unwrap()
-    });
-    world.component = Component::new(component_settings(), kept.collect());
+    world.work();
+    world.start_again(Vec::new(), None);
     world.connect();
     world.put("b", "x");
     let pushed = world.work();
     assert_eq!(ids(&pushed), ["b"]);
-    assert_eq!(PushHeaders::read(&pushed[0]).previous, last);
+    let PushHeaders { previous, last, .. } = PushHeaders::read(&pushed[0]);
+    assert!(previous.is_some());
+
+    // With the place that was kept, what came before it was back is pushed too; after long it is left to be pulled.
+    let places: Vec<(Topic, Place)> =
+        world.component.take_unkept().into_iter().map(|(topic, place)| (topic, place.unwrap())).collect();
+    assert_eq!((places.len(), world.component.has_unkept()), (1, false));
+    world.put("c", "x");
+    for (seen, pushed) in [(world.now, vec!["c"]), (time(1000), Vec::new())] {
+        world.start_again(places.clone(), Some(seen));
+        world.component.poll_connect(world.now);
+        world.component.handle_connected(world.now);
+        world.server = StreamReader::new(Limits::default());
+        world.component.handle_bytes(world.now, SERVER.as_bytes());
+        let messages = world.work();
+        assert_eq!(ids(&messages), pushed);
+        if let Some(message) = messages.first() {
+            assert_eq!(PushHeaders::read(message).previous, last);
+        }
+    }
+}
+
+/// Only what was sent to everybody is kept as sent.
+#[test]
+fn a_place_is_kept_when_all_have_it() {
+    let mut world = World::new(CursorKind::Sequence);
+    for number in 0..400 {
+        world.subscribe(&format!("u{number}@example.net/1"), "comments");
+    }
+    world.component.take_unkept();
+    world.put("a", &"x".repeat(1000));
+    world.answer_all();
+    world.component.poll_output(world.now).unwrap();
+    assert!(!world.component.has_unkept());
+    while world.component.poll_output(world.now).is_some() {}
+    assert!(world.component.has_unkept());
+}
+
+/// Whoever waits for an answer when the component is stopped is told that there will be none.
+#[test]
+fn a_component_that_is_stopped_says_so() {
+    let mut world = World::new(CursorKind::Sequence);
+    world.holds_answers = true;
+    let iq = "<iq type='get' from='a@b.c' to='example.com' id='q'><pubsub \
+              xmlns='http://jabber.org/protocol/pubsub'><items node='comments'/></pubsub></iq>";
+    assert!(world.send(iq).is_empty());
+    world.component.close();
+    let last = world.component.poll_output(world.now).unwrap();
+    world.server.push(last.as_bytes());
+    let answer = world.server.poll().unwrap().and_then(Received::stanza).unwrap();
+    assert_eq!(error_of(&answer).0, "recipient-unavailable");
+    assert!(matches!(world.server.poll(), Ok(Some(Received::Closed))));
 }
 
 /// XEP-0060, 6.2: after that nothing comes; and nothing comes to an address that is gone.
