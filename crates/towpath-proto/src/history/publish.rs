@@ -45,9 +45,12 @@ pub struct FeedInfo {
     pub home: Option<String>,
     /// Its language tag.
     pub lang: Option<String>,
-    /// Links of every document, absolute: `hub`, [`SUP`](super::wire::SUP). They follow from the address, for
-    /// documents that are kept for ever have them too.
+    /// Links of every document, absolute: [`SUP`](super::wire::SUP). They follow from the address, for documents
+    /// that are kept for ever have them too.
     pub links: Vec<FeedLink>,
+    /// Where the newest document can be subscribed to (WebSub, section 4), absolute. Documents that stay as they are
+    /// do not name it.
+    pub hub: Option<String>,
 }
 
 /// A stretch of the log that begins with a page.
@@ -72,6 +75,16 @@ pub enum Place {
     Archive(u64),
     /// All that there is ("complete feed", RFC 5005, section 2), for feeds whose past does not count.
     Complete,
+    /// What a hub delivers: the last changes of the newest document and no others ("MAY reduce the payload to a diff",
+    /// WebSub, section 7). It says nothing of the feed's past.
+    Push,
+}
+
+impl Place {
+    /// Whether the document stays as it is.
+    fn is_kept(&self) -> bool {
+        matches!(self, Self::Window(_) | Self::Archive(_))
+    }
 }
 
 impl FeedInfo {
@@ -113,7 +126,7 @@ impl FeedInfo {
                 links.push((NEXT_ARCHIVE, self.page_url(syntax, number + 1)));
                 Some(number - 1).filter(|number| *number > 0)
             }
-            Place::Complete => {
+            Place::Complete | Place::Push => {
                 links.push(("self", newest));
                 None
             }
@@ -127,7 +140,9 @@ impl FeedInfo {
             let media_type = Some(syntax.media_type().to_owned());
             FeedLink { rel: rel.to_owned(), href, media_type }
         });
-        links.chain(self.links.iter().cloned()).collect()
+        let hub = self.hub.iter().filter(|_| !place.is_kept());
+        let hub = hub.map(|hub| FeedLink { rel: "hub".into(), href: hub.clone(), media_type: None });
+        links.chain(hub).chain(self.links.iter().cloned()).collect()
     }
 
     /// The same as lines of the header `Link` (RFC 8288), so that HEAD is enough to find the way back.
@@ -140,7 +155,7 @@ impl FeedInfo {
     pub fn document(&self, syntax: Syntax, place: &Place, changes: &[Change]) -> String {
         let ids_base = format!("{}/items/", self.url);
         let updated = changes.last().map_or(Timestamp::UNIX_EPOCH, |change| change.modified);
-        let is_kept = matches!(place, Place::Window(_) | Place::Archive(_));
+        let is_kept = place.is_kept();
         let title = if is_kept || self.title.trim().is_empty() { &self.name } else { &self.title };
         let mut head = Head::new(&self.url, title, updated);
         head.ids = EntryIds { base: &ids_base, always_own_id: false };
@@ -148,7 +163,7 @@ impl FeedInfo {
             (head.home, head.lang) = (self.home.as_deref(), self.lang.as_deref());
         }
         head.links = self.document_links(syntax, place);
-        head.stateful = Some(*place != Place::Complete);
+        head.stateful = (*place != Place::Push).then_some(*place != Place::Complete);
         head.complete = *place == Place::Complete;
         head.archive = matches!(place, Place::Archive(_));
         let mut seen = HashSet::with_capacity(changes.len());

@@ -15,10 +15,8 @@ fn info() -> FeedInfo {
         title: "Things".into(),
         home: Some("https://a.example/".into()),
         lang: Some("en".into()),
-        links: vec![
-            link("hub", "https://a.example/feeds/x/hub"),
-            link(SUP, "https://a.example/sup.json#0123456789"),
-        ],
+        links: vec![link(SUP, "https://a.example/sup.json#0123456789")],
+        hub: Some("https://a.example/feeds/x/hub".into()),
     }
 }
 

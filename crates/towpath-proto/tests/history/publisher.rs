@@ -32,6 +32,7 @@ impl Publisher {
             home: None,
             lang: None,
             links: Vec::new(),
+            hub: None,
         };
         Self { info, log: Vec::new(), page, sealed: Vec::new(), oldest: 1, header_links: false }
     }

@@ -304,6 +304,21 @@ fn headers(syntax: Syntax, body: &[u8], links: &[FeedLink]) -> HeaderMap {
     headers
 }
 
+/// What a hub delivers to those who subscribed to the newest document: the document, its type and its `Link` header
+/// (WebSub, section 7).
+pub(super) fn push(
+    engine: &Engine,
+    feed: &Feed,
+    syntax: Syntax,
+    changes: &[Change],
+) -> (String, &'static str, String) {
+    let info = info(engine, feed);
+    let is_topic = |link: &&FeedLink| matches!(link.rel.as_str(), "hub" | "self");
+    let links = info.document_links(syntax, &Place::Push);
+    let links: Vec<String> = links.iter().filter(is_topic).map(|l| link::write(&l.href, &l.rel)).collect();
+    (info.document(syntax, &Place::Push, changes), syntax.media_type(), links.join(", "))
+}
+
 /// What documents say of their feed.
 fn info(engine: &Engine, feed: &Feed) -> FeedInfo {
     let url = format!("{}/feeds/{}", engine.base_url, feed.id());
@@ -314,6 +329,7 @@ fn info(engine: &Engine, feed: &Feed) -> FeedInfo {
         title: feed.config.title().to_owned(),
         lang: feed.config.lang.clone(),
         links: feed.links(engine),
+        hub: Some(engine.hub_url(feed.id())),
     }
 }
 

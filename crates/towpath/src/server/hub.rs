@@ -39,12 +39,12 @@ async fn take(engine: &Arc<Engine>, name: &str, request: Request<Incoming>) -> R
             // "It is not used for receiving publish requests, as this is implied by the feed" ("HTTP Push"): what is
             // told here is known already.
             for topic in topics {
-                Topic::of_url(engine, &feed, &topic)?;
+                Topic::of_url(engine, &feed, &topic, access)?;
             }
             Ok(StatusCode::NO_CONTENT)
         }
         HubRequest::Subscription(request) => {
-            let topic = Topic::of_url(engine, &feed, &request.topic)?;
+            let topic = Topic::of_url(engine, &feed, &request.topic, access)?;
             let asking = Asking { request: *request, topic, access, reader };
             Ok(match subscribe(engine, asking).await? {
                 Taken::Verified => StatusCode::NO_CONTENT,

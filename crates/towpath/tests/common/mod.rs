@@ -242,6 +242,11 @@ impl Answer {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Every line of a header.
+    pub fn headers(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }

@@ -85,10 +85,10 @@ async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), 
         tracing::error!("a kept subscription cannot be read");
         return Ok(());
     };
-    let topic = Topic::of_key(engine, &subscription.topic);
-    let access = topic.as_ref().and_then(|topic| {
-        access_of(&topic.feed, &engine.config.server.tokens, subscription.reader.as_deref())
-    });
+    let feed = engine.feed(Topic::feed_of_key(&subscription.topic));
+    let access =
+        feed.and_then(|feed| access_of(&feed, &engine.config.server.tokens, subscription.reader.as_deref()));
+    let topic = access.and_then(|access| Topic::of_key(engine, &subscription.topic, access));
     let (Some(topic), Some(access)) = (topic, access) else {
         tracing::info!("{} is not subscribed any more to {}", subscription.callback, subscription.topic);
         deny(engine, &subscription);
@@ -108,9 +108,7 @@ async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), 
 
 /// WebSub 5.2: "If (and when) the subscription is denied, the hub MUST inform the subscriber".
 fn deny(engine: &Arc<Engine>, subscription: &Subscription) {
-    let Some((feed, query)) = subscription.topic.split_once('?') else { return };
-    let base = format!("{}/feeds/{feed}/items", engine.base_url);
-    let topic = towpath_proto::smart::wire::base_url(&base, query);
+    let topic = Topic::url_of_key(engine, &subscription.topic);
     let url = denial(&subscription.callback, &topic, "the feed is not there for this subscriber any more");
     let engine = engine.clone();
     engine.runtime.clone().spawn(async move { super::verify::tell(&engine, &url).await });

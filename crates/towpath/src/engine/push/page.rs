@@ -10,17 +10,18 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use towpath_proto::change::Seq;
+use towpath_proto::history::wire::Syntax;
 use towpath_proto::push::websub::delivery::Carried;
 use towpath_proto::smart::accept::PageFormat;
 use towpath_proto::smart::cursor::{Cursor, CursorKind, read as read_cursor};
 use towpath_proto::smart::publish;
-use towpath_proto::smart::pull::Page;
+use towpath_proto::smart::pull::{FeedSettings, Page};
 use towpath_proto::smart::query::PullQuery;
-use towpath_proto::smart::spec::{Order, Spec};
+use towpath_proto::smart::spec::{By, Order, Spec};
 
 use super::{Subscribed, Topic};
-use crate::engine::Engine;
 use crate::engine::smart::{Access, AskError, Asked};
+use crate::engine::{Engine, history};
 
 /// The most items of one delivery.
 const ITEMS: usize = 200;
@@ -99,13 +100,15 @@ async fn make(
         if page.changes.is_empty() {
             return Ok(nothing());
         }
-        let previous = previous(engine, topic, access, after).await?;
-        let (body, content_type) = publish::push(settings, &query, &page, previous.as_deref(), format);
+        let (body, headers) = match topic.document {
+            Some(syntax) => document(engine, topic, syntax, &page),
+            None => {
+                let previous = previous(engine, topic, access, after).await?;
+                items(settings, &query, &page, previous.as_deref(), format)
+            }
+        };
         if body.len() <= limit {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-            headers.extend(publish::topic_links(settings, &query, format).map(|links| (LINK, links)));
-            return Ok(PushPage { headers, body: body.into(), carried });
+            return Ok(PushPage { headers, body, carried });
         }
         if page.changes.len() == 1 {
             let feed = topic.feed.id();
@@ -116,13 +119,32 @@ async fn make(
     }
 }
 
-fn carried(
-    settings: &towpath_proto::smart::pull::FeedSettings,
+/// What is pushed of `/items`.
+fn items(
+    settings: &FeedSettings,
+    query: &PullQuery,
     page: &Page,
-    by: towpath_proto::smart::spec::By,
-    after: Seq,
-    head: Seq,
-) -> Carried {
+    previous: Option<&str>,
+    format: PageFormat,
+) -> (Bytes, HeaderMap) {
+    let (body, content_type) = publish::push(settings, query, page, previous, format);
+    (body.into(), headers(content_type, publish::topic_links(settings, query, format)))
+}
+
+/// What is pushed of a feed's newest document.
+fn document(engine: &Engine, topic: &Topic, syntax: Syntax, page: &Page) -> (Bytes, HeaderMap) {
+    let (body, content_type, links) = history::push(engine, &topic.feed, syntax, &page.changes);
+    (body.into(), headers(content_type, HeaderValue::from_str(&links).ok()))
+}
+
+fn headers(content_type: &'static str, links: Option<HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.extend(links.map(|links| (LINK, links)));
+    headers
+}
+
+fn carried(settings: &FeedSettings, page: &Page, by: By, after: Seq, head: Seq) -> Carried {
     let scanned = || match read_cursor(page.last_cursor.as_deref()?, &settings.tag, by)? {
         Cursor::Sequence(seq) => Some(seq),
         Cursor::Toc(_) => None,

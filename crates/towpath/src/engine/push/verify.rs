@@ -218,7 +218,7 @@ pub(super) async fn tell(engine: &Engine, url: &str) {
 pub(super) fn refresh(engine: &Arc<Engine>, id: Id, subscribed: &Subscribed) {
     let (subscription, topic) = (&subscribed.subscription, &subscribed.topic);
     debug_assert_eq!(subscription.dialect, Dialect::PubSubHubbub);
-    let Ok(asking_topic) = Topic::of_url(engine, &topic.feed, &topic.url(engine)) else { return };
+    let Some(asking_topic) = Topic::of_key(engine, &topic.key, subscribed.access) else { return };
     let asking = Asking {
         request: subscription.renewal(&topic.url(engine)),
         topic: asking_topic,
