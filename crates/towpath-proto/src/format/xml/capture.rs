@@ -3,17 +3,21 @@
 use std::fmt::Write as _;
 
 use super::Ns;
-use super::reader::{Tag, Token, XmlReader, same};
+use super::reader::{RawAttribute, Tag, Token, XmlReader, same};
 use super::write::{push_attribute, push_text};
 use crate::format::FormatError;
 
-/// An element while it is written.
+/// An element while it is kept. What can stay as it is written is copied from the document in long stretches.
 struct Capture<'i> {
+    source: &'i str,
+    /// What is written up to [`Self::from`].
     out: String,
+    /// The stretch of the source that is to be copied next begins here and reaches up to [`Self::at`], the end of the
+    /// last token.
+    from: usize,
+    at: usize,
     /// The names of the open elements.
     names: Vec<&'i str>,
-    /// A start tag is written up to its `>`.
-    in_tag: bool,
     /// The prefixes (empty for the default namespace) declared within, each with the depth of its element.
     declared: Vec<(usize, &'i str)>,
     /// The prefixes (empty for the default namespace) used within and declared outside.
@@ -26,21 +30,21 @@ impl<'i> XmlReader<'i> {
     pub(crate) fn capture(&mut self, root: Tag<'i>) -> Result<String, FormatError> {
         let outside = self.depth() - 1;
         let mut capture = Capture {
+            source: self.text,
             out: String::new(),
+            from: root.offset,
+            at: root.offset,
             names: Vec::new(),
-            in_tag: false,
             declared: Vec::new(),
             outer: Vec::new(),
         };
         capture.start(self, root)?;
         while self.depth() > outside {
+            capture.at += self.plain_text().len();
             match self.next()? {
                 Token::Start(tag) => capture.start(self, tag)?,
-                Token::Text(text) => {
-                    capture.end_tag();
-                    push_text(&mut capture.out, &text);
-                }
-                Token::End => capture.end(),
+                Token::Text(text) => capture.text(&text, self.offset()),
+                Token::End => capture.end(self.offset()),
                 Token::Eof => break,
             }
         }
@@ -49,46 +53,85 @@ impl<'i> XmlReader<'i> {
 }
 
 impl<'i> Capture<'i> {
+    /// Copies what can stay as it is, up to the end of the last token.
+    fn flush(&mut self) {
+        self.out.push_str(&self.source[self.from..self.at]);
+        self.from = self.at;
+    }
+
+    /// What was written stands for the token that ends here.
+    fn replaced(&mut self, end: usize) {
+        (self.from, self.at) = (end, end);
+    }
+
     fn start(&mut self, xml: &mut XmlReader<'i>, tag: Tag<'i>) -> Result<(), FormatError> {
-        self.end_tag();
         let is_root = self.names.is_empty();
         self.names.push(tag.name);
         let depth = self.names.len();
         let attributes = xml.take_attributes();
-        for (name, _) in &attributes {
-            match name.strip_prefix("xmlns") {
-                Some("") => self.declared.push((depth, "")),
-                Some(rest) if rest.starts_with(':') => self.declared.push((depth, &rest[1..])),
-                _ => {}
-            }
-        }
-        self.used(tag.name.split_once(':').map_or("", |(prefix, _)| prefix));
-        self.out.push('<');
-        self.out.push_str(tag.name);
+        let declared = attributes.iter().filter_map(|(name, _)| declares(name));
+        self.declared.extend(declared.map(|prefix| (depth, prefix)));
+        self.used(tag.prefix());
+        let has_addresses = is_root && tag.ns == Ns::Atom;
+        let end = xml.offset();
+        let mut stays = !xml.has_carriage_returns || !self.source[tag.offset..end].contains('\r');
         for &(name, raw) in &attributes {
-            if name == "xml:base" {
-                continue;
-            }
             if let Some((prefix, _)) = name.split_once(':') {
                 self.used(prefix);
             }
+            let changes = name == "xml:base" || (has_addresses && is_address(name));
+            // A `<` should not be there, and is escaped.
+            stays &= !changes && memchr::memchr2(b'&', b'<', raw.as_bytes()).is_none();
+        }
+        if self.at != tag.offset {
+            // A comment stood between.
+            self.flush();
+            self.from = tag.offset;
+        }
+        if stays {
+            self.at = end;
+        } else {
+            self.at = tag.offset;
+            self.flush();
+            self.write_tag(xml, tag, &attributes, has_addresses)?;
+            self.replaced(end);
+        }
+        xml.give_back(attributes);
+        Ok(())
+    }
+
+    /// Writes a start tag of which something changes.
+    fn write_tag(
+        &mut self,
+        xml: &mut XmlReader<'i>,
+        tag: Tag<'i>,
+        attributes: &[RawAttribute<'i>],
+        has_addresses: bool,
+    ) -> Result<(), FormatError> {
+        self.out.push('<');
+        self.out.push_str(tag.name);
+        for &(name, raw) in attributes.iter().filter(|(name, _)| *name != "xml:base") {
             self.out.push(' ');
             self.out.push_str(name);
             self.out.push_str("=\"");
-            let is_address = is_root && tag.ns == Ns::Atom && matches!(name, "href" | "src");
-            if is_address {
-                let value = xml.attribute_value(raw)?;
+            let value = xml.attribute_value(raw)?;
+            if has_addresses && is_address(name) {
                 push_attribute(&mut self.out, &xml.resolve(&value));
-            } else if raw.bytes().any(|b| matches!(b, b'&' | b'"' | b'>') || b < b' ') {
-                push_attribute(&mut self.out, &xml.attribute_value(raw)?);
             } else {
-                self.out.push_str(raw);
+                push_attribute(&mut self.out, &value);
             }
             self.out.push('"');
         }
-        xml.give_back(attributes);
-        self.in_tag = true;
+        self.out.push_str(if xml.is_empty_element() { "/>" } else { ">" });
         Ok(())
+    }
+
+    /// Text that cannot stay as it is written, and ends here: with references, a CDATA section, or a `>`, which may be
+    /// part of a `]]>`.
+    fn text(&mut self, text: &str, end: usize) {
+        self.flush();
+        push_text(&mut self.out, text);
+        self.replaced(end);
     }
 
     /// Notes that a prefix is used here.
@@ -99,29 +142,28 @@ impl<'i> Capture<'i> {
         }
     }
 
-    fn end_tag(&mut self) {
-        if std::mem::take(&mut self.in_tag) {
-            self.out.push('>');
-        }
-    }
-
-    fn end(&mut self) {
+    /// An end tag that ends here, or an empty element's end, which is part of its tag.
+    fn end(&mut self, end: usize) {
         let depth = self.names.len();
         while self.declared.last().is_some_and(|(declared_at, _)| *declared_at == depth) {
             self.declared.pop();
         }
         let Some(name) = self.names.pop() else { return };
-        if std::mem::take(&mut self.in_tag) {
-            self.out.push_str("/>");
-        } else {
-            self.out.push_str("</");
-            self.out.push_str(name);
-            self.out.push('>');
+        let is_tight = end - self.at == name.len() + "</>".len();
+        if is_tight || end == self.at {
+            self.at = end;
+            return;
         }
+        self.flush();
+        for part in ["</", name, ">"] {
+            self.out.push_str(part);
+        }
+        self.replaced(end);
     }
 
     /// Declares on the root what is used and was declared around it.
     fn finish(mut self, xml: &XmlReader<'i>, root: Tag<'i>) -> String {
+        self.flush();
         self.outer.sort_unstable();
         let mut declarations = String::new();
         for prefix in &self.outer {
@@ -136,7 +178,118 @@ impl<'i> Capture<'i> {
                 prefix => write!(declarations, " xmlns:{prefix}=\"{bound}\""),
             };
         }
-        self.out.insert_str(1 + root.name.len(), &declarations);
+        if !declarations.is_empty() {
+            self.out.insert_str(1 + root.name.len(), &declarations);
+        }
         self.out
+    }
+}
+
+/// The prefix that an attribute declares; empty for the default namespace.
+fn declares(name: &str) -> Option<&str> {
+    match name.strip_prefix("xmlns")? {
+        "" => Some(""),
+        rest => rest.strip_prefix(':'),
+    }
+}
+
+fn is_address(name: &str) -> bool {
+    matches!(name, "href" | "src")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn captured(document: &str) -> Result<String, FormatError> {
+        let mut xml = XmlReader::new(document, Some("https://a.example/b/"));
+        loop {
+            if let Token::Start(tag) = xml.next()?
+                && xml.depth() == 2
+            {
+                return xml.capture(tag);
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_stay_stays_and_the_rest_is_replaced() {
+        for (inner, expected) in [
+            (
+                "<a><b c='d\"' e = \"f\" ><g/><h ></h ></b></a>",
+                "<a><b c='d\"' e = \"f\" ><g/><h ></h></b></a>",
+            ),
+            ("<a>x<!-- no -->y<b/><!-- no --><c/><?no?></a>", "<a>xy<b/><c/></a>"),
+            ("<a><![CDATA[1 < 2 & ]]>3</a>", "<a>1 &lt; 2 &amp; 3</a>"),
+            ("<a>&eacute;&#x41;&amp;&lt;</a>", "<a>éA&amp;&lt;</a>"),
+            ("<a b=\"&eacute;&quot;\" c=\"1<2\"/>", "<a b=\"é&quot;\" c=\"1&lt;2\"/>"),
+            ("<a>1 > 2</a>", "<a>1 &gt; 2</a>"),
+            ("<a xml:base='/c/'><b xml:base='d/' e='f'>g</b></a>", "<a><b e=\"f\">g</b></a>"),
+            ("<a>1\r\n<b\r\nc='d'/>\r</a>", "<a>1\n<b c=\"d\"/>\n</a>"),
+            ("<!-- no --><a/>", "<a/>"),
+            ("<a><!-- no --></a>", "<a></a>"),
+        ] {
+            let document = format!("<root xmlns:p='P' xmlns:q='Q'>{inner}</root>");
+            // Nothing around it has a namespace by default, and that is said.
+            let expected = expected.replacen("<a", "<a xmlns=\"\"", 1);
+            assert_eq!(captured(&document).unwrap(), expected, "{inner}");
+        }
+        for (inner, expected) in [
+            ("<p:a><q:b/></p:a>", "<p:a xmlns:p=\"P\" xmlns:q=\"Q\"><q:b/></p:a>"),
+            ("<p:a xmlns:p='R'>x</p:a>", "<p:a xmlns:p='R'>x</p:a>"),
+        ] {
+            let document = format!("<root xmlns:p='P' xmlns:q='Q'>{inner}</root>");
+            assert_eq!(captured(&document).unwrap(), expected);
+        }
+        let link = "<f xmlns='http://www.w3.org/2005/Atom'><link  rel='x' href='c'/></f>";
+        let expected =
+            "<link xmlns=\"http://www.w3.org/2005/Atom\" rel=\"x\" href=\"https://a.example/b/c\"/>";
+        assert_eq!(captured(link).unwrap(), expected);
+    }
+
+    /// A tree of elements, with everything between them that may be.
+    fn any_element() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "x",
+            " ",
+            "\n",
+            "é",
+            "&amp;",
+            "&#10;",
+            "<!-- c -->",
+            "<![CDATA[<&]]>",
+            "<?p i?>",
+            "<e/>",
+            "<e />",
+            "&gt;",
+        ]);
+        let leaf = prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat());
+        let attributes = prop::sample::select(vec![
+            "",
+            " b='1'",
+            " b = \"1&lt;\"",
+            " xml:base='z/'",
+            " xmlns='N'",
+            " xmlns:p='R' p:b='2'",
+            "\n",
+        ]);
+        let node = (leaf, attributes).prop_map(|(inner, attributes)| format!("<a{attributes}>{inner}</a>"));
+        node.prop_recursive(4, 20, 3, |inner| {
+            let name = prop::sample::select(vec!["a", "p:b", "q:c"]);
+            (name, prop::collection::vec(inner, 0..3), "[a-z]{0,3}")
+                .prop_map(|(name, inner, text)| format!("<{name}>{text}{}</{name} >", inner.join(&text)))
+        })
+    }
+
+    proptest! {
+        /// What was captured says the same wherever it stands, and is captured as it is.
+        #[test]
+        fn capturing_again_changes_nothing(element in any_element()) {
+            let first = captured(&format!("<r xmlns='D' xmlns:p='P' xmlns:q='Q'>{element}</r>")).unwrap();
+            prop_assert_eq!(captured(&format!("<o:r xmlns:o='O'>{first}</o:r>")).unwrap(), first.clone());
+            prop_assert!(!first.contains("<!--") && !first.contains("CDATA") && !first.contains("xml:base"));
+        }
     }
 }

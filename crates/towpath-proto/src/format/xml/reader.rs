@@ -66,6 +66,13 @@ pub(crate) struct XmlReader<'i> {
     pub(super) unlisted_problems: usize,
 }
 
+impl<'i> Tag<'i> {
+    /// The prefix of the name; empty where it has none.
+    pub(super) fn prefix(&self) -> &'i str {
+        &self.name[..(self.name.len() - self.local.len()).saturating_sub(1)]
+    }
+}
+
 impl<'i> XmlReader<'i> {
     /// Reads `text`, resolving relative addresses against `base_url`.
     pub(crate) fn new(text: &'i str, base_url: Option<&str>) -> Self {
@@ -239,7 +246,13 @@ impl<'i> XmlReader<'i> {
         }
     }
 
-    fn offset(&self) -> usize {
+    /// Whether the tag just started is of an empty element.
+    pub(super) fn is_empty_element(&self) -> bool {
+        self.pending_end
+    }
+
+    /// Where the token just read ends.
+    pub(super) fn offset(&self) -> usize {
         usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX).min(self.text.len())
     }
 
@@ -349,6 +362,22 @@ impl<'i> XmlReader<'i> {
             ResolveResult::Unbound => Ns::Rss,
             ResolveResult::Unknown(_) => Ns::Other,
         }
+    }
+
+    /// The text up to the next tag, where it can stay as it is written: most can, and needs no events. Empty where it
+    /// cannot.
+    pub(super) fn plain_text(&mut self) -> &'i str {
+        let rest = &self.text[self.offset()..];
+        let length = match memchr::memchr3(b'<', b'&', b'>', rest.as_bytes()) {
+            Some(length) if !self.pending_end && rest.as_bytes()[length] == b'<' => length,
+            _ => return "",
+        };
+        let text = &rest[..length];
+        if self.has_carriage_returns && text.contains('\r') {
+            return "";
+        }
+        self.reader.stream().consume(length);
+        text
     }
 
     /// The text between the tag just started and the next tag, where it is the element's whole text: by far
