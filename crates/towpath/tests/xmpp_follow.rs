@@ -129,6 +129,29 @@ fn what_cannot_be_followed_is_said() {
     }
 }
 
+/// RFC 6120, 5: the stream is encrypted before anything is said on it, with a server that an authority vouches for.
+#[test]
+fn an_encrypted_stream() {
+    let prosody = Prosody::start_encrypted(&["alice"]);
+    let (place, server) = started(&prosody);
+    publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
+    let follow = |trusted: &std::path::Path, account: &str| {
+        let mut command = place.command(&["follow", &address("aa"), "--once", "--jid", account]);
+        command.args(["--xmpp-server", &format!("127.0.0.1:{}", prosody.client_port)]);
+        command.env("TOWPATH_XMPP_PASSWORD", PASSWORD).env("SSL_CERT_FILE", trusted);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let alice = format!("alice@{}", HOSTS[0]);
+    let told = follow(&prosody.authority(), &alice);
+    assert_eq!((told.status.code(), lines(&told).len()), (Some(0), 1), "{}", stderr(&told));
+    // One that somebody else vouches for is told nothing, and least of all a password.
+    let other = Prosody::start_encrypted(&["alice"]);
+    let told = follow(&other.authority(), &alice);
+    assert_eq!((told.status.code(), told.stdout.len()), (Some(1), 0), "{}", stderr(&told));
+    assert!(stderr(&told).contains("certificate"), "{}", stderr(&told));
+    assert!(!prosody.log().contains("not-authorized"), "{}", prosody.log());
+}
+
 /// A follow that goes on, and the lines that it has told.
 struct Following {
     child: Child,

@@ -23,13 +23,27 @@ pub struct Prosody {
     child: Option<Child>,
     pub client_port: u16,
     pub component_port: u16,
+    is_encrypted: bool,
 }
 
 impl Prosody {
     /// Starts one with these accounts on each host.
     pub fn start(accounts: &[&str]) -> Self {
+        Self::start_with(accounts, false)
+    }
+
+    /// The same, which takes no client whose connection is not encrypted. [`Self::authority`] vouches for it.
+    pub fn start_encrypted(accounts: &[&str]) -> Self {
+        Self::start_with(accounts, true)
+    }
+
+    fn start_with(accounts: &[&str], is_encrypted: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut prosody = Self { folder, child: None, client_port: free_port(), component_port: free_port() };
+        let (client_port, component_port) = (free_port(), free_port());
+        let mut prosody = Self { folder, child: None, client_port, component_port, is_encrypted };
+        if is_encrypted {
+            prosody.certify();
+        }
         prosody.configure();
         for host in HOSTS {
             let folder = prosody.path("data").join(host.replace('.', "%2e")).join("accounts");
@@ -45,6 +59,37 @@ impl Prosody {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// The certificate of the authority that has vouched for the server.
+    pub fn authority(&self) -> PathBuf {
+        self.path("authority.pem")
+    }
+
+    fn certify(&self) {
+        let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let authority = rcgen::CertifiedIssuer::self_signed(parameters, key).unwrap();
+        std::fs::write(self.authority(), authority.pem()).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = HOSTS.map(str::to_owned);
+        let certificate = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+        std::fs::write(self.path("server.pem"), certificate.pem()).unwrap();
+        std::fs::write(self.path("server.key"), key.serialize_pem()).unwrap();
+    }
+
+    fn encryption(&self) -> String {
+        if !self.is_encrypted {
+            return "modules_disabled = { \"s2s\", \"tls\" }\nc2s_require_encryption = false\n\
+                    allow_unencrypted_plain_auth = true\n"
+                .into();
+        }
+        let (certificate, key) = (self.path("server.pem"), self.path("server.key"));
+        format!(
+            "modules_disabled = {{ \"s2s\" }}\nc2s_require_encryption = true\n\
+             ssl = {{ certificate = {certificate:?}; key = {key:?} }}\n"
+        )
     }
 
     fn configure(&self) {
@@ -65,10 +110,8 @@ impl Prosody {
             s2s_ports = {{ }}
             component_ports = {{ {component} }}
             component_interfaces = {{ "127.0.0.1" }}
-            modules_enabled = {{ "roster", "saslauth", "disco", "ping" }}
-            modules_disabled = {{ "s2s", "tls" }}
-            c2s_require_encryption = false
-            allow_unencrypted_plain_auth = true
+            modules_enabled = {{ "roster", "saslauth", "tls", "disco", "ping" }}
+            {encryption}
             authentication = "internal_plain"
             {hosts}
             Component "{SERVICE}"
@@ -76,6 +119,7 @@ impl Prosody {
             "#,
             client = self.client_port,
             component = self.component_port,
+            encryption = self.encryption(),
         );
         std::fs::write(self.path("prosody.cfg.lua"), config).unwrap();
     }

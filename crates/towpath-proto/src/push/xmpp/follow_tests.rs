@@ -562,6 +562,15 @@ fn what_a_session_refuses() {
     );
     assert!(follower.is_finished() && !follower.session().poll_connect(time(9999)));
 
+    // Within this machine it is encrypted where the server demands that.
+    let required = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>";
+    for (features, is_encrypted) in
+        [(tls.to_owned(), true), (format!("{required}{plain}"), true), (format!("{tls}{plain}"), false)]
+    {
+        let (_, output) = begin(true, &features);
+        assert_eq!((output.contains("<starttls"), output.contains("<auth")), (is_encrypted, !is_encrypted));
+    }
+
     let (mut follower, _) = begin(true, "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>");
     assert!(matches!(follower.poll_event(), Some(Event::Failed(FollowError::Usage(_)))));
 }

@@ -73,6 +73,7 @@ pub struct Session {
     stage: Stage,
     /// Whether the connection may stay as it is: encrypted, or within this machine.
     is_safe: bool,
+    is_encrypted: bool,
     has_authenticated: bool,
     wants_session: bool,
     /// The account cannot be used: no further attempt makes sense.
@@ -100,6 +101,7 @@ impl Session {
             link: Link::default(),
             stage: Stage::Features,
             is_safe: false,
+            is_encrypted: false,
             has_authenticated: false,
             wants_session: false,
             is_refused: false,
@@ -117,7 +119,7 @@ impl Session {
     /// Connected. `is_safe`: within this machine, where nobody can listen.
     pub fn handle_connected(&mut self, now: Timestamp, is_safe: bool) {
         if self.link.is_connecting() {
-            (self.is_safe, self.has_authenticated) = (is_safe, false);
+            (self.is_safe, self.is_encrypted, self.has_authenticated) = (is_safe, false, false);
             self.open(now);
         }
     }
@@ -143,7 +145,7 @@ impl Session {
     /// It is encrypted, and with the right one.
     pub fn handle_tls(&mut self, now: Timestamp) {
         if self.poll_tls() {
-            self.is_safe = true;
+            (self.is_safe, self.is_encrypted) = (true, true);
             self.open(now);
         }
     }
@@ -226,7 +228,13 @@ impl Session {
                 &Element::new("iq", ns::CLIENT).with("type", "set").with("id", "bind").with_child(bind),
             );
         }
-        if features.child("starttls", TLS).is_some() && !self.is_safe {
+        let starttls = features.child("starttls", TLS).filter(|_| !self.is_encrypted);
+        // What stays within this machine is encrypted where the server demands it (RFC 6120, 5.3.1): it says so, or
+        // offers nothing else.
+        let is_demanded = |starttls: &Element| {
+            starttls.child("required", TLS).is_some() || features.child("mechanisms", SASL).is_none()
+        };
+        if starttls.is_some_and(|starttls| !self.is_safe || is_demanded(starttls)) {
             self.stage = Stage::Proceed;
             return self.send(&Element::new("starttls", TLS));
         }
