@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use towpath_proto::Timestamp;
 use towpath_proto::push::xmpp::component::{Answer, Component, Question, Settings, Unanswered};
+use towpath_proto::push::xmpp::fanout::Kept;
 use towpath_proto::push::xmpp::stream::{Fault, Limits, Received, StreamReader, read_one};
 
 const OPEN: &[u8] = b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams' \
@@ -32,7 +33,7 @@ fn ask(body: &[u8]) {
         account_subscriptions: 3,
     };
     let now = Timestamp::UNIX_EPOCH;
-    let mut component = Component::new(settings, Vec::new());
+    let mut component = Component::new(settings, Kept::default());
     assert!(component.poll_connect(now));
     component.handle_connected(now);
     component.handle_bytes(now, OPEN);
@@ -43,7 +44,7 @@ fn ask(body: &[u8]) {
             let answer = match question {
                 Question::Page(..) => Answer::Page(Err(Unanswered::NoFeed)),
                 Question::Feeds(..) => Answer::Feeds(Vec::new(), 0),
-                Question::Keep(_) | Question::Forget(_) => Answer::Written(Ok(())),
+                Question::Keep(..) | Question::Forget(_) => Answer::Written(Ok(())),
             };
             component.handle_answer(now, id, answer);
         }
