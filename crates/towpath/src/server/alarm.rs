@@ -11,20 +11,28 @@ use tokio::time::{Instant, Sleep};
 /// So setting a later time costs nothing, and the runtime's timers are left alone from one wait to the next.
 pub(super) struct Alarm<'a> {
     due: Instant,
+    /// Before this time the timer does not go off; `None` while it has not been asked since it was set.
+    earliest: Option<Instant>,
     sleep: Pin<&'a mut Sleep>,
 }
 
 impl<'a> Alarm<'a> {
     /// Not set yet: it goes off when the timer does.
     pub(super) fn new(sleep: Pin<&'a mut Sleep>) -> Self {
-        Self { due: sleep.deadline(), sleep }
+        Self { due: sleep.deadline(), earliest: None, sleep }
     }
 
     pub(super) fn set(&mut self, due: Instant) {
         self.due = due;
-        if due < self.sleep.deadline() {
+        if self.earliest.is_none_or(|earliest| due < earliest) {
+            self.earliest = None;
             self.sleep.as_mut().reset(due);
         }
+    }
+
+    /// Whether there is no need to poll: whoever did is woken.
+    pub(super) fn is_silent(&self) -> bool {
+        self.earliest.is_some_and(|earliest| Instant::now() < earliest)
     }
 
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -34,6 +42,7 @@ impl<'a> Alarm<'a> {
             }
             self.sleep.as_mut().reset(self.due);
         }
+        self.earliest = Some(self.sleep.deadline());
         Poll::Pending
     }
 }
@@ -63,8 +72,9 @@ mod tests {
                     tokio::time::timeout(Duration::ZERO, poll_fn(|context| alarm.poll(context))).await;
                 assert!(early.is_err());
             }
+            assert!(alarm.is_silent());
             poll_fn(|context| alarm.poll(context)).await;
-            assert_eq!(start.elapsed().as_secs(), expected);
+            assert_eq!((start.elapsed().as_secs(), alarm.is_silent()), (expected, false));
         }
     }
 }

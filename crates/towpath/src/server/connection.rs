@@ -29,7 +29,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::alarm::Alarm;
 use super::body::ReplyBody;
 use super::crowd::Patience;
 use super::document::Answer;
@@ -77,7 +76,7 @@ async fn serve(stream: std::net::TcpStream, peer: SocketAddr, worker: Arc<Worker
     };
     let mut next = Exchange::request(stream, Bytes::new());
     let (stopping, sleep) = (pin!(maybe_done(stopped(&worker.stop))), pin!(sleep_until(Instant::now())));
-    let mut patience = Patience { alarm: Alarm::new(sleep), stopping, rearms: &worker.rearms };
+    let mut patience = Patience::new(sleep, stopping, &worker.stop, &worker.rearms);
     // What the exchange takes is on the heap, and gone while the connection waits.
     while let Some(waiting) = Box::pin(next.run(&worker, peer, patience.stopping.as_mut())).await {
         match patience.wait(waiting).await {

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, DATE};
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use towpath_proto::format::http_date;
 
 use super::alarm::Alarm;
@@ -26,13 +26,17 @@ use super::connection::{Exchange, HEAD_TIMEOUT, Waiting};
 use super::rearm::{MAX_REQUEST, Rearms};
 use super::smart::Held;
 use crate::engine::smart::Told;
+use crate::stop::Stop;
 
 /// What a connection has for all of its waiting, so that nothing is set up for each time.
 pub(super) struct Patience<'a, S> {
-    pub(super) alarm: Alarm<'a>,
+    alarm: Alarm<'a>,
     /// Ready once the server stops, and ready again when it is asked again.
     pub(super) stopping: Pin<&'a mut S>,
-    pub(super) rearms: &'a Mutex<Rearms>,
+    stop: &'a Stop,
+    /// Whom the alarm and the end of the server wake.
+    woken: Option<Waker>,
+    rearms: &'a Mutex<Rearms>,
 }
 
 /// What ends the waiting for a feed to move.
@@ -50,7 +54,16 @@ enum Next {
     Asks(Bytes),
 }
 
-impl<S: Future<Output = ()>> Patience<'_, S> {
+impl<'a, S: Future<Output = ()>> Patience<'a, S> {
+    pub(super) fn new(
+        sleep: Pin<&'a mut Sleep>,
+        stopping: Pin<&'a mut S>,
+        stop: &'a Stop,
+        rearms: &'a Mutex<Rearms>,
+    ) -> Self {
+        Self { alarm: Alarm::new(sleep), stopping, stop, woken: None, rearms }
+    }
+
     /// Answers a client that waits, as often as it waits again. Returns what hyper is to go on with; `None` where the
     /// connection is over.
     pub(super) async fn wait(&mut self, waiting: Waiting) -> Option<Exchange> {
@@ -117,10 +130,18 @@ impl<S: Future<Output = ()>> Patience<'_, S> {
     }
 
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.alarm.poll(context).is_ready() {
+        let is_known = self.woken.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
+        // Most of the times that a connection is polled neither has happened, and that is cheap to see.
+        if is_known && self.alarm.is_silent() && matches!(self.stop.has_changed(), Ok(false)) {
+            return Poll::Pending;
+        }
+        if self.alarm.poll(context).is_ready() || self.stopping.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
-        self.stopping.as_mut().poll(context)
+        if !is_known {
+            self.woken = Some(context.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
@@ -148,9 +169,17 @@ fn write(told: &Told, now: Timestamp) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::pin::pin;
     use std::sync::OnceLock;
+    use std::time::Duration;
 
+    use futures_util::future::maybe_done;
     use http::{HeaderMap, HeaderValue};
+    use tokio::sync::watch;
+    use tokio::time::{sleep, timeout};
+
+    use crate::stop::stopped;
 
     use super::*;
 
@@ -164,5 +193,62 @@ mod tests {
         let expected = "HTTP/1.1 200 OK\r\nlink: <a>; rel=self\r\nlink: <b>; rel=hub\r\n\
             content-length: 2\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{}";
         assert_eq!(write(&told, Timestamp::UNIX_EPOCH), expected);
+    }
+
+    /// A client, and what the server has of it.
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, listener.accept().await.unwrap().0)
+    }
+
+    fn read(next: Option<Next>) -> Option<Bytes> {
+        match next? {
+            Next::Asks(read) => Some(read),
+            Next::Waits(_) => panic!("nothing is known"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_nothing_more_is_cut_off_in_time() {
+        let (_client, mut stream) = connected().await;
+        let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(pending::<()>()));
+        let (rearms, (_stopper, stop)) = (Mutex::default(), watch::channel(false));
+        let mut patience = Patience::new(sleep, stopping, &stop, &rearms);
+        let begun = Instant::now();
+        assert!(patience.next(&mut stream).await.is_none());
+        assert!(begun.elapsed().abs_diff(HEAD_TIMEOUT) < Duration::from_millis(10), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_known_is_handed_on_as_it_came() {
+        let (mut client, mut stream) = connected().await;
+        let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(maybe_done(pending::<()>())));
+        let (rearms, (_stopper, stop)) = (Mutex::default(), watch::channel(false));
+        let mut patience = Patience::new(sleep, stopping, &stop, &rearms);
+        client.write_all(b"GE").await.unwrap();
+        assert_eq!(read(patience.next(&mut stream).await).unwrap(), "GE");
+        client.write_all(&[b'x'; MAX_REQUEST + 1]).await.unwrap();
+        assert_eq!(read(patience.next(&mut stream).await).unwrap().len(), MAX_REQUEST);
+        assert_eq!(read(patience.next(&mut stream).await).unwrap(), "x");
+        drop(client);
+        assert!(patience.next(&mut stream).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stops_waits_for_nobody() {
+        let (_client, mut stream) = connected().await;
+        let (rearms, (stopper, stop)) = (Mutex::default(), watch::channel(false));
+        let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(maybe_done(stopped(&stop))));
+        let mut patience = Patience::new(sleep, stopping, &stop, &rearms);
+        let early = timeout(Duration::from_millis(50), patience.next(&mut stream)).await;
+        assert!(early.is_err());
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            stopper.send(true).unwrap();
+        };
+        let (next, ()) = tokio::join!(patience.next(&mut stream), later);
+        assert!(next.is_none());
+        assert!(patience.next(&mut stream).await.is_none(), "and so for ever");
     }
 }

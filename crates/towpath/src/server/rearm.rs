@@ -22,7 +22,7 @@ const MAX_KNOWN: usize = 64;
 
 /// What a worker remembers of the requests that wait on its connections.
 #[derive(Default)]
-pub(super) struct Rearms(HashMap<Box<[u8]>, Rearm>);
+pub(super) struct Rearms(Known<Rearm>);
 
 /// What a request led to.
 pub(super) struct Rearm {
@@ -39,25 +39,69 @@ pub(super) struct Rearm {
 impl Rearms {
     /// Waits as those do who sent the same bytes before. `None` where they, or what came of them, are not known.
     pub(super) fn join(&mut self, request: &[u8]) -> Option<Held> {
-        let rearm = self.0.get(request)?;
+        let rearm = self.0.0.get(request)?;
         let held = Held::again(rearm);
         if held.is_none() {
-            self.0.remove(request);
+            self.0.0.remove(request);
         }
         held
     }
 
     /// Remembers what a request led to: all of the bytes from which hyper made it, and no others.
     pub(super) fn remember(&mut self, request: &[u8], held: &Held) {
+        self.0.put(request, held.rearm(), |known| known.company.is_waiting());
+    }
+}
+
+/// What is known of requests, by their bytes.
+struct Known<T>(HashMap<Box<[u8]>, T>);
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> Known<T> {
+    /// Adds one. Where there are too many, those are forgotten that are of no use any more, or else all.
+    fn put(&mut self, request: &[u8], value: T, is_of_use: impl Fn(&T) -> bool) {
         if request.is_empty() || request.len() > MAX_REQUEST {
             return;
         }
         if self.0.len() >= MAX_KNOWN {
-            self.0.retain(|_, rearm| rearm.company.is_waiting());
+            self.0.retain(|_, known| is_of_use(known));
         }
         if self.0.len() >= MAX_KNOWN {
             self.0.clear();
         }
-        self.0.insert(request.into(), held.rearm());
+        self.0.insert(request.into(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_make_up_is_bounded() {
+        let mut known = Known::default();
+        for n in 0..1000_usize {
+            known.put(&n.to_be_bytes(), n, |_| true);
+            assert!((1..=MAX_KNOWN).contains(&known.0.len()));
+        }
+        known.put(&[b'x'; MAX_REQUEST + 1], 0, |_| true);
+        known.put(&[], 0, |_| true);
+        assert!(known.0.values().all(|n| *n > 0));
+    }
+
+    #[test]
+    fn what_is_of_no_use_goes_first() {
+        let mut known = Known::default();
+        for n in 0..=MAX_KNOWN {
+            known.put(&n.to_be_bytes(), n, |n| *n == 7);
+        }
+        let mut left: Vec<usize> = known.0.into_values().collect();
+        left.sort_unstable();
+        assert_eq!(left, [7, MAX_KNOWN]);
     }
 }

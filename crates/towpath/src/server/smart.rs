@@ -82,13 +82,17 @@ fn format(headers: &HeaderMap, script: bool) -> Result<PageFormat, Problem> {
     })
 }
 
-/// Where an answer is kept: JSON where the fast path finds it, Atom beside it.
+/// Where an answer is kept: JSON where the fast path finds it, Atom beside it. A HEAD's has a place of its own: a
+/// GET might have to wait for its answer.
 fn place(request: &Request<Incoming>, format: PageFormat) -> String {
-    let address = request.uri().path_and_query().map_or("", |address| address.as_str());
-    match format {
-        PageFormat::Json => address.to_owned(),
-        PageFormat::Atom => format!("{address}#atom"),
+    let mut place = request.uri().path_and_query().map_or("", |address| address.as_str()).to_owned();
+    if format == PageFormat::Atom {
+        place.push_str("#atom");
     }
+    if request.method() == Method::HEAD {
+        place.push_str("#now");
+    }
+    place
 }
 
 fn accepts(format: PageFormat, script: bool) -> Negotiated {
@@ -143,6 +147,7 @@ impl Held {
         let Rearm { asked, format, after, company } = rearm;
         let seat = asked.join_again(company, *after)?;
         asked.engine.metrics.routed.inc();
+        asked.engine.metrics.rearmed.inc();
         Some(Self { seat, after: *after, deadline: asked.deadline(), format: *format, asked: asked.clone() })
     }
 
