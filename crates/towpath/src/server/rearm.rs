@@ -53,7 +53,8 @@ impl Rearms {
     }
 }
 
-/// What is known of requests, by their bytes.
+/// What is known of requests, by their bytes. There are tokens among them: they are found by a hash with a random key,
+/// so that the time that it takes says nothing of them.
 struct Known<T>(HashMap<Box<[u8]>, T>);
 
 impl<T> Default for Known<T> {
