@@ -3,8 +3,8 @@ pulls of 50 items.
 
 Memory of idle long polls (sockets' kernel memory is not the processes'), time from an append to the answers,
 CPU for each wake and re-arm, CPU for each pull. Servers are pinned to core 0, this client runs on core 1.
-Usage: python3 benches/smart.py path/to/towpath path/to/durable-streams-server path/to/xtask [idle polls] [items of
-the large feed]
+Usage: python3 benches/smart.py path/to/towpath path/to/durable-streams-server path/to/xtask [parts, as idle,one,crowd]
+[idle polls] [items of the large feed]
 """
 
 import json
@@ -25,6 +25,7 @@ NGINX_PORT, TOWPATH_PORT, STREAMS_PORT = 18083, 18084, 18085
 ROUNDS = 200
 CROWD = 10_000
 CROWD_ROUNDS = 7
+PARTS = ["idle", "one", "crowd", "fanout", "pulls"]
 FANOUT_ROUNDS, FANOUT_SECONDS = 3, 4
 
 NGINX_CONF = """
@@ -202,39 +203,66 @@ def one(server):
     return statistics.median(from_publish), statistics.median(from_ack)
 
 
-def crowd(server, count):
-    """Milliseconds until all are answered after an acknowledgement, and CPU for each wake and re-arm."""
-    server.publisher = server.connect()
-    poller = select.epoll()
-    streams = {}
-    for _ in range(count):
-        stream = server.connect()
-        streams[stream.fileno()] = stream
-        poller.register(stream, select.EPOLLIN)
-    times, cpu = [], []
-    for round_number in range(CROWD_ROUNDS + 1):
-        server.refresh()
-        before = cpu_ns(server.pids)
-        request = server.poll_request()
-        for stream in streams.values():
+class Crowd:
+    """Many who wait for one feed, each on a connection that it keeps."""
+
+    def __init__(self, server, count):
+        self.server, self.count = server, count
+        self.from_publish, self.from_ack, self.cpu = [], [], []
+        server.publisher = server.connect()
+        self.poller = select.epoll()
+        self.streams = {}
+        for _ in range(count):
+            stream = server.connect()
+            self.streams[stream.fileno()] = stream
+            self.poller.register(stream, select.EPOLLIN)
+
+    def round(self):
+        """Notes the milliseconds until all are answered, and the microseconds of CPU for each wake and re-arm.
+
+        Nchan acknowledges after it has written to all, towpath before: so the time from the publishing counts.
+        """
+        self.server.refresh()
+        before = cpu_ns(self.server.pids)
+        request = self.server.poll_request()
+        for stream in self.streams.values():
             stream.sendall(request)
         time.sleep(1.5)
-        server.publish()
         begun, answered = time.perf_counter(), 0
-        while answered < count:
-            for number, _ in poller.poll():
-                answer = streams[number].recv(65536)
+        self.server.publish()
+        acknowledged = time.perf_counter()
+        while answered < self.count:
+            for number, _ in self.poller.poll():
+                answer = self.streams[number].recv(65536)
                 answered += 1
-        took = (time.perf_counter() - begun) * 1e3
-        server.answered(answer)
+        end = time.perf_counter()
+        self.from_publish.append((end - begun) * 1e3)
+        self.from_ack.append((end - acknowledged) * 1e3)
+        self.server.answered(answer)
         time.sleep(0.2)
-        if round_number > 0:
-            times.append(took)
-            cpu.append((cpu_ns(server.pids) - before) / count / 1e3)
-    for stream in streams.values():
-        stream.close()
+        self.cpu.append((cpu_ns(self.server.pids) - before) / self.count / 1e3)
+
+
+def crowds(servers, count):
+    """Rounds taken in turn, the first of which does not count."""
+    all_of_them = [Crowd(server, count) for server in servers]
+    for _ in range(CROWD_ROUNDS + 1):
+        for one in all_of_them:
+            one.round()
+    medians = []
+    for one in all_of_them:
+        lists = [values[1:] for values in (one.from_publish, one.from_ack, one.cpu)]
+        medians.append([statistics.median(values) for values in lists])
+        publish, ack, cpu = (f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+                             for values in lists)
+        print(f"{count} waiters: {one.server.name} answers all in {publish} ms after publishing, {ack} ms after the "
+              f"acknowledgement; {cpu} µs of CPU for each wake and re-arm", flush=True)
+        for stream in one.streams.values():
+            stream.close()
+    publish, ack, cpu = (towpath / nchan for nchan, towpath in zip(*medians))
+    print(f"crowd: towpath/nchan {publish:.2f} of the time after publishing, {ack:.2f} after the acknowledgement "
+          f"(to reach: 0.9), {cpu:.2f} of the CPU (to reach: 1)", flush=True)
     time.sleep(1)
-    return statistics.median(times), statistics.median(cpu)
 
 
 def fill(feed, count):
@@ -272,7 +300,7 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
         print(f"pull of 50 items at {part:.1%} of {count}: {statistics.median(times):.0f} µs", flush=True)
 
 
-def main(binary, streams, client, polls=20_000, items=1_000_000):
+def main(binary, streams, client, parts=PARTS, polls=20_000, items=1_000_000):
     # Servers and this client have as many files as this shell allows: raise it (ulimit -n) for more.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -297,19 +325,20 @@ def main(binary, streams, client, polls=20_000, items=1_000_000):
             with open(f"/proc/{nginx}/task/{nginx}/children") as file:
                 workers = [int(child) for child in file.read().split()]
             servers = [Server("nchan", NGINX_PORT, workers), Server("towpath", TOWPATH_PORT, [towpath])]
-            for server in [*servers, Server("durable-streams-server", STREAMS_PORT, [streams])]:
-                idle(server, polls)
-            for server in servers:
+            if "idle" in parts:
+                for server in [*servers, Server("durable-streams-server", STREAMS_PORT, [streams])]:
+                    idle(server, polls)
+            for server in servers if "one" in parts else []:
                 publish, ack = one(server)
                 print(f"1 waiter: {server.name} answers {publish:.0f} µs after publishing, "
                       f"{ack:.0f} µs after the acknowledgement", flush=True)
-            for server in servers:
-                took, cpu = crowd(server, CROWD)
-                print(f"{CROWD} waiters: {server.name} answers all in {took:.0f} ms, "
-                      f"{cpu:.1f} µs of CPU for each wake and re-arm", flush=True)
-            fanout(client)
-            fill("large", items)
-            pulls(servers[1], folder, "large", items)
+            if "crowd" in parts:
+                crowds(servers, min(CROWD, (limit - 500) // 2))
+            if "fanout" in parts:
+                fanout(client)
+            if "pulls" in parts:
+                fill("large", items)
+                pulls(servers[1], folder, "large", items)
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
@@ -317,4 +346,4 @@ def main(binary, streams, client, polls=20_000, items=1_000_000):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    main(*sys.argv[1:4], sys.argv[4].split(",") if sys.argv[4:] else PARTS, *map(int, sys.argv[5:]))

@@ -8,6 +8,7 @@ use crate::setup::apt;
 const HELP: &str = "\
 cargo xtask bench http      head (304) and latest (200) beside nginx: CPU for each request
 cargo xtask bench smart     those who wait beside Nchan and another: memory, time to the answer, CPU; pulls of 50 items
+                            (with idle, one, crowd, fanout, pulls or several, joined by commas: these parts only)
 cargo xtask bench store     appends beside the engine's own loop, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
@@ -20,7 +21,8 @@ cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, bes
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
     match args {
         ["http"] => beside_nginx("benches/nginx.py"),
-        ["smart"] => smart(),
+        ["smart"] => smart(None),
+        ["smart", parts] => smart(Some(parts)),
         ["store"] => cargo(&["bench", "--package", "towpath-store"]),
         ["proto"] => cargo(&["bench", "--package", "towpath-proto"]),
         ["poll"] => poll(),
@@ -46,7 +48,7 @@ fn beside_nginx(script: &str) -> Result<(), String> {
     python(script)
 }
 
-fn smart() -> Result<(), String> {
+fn smart(parts: Option<&str>) -> Result<(), String> {
     // Nchan is a module, so that having nginx says nothing of it.
     apt(&["nginx-light", "libnginx-mod-nchan", "wrk", "util-linux"])?;
     cargo(&["build", "--release", "--package", "towpath", "--package", "xtask"])?;
@@ -55,7 +57,7 @@ fn smart() -> Result<(), String> {
     cargo(&["install", "durable-streams-server", "--version", "0.3.0", "--locked", "--root", &root_option])?;
     let mut run = Command::new("python3");
     run.arg("benches/smart.py").arg(release.join("towpath"));
-    run.arg(peers.join("bin/durable-streams-server")).arg(release.join("xtask"));
+    run.arg(peers.join("bin/durable-streams-server")).arg(release.join("xtask")).args(parts);
     status(run.current_dir(root()))
 }
 

@@ -5,23 +5,14 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use common::{Answer, PATIENCE, Place, Server};
+use common::waiting::{Client, ids, publish, put, until, waiters};
+use common::{Answer, Place, Server};
 use serde_json::{Value, json};
 
 const OPEN: &str = "[server]\nheartbeat = \"1s\"\nwaiters = 8\n[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
-
-fn publish(server: &Server, feed: &str, lines: &[Value]) {
-    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
-    assert_eq!(answer.status, 200, "{}", answer.text());
-}
-
-fn put(id: &str) -> Value {
-    json!({ "id": id, "item": { "title": format!("title of {id}") } })
-}
 
 fn tagged(id: &str, tags: &[&str]) -> Value {
     json!({ "id": id, "item": { "title": id, "tags": tags } })
@@ -29,11 +20,6 @@ fn tagged(id: &str, tags: &[&str]) -> Value {
 
 fn delete(id: &str) -> Value {
     json!({ "op": "delete", "id": id })
-}
-
-fn ids(page: &Value) -> Vec<String> {
-    let items = page["items"].as_array().unwrap();
-    items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
 }
 
 /// All pages, following `next` as the text has it.
@@ -44,66 +30,6 @@ fn pages(server: &Server, first: &str) -> Vec<Value> {
         pages.push(server.json(&format!("{path}&timeout=0")));
     }
     pages
-}
-
-fn waiters(server: &Server) -> u64 {
-    let text = server.get("/metrics").text();
-    let line = text.lines().find(|line| line.starts_with("towpath_waiters ")).unwrap().to_owned();
-    line.rsplit(' ').next().unwrap().parse().unwrap()
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A connection on which a request is sent, and its answers are read one by one.
-struct Client(TcpStream, Vec<u8>);
-
-impl Client {
-    fn new(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.base.strip_prefix("http://").unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(stream, Vec::new())
-    }
-
-    fn send(&mut self, path: &str, headers: &str) {
-        write!(self.0, "GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n").unwrap();
-    }
-
-    fn read_until(&mut self, done: impl Fn(&str) -> bool) -> String {
-        loop {
-            let text = String::from_utf8_lossy(&self.1).into_owned();
-            if done(&text) {
-                return text;
-            }
-            let mut chunk = [0; 4096];
-            let count = self.0.read(&mut chunk).unwrap();
-            assert!(count > 0, "cut off after {text:?}");
-            self.1.extend_from_slice(&chunk[..count]);
-        }
-    }
-
-    /// One answer with its length.
-    fn answer(&mut self) -> (String, Value) {
-        let head = self.read_until(|text| text.contains("\r\n\r\n"));
-        let (head, _) = head.split_once("\r\n\r\n").unwrap();
-        let head = head.to_ascii_lowercase();
-        let length: usize = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "))
-            .unwrap_or_else(|| panic!("no length: {head}"))
-            .parse()
-            .unwrap();
-        let start = head.len() + 4;
-        self.read_until(|text| text.len() >= start + length);
-        let body = serde_json::from_slice(&self.1[start..start + length]).unwrap();
-        self.1.drain(..start + length);
-        (head, body)
-    }
 }
 
 /// Pull Interface: both orders, both directions, `next`, totals and tombstones ("As Abstract").

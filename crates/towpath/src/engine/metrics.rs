@@ -11,6 +11,8 @@ pub struct Metrics {
     pub fast: Counter,
     /// Requests that took routing.
     pub routed: Counter,
+    /// Requests of those that were known by their bytes, and waited as others did.
+    pub rearmed: Counter,
     /// Requests answered with a status of 400 or more.
     pub refused: Counter,
     /// Batches appended to the log.
@@ -48,6 +50,7 @@ impl Default for Metrics {
         Self {
             fast: counter("requests_fast", "Requests answered from prebuilt documents"),
             routed: counter("requests_routed", "Requests that took routing"),
+            rearmed: counter("requests_rearmed", "Requests that were known, and waited as others did"),
             refused: counter("requests_refused", "Requests answered with a status of 400 or more"),
             appends: counter("appends", "Batches appended to the log"),
             polls_ok: counter("polls_ok", "Polls of sources that succeeded"),

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures_util::future::BoxFuture;
@@ -49,6 +49,8 @@ struct Group<Q, A> {
 
 struct State<A> {
     answer: Option<Arc<A>>,
+    /// Whether everybody has left, and the group with them: nobody sits down any more.
+    left: bool,
     seats: Vec<Option<Waiting>>,
     free: Vec<u32>,
     /// The runtimes that those who wait run on: as many as the server has workers.
@@ -80,17 +82,28 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Wai
         question: Q,
         ask: impl FnOnce() -> Ask<A>,
     ) -> Result<Seat<Q, A>, Full> {
-        let room_for_one = |taken| (taken < self.limit).then_some(taken + 1);
-        if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room_for_one).is_err() {
-            return Err(Full);
-        }
-        self.gauge.inc();
+        self.take()?;
         let mut rooms = self.rooms.lock();
         let empty = || Room { groups: HashMap::new(), asking: false, again: false };
         let group = rooms.entry(feed.clone()).or_insert_with(empty).group(feed, question, ask);
         let place = group.state.lock().sit();
         drop(rooms);
         Ok(Seat { waiters: self.clone(), group, place })
+    }
+
+    /// Counts one more who waits.
+    fn take(&self) -> Result<(), Full> {
+        let room_for_one = |taken| (taken < self.limit).then_some(taken + 1);
+        if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room_for_one).is_err() {
+            return Err(Full);
+        }
+        self.gauge.inc();
+        Ok(())
+    }
+
+    fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        self.gauge.dec();
     }
 
     /// Has the questions of a feed asked again. Returns at once.
@@ -164,7 +177,8 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Wai
 impl<Q: Clone + Eq + Hash, A> Room<Q, A> {
     fn group(&mut self, feed: &FeedId, question: Q, ask: impl FnOnce() -> Ask<A>) -> Arc<Group<Q, A>> {
         let new = |question: &Q| {
-            let state = State { answer: None, seats: Vec::new(), free: Vec::new(), runtimes: Vec::new() };
+            let (seats, free, runtimes) = (Vec::new(), Vec::new(), Vec::new());
+            let state = State { answer: None, left: false, seats, free, runtimes };
             Arc::new(Group {
                 feed: feed.clone(),
                 question: question.clone(),
@@ -206,7 +220,8 @@ impl<A> State<A> {
             *seat = None;
             self.free.push(place);
         }
-        self.free.len() == self.seats.len()
+        self.left = self.free.len() == self.seats.len();
+        self.left
     }
 }
 
@@ -241,14 +256,53 @@ pub struct Seat<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + '
 impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Seat<Q, A> {
     /// Returns the answer once there is one.
     pub async fn answer(&self) -> Arc<A> {
-        poll_fn(|context| self.group.state.lock().poll(self.place, context)).await
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    /// The same, for who has more to look after.
+    pub fn poll(&self, context: &Context<'_>) -> Poll<Arc<A>> {
+        self.group.state.lock().poll(self.place, context)
+    }
+
+    /// The group that this seat is in.
+    pub fn company(&self) -> Company<Q, A> {
+        Company { waiters: self.waiters.clone(), group: Arc::downgrade(&self.group) }
+    }
+}
+
+/// A group that is known: whoever has the same question joins it without asking it, as long as somebody waits there.
+pub struct Company<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> {
+    waiters: Arc<Waiters<Q, A>>,
+    group: Weak<Group<Q, A>>,
+}
+
+impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Company<Q, A> {
+    /// Takes a seat, as [`Waiters::join`] does; `None` where the group has its answer or has left, or as many wait as
+    /// may.
+    pub fn join(&self) -> Option<Seat<Q, A>> {
+        let group = self.group.upgrade()?;
+        let mut state = group.state.lock();
+        if state.answer.is_some() || state.left {
+            return None;
+        }
+        self.waiters.take().ok()?;
+        let place = state.sit();
+        drop(state);
+        Some(Seat { waiters: self.waiters.clone(), group, place })
+    }
+
+    /// Whether there is still somebody to join.
+    pub fn is_waiting(&self) -> bool {
+        self.group.upgrade().is_some_and(|group| {
+            let state = group.state.lock();
+            state.answer.is_none() && !state.left
+        })
     }
 }
 
 impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Drop for Seat<Q, A> {
     fn drop(&mut self) {
-        self.waiters.taken.fetch_sub(1, Ordering::Relaxed);
-        self.waiters.gauge.dec();
+        self.waiters.give_back();
         if self.group.state.lock().answer.is_some() {
             return;
         }
@@ -268,78 +322,4 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static, A: Send + Sync + 'static> Dro
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    type Numbers = Waiters<&'static str, usize>;
-
-    fn feed() -> FeedId {
-        FeedId::new("feed").unwrap()
-    }
-
-    /// Answers with how often it was asked, from the `first` time on.
-    fn ask(asked: &Arc<AtomicUsize>, first: usize) -> Ask<usize> {
-        let asked = asked.clone();
-        Box::new(move || {
-            let count = asked.fetch_add(1, Ordering::SeqCst) + 1;
-            Box::pin(async move { (count >= first).then_some(count) })
-        })
-    }
-
-    fn none() -> Ask<usize> {
-        Box::new(|| Box::pin(async { None }))
-    }
-
-    #[tokio::test]
-    async fn one_question_is_asked_once_for_all() {
-        let waiters = Arc::new(Numbers::new(1000, Gauge::default()));
-        let asked = Arc::default();
-        let seats: Vec<_> =
-            (0..1000).map(|_| waiters.join(&feed(), "q", || ask(&asked, 2)).unwrap()).collect();
-        assert!(waiters.is_full() && waiters.join(&feed(), "q", none).is_err());
-        let waiting: Vec<_> =
-            seats.into_iter().map(|s| tokio::spawn(async move { *s.answer().await })).collect();
-        tokio::task::yield_now().await;
-        waiters.moved(&feed());
-        while asked.load(Ordering::SeqCst) < 1 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(waiters.gauge.get(), 1000, "the first time there was no answer");
-        waiters.moved(&feed());
-        for one in waiting {
-            assert_eq!(one.await.unwrap(), 2);
-        }
-        assert_eq!(asked.load(Ordering::SeqCst), 2);
-        assert_eq!((waiters.gauge.get(), waiters.rooms.lock().len()), (0, 0));
-    }
-
-    #[tokio::test]
-    async fn whoever_leaves_leaves_nothing_behind() {
-        let waiters = Arc::new(Numbers::new(10, Gauge::default()));
-        let (a, b) = (waiters.join(&feed(), "a", none).unwrap(), waiters.join(&feed(), "b", none).unwrap());
-        let again = waiters.join(&feed(), "a", none).unwrap();
-        assert_eq!(waiters.rooms.lock()[&feed()].groups.len(), 2);
-        drop((a, b));
-        assert_eq!(waiters.rooms.lock()[&feed()].groups.len(), 1);
-        let reused = waiters.join(&feed(), "a", none).unwrap();
-        assert_eq!(reused.place, 0);
-        drop((again, reused));
-        assert_eq!((waiters.rooms.lock().len(), waiters.gauge.get()), (0, 0));
-    }
-
-    #[tokio::test]
-    async fn whoever_joins_after_the_answer_waits_for_the_next() {
-        let waiters = Arc::new(Numbers::new(10, Gauge::default()));
-        let asked = Arc::default();
-        let first = waiters.join(&feed(), "q", || ask(&asked, 1)).unwrap();
-        waiters.moved(&feed());
-        assert_eq!(*first.answer().await, 1);
-        let second = waiters.join(&feed(), "q", || ask(&asked, 1)).unwrap();
-        let early = tokio::time::timeout(Duration::from_millis(20), second.answer()).await;
-        assert!(early.is_err());
-        waiters.moved(&feed());
-        assert_eq!(*second.answer().await, 2);
-    }
-}
+mod tests;

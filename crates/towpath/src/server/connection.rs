@@ -2,8 +2,11 @@
 //!
 //! A connection whose request waits for a feed to move is taken back from hyper, with its buffers and all: what
 //! is left is the socket and the waiting ([`Held`]). The answer of all who waited alike is written once and sent
-//! to each as it is ([`crowd`]). Any other answer hyper sends: it gets the socket again, behind a request line
-//! that stands for the one that was read before ([`Resumed`]).
+//! to each as it is, and those who ask for the next one in the same words wait again without hyper ([`crowd`]). Any
+//! other answer hyper sends: it gets the socket again, behind a request line that stands for the one that was read
+//! before ([`Resumed`]).
+//!
+//! [`crowd`]: super::crowd
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -13,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::future::maybe_done;
 use http::header::CONNECTION;
 use http::{Method, Request, Response, Version};
 use hyper::body::{Body, Incoming};
@@ -23,26 +27,37 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use super::body::ReplyBody;
+use super::crowd::Patience;
 use super::document::Answer;
+use super::rearm::Rearms;
 use super::resumed::Resumed;
 use super::route::{self, Routed};
-use super::smart::{Held, HeldAnswer};
-use super::{Accepted, GRACE, crowd};
+use super::smart::Held;
+use super::{Accepted, GRACE};
 use crate::engine::Engine;
 use crate::stop::{Stop, stopped};
 
 /// How long a client may take to send a request's head.
 pub(super) const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// What the connections of one worker share.
+struct Worker {
+    engine: Arc<Engine>,
+    stop: Stop,
+    rearms: Mutex<Rearms>,
+}
+
 /// Serves what arrives until the sender is gone, then gives open connections [`GRACE`] to finish.
 pub(super) async fn work(mut accepted: mpsc::UnboundedReceiver<Accepted>, engine: Arc<Engine>, stop: Stop) {
+    let worker = Arc::new(Worker { engine, stop, rearms: Mutex::default() });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             next = accepted.recv() => match next {
-                Some((stream, peer)) => drop(connections.spawn(serve(stream, peer, engine.clone(), stop.clone()))),
+                Some((stream, peer)) => drop(connections.spawn(serve(stream, peer, worker.clone()))),
                 None => break,
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
@@ -54,79 +69,72 @@ pub(super) async fn work(mut accepted: mpsc::UnboundedReceiver<Accepted>, engine
     }
 }
 
-async fn serve(stream: std::net::TcpStream, peer: SocketAddr, engine: Arc<Engine>, stop: Stop) {
+async fn serve(stream: std::net::TcpStream, peer: SocketAddr, worker: Arc<Worker>) {
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(e) => return tracing::warn!("cannot serve {peer}: {e}"),
     };
-    let mut next = Exchange::first(stream);
+    let mut next = Exchange::request(stream, Bytes::new());
+    let (stopping, sleep) = (pin!(maybe_done(stopped(&worker.stop))), pin!(sleep_until(Instant::now())));
+    let mut patience = Patience::new(sleep, stopping, &worker.stop, &worker.rearms);
     // What the exchange takes is on the heap, and gone while the connection waits.
-    while let Some(waiting) = Box::pin(next.run(&engine, peer, &stop)).await {
-        let Waiting { stream, read, held, keep_alive } = waiting;
-        let answer = tokio::select! {
-            biased;
-            answer = held.answer(&stop) => answer,
-            () = hung_up(&stream) => return,
-        };
-        next = match answer {
-            HeldAnswer::Everybodys(told) if keep_alive && read.is_empty() => {
-                match crowd::send(stream, &told, &stop).await {
-                    Some(stream) => Exchange::first(stream),
-                    None => return,
-                }
-            }
-            answer => Exchange { stream, answer: Some(answer.into_answer()), read, keep_alive },
-        };
-    }
-}
-
-/// Returns once the client is gone. One that has sent its next request already is not known to be, until it is
-/// answered.
-async fn hung_up(stream: &TcpStream) {
-    if let Ok(1..) = stream.peek(&mut [0]).await {
-        std::future::pending::<()>().await;
+    while let Some(waiting) = Box::pin(next.run(&worker, peer, patience.stopping.as_mut())).await {
+        match patience.wait(waiting).await {
+            Some(exchange) => next = exchange,
+            None => return,
+        }
     }
 }
 
 /// A connection to be handed to hyper.
-struct Exchange {
+pub(super) struct Exchange {
     stream: TcpStream,
     /// The answer to the request that was read before.
     answer: Option<Answer>,
-    /// What was read behind that request.
+    /// What was read behind that request, or of the next one.
     read: Bytes,
     /// Whether the client wants to go on after the answer.
     keep_alive: bool,
 }
 
 /// A connection taken back from hyper, because its request waits.
-struct Waiting {
-    stream: TcpStream,
-    read: Bytes,
-    held: Held,
-    keep_alive: bool,
+pub(super) struct Waiting {
+    pub(super) stream: TcpStream,
+    pub(super) read: Bytes,
+    pub(super) held: Held,
+    pub(super) keep_alive: bool,
 }
 
 impl Exchange {
-    fn first(stream: TcpStream) -> Self {
-        Self { stream, answer: None, read: Bytes::new(), keep_alive: true }
+    /// A request is to come, or what is left of it.
+    pub(super) fn request(stream: TcpStream, read: Bytes) -> Self {
+        Self { stream, answer: None, read, keep_alive: true }
+    }
+
+    /// A request was read, and this is its answer.
+    pub(super) fn answer(stream: TcpStream, answer: Answer, read: Bytes, keep_alive: bool) -> Self {
+        Self { stream, answer: Some(answer), read, keep_alive }
     }
 
     /// Serves requests until one waits, or the connection ends.
-    async fn run(self, engine: &Arc<Engine>, peer: SocketAddr, stop: &Stop) -> Option<Waiting> {
+    async fn run(
+        self,
+        worker: &Arc<Worker>,
+        peer: SocketAddr,
+        mut stopping: Pin<&mut impl Future<Output = ()>>,
+    ) -> Option<Waiting> {
         let Self { stream, answer, read, keep_alive } = self;
-        let io = match &answer {
-            Some(_) => Resumed::after_request(stream, keep_alive, &read),
-            None => Resumed::new(stream),
+        let (io, request) = match &answer {
+            Some(_) => (Resumed::after_request(stream, keep_alive, &read), None),
+            None => (Resumed::new(stream, read.clone()), Some(read)),
         };
-        let parked = Parked::default();
-        let answer = Mutex::new(answer.map(respond));
-        let requests =
-            Requests { engine: engine.clone(), peer, stop: stop.clone(), answer, parked: parked.clone() };
+        let (parked, answer) = (Parked::default(), Mutex::new(answer.map(respond)));
+        let request = Mutex::new(request);
+        let requests = Requests { worker: worker.clone(), peer, answer, request, parked: parked.clone() };
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(false);
         let mut connection = builder.serve_connection(io, requests);
-        let mut stopping = Some(Box::pin(stopped(stop)));
+        let mut is_stopping = false;
         let ended = poll_fn(|context| {
             loop {
                 if let Poll::Ready(ended) = Pin::new(&mut connection).poll(context) {
@@ -136,10 +144,10 @@ impl Exchange {
                     return Poll::Ready(None);
                 }
                 // Asked only after the first poll: hyper drops a connection that has not read anything yet.
-                match stopping.as_mut().map(|stopping| stopping.as_mut().poll(context)) {
-                    Some(Poll::Ready(())) => stopping = None,
-                    _ => return Poll::Pending,
+                if is_stopping || stopping.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
                 }
+                is_stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
         });
@@ -150,27 +158,41 @@ impl Exchange {
                 None
             }
             None => {
-                let (held, keep_alive) = parked.lock().take()?;
+                let Park { held, keep_alive, request } = parked.lock().take()?;
                 let parts = connection.into_parts();
+                let has_read_on = parts.io.has_read_on();
                 let (stream, rest) = parts.io.into_parts();
                 // Copied, so that hyper's buffer is not kept for the few bytes in it, mostly none.
-                let read = [parts.read_buf, rest].concat().into();
+                let read: Bytes = [parts.read_buf, rest].concat().into();
+                if let Some(request) = request.filter(|_| keep_alive && !has_read_on && read.is_empty()) {
+                    worker.rearms.lock().remember(&request, &held);
+                }
                 Some(Waiting { stream, read, held, keep_alive })
             }
         }
     }
 }
 
-/// Where a request that waits is put, and whether its connection goes on after it.
-type Parked = Arc<Mutex<Option<(Held, bool)>>>;
+/// Where a request that waits is put.
+type Parked = Arc<Mutex<Option<Park>>>;
+
+/// A request that waits.
+struct Park {
+    held: Held,
+    /// Whether its connection goes on after it.
+    keep_alive: bool,
+    /// What was read before hyper had the connection, if this is its first request: all of it or some, or more.
+    request: Option<Bytes>,
+}
 
 /// The requests of one connection.
 struct Requests {
-    engine: Arc<Engine>,
+    worker: Arc<Worker>,
     peer: SocketAddr,
-    stop: Stop,
     /// The answer to a request that waited before hyper had the connection.
     answer: Mutex<Option<Response<ReplyBody>>>,
+    /// What was read before of the first request.
+    request: Mutex<Option<Bytes>>,
     parked: Parked,
 }
 
@@ -183,13 +205,26 @@ impl Service<Request<Incoming>> for Requests {
         if let Some(response) = self.answer.lock().take() {
             return Reply::Now(Some(response));
         }
+        let read = self.request.lock().take();
         if let Some(answer) = self.prebuilt(&request) {
             return Reply::Now(Some(respond(answer)));
         }
-        let parked = can_be_parked(&request).then(|| (self.parked.clone(), is_kept_alive(&request)));
-        let answer = route::answer(self.engine.clone(), self.peer, request, self.stop.clone());
-        Reply::Later(Box::pin(later(answer, parked, self.stop.clone())))
+        let parking = can_be_parked(&request).then(|| Parking {
+            parked: self.parked.clone(),
+            keep_alive: is_kept_alive(&request),
+            request: read,
+        });
+        let Worker { engine, stop, .. } = &*self.worker;
+        let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
+        Reply::Later(Box::pin(later(answer, parking, stop.clone())))
     }
+}
+
+/// How a request is put where those are that wait.
+struct Parking {
+    parked: Parked,
+    keep_alive: bool,
+    request: Option<Bytes>,
 }
 
 /// Whether a connection can be taken from hyper while this request waits: nothing of it is left to be read.
@@ -204,12 +239,12 @@ fn is_kept_alive(request: &Request<Incoming>) -> bool {
 
 async fn later(
     answer: impl Future<Output = Routed>,
-    parked: Option<(Parked, bool)>,
+    parking: Option<Parking>,
     stop: Stop,
 ) -> Response<ReplyBody> {
-    match (pin!(answer).await, parked) {
-        (Routed::Held(held), Some((parked, keep_alive))) => {
-            *parked.lock() = Some((held, keep_alive));
+    match (pin!(answer).await, parking) {
+        (Routed::Held(held), Some(Parking { parked, keep_alive, request })) => {
+            *parked.lock() = Some(Park { held, keep_alive, request });
             // Whoever polls hyper looks there next, and drops this.
             std::future::pending().await
         }
@@ -224,12 +259,12 @@ impl Requests {
             return None;
         }
         let path = request.uri().path_and_query()?.as_str();
-        let document = self.engine.documents.get(path)?;
+        let document = self.worker.engine.documents.get(path)?;
         if !document.is_acceptable(request.headers()) {
             return None;
         }
         let answer = document.answer(request.headers())?;
-        self.engine.metrics.fast.inc();
+        self.worker.engine.metrics.fast.inc();
         Some(answer)
     }
 }

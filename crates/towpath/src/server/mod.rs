@@ -10,6 +10,7 @@ pub mod documents;
 pub mod encoding;
 pub mod problem;
 
+mod alarm;
 mod auth;
 mod body;
 mod connection;
@@ -19,6 +20,7 @@ mod history;
 mod hub;
 mod items;
 pub(crate) mod pages;
+mod rearm;
 mod replication;
 mod resumed;
 mod route;

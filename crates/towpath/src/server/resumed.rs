@@ -12,6 +12,8 @@ use tokio::net::TcpStream;
 /// A socket, and what is to be read before it.
 pub(super) struct Resumed {
     before: Bytes,
+    /// Whether more was read than that.
+    has_read_on: bool,
     io: TokioIo<TcpStream>,
 }
 
@@ -21,9 +23,9 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 const LAST_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
 
 impl Resumed {
-    /// A socket as it was accepted.
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { before: Bytes::new(), io: TokioIo::new(stream) }
+    /// A socket of which `read` has been read: nothing, as it was accepted.
+    pub(super) fn new(stream: TcpStream, read: Bytes) -> Self {
+        Self { before: read, has_read_on: false, io: TokioIo::new(stream) }
     }
 
     /// A socket that a request was read from already, and `read` behind it.
@@ -36,7 +38,12 @@ impl Resumed {
             before.extend_from_slice(read);
             before.freeze()
         };
-        Self { before, io: TokioIo::new(stream) }
+        Self::new(stream, before)
+    }
+
+    /// Whether anything was read but the bytes that had been read before.
+    pub(super) fn has_read_on(&self) -> bool {
+        self.has_read_on
     }
 
     /// The socket, and what is still to be read before it.
@@ -52,7 +59,9 @@ impl Read for Resumed {
         mut into: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.before.is_empty() {
-            return Pin::new(&mut self.io).poll_read(context, into);
+            let read = Pin::new(&mut self.io).poll_read(context, into);
+            self.has_read_on |= read.is_ready();
+            return read;
         }
         let count = self.before.len().min(into.remaining());
         into.put_slice(&self.before[..count]);

@@ -224,7 +224,7 @@ impl Routed {
         match self {
             Self::Answer(answer) => respond(answer),
             Self::Streamed(response) => response,
-            Self::Held(held) => respond(held.answer(stop).await.into_answer()),
+            Self::Held(held) => respond(held.answer(stop).await),
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep_until};
+use towpath_proto::change::Seq;
 use towpath_proto::smart::accept::{PageFormat, negotiate};
 use towpath_proto::smart::publish;
 use towpath_proto::smart::pull::{FeedSettings, Page};
@@ -15,6 +17,7 @@ use towpath_proto::smart::query::PullQuery;
 
 use super::document::{Answer, Document, Negotiated, Valid};
 use super::problem::Problem;
+use super::rearm::Rearm;
 use crate::engine::smart::{Access, Asked, Form, Outcome, Render, Seat, Told};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
@@ -65,7 +68,7 @@ pub(super) async fn items(
         Outcome::Wait { after, key } => {
             let (form, render) = form(format);
             let seat = asked.join(*key, after, form, render)?;
-            Ok(Pulled::Held(Held { seat, deadline: asked.deadline(), format, asked: Box::new(asked) }))
+            Ok(Pulled::Held(Held { seat, after, deadline: asked.deadline(), format, asked: Arc::new(asked) }))
         }
     }
 }
@@ -79,13 +82,17 @@ fn format(headers: &HeaderMap, script: bool) -> Result<PageFormat, Problem> {
     })
 }
 
-/// Where an answer is kept: JSON where the fast path finds it, Atom beside it.
+/// Where an answer is kept: JSON where the fast path finds it, Atom beside it. A HEAD's has a place of its own: a
+/// GET might have to wait for its answer.
 fn place(request: &Request<Incoming>, format: PageFormat) -> String {
-    let address = request.uri().path_and_query().map_or("", |address| address.as_str());
-    match format {
-        PageFormat::Json => address.to_owned(),
-        PageFormat::Atom => format!("{address}#atom"),
+    let mut place = request.uri().path_and_query().map_or("", |address| address.as_str()).to_owned();
+    if format == PageFormat::Atom {
+        place.push_str("#atom");
     }
+    if request.method() == Method::HEAD {
+        place.push_str("#now");
+    }
+    place
 }
 
 fn accepts(format: PageFormat, script: bool) -> Negotiated {
@@ -127,51 +134,70 @@ fn render(asked: &Asked, feed: &FeedSettings, page: &Page, format: PageFormat) -
 /// A pull that waits for its feed to move.
 pub(super) struct Held {
     seat: Seat,
+    /// Where the log ended.
+    after: Seq,
     deadline: Instant,
     format: PageFormat,
-    asked: Box<Asked>,
+    asked: Arc<Asked>,
 }
 
 impl Held {
+    /// One that waits as another does or did; `None` where there may be an answer by now, or no room.
+    pub(super) fn again(rearm: &Rearm) -> Option<Self> {
+        let Rearm { asked, format, after, company } = rearm;
+        let seat = asked.join_again(company, *after)?;
+        asked.engine.metrics.routed.inc();
+        asked.engine.metrics.rearmed.inc();
+        Some(Self { seat, after: *after, deadline: asked.deadline(), format: *format, asked: asked.clone() })
+    }
+
+    /// What another needs to wait as this one does.
+    pub(super) fn rearm(&self) -> Rearm {
+        let (asked, company) = (self.asked.clone(), self.seat.company());
+        Rearm { asked, format: self.format, after: self.after, company }
+    }
+
+    /// Until when it waits.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The answer of all who wait alike, once the feed has moved.
+    pub(super) fn poll_told(&self, context: &Context<'_>) -> Poll<Arc<Told>> {
+        self.seat.poll(context)
+    }
+
     /// Returns the answer once there is one: with items when the feed moves, without at the deadline and when
     /// the server stops.
-    pub(super) async fn answer(self, stop: &Stop) -> HeldAnswer {
-        let Self { seat, deadline, format, asked } = self;
+    pub(super) async fn answer(self, stop: &Stop) -> Answer {
         tokio::select! {
             biased;
-            told = seat.answer() => return HeldAnswer::Everybodys(told),
-            () = sleep_until(deadline) => {}
+            told = self.seat.answer() => return told.answer(),
+            () = sleep_until(self.deadline) => {}
             () = stopped(stop) => {}
         }
+        self.own_answer().await
+    }
+
+    /// The answer that is not to wait any longer: it echoes the client's own cursor, mostly.
+    pub(super) async fn own_answer(self) -> Answer {
+        let Self { seat, format, asked, .. } = self;
         drop(seat);
-        let again = asked.clone();
-        let mut answer = match asked.at_once().await {
+        let mut answer = match Asked::clone(&asked).at_once().await {
             Ok(page) => {
-                let (headers, body) = render(&again, again.settings(), &page, format);
+                let (headers, body) = render(&asked, asked.settings(), &page, format);
                 Answer { status: StatusCode::OK, headers, body }
             }
             Err(error) => Problem::from(error).answer(),
         };
-        again.engine.announcer.announce(again.feed.id(), &mut answer.headers);
-        HeldAnswer::Own(answer)
+        asked.engine.announcer.announce(asked.feed.id(), &mut answer.headers);
+        answer
     }
 }
 
-/// The answer to a pull that waited.
-pub(super) enum HeldAnswer {
-    /// The one of all who waited alike.
-    Everybodys(Arc<Told>),
-    /// Of this one alone.
-    Own(Answer),
-}
-
-impl HeldAnswer {
-    pub(super) fn into_answer(self) -> Answer {
-        match self {
-            Self::Everybodys(told) => {
-                Answer { status: StatusCode::OK, headers: told.headers.clone(), body: told.body.clone() }
-            }
-            Self::Own(answer) => answer,
-        }
+impl Told {
+    /// As one client's.
+    pub(super) fn answer(&self) -> Answer {
+        Answer { status: StatusCode::OK, headers: self.headers.clone(), body: self.body.clone() }
     }
 }

@@ -6,6 +6,7 @@ pub mod chain;
 pub mod notes;
 pub mod pages;
 pub mod prosody;
+pub mod waiting;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

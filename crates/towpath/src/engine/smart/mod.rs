@@ -37,6 +37,8 @@ pub struct Smart {
 pub type Waiters = waiters::Waiters<Question, Told>;
 /// The place of one of them.
 pub type Seat = waiters::Seat<Question, Told>;
+/// Those who wait for the same page.
+pub type Company = waiters::Company<Question, Told>;
 
 /// What tells apart those who wait for different answers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -239,11 +241,26 @@ impl Asked {
         let question = Question { feed: self.feed.id().clone(), access: self.access, key, form };
         let waiters = &self.engine.smart.waiters;
         let seat = waiters.join(self.feed.log(), question, || self.clone().ask(render))?;
-        // The log may have moved between the reading and the joining.
-        if self.feed.head.load(Ordering::Acquire) > after {
-            waiters.moved(self.feed.log());
-        }
+        self.has_joined(after);
         Ok(seat)
+    }
+
+    /// Joins those who wait already for the log to move beyond `after`. `None` where that is not to be known without
+    /// asking: the log has moved, or they do not wait any more, or as many wait as may.
+    pub fn join_again(&self, company: &Company, after: Seq) -> Option<Seat> {
+        if self.feed.head.load(Ordering::Acquire) != after {
+            return None;
+        }
+        let seat = company.join()?;
+        self.has_joined(after);
+        Some(seat)
+    }
+
+    /// The log may have moved between the reading and the joining.
+    fn has_joined(&self, after: Seq) {
+        if self.feed.head.load(Ordering::Acquire) > after {
+            self.engine.smart.waiters.moved(self.feed.log());
+        }
     }
 
     fn ask(self, render: Render) -> Ask<Told> {
