@@ -274,7 +274,7 @@ async fn ask(engine: &Arc<Engine>, feed: &Arc<Feed>, callback: &str) -> Result<(
         verify: Verify::Sync,
         verify_token: None,
     };
-    let topic = Topic::of_url(engine, feed, &topic)?;
+    let topic = Topic::of_url(engine, feed, &topic, Access::Whole)?;
     subscribe(engine, Asking { request, topic, access: Access::Whole, reader: None }).await?;
     Ok(())
 }
