@@ -13,12 +13,15 @@ use towpath_proto::smart::cursor::CursorKind;
 
 mod access;
 mod check;
+mod export;
 mod hub;
 mod source;
 mod xmpp;
 
 pub use access::{FilterConfig, ReaderConfig};
 pub use check::check_base_url;
+pub use export::ExportConfig;
+pub(crate) use export::ten_seconds;
 pub use hub::HubConfig;
 pub use source::{GuardConfig, SourceConfig, SourceFormat};
 pub use xmpp::XmppConfig;
@@ -41,6 +44,8 @@ pub struct Config {
     pub hub: HubConfig,
     /// `[xmpp]`; no component where absent.
     pub xmpp: Option<XmppConfig>,
+    /// `[export]`; no tree is kept where absent.
+    pub export: Option<ExportConfig>,
     /// What relative paths are relative to: the file's folder.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -211,6 +216,14 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
+    /// A value of `[export]` that does not make sense.
+    #[error("{path}: [export] {message}")]
+    Export {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
     /// A value of `[server]` that does not make sense.
     #[error("{path}: [server] {message}")]
     Server {
@@ -240,6 +253,7 @@ impl Config {
                     risk: RiskConfig::default(),
                     hub: HubConfig::default(),
                     xmpp: None,
+                    export: None,
                     folder,
                 })
             }
@@ -265,6 +279,9 @@ impl Config {
         };
         config.check(path)?;
         config.server.data = config.folder.join(&config.server.data);
+        if let Some(export) = &mut config.export {
+            export.resolve(&config.folder);
+        }
         config.risk.rules = config.risk.rules.map(|file| config.folder.join(file));
         Ok(config)
     }
@@ -274,6 +291,8 @@ impl Config {
         self.server.check().and_then(|()| self.hub.check()).map_err(server_error)?;
         let xmpp_error = |message| ConfigError::Xmpp { path: path.to_owned(), message };
         self.xmpp.as_ref().map_or(Ok(()), XmppConfig::check).map_err(xmpp_error)?;
+        let export_error = |message| ConfigError::Export { path: path.to_owned(), message };
+        self.export.as_mut().map_or(Ok(()), ExportConfig::check).map_err(export_error)?;
         for feed in &self.feeds {
             feed.check().map_err(|message| ConfigError::Feed {
                 path: path.to_owned(),

@@ -1,6 +1,7 @@
 //! What a running towpath is: the log, the feeds it knows, and the documents made from them.
 
 pub mod diffdelta;
+pub mod export;
 mod feed;
 pub mod history;
 mod metrics;

@@ -31,7 +31,12 @@ impl Announcer {
 
     /// The same for a static tree at another address, where no query counts.
     pub fn for_tree(&self, base_url: &str) -> Self {
-        Self { base_url: base_url.to_owned(), query: "", private: self.private.clone(), secret: self.secret.clone() }
+        Self {
+            base_url: base_url.to_owned(),
+            query: "",
+            private: self.private.clone(),
+            secret: self.secret.clone(),
+        }
     }
 
     /// The address of the SUP document, without its query.

@@ -34,11 +34,6 @@ pub(crate) async fn progress(engine: &Engine, feed: &Feed) -> Result<Progress, S
     Ok(Progress { snapshots: chain.snapshots, minted_seq: chain.minted_seq })
 }
 
-/// How many snapshots the global feed has; none before its first run.
-pub(crate) async fn global_progress(engine: &Engine) -> Option<u64> {
-    engine.diffdelta.global.current().await.map(|(chain, ..)| chain.snapshots)
-}
-
 /// A feed's current documents.
 pub(crate) async fn current(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Current, StoreError> {
     let _alone = feed.publishing.lock().await;

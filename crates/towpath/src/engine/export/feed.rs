@@ -1,0 +1,453 @@
+//! One feed's documents, in the order in which they are put.
+//!
+//! First what nobody is led to yet: archives, sealed pages, pages of snapshots. Then what leads there and is reached
+//! from what is in the tree already: the page that was the newest, with its link to the next. Last the documents at
+//! which readers begin. What is not needed any more goes when nothing leads there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use sha2::{Digest, Sha256};
+use towpath_proto::FeedId;
+use towpath_proto::diffdelta::headers::{archive_index_path, paths};
+use towpath_proto::format::link;
+use towpath_proto::history::wire::{Syntax, THIS};
+use towpath_proto::replication::pages::Cleanup;
+use towpath_store::StoreError;
+
+use super::document::TreeDocument;
+use super::state::{Exported, Extent, Stretch};
+use super::{ExportError, Tree, together};
+use crate::config::FeedConfig;
+use crate::engine::diffdelta::{served as diffdelta, tree as chains};
+use crate::engine::pages::cleanup;
+use crate::engine::pages::paging::{Division, divided};
+use crate::engine::replication::{served, snapshot};
+use crate::engine::{Engine, Feed, history};
+use crate::server::pages::tree_json;
+use crate::server::replication::snapshot_list;
+
+/// To be counted up when the same feed gives other documents.
+const FORM: &str = "towpath tree 1";
+
+/// A feed whose documents are in the tree, except for those at which readers begin.
+pub(super) struct Staged {
+    pub(super) feed: Arc<Feed>,
+    pub(super) before: Exported,
+    pub(super) extent: Extent,
+    made: Made,
+}
+
+/// The documents that are replaced again and again.
+struct Made {
+    /// The newest page of Data Replication, at its number.
+    newest_page: Option<TreeDocument>,
+    /// Those at which readers begin, in the order in which they are to be put.
+    pointers: Vec<TreeDocument>,
+}
+
+impl Staged {
+    /// How many bytes it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.made.pointers.iter().map(|document| document.body.len()).sum()
+    }
+
+    /// Whether its log went on since it was exported last.
+    pub(super) fn has_moved(&self) -> bool {
+        self.before.done.as_ref().is_none_or(|done| done.seq != self.extent.seq)
+    }
+}
+
+/// A document that is made when its turn comes.
+enum Ask {
+    Archive(String),
+    Page(u64),
+    Past(Syntax, history::Which),
+    SnapshotPage(u64, u64),
+    Snapshot(u64),
+}
+
+/// Where a feed stands, from a few records.
+struct Standing {
+    settings: String,
+    seq: u64,
+    chain: chains::Progress,
+    cleanup: Cleanup,
+    snapshots: Vec<snapshot::Snapshot>,
+}
+
+impl Standing {
+    async fn of(engine: &Engine, feed: &Feed) -> Result<Self, StoreError> {
+        Ok(Self {
+            settings: settings(engine, &feed.config),
+            seq: engine.store.head(feed.id()).await?.seq,
+            chain: chains::progress(engine, feed).await?,
+            cleanup: cleanup(engine, feed).await?,
+            snapshots: snapshot::list(engine, feed).await?,
+        })
+    }
+
+    fn is(&self, done: &Extent) -> bool {
+        let snapshots = self.snapshots.iter().map(|one| (one.id, one.pages));
+        self.settings == done.settings
+            && self.seq == done.seq
+            && self.chain.snapshots == done.archives
+            && (self.cleanup.first_page, self.cleanup.gone_below) == (done.first_page, done.gone_below)
+            && snapshots.eq(done.snapshots.iter().copied())
+    }
+}
+
+/// What a feed's documents depend on beside its log.
+fn settings(engine: &Engine, config: &FeedConfig) -> String {
+    let grace = config.retention.map(|retention| retention.grace);
+    let all = format!(
+        "{FORM}\n{}\n{}\n{:?}\n{:?}\n{:?}\n{}\n{grace:?}",
+        env!("CARGO_PKG_VERSION"),
+        engine.base_url,
+        config.title(),
+        config.lang,
+        config.ttl,
+        config.complete,
+    );
+    hex::encode(&Sha256::digest(all)[..12])
+}
+
+impl Tree {
+    /// Puts what is new of a feed, except for the documents at which readers begin. `None` where nothing is.
+    pub(super) async fn stage(&self, feed: Arc<Feed>) -> Result<Option<Staged>, ExportError> {
+        let store = self.engine.store.as_ref();
+        let before = self.states.load(store, feed.id()).await?;
+        let standing = Standing::of(&self.engine, &feed).await?;
+        if before.begun.is_none() && before.done.as_ref().is_some_and(|done| standing.is(done)) {
+            return Ok(None);
+        }
+        if standing.chain.minted_seq < standing.seq {
+            self.late.lock().push(feed.id().clone());
+        }
+        // Made before it is looked up how much there is: so there is all that they lead to.
+        let made = self.made(&feed, &standing).await?;
+        let division = divided(&self.engine, &feed).await?;
+        let open = division.open.map(|page| page_path(feed.id(), page.number));
+        if made.newest_page.as_ref().map(|page| &page.path) != open.as_ref() {
+            return Err(ExportError::Moved(feed.id().clone()));
+        }
+        let extent = self.extent(&feed, standing, &division, &made, &before).await?;
+        let staged = Staged { feed, before, extent, made };
+        self.begin(&staged).await?;
+        self.put_past(&staged).await?;
+        Ok(Some(staged))
+    }
+
+    /// Puts everything but the documents at which readers begin.
+    async fn put_past(&self, staged: &Staged) -> Result<(), ExportError> {
+        let Staged { feed, before, extent, made } = staged;
+        let done = before.done.as_ref().filter(|done| done.settings == extent.settings);
+        let (first, then) = self.asks(staged, done).await?;
+        let puts = first.into_iter().map(|ask| self.ask(feed, ask));
+        together(puts).await?;
+        // What was made of the last sealed page names the next where that was sealed meanwhile.
+        if divided(&self.engine, feed).await?.last.map_or(0, |page| page.number) != extent.sealed {
+            return Err(ExportError::Moved(feed.id().clone()));
+        }
+        let was_newest = done.is_some_and(|done| done.sealed == extent.sealed);
+        let is_there = before.begun.is_none() && done.is_some_and(|done| done.newest == extent.newest);
+        let newest = made.newest_page.as_ref().filter(|_| !is_there);
+        if let (Some(page), false) = (newest, was_newest) {
+            self.put(page).await?;
+        }
+        for ask in then {
+            self.ask(feed, ask).await?;
+        }
+        if let (Some(page), true) = (newest, was_newest) {
+            self.put(page).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the documents at which readers begin, as far as they are others than before.
+    pub(super) fn point<'a>(&'a self, staged: &'a Staged) -> BoxFuture<'a, Result<(), ExportError>> {
+        async move {
+            let Exported { done, begun, .. } = &staged.before;
+            let known = done.as_ref().filter(|_| begun.is_none()).map(|done| &done.pointers);
+            for document in &staged.made.pointers {
+                let is_there = known.and_then(|known| known.get(&document.path));
+                match is_there == staged.extent.pointers.get(&document.path) {
+                    true => self.count_unchanged(1),
+                    false => self.put(document).await?,
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    /// Removes what nothing leads to any more.
+    pub(super) fn tidy<'a>(&'a self, staged: &'a Staged) -> BoxFuture<'a, Result<(), ExportError>> {
+        async move {
+            let (id, new) = (staged.feed.id(), &staged.extent);
+            for old in [&staged.before.begun, &staged.before.done].into_iter().flatten() {
+                let pointers = old.pointers.keys().filter(|path| !new.pointers.contains_key(*path)).cloned();
+                for path in pointers.chain(superfluous(id, old, new)) {
+                    self.remove(&path).await?;
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    /// Removes all that is or may be there of a feed.
+    pub(super) async fn drop_feed(&self, id: &FeedId, exported: &Exported) -> Result<(), ExportError> {
+        let nothing = Extent::default();
+        for old in [&exported.begun, &exported.done].into_iter().flatten() {
+            for path in old.pointers.keys().rev() {
+                self.remove(path).await?;
+            }
+            for path in superfluous(id, old, &nothing) {
+                self.remove(&path).await?;
+            }
+            for number in old.gone_below.max(1)..=old.sealed + 1 {
+                self.remove(&page_path(id, number)).await?;
+                for syntax in Syntax::ALL {
+                    self.remove(&past_path(id, syntax, &number.to_string())).await?;
+                }
+            }
+        }
+        for one in chains::snapshots(&self.engine, id.as_str(), 0).await? {
+            self.remove(chains::path(&one.url)).await?;
+        }
+        Ok(())
+    }
+
+    async fn made(&self, feed: &Arc<Feed>, standing: &Standing) -> Result<Made, ExportError> {
+        let (engine, id) = (&self.engine, feed.id().as_str());
+        let mut pointers = Vec::new();
+        let chains::Current { head, latest } = chains::current(engine, feed).await?;
+        for (file, document) in [("latest.json", latest), ("head.json", head)] {
+            let all = paths(Some(id), file);
+            pointers.extend(all.into_iter().map(|path| TreeDocument::new(engine, path, &document)));
+        }
+        // It lists what the head has and maybe more; readers come to it from the head.
+        let index = archive_index_path(Some(id));
+        if let Some(document) = diffdelta::document(engine, &index, &["archive", id, "index.json"]).await? {
+            pointers.insert(0, TreeDocument::new(engine, index, &document));
+        }
+        let mut newest_page = None;
+        if let served::Found::Page(document) =
+            served::page(engine, feed, served::Which::Newest, false).await?
+        {
+            let newest = TreeDocument::new(engine, format!("/feeds/{id}/replication"), &document);
+            newest_page = own_path(&newest).map(|path| newest.also_at(path));
+            pointers.push(newest);
+        }
+        for syntax in Syntax::ALL {
+            let which = history::Which::Newest;
+            match history::document(engine, feed, syntax, which).await? {
+                history::Found::Document(document) => {
+                    pointers.push(TreeDocument::new(engine, history::path(feed, syntax, which), &document));
+                }
+                _ => return Err(ExportError::TooLarge(feed.id().clone())),
+            }
+        }
+        let snapshots = &standing.snapshots;
+        if let Some(last) = snapshots.last() {
+            pointers.push(self.newest_snapshot(feed, last.id).await?);
+        }
+        let list = snapshot_list(engine, feed, snapshots);
+        pointers.push(TreeDocument::of_answer(engine, format!("/feeds/{id}/snapshots"), list));
+        let has = |name: &str| match name {
+            "replication" => newest_page.is_some(),
+            "snapshots" => !snapshots.is_empty(),
+            _ => true,
+        };
+        let page = tree_json(engine, feed, has).await?;
+        pointers.push(TreeDocument::of_answer(engine, format!("/feeds/{id}"), page));
+        Ok(Made { newest_page, pointers })
+    }
+
+    async fn newest_snapshot(&self, feed: &Feed, id: u64) -> Result<TreeDocument, ExportError> {
+        let mut document =
+            self.snapshot(feed, id).await?.also_at(format!("/feeds/{}/snapshots/latest", feed.id()));
+        let check = http::HeaderValue::from_static("no-cache");
+        document.headers.insert(http::header::CACHE_CONTROL, check);
+        Ok(document)
+    }
+
+    async fn snapshot(&self, feed: &Feed, id: u64) -> Result<TreeDocument, ExportError> {
+        let document = snapshot::index(&self.engine, feed, Some(id)).await?;
+        let document = document.ok_or_else(|| ExportError::Moved(feed.id().clone()))?;
+        Ok(TreeDocument::new(&self.engine, snapshot::index_path(feed, id), &document))
+    }
+
+    async fn extent(
+        &self,
+        feed: &Feed,
+        standing: Standing,
+        division: &Division,
+        made: &Made,
+        before: &Exported,
+    ) -> Result<Extent, ExportError> {
+        let Standing { settings, seq, cleanup, snapshots, .. } = standing;
+        let done = before.done.as_ref();
+        let of_newest = made.pointers.iter().filter_map(window);
+        let of_last = division.last.filter(|_| !feed.config.complete).map(|page| (page.first, page.last));
+        let windows: BTreeSet<Stretch> = of_newest.chain(of_last).collect();
+        // Whoever read a document just before the last export may still ask for what it named.
+        let past = done.map(|done| done.windows.clone()).unwrap_or_default();
+        let archives = chains::progress(&self.engine, feed).await?.snapshots;
+        Ok(Extent {
+            settings,
+            seq,
+            archives,
+            complete: feed.config.complete,
+            first_page: cleanup.first_page,
+            gone_below: cleanup.gone_below,
+            sealed: division.last.map_or(0, |page| page.number),
+            newest: made.newest_page.as_ref().map(TreeDocument::fingerprint).unwrap_or_default(),
+            snapshots: snapshots.iter().map(|one| (one.id, one.pages)).collect(),
+            past_windows: past.into_iter().filter(|window| !windows.contains(window)).collect(),
+            windows: windows.into_iter().collect(),
+            pointers: made
+                .pointers
+                .iter()
+                .map(|document| (document.path.clone(), document.fingerprint()))
+                .collect(),
+        })
+    }
+
+    /// What is to be put in any order, and then what in just this.
+    async fn asks(
+        &self,
+        staged: &Staged,
+        done: Option<&Extent>,
+    ) -> Result<(Vec<Ask>, Vec<Ask>), ExportError> {
+        let Staged { feed, extent: new, .. } = staged;
+        let (mut first, mut then) = (Vec::new(), Vec::new());
+        let archived = done.map_or(0, |done| done.archives);
+        for one in chains::snapshots(&self.engine, feed.id().as_str(), archived).await? {
+            first.push(Ask::Archive(chains::path(&one.url).to_owned()));
+        }
+        let low = new.gone_below.max(1);
+        // The last sealed page that is in the tree; the one behind it was the newest then.
+        let last = done.map_or(0, |done| done.sealed);
+        let was_newest = done.map(|done| done.sealed + 1);
+        for number in low.max(last + 1)..=new.sealed {
+            let at = if was_newest == Some(number) { &mut then } else { &mut first };
+            at.push(Ask::Page(number));
+        }
+        // Pages that lost their link to the one before.
+        if done.is_some_and(|done| done.first_page != new.first_page) {
+            then.extend((low..=new.first_page.min(last)).map(Ask::Page));
+        }
+        if !new.complete {
+            first.extend(pasts((low.max(last + 1)..=new.sealed).map(history::Which::Page)));
+            let known = done.map_or(&[][..], |done| &done.windows);
+            let windows = new.windows.iter().filter(|window| !known.contains(window));
+            first.extend(pasts(windows.map(|(first, last)| history::Which::Window(*first, *last))));
+            // It was the last one, and did not name the next.
+            if last >= low && new.sealed > last {
+                then.extend(pasts([history::Which::Page(last)].into_iter()));
+            }
+        }
+        for (id, pages) in &new.snapshots {
+            if done.is_none_or(|done| !done.snapshots.contains(&(*id, *pages))) {
+                first.extend((0..*pages).map(|number| Ask::SnapshotPage(*id, number)));
+                then.push(Ask::Snapshot(*id));
+            }
+        }
+        Ok((first, then))
+    }
+
+    /// Makes a document and puts it.
+    fn ask<'a>(&'a self, feed: &'a Arc<Feed>, ask: Ask) -> BoxFuture<'a, Result<(), ExportError>> {
+        async move {
+            let (engine, moved) = (&self.engine, || ExportError::Moved(feed.id().clone()));
+            let (path, document) = match ask {
+                Ask::Archive(path) => {
+                    let document =
+                        diffdelta::document(engine, &path, &["archive", feed.id().as_str(), ""]).await?;
+                    (path, document.ok_or_else(moved)?)
+                }
+                Ask::Page(number) => {
+                    let which = served::Which::Number(number);
+                    match served::page(engine, feed, which, false).await? {
+                        served::Found::Page(document) => (page_path(feed.id(), number), document),
+                        _ => return Err(moved()),
+                    }
+                }
+                Ask::Past(syntax, which) => match history::document(engine, feed, syntax, which).await? {
+                    history::Found::Document(document) => (history::path(feed, syntax, which), document),
+                    _ => return Err(moved()),
+                },
+                Ask::SnapshotPage(id, number) => match snapshot::page(engine, feed, id, number, false).await?
+                {
+                    served::Found::Page(document) => (snapshot_page_path(feed.id(), id, number), document),
+                    _ => return Err(moved()),
+                },
+                Ask::Snapshot(id) => return self.put(&self.snapshot(feed, id).await?).await,
+            };
+            self.put(&TreeDocument::new(engine, path, &document)).await
+        }
+        .boxed()
+    }
+}
+
+/// The path of a page of Data Replication, of whatever site.
+fn own_path(page: &TreeDocument) -> Option<String> {
+    let links = link::from_headers(&page.headers, None);
+    let own = link::target(&links, "self")?;
+    own.find("/feeds/").map(|at| own[at..].to_owned())
+}
+
+fn pasts(all: impl Iterator<Item = history::Which>) -> impl Iterator<Item = Ask> {
+    all.flat_map(|which| Syntax::ALL.map(|syntax| Ask::Past(syntax, which)))
+}
+
+/// The stretch that a document of Feed History names as its own for ever.
+fn window(document: &TreeDocument) -> Option<Stretch> {
+    let links = link::from_headers(&document.headers, None);
+    let (_, name) = link::target(&links, THIS)?.rsplit_once('/')?;
+    let (first, last) = name.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// The documents of an extent that are not in another one, which is later, beside the pointers.
+fn superfluous(id: &FeedId, old: &Extent, new: &Extent) -> Vec<String> {
+    let mut paths = Vec::new();
+    for number in old.gone_below.max(1)..new.gone_below {
+        paths.push(page_path(id, number));
+        paths.extend(Syntax::ALL.map(|syntax| past_path(id, syntax, &number.to_string())));
+    }
+    if new.complete && !old.complete {
+        let all = old.gone_below.max(1)..=old.sealed;
+        paths.extend(
+            all.flat_map(|number| Syntax::ALL.map(|syntax| past_path(id, syntax, &number.to_string()))),
+        );
+    }
+    for (first, last) in old.windows.iter().chain(&old.past_windows) {
+        if !new.windows.contains(&(*first, *last)) && !new.past_windows.contains(&(*first, *last)) {
+            paths.extend(Syntax::ALL.map(|syntax| past_path(id, syntax, &format!("{first}-{last}"))));
+        }
+    }
+    for (snapshot, pages) in &old.snapshots {
+        if new.snapshots.iter().all(|(kept, _)| kept != snapshot) {
+            paths.push(format!("/feeds/{id}/snapshots/{snapshot}"));
+            paths.extend((0..*pages).map(|number| snapshot_page_path(id, *snapshot, number)));
+        }
+    }
+    paths
+}
+
+fn page_path(id: &FeedId, number: u64) -> String {
+    format!("/feeds/{id}/replication/pages/{number}")
+}
+
+fn past_path(id: &FeedId, syntax: Syntax, name: &str) -> String {
+    format!("/feeds/{id}/{}/{name}", syntax.name())
+}
+
+fn snapshot_page_path(id: &FeedId, snapshot: u64, number: u64) -> String {
+    format!("/feeds/{id}/snapshots/{snapshot}/pages/{number}")
+}
