@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use http::header::ETAG;
 use towpath_proto::diffdelta::discovery::{self, KNOWN_ISSUES_PATH};
 use towpath_proto::diffdelta::headers::{archive_index_path, paths};
 use towpath_proto::diffdelta::wire::GLOBAL;
@@ -22,6 +23,12 @@ const TRIES: usize = 5;
 struct Pointer {
     document: TreeDocument,
     fingerprint: String,
+}
+
+impl From<TreeDocument> for Pointer {
+    fn from(document: TreeDocument) -> Self {
+        Self { fingerprint: document.fingerprint(), document }
+    }
 }
 
 impl Tree {
@@ -86,34 +93,32 @@ impl Tree {
     async fn pointers_around(&self) -> Result<Vec<Pointer>, ExportError> {
         let engine = &self.engine;
         let mut pointers = Vec::new();
-        let mut add = |document: TreeDocument| {
-            let fingerprint = document.fingerprint();
-            pointers.push(Pointer { document, fingerprint });
-        };
         for (path, _) in discovery::schemas(&engine.site) {
             if let Some(document) = diffdelta::document(engine, &path, &["schema", "v1", ""]).await? {
-                add(TreeDocument::new(engine, path, &document));
+                pointers.push(TreeDocument::new(engine, path, &document).into());
             }
         }
         if let Some(document) = diffdelta::document(engine, KNOWN_ISSUES_PATH, &[]).await? {
-            add(TreeDocument::new(engine, KNOWN_ISSUES_PATH, &document));
+            pointers.push(TreeDocument::new(engine, KNOWN_ISSUES_PATH, &document).into());
         }
         if let Some(chains::Current { head, latest }) = chains::global(engine).await {
             let path = archive_index_path(None);
             if let Some(document) =
                 diffdelta::document(engine, &path, &["archive", GLOBAL, "index.json"]).await?
             {
-                add(TreeDocument::new(engine, path, &document));
+                pointers.push(TreeDocument::new(engine, path, &document).into());
             }
-            add(TreeDocument::new(engine, paths(None, "latest.json").remove(0), &latest));
-            add(TreeDocument::new(engine, paths(None, "head.json").remove(0), &head));
+            // That nothing happened once more is no news.
+            for (file, document) in [("latest.json", latest), ("head.json", head)] {
+                let document = TreeDocument::new(engine, paths(None, file).remove(0), &document);
+                let fingerprint = document.header(ETAG.as_str()).unwrap_or_default().to_owned();
+                pointers.push(Pointer { document, fingerprint });
+            }
         }
         if let Ok(feeds) = pages::feeds(engine) {
-            add(TreeDocument::of_answer(engine, "/feeds", feeds));
+            pointers.push(TreeDocument::of_answer(engine, "/feeds", feeds).into());
         }
-        for document in self.target.configuration(&engine.base_url) {
-            add(document);
-        }
+        pointers.extend(self.target.configuration(&engine.base_url).into_iter().map(Pointer::from));
         // Each time it is made it is another one; whether it is put depends on who moved.
         let told = self.sup().into_iter();
         pointers.extend(told.map(|document| Pointer { document, fingerprint: engine.base_url.clone() }));
