@@ -23,7 +23,10 @@ fn export(place: &Place, endpoint: &str, secret: &str, args: &[&str]) -> Output 
 fn follow(place: &Place, base: &str, path: &str, protocol: &str) -> String {
     let output = place.run(&["follow", &format!("{base}{path}"), "--protocol", protocol, "--once"]);
     assert!(output.status.success(), "{base}{path}: {}", stderr(&output));
-    stdout(&output).replace(base, "")
+    // The pages of a snapshot may come in any order.
+    let mut lines: Vec<String> = stdout(&output).replace(base, "").lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -93,6 +93,9 @@ impl Tree {
     async fn pointers_around(&self) -> Result<Vec<Pointer>, ExportError> {
         let engine = &self.engine;
         let mut pointers = Vec::new();
+        // Each time it is made it is another one; whether it is put depends on who moved.
+        let told = self.sup().into_iter();
+        pointers.extend(told.map(|document| Pointer { document, fingerprint: engine.base_url.clone() }));
         for (path, _) in discovery::schemas(&engine.site) {
             if let Some(document) = diffdelta::document(engine, &path, &["schema", "v1", ""]).await? {
                 pointers.push(TreeDocument::new(engine, path, &document).into());
@@ -119,9 +122,6 @@ impl Tree {
             pointers.push(TreeDocument::of_answer(engine, "/feeds", feeds).into());
         }
         pointers.extend(self.target.configuration(&engine.base_url).into_iter().map(Pointer::from));
-        // Each time it is made it is another one; whether it is put depends on who moved.
-        let told = self.sup().into_iter();
-        pointers.extend(told.map(|document| Pointer { document, fingerprint: engine.base_url.clone() }));
         for (path, segments) in [
             ("/healthz.json", ["healthz.json", ""]),
             ("/diff/sources.json", ["diff", "sources.json"]),

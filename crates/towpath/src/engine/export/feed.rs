@@ -1,7 +1,7 @@
 //! One feed's documents, in the order in which they are put.
 //!
 //! First what nobody is led to yet: archives, sealed pages, pages of snapshots. Then what leads there and is reached
-//! from what is in the tree already: the page that was the newest, with its link to the next. Last the documents at
+//! from what is in the tree already ([`Reached`]): the page that was the newest, with its link to the next. Last the documents at
 //! which readers begin. What is not needed any more goes when nothing leads there.
 
 use std::collections::BTreeSet;
@@ -67,6 +67,28 @@ enum Ask {
     Past(Syntax, history::Which),
     SnapshotPage(u64, u64),
     Snapshot(u64),
+}
+
+/// Up to which sealed page a tree's readers may have got.
+struct Reached {
+    /// All pages up to here are there, with their links to the next.
+    surely: u64,
+    /// An export that was killed may have put those up to here, so that readers get there.
+    maybe: u64,
+}
+
+impl Reached {
+    fn of(before: &Exported) -> Self {
+        let sealed = |extent: &Option<Extent>| extent.as_ref().map_or(0, |extent| extent.sealed);
+        let surely = sealed(&before.done);
+        Self { surely, maybe: surely.max(sealed(&before.begun)) }
+    }
+
+    /// Whether a reader may be here, where the document that comes after is not there: that one has to be put first,
+    /// and so on backwards. All others can be put in any order.
+    fn is_open(&self, number: u64) -> bool {
+        (self.surely..=self.maybe).contains(&number)
+    }
 }
 
 /// Where a feed stands, from a few records.
@@ -151,17 +173,12 @@ impl Tree {
         if divided(&self.engine, feed).await?.last.map_or(0, |page| page.number) != extent.sealed {
             return Err(ExportError::Moved(feed.id().clone()));
         }
-        let was_newest = done.is_some_and(|done| done.sealed == extent.sealed);
         let is_there = before.begun.is_none() && done.is_some_and(|done| done.newest == extent.newest);
-        let newest = made.newest_page.as_ref().filter(|_| !is_there);
-        if let (Some(page), false) = (newest, was_newest) {
+        if let (Some(page), false) = (&made.newest_page, is_there) {
             self.put(page).await?;
         }
         for ask in then {
             self.ask(feed, ask).await?;
-        }
-        if let (Some(page), true) = (newest, was_newest) {
-            self.put(page).await?;
         }
         Ok(())
     }
@@ -330,11 +347,10 @@ impl Tree {
             first.push(Ask::Archive(chains::path(&one.url).to_owned()));
         }
         let low = new.gone_below.max(1);
-        // The last sealed page that is in the tree; the one behind it was the newest then.
         let last = done.map_or(0, |done| done.sealed);
-        let was_newest = done.map(|done| done.sealed + 1);
-        for number in low.max(last + 1)..=new.sealed {
-            let at = if was_newest == Some(number) { &mut then } else { &mut first };
+        let reached = Reached::of(&staged.before);
+        for number in (low.max(last + 1)..=new.sealed).rev() {
+            let at = if reached.is_open(number.saturating_sub(1)) { &mut then } else { &mut first };
             at.push(Ask::Page(number));
         }
         // Pages that lost their link to the one before.
@@ -342,14 +358,15 @@ impl Tree {
             then.extend((low..=new.first_page.min(last)).map(Ask::Page));
         }
         if !new.complete {
-            first.extend(pasts((low.max(last + 1)..=new.sealed).map(history::Which::Page)));
+            // The last one did not name the next.
+            let from = if new.sealed > last { low.max(last) } else { low.max(last + 1) };
+            for number in (from..=new.sealed).rev() {
+                let at = if reached.is_open(number) { &mut then } else { &mut first };
+                at.extend(past(history::Which::Page(number)));
+            }
             let known = done.map_or(&[][..], |done| &done.windows);
             let windows = new.windows.iter().filter(|window| !known.contains(window));
-            first.extend(pasts(windows.map(|(first, last)| history::Which::Window(*first, *last))));
-            // It was the last one, and did not name the next.
-            if last >= low && new.sealed > last {
-                then.extend(pasts([history::Which::Page(last)].into_iter()));
-            }
+            first.extend(windows.flat_map(|(first, last)| past(history::Which::Window(*first, *last))));
         }
         for (id, pages) in &new.snapshots {
             if done.is_none_or(|done| !done.snapshots.contains(&(*id, *pages))) {
@@ -401,8 +418,8 @@ fn own_path(page: &TreeDocument) -> Option<String> {
     own.find("/feeds/").map(|at| own[at..].to_owned())
 }
 
-fn pasts(all: impl Iterator<Item = history::Which>) -> impl Iterator<Item = Ask> {
-    all.flat_map(|which| Syntax::ALL.map(|syntax| Ask::Past(syntax, which)))
+fn past(which: history::Which) -> impl Iterator<Item = Ask> {
+    Syntax::ALL.into_iter().map(move |syntax| Ask::Past(syntax, which))
 }
 
 /// The stretch that a document of Feed History names as its own for ever.
