@@ -13,6 +13,7 @@ use towpath_proto::smart::cursor::CursorKind;
 
 mod access;
 mod check;
+mod durations;
 mod export;
 mod hub;
 mod source;
@@ -20,6 +21,8 @@ mod xmpp;
 
 pub use access::{FilterConfig, ReaderConfig};
 pub use check::check_base_url;
+pub(crate) use durations::parse_duration;
+use durations::{duration, five_minutes, one_day, some_duration};
 pub use export::ExportConfig;
 pub(crate) use export::ten_seconds;
 pub use hub::HubConfig;
@@ -375,43 +378,6 @@ fn distinct_feeds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<V
         }
     }
     Ok(feeds)
-}
-
-/// `90s`, `5m`, `1h 30m`, `2d`; a bare number is seconds.
-fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Seconds(u64),
-        Text(String),
-    }
-    match Form::deserialize(deserializer)? {
-        Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-        Form::Text(text) => parse_duration(&text).map_err(D::Error::custom),
-    }
-}
-
-fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    duration(deserializer).map(Some)
-}
-
-/// A duration as people write it: `90s`, `5m`, `1h 30m`, `2d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
-    if let Some(days) = days {
-        return Ok(Duration::from_secs(days.saturating_mul(86_400)));
-    }
-    let wrong = || format!("{text:?} is not a duration such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"");
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(parsed).map_err(|_| wrong())
-}
-
-fn five_minutes() -> Duration {
-    Duration::from_secs(300)
-}
-
-fn one_day() -> Duration {
-    Duration::from_secs(86_400)
 }
 
 #[cfg(test)]

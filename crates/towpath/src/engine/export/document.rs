@@ -1,8 +1,8 @@
 //! A document as it goes into a tree.
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LINK};
+use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -25,7 +25,9 @@ impl TreeDocument {
         Self::of(engine, path.into(), document.body.clone(), document.headers().clone())
     }
 
-    pub(super) fn of_answer(engine: &Engine, path: impl Into<String>, answer: Answer) -> Self {
+    /// What the server makes for each request is to be asked for anew each time.
+    pub(super) fn of_answer(engine: &Engine, path: impl Into<String>, mut answer: Answer) -> Self {
+        answer.headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
         Self::of(engine, path.into(), answer.body, answer.headers)
     }
 
@@ -96,8 +98,6 @@ fn remove_times(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn document(body: &str) -> TreeDocument {

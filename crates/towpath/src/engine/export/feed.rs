@@ -11,13 +11,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use towpath_proto::FeedId;
-use towpath_proto::diffdelta::headers::{archive_index_path, paths};
 use towpath_proto::format::link;
 use towpath_proto::history::wire::{Syntax, THIS};
 use towpath_proto::replication::pages::Cleanup;
 use towpath_store::StoreError;
 
 use super::document::TreeDocument;
+use super::made::Made;
+use super::paths::{page_path, past_path, snapshot_page_path, superfluous};
 use super::state::{Exported, Extent, Stretch};
 use super::{ExportError, Tree, together};
 use crate::config::FeedConfig;
@@ -26,8 +27,6 @@ use crate::engine::pages::cleanup;
 use crate::engine::pages::paging::{Division, divided};
 use crate::engine::replication::{served, snapshot};
 use crate::engine::{Engine, Feed, history};
-use crate::server::pages::tree_json;
-use crate::server::replication::snapshot_list;
 
 /// To be counted up when the same feed gives other documents.
 const FORM: &str = "towpath tree 1";
@@ -38,14 +37,6 @@ pub(super) struct Staged {
     pub(super) before: Exported,
     pub(super) extent: Extent,
     made: Made,
-}
-
-/// The documents that are replaced again and again.
-struct Made {
-    /// The newest page of Data Replication, at its number.
-    newest_page: Option<TreeDocument>,
-    /// Those at which readers begin, in the order in which they are to be put.
-    pointers: Vec<TreeDocument>,
 }
 
 impl Staged {
@@ -92,12 +83,12 @@ impl Reached {
 }
 
 /// Where a feed stands, from a few records.
-struct Standing {
+pub(super) struct Standing {
     settings: String,
     seq: u64,
     chain: chains::Progress,
     cleanup: Cleanup,
-    snapshots: Vec<snapshot::Snapshot>,
+    pub(super) snapshots: Vec<snapshot::Snapshot>,
 }
 
 impl Standing {
@@ -238,66 +229,6 @@ impl Tree {
         Ok(())
     }
 
-    async fn made(&self, feed: &Arc<Feed>, standing: &Standing) -> Result<Made, ExportError> {
-        let (engine, id) = (&self.engine, feed.id().as_str());
-        let mut pointers = Vec::new();
-        let chains::Current { head, latest } = chains::current(engine, feed).await?;
-        for (file, document) in [("latest.json", latest), ("head.json", head)] {
-            let all = paths(Some(id), file);
-            pointers.extend(all.into_iter().map(|path| TreeDocument::new(engine, path, &document)));
-        }
-        // It lists what the head has and maybe more; readers come to it from the head.
-        let index = archive_index_path(Some(id));
-        if let Some(document) = diffdelta::document(engine, &index, &["archive", id, "index.json"]).await? {
-            pointers.insert(0, TreeDocument::new(engine, index, &document));
-        }
-        let mut newest_page = None;
-        if let served::Found::Page(document) =
-            served::page(engine, feed, served::Which::Newest, false).await?
-        {
-            let newest = TreeDocument::new(engine, format!("/feeds/{id}/replication"), &document);
-            newest_page = own_path(&newest).map(|path| newest.also_at(path));
-            pointers.push(newest);
-        }
-        for syntax in Syntax::ALL {
-            let which = history::Which::Newest;
-            match history::document(engine, feed, syntax, which).await? {
-                history::Found::Document(document) => {
-                    pointers.push(TreeDocument::new(engine, history::path(feed, syntax, which), &document));
-                }
-                _ => return Err(ExportError::TooLarge(feed.id().clone())),
-            }
-        }
-        let snapshots = &standing.snapshots;
-        if let Some(last) = snapshots.last() {
-            pointers.push(self.newest_snapshot(feed, last.id).await?);
-        }
-        let list = snapshot_list(engine, feed, snapshots);
-        pointers.push(TreeDocument::of_answer(engine, format!("/feeds/{id}/snapshots"), list));
-        let has = |name: &str| match name {
-            "replication" => newest_page.is_some(),
-            "snapshots" => !snapshots.is_empty(),
-            _ => true,
-        };
-        let page = tree_json(engine, feed, has).await?;
-        pointers.push(TreeDocument::of_answer(engine, format!("/feeds/{id}"), page));
-        Ok(Made { newest_page, pointers })
-    }
-
-    async fn newest_snapshot(&self, feed: &Feed, id: u64) -> Result<TreeDocument, ExportError> {
-        let mut document =
-            self.snapshot(feed, id).await?.also_at(format!("/feeds/{}/snapshots/latest", feed.id()));
-        let check = http::HeaderValue::from_static("no-cache");
-        document.headers.insert(http::header::CACHE_CONTROL, check);
-        Ok(document)
-    }
-
-    async fn snapshot(&self, feed: &Feed, id: u64) -> Result<TreeDocument, ExportError> {
-        let document = snapshot::index(&self.engine, feed, Some(id)).await?;
-        let document = document.ok_or_else(|| ExportError::Moved(feed.id().clone()))?;
-        Ok(TreeDocument::new(&self.engine, snapshot::index_path(feed, id), &document))
-    }
-
     async fn extent(
         &self,
         feed: &Feed,
@@ -411,13 +342,6 @@ impl Tree {
     }
 }
 
-/// The path of a page of Data Replication, of whatever site.
-fn own_path(page: &TreeDocument) -> Option<String> {
-    let links = link::from_headers(&page.headers, None);
-    let own = link::target(&links, "self")?;
-    own.find("/feeds/").map(|at| own[at..].to_owned())
-}
-
 fn past(which: history::Which) -> impl Iterator<Item = Ask> {
     Syntax::ALL.into_iter().map(move |syntax| Ask::Past(syntax, which))
 }
@@ -428,43 +352,4 @@ fn window(document: &TreeDocument) -> Option<Stretch> {
     let (_, name) = link::target(&links, THIS)?.rsplit_once('/')?;
     let (first, last) = name.split_once('-')?;
     Some((first.parse().ok()?, last.parse().ok()?))
-}
-
-/// The documents of an extent that are not in another one, which is later, beside the pointers.
-fn superfluous(id: &FeedId, old: &Extent, new: &Extent) -> Vec<String> {
-    let mut paths = Vec::new();
-    for number in old.gone_below.max(1)..new.gone_below {
-        paths.push(page_path(id, number));
-        paths.extend(Syntax::ALL.map(|syntax| past_path(id, syntax, &number.to_string())));
-    }
-    if new.complete && !old.complete {
-        let all = old.gone_below.max(1)..=old.sealed;
-        paths.extend(
-            all.flat_map(|number| Syntax::ALL.map(|syntax| past_path(id, syntax, &number.to_string()))),
-        );
-    }
-    for (first, last) in old.windows.iter().chain(&old.past_windows) {
-        if !new.windows.contains(&(*first, *last)) && !new.past_windows.contains(&(*first, *last)) {
-            paths.extend(Syntax::ALL.map(|syntax| past_path(id, syntax, &format!("{first}-{last}"))));
-        }
-    }
-    for (snapshot, pages) in &old.snapshots {
-        if new.snapshots.iter().all(|(kept, _)| kept != snapshot) {
-            paths.push(format!("/feeds/{id}/snapshots/{snapshot}"));
-            paths.extend((0..*pages).map(|number| snapshot_page_path(id, *snapshot, number)));
-        }
-    }
-    paths
-}
-
-fn page_path(id: &FeedId, number: u64) -> String {
-    format!("/feeds/{id}/replication/pages/{number}")
-}
-
-fn past_path(id: &FeedId, syntax: Syntax, name: &str) -> String {
-    format!("/feeds/{id}/{}/{name}", syntax.name())
-}
-
-fn snapshot_page_path(id: &FeedId, snapshot: u64, number: u64) -> String {
-    format!("/feeds/{id}/snapshots/{snapshot}/pages/{number}")
 }

@@ -40,13 +40,13 @@ pub struct Folder {
 
 impl Folder {
     /// Makes the folder where it is not there, and removes what a killed export left half written.
-    pub(super) fn new(root: PathBuf) -> Result<Self, TargetError> {
+    pub(super) fn new(root: &Path) -> Result<Self, TargetError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| TargetError::File { path, source }
         };
-        fs::create_dir_all(&root).map_err(at(&root))?;
-        let root = root.canonicalize().map_err(at(&root))?;
+        fs::create_dir_all(root).map_err(at(root))?;
+        let root = root.canonicalize().map_err(at(root))?;
         let unfinished = root.join(OWN).join("tmp");
         match fs::remove_dir_all(&unfinished) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at(&unfinished)(e)),

@@ -66,7 +66,7 @@ fn a_path_that_others_begin_with_is_an_index() {
 #[tokio::test]
 async fn a_page_is_a_link_to_a_name_that_says_its_headers() {
     let temporary = tempfile::tempdir().unwrap();
-    let folder = Folder::new(temporary.path().to_owned()).unwrap();
+    let folder = Folder::new(temporary.path()).unwrap();
     folder.put(&page(2, "one", &[("self", 2), ("prev", 1)])).await.unwrap();
     let sealed = page(2, "two", &[("self", 2), ("prev", 1), ("next", 3)]);
     folder.put(&sealed).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_page_is_a_link_to_a_name_that_says_its_headers() {
 #[tokio::test]
 async fn versions_are_told_apart_by_the_second_and_compressed_where_that_helps() {
     let temporary = tempfile::tempdir().unwrap();
-    let folder = Folder::new(temporary.path().to_owned()).unwrap();
+    let folder = Folder::new(temporary.path()).unwrap();
     let path = temporary.path().join("diff/kev/head.json");
     let json = [("content-type", "application/json")];
     let mut times = Vec::new();
@@ -110,9 +110,9 @@ async fn versions_are_told_apart_by_the_second_and_compressed_where_that_helps()
 #[tokio::test]
 async fn what_a_killed_export_was_writing_is_gone_with_the_next() {
     let temporary = tempfile::tempdir().unwrap();
-    Folder::new(temporary.path().to_owned()).unwrap();
+    Folder::new(temporary.path()).unwrap();
     fs::write(temporary.path().join(OWN).join("tmp/0"), b"half").unwrap();
-    let folder = Folder::new(temporary.path().to_owned()).unwrap();
+    let folder = Folder::new(temporary.path()).unwrap();
     assert_eq!(files(temporary.path()), [""; 0]);
     folder.put(&document("/sup.json", "{}", &[])).await.unwrap();
     folder.settle().await.unwrap();

@@ -1,6 +1,6 @@
 //! Where a tree is put: what a folder and an object store have in common.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -67,14 +67,14 @@ pub enum TargetError {
 pub fn open(place: &str) -> Result<Arc<dyn Target>, TargetError> {
     let is_address = place.split_once("://").is_some_and(|(scheme, _)| !scheme.contains('/'));
     if !is_address {
-        return Ok(Arc::new(Folder::new(PathBuf::from(place))?));
+        return Ok(Arc::new(Folder::new(Path::new(place))?));
     }
     let wrong = |reason: String| TargetError::Place { place: place.to_owned(), reason };
     let url = url::Url::parse(place).map_err(|e| wrong(e.to_string()))?;
     if url.scheme() == "file" {
         let path =
             url.to_file_path().map_err(|()| wrong("not the address of a folder of this machine".into()))?;
-        return Ok(Arc::new(Folder::new(path)?));
+        return Ok(Arc::new(Folder::new(&path)?));
     }
     Ok(Arc::new(Objects::open(&url)?))
 }
