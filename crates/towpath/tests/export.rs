@@ -6,7 +6,8 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::notes::{NOTES, eleven, put};
 use common::tree::{address, listing, paths};
@@ -176,7 +177,7 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
         let end = Instant::now() + PATIENCE;
         while !done() {
             assert!(Instant::now() < end, "{}", place.log());
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
     };
     let same = |path: &str| {
@@ -215,4 +216,50 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
 fn with_port(place: &Place, port: u16) -> String {
     place.write("port.toml", format!("[server]\nlisten = \"127.0.0.1:{port}\"\n").as_bytes());
     "port.toml".into()
+}
+
+/// SIGKILL at any moment: the next export makes it right, and what so many made is what one makes.
+#[test]
+fn a_killed_export_is_made_right_by_the_next() {
+    let place = Place::new(&hundred());
+    for (round, pause) in [40, 150, 300, 600, 900].into_iter().enumerate() {
+        let first = 4 * u32::try_from(round).unwrap();
+        for feed in ["f1", "f2", "f3"] {
+            import(&place, feed, first..first + 4);
+        }
+        let mut killed = place.command(&["export", "tree"]).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(pause));
+        let _ = killed.kill();
+        killed.wait().unwrap();
+    }
+    export(&place, &[]);
+    assert_eq!(export(&place, &[])[0], 0);
+    let fresh = place.run(&["export", "fresh"]);
+    assert!(fresh.status.success(), "{}", stderr(&fresh));
+    let (many, one) = (place.path("tree"), place.path("fresh"));
+    // Windows of the past are kept for a while.
+    let is_window =
+        |path: &String| path.rsplit('/').next().unwrap().split('-').all(|part| part.parse::<u64>().is_ok());
+    let of = |tree: &Path| {
+        paths(tree).into_iter().filter(|path| !is_window(path) || !path.contains('-')).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&many), of(&one));
+    for path in of(&one) {
+        let file = |tree: &Path| match tree.join(&path[1..]).is_dir() {
+            true => tree.join(&path[1..]).join("index"),
+            false => tree.join(&path[1..]),
+        };
+        let has_times = [
+            "/sup",
+            "/healthz.json",
+            "/diff/sources.json",
+            "/.well-known/",
+            "/diff/head.json",
+            "/diff/latest.json",
+        ];
+        if !has_times.iter().any(|start| path.starts_with(start)) {
+            assert_eq!(std::fs::read(file(&many)).unwrap(), std::fs::read(file(&one)).unwrap(), "{path}");
+        }
+    }
+    assert!(std::fs::read_dir(many.join(".towpath/tmp")).unwrap().next().is_none());
 }

@@ -131,6 +131,16 @@ struct Counted {
     bytes: AtomicU64,
 }
 
+impl Counted {
+    fn take(&self, summary: &mut Summary) {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        summary.written = take(&self.written);
+        summary.unchanged = take(&self.unchanged);
+        summary.removed = take(&self.removed);
+        summary.bytes = take(&self.bytes);
+    }
+}
+
 impl Tree {
     /// Opens the tree at a place, or begins one. `base_url` is the address at which its readers find it, without a
     /// slash at its end.
@@ -172,6 +182,8 @@ impl Tree {
         async move {
             let begun = Instant::now();
             let mut summary = Summary::default();
+            // What an export counted that failed is not this one's.
+            self.counted.take(&mut Summary::default());
             let is_first = self.there.lock().is_none();
             let is_whole = is_first || matches!(which, Which::All);
             let feeds = match which {
@@ -189,10 +201,7 @@ impl Tree {
             if is_whole {
                 self.drop_feeds(&mut summary).await?;
             }
-            let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
-            let Counted { written, unchanged, removed, bytes } = &self.counted;
-            (summary.written, summary.removed, summary.bytes) = (take(written), take(removed), take(bytes));
-            summary.unchanged = take(unchanged);
+            self.counted.take(&mut summary);
             summary.took = begun.elapsed();
             Ok(summary)
         }
