@@ -43,6 +43,8 @@ pub struct Engine {
     pub config: Config,
     /// The address that readers use, without a slash at its end.
     pub base_url: String,
+    /// Whether it makes the documents of a static tree, where nobody can subscribe.
+    pub is_tree: bool,
     /// The log.
     pub store: Arc<dyn Store>,
     /// What is served from memory.
@@ -110,6 +112,7 @@ impl Engine {
         let metrics = Metrics::default();
         let engine = Arc::new(Self {
             base_url: config.base_url(),
+            is_tree: false,
             documents: Documents::new(config.server.cache_mib << 20, announcer.clone()),
             sup: Sup::recover(&config, &announcer, moves, Timestamp::now()),
             smart: Smart::new(&config, identity, &metrics),
@@ -137,6 +140,7 @@ impl Engine {
         let announcer = Arc::new(self.announcer.for_tree(base_url));
         Arc::new(Self {
             base_url: base_url.to_owned(),
+            is_tree: true,
             documents: Documents::new(0, announcer.clone()),
             sup: Sup::recover(&self.config, &announcer, [], self.now()),
             smart: Smart::new(&self.config, identity, &metrics),
