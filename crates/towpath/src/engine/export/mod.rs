@@ -17,11 +17,12 @@ mod objects;
 mod paths;
 mod served_by;
 mod state;
+mod summary;
 pub mod target;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -39,12 +40,14 @@ use towpath_store::{StoreError, Write};
 use super::{Engine, Feed};
 use feed::Staged;
 use state::{Exported, States};
+use summary::Counted;
 use target::{Target, TargetError};
 
 pub use document::TreeDocument;
 pub use folder::Folder;
 pub use keep::keep;
 pub use objects::Objects;
+pub use summary::Summary;
 
 /// How many feeds are looked at or put at the same time, and how many documents of each.
 const TOGETHER: usize = 8;
@@ -71,25 +74,6 @@ pub enum ExportError {
     /// A complete feed with more than one document can hold.
     #[error("the feed {0} is complete = true and has more items than one document can hold")]
     TooLarge(FeedId),
-}
-
-/// What an export did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Documents put, the tree's own files included.
-    pub written: u64,
-    /// Documents that were there as they are.
-    pub unchanged: u64,
-    /// Documents removed.
-    pub removed: u64,
-    /// Bytes put.
-    pub bytes: u64,
-    /// Feeds of which something was put or removed.
-    pub feeds: u64,
-    /// Feeds that could not be exported, and why.
-    pub failed: Vec<String>,
-    /// How long it took.
-    pub took: Duration,
 }
 
 /// Which feeds are looked at.
@@ -121,24 +105,6 @@ struct There {
     moves: RecentMoves,
     /// When the last of them moved.
     last_move: Timestamp,
-}
-
-#[derive(Default)]
-struct Counted {
-    written: AtomicU64,
-    unchanged: AtomicU64,
-    removed: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Counted {
-    fn take(&self, summary: &mut Summary) {
-        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
-        summary.written = take(&self.written);
-        summary.unchanged = take(&self.unchanged);
-        summary.removed = take(&self.removed);
-        summary.bytes = take(&self.bytes);
-    }
 }
 
 impl Tree {
