@@ -16,6 +16,7 @@ cargo xtask bench sup       the SUP document of a million feeds; memory and star
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot
 cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory
+cargo xtask bench export    10,000 feeds as static files, again with nothing new, again with ten changed
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -30,6 +31,10 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["push"] => cargo(&["bench", "--package", "towpath", "--bench", "push"]),
         ["xmpp"] => xmpp(),
         ["replication"] => beside_nginx("benches/replication.py"),
+        ["export"] => {
+            cargo(&["build", "--release", "--package", "towpath"])?;
+            python("benches/export.py")
+        }
         ["large"] => beside_nginx("benches/large.py"),
         _ => {
             println!("{HELP}");

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::run::{have, root, status, target};
 
 /// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP independently;
-/// what validates Atom; and the XMPP server beside which the component is tested.
+/// what validates Atom; the XMPP server beside which the component is tested; and the web server of exported trees.
 pub(crate) fn tests() -> Result<(), String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
@@ -15,6 +15,9 @@ pub(crate) fn tests() -> Result<(), String> {
         apt(&["python3", "python3-venv"])?;
     }
     prosody()?;
+    if !have("nginx") {
+        apt(&["nginx-light"])?;
+    }
     venv().map(drop)
 }
 

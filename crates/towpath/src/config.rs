@@ -13,12 +13,18 @@ use towpath_proto::smart::cursor::CursorKind;
 
 mod access;
 mod check;
+mod durations;
+mod export;
 mod hub;
 mod source;
 mod xmpp;
 
 pub use access::{FilterConfig, ReaderConfig};
 pub use check::check_base_url;
+pub(crate) use durations::parse_duration;
+use durations::{duration, five_minutes, one_day, some_duration};
+pub use export::ExportConfig;
+pub(crate) use export::ten_seconds;
 pub use hub::HubConfig;
 pub use source::{GuardConfig, SourceConfig, SourceFormat};
 pub use xmpp::XmppConfig;
@@ -41,6 +47,8 @@ pub struct Config {
     pub hub: HubConfig,
     /// `[xmpp]`; no component where absent.
     pub xmpp: Option<XmppConfig>,
+    /// `[export]`; no tree is kept where absent.
+    pub export: Option<ExportConfig>,
     /// What relative paths are relative to: the file's folder.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -211,6 +219,14 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
+    /// A value of `[export]` that does not make sense.
+    #[error("{path}: [export] {message}")]
+    Export {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
     /// A value of `[server]` that does not make sense.
     #[error("{path}: [server] {message}")]
     Server {
@@ -240,6 +256,7 @@ impl Config {
                     risk: RiskConfig::default(),
                     hub: HubConfig::default(),
                     xmpp: None,
+                    export: None,
                     folder,
                 })
             }
@@ -265,6 +282,9 @@ impl Config {
         };
         config.check(path)?;
         config.server.data = config.folder.join(&config.server.data);
+        if let Some(export) = &mut config.export {
+            export.resolve(&config.folder);
+        }
         config.risk.rules = config.risk.rules.map(|file| config.folder.join(file));
         Ok(config)
     }
@@ -274,6 +294,8 @@ impl Config {
         self.server.check().and_then(|()| self.hub.check()).map_err(server_error)?;
         let xmpp_error = |message| ConfigError::Xmpp { path: path.to_owned(), message };
         self.xmpp.as_ref().map_or(Ok(()), XmppConfig::check).map_err(xmpp_error)?;
+        let export_error = |message| ConfigError::Export { path: path.to_owned(), message };
+        self.export.as_mut().map_or(Ok(()), ExportConfig::check).map_err(export_error)?;
         for feed in &self.feeds {
             feed.check().map_err(|message| ConfigError::Feed {
                 path: path.to_owned(),
@@ -356,43 +378,6 @@ fn distinct_feeds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<V
         }
     }
     Ok(feeds)
-}
-
-/// `90s`, `5m`, `1h 30m`, `2d`; a bare number is seconds.
-fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Seconds(u64),
-        Text(String),
-    }
-    match Form::deserialize(deserializer)? {
-        Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-        Form::Text(text) => parse_duration(&text).map_err(D::Error::custom),
-    }
-}
-
-fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    duration(deserializer).map(Some)
-}
-
-/// A duration as people write it: `90s`, `5m`, `1h 30m`, `2d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
-    if let Some(days) = days {
-        return Ok(Duration::from_secs(days.saturating_mul(86_400)));
-    }
-    let wrong = || format!("{text:?} is not a duration such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"");
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(parsed).map_err(|_| wrong())
-}
-
-fn five_minutes() -> Duration {
-    Duration::from_secs(300)
-}
-
-fn one_day() -> Duration {
-    Duration::from_secs(86_400)
 }
 
 #[cfg(test)]

@@ -96,6 +96,16 @@ impl RecentMoves {
     /// `base_url` is the address of the SUP document without its query. The window ends with `now`, both ends
     /// inclusive in whole seconds.
     pub fn document(&self, now: Timestamp, seconds: u64, base_url: &str) -> Published {
+        self.document_offering(now, seconds, periods(base_url))
+    }
+
+    /// The same where the documents of other periods have addresses of their own.
+    pub fn document_offering(
+        &self,
+        now: Timestamp,
+        seconds: u64,
+        available_periods: BTreeMap<u64, String>,
+    ) -> Published {
         let period = seconds.clamp(1, MAX_PERIOD);
         let end = whole_seconds(now);
         let since = end.as_second() - window(period) as i64;
@@ -104,7 +114,7 @@ impl RecentMoves {
             period,
             since_time: Timestamp::from_second(since).unwrap_or(Timestamp::MIN),
             updated_time: end,
-            available_periods: periods(base_url),
+            available_periods,
         };
         let mut body = String::from(r#"{"updates":["#);
         let mut updates = 0;

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod export;
 mod feed_list;
 mod fleet_lines;
 mod follow;
@@ -27,6 +28,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
 use crate::engine::EngineError;
+use crate::engine::export::ExportError;
+use crate::engine::export::target::TargetError;
 use crate::server::ServeError;
 use towpath_store::StoreError;
 
@@ -56,6 +59,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Make a snapshot of a feed, for those who begin to follow it
     Snapshot(snapshot::SnapshotArgs),
+    /// Write every feed as a static tree, into a folder or object storage: what changed since the last time
+    Export(export::ExportArgs),
     /// Show the feeds, their positions, and how their sources are
     Status(publish::TargetArgs),
 }
@@ -154,6 +159,24 @@ impl From<EngineError> for CliError {
     }
 }
 
+impl From<TargetError> for CliError {
+    fn from(error: TargetError) -> Self {
+        match error {
+            TargetError::Place { .. } => Self::usage(error.to_string()),
+            TargetError::File { .. } | TargetError::Storage { .. } => Self::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<ExportError> for CliError {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Target(error) => error.into(),
+            error => Self::failed(error.to_string()),
+        }
+    }
+}
+
 /// Runs the command that the arguments ask for.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -199,6 +222,7 @@ async fn run_command(command: Command) -> Result<Exit, CliError> {
         Command::Follow(args) => follow::follow(args).await,
         Command::Check(args) => check::check(args).await,
         Command::Snapshot(args) => snapshot::snapshot(args).await,
+        Command::Export(args) => export::export(args).await,
         Command::Status(args) => status::status(&args).await,
     }
 }

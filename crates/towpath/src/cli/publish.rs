@@ -16,6 +16,7 @@ use towpath_store::Expected;
 
 use super::{CliError, ConfigArgs, Exit, import, open};
 use crate::client::{FetchOptions, Fetcher, Whole};
+use crate::config::Config;
 use crate::engine::{Engine, diffdelta};
 
 /// Where to publish.
@@ -167,6 +168,11 @@ impl TargetArgs {
         }
         Ok(Target::Folder(open::engine(config).await?))
     }
+}
+
+/// Whether a server of this configuration runs on this machine.
+pub(crate) async fn is_running(fetcher: Fetcher, config: &Config) -> bool {
+    Server { fetcher, base: format!("http://{}", config.server.listen), token: None }.is_towpath().await
 }
 
 impl Target {

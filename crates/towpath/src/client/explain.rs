@@ -36,7 +36,7 @@ pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
-fn reason(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     if let Some(tls) = chain(error).find_map(tls_error) {
         return tls_reason(tls);
     }

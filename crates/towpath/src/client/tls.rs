@@ -24,7 +24,7 @@ pub(super) fn build(configure: impl Fn() -> ClientBuilder) -> Result<reqwest::Cl
     configure().tls_certs_only(roots).build().map_err(|e| SetupError(super::explain::root_cause(&e)))
 }
 
-fn install_provider() {
+pub(crate) fn install_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Losing a race against another thread that installs one is as good.
         let _: Result<(), Arc<_>> = rustls::crypto::ring::default_provider().install_default();

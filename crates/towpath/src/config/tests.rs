@@ -77,3 +77,21 @@ fn durations() {
     assert!(parse_duration("-5m").is_err());
     assert!(parse_duration("").is_err());
 }
+
+#[test]
+fn the_tree_that_is_kept() {
+    let config = parse("[export]\nto = \"tree\"\nbase_url = \"https://a.example/\"\n").unwrap();
+    let export = config.export.unwrap();
+    assert_eq!(
+        (export.to.as_str(), export.base_url.as_deref()),
+        ("/etc/towpath/tree", Some("https://a.example"))
+    );
+    assert_eq!(export.every, Duration::from_secs(10));
+    let bucket = parse("[export]\nto = \"s3://b/p\"\nevery = \"1m\"\n").unwrap().export.unwrap();
+    assert_eq!((bucket.to.as_str(), bucket.every), ("s3://b/p", Duration::from_secs(60)));
+    for bad in
+        ["[export]\nto = \"\"\n", "[export]\nto = \"x\"\nbase_url = \"x\"\n", "[export]\nevery = \"1s\"\n"]
+    {
+        assert!(error(bad).contains("export"), "{bad}");
+    }
+}

@@ -329,7 +329,7 @@ fn info(engine: &Engine, feed: &Feed) -> FeedInfo {
         title: feed.config.title().to_owned(),
         lang: feed.config.lang.clone(),
         links: feed.links(engine),
-        hub: Some(engine.hub_url(feed.id())),
+        hub: (!engine.is_tree).then(|| engine.hub_url(feed.id())),
     }
 }
 

@@ -31,6 +31,12 @@ pub struct Metrics {
     pub pushes_ok: Counter,
     /// Deliveries that subscribers refused, or that did not reach them.
     pub pushes_failed: Counter,
+    /// Exports that came to their end.
+    pub exports_ok: Counter,
+    /// Exports that did not.
+    pub exports_failed: Counter,
+    /// Documents that exports put.
+    pub export_documents: Counter,
     /// Clients that wait for a feed to move.
     pub waiters: Gauge,
     registry: Registry,
@@ -60,6 +66,9 @@ impl Default for Metrics {
             sup_feeds,
             pushes_ok: counter("pushes_ok", "Deliveries that subscribers took"),
             pushes_failed: counter("pushes_failed", "Deliveries that failed"),
+            exports_ok: counter("exports_ok", "Exports that came to their end"),
+            exports_failed: counter("exports_failed", "Exports that failed"),
+            export_documents: counter("export_documents", "Documents that exports put"),
             waiters,
             registry,
         }

@@ -1,6 +1,7 @@
 //! What a running towpath is: the log, the feeds it knows, and the documents made from them.
 
 pub mod diffdelta;
+pub mod export;
 mod feed;
 pub mod history;
 mod metrics;
@@ -42,6 +43,8 @@ pub struct Engine {
     pub config: Config,
     /// The address that readers use, without a slash at its end.
     pub base_url: String,
+    /// Whether it makes the documents of a static tree, where nobody can subscribe.
+    pub is_tree: bool,
     /// The log.
     pub store: Arc<dyn Store>,
     /// What is served from memory.
@@ -57,7 +60,7 @@ pub struct Engine {
     /// Where DiffDelta's documents are served.
     pub site: Site,
     /// DiffDelta's chains.
-    pub diffdelta: DiffDelta,
+    pub diffdelta: Arc<DiffDelta>,
     /// How logs are divided into pages.
     pub pages: Pages,
     /// Smart Feeds' waiters and filters.
@@ -66,7 +69,7 @@ pub struct Engine {
     pub push: Push,
     /// The runtime for what does not serve.
     pub runtime: tokio::runtime::Handle,
-    feeds: RwLock<HashMap<FeedId, Arc<Feed>>>,
+    feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
 }
 
 /// Why an engine cannot be made.
@@ -109,6 +112,7 @@ impl Engine {
         let metrics = Metrics::default();
         let engine = Arc::new(Self {
             base_url: config.base_url(),
+            is_tree: false,
             documents: Documents::new(config.server.cache_mib << 20, announcer.clone()),
             sup: Sup::recover(&config, &announcer, moves, Timestamp::now()),
             smart: Smart::new(&config, identity, &metrics),
@@ -119,13 +123,39 @@ impl Engine {
             push: Push::new(&config),
             runtime: tokio::runtime::Handle::current(),
             site: Site::new(&config.base_url()),
-            diffdelta: DiffDelta::default(),
+            diffdelta: Arc::default(),
             pages: Pages::default(),
-            feeds: RwLock::new(feeds),
+            feeds: Arc::new(RwLock::new(feeds)),
             config,
         });
         engine.listen();
         Ok(engine)
+    }
+
+    /// The same log and feeds as readers of a static tree at `base_url` see them: every document has that tree's
+    /// addresses, and none of them is kept in memory. It hears of no moves and pushes to nobody.
+    pub fn for_tree(&self, base_url: &str) -> Arc<Self> {
+        let metrics = Metrics::default();
+        let identity = self.smart.identity.clone();
+        let announcer = Arc::new(self.announcer.for_tree(base_url));
+        Arc::new(Self {
+            base_url: base_url.to_owned(),
+            is_tree: true,
+            documents: Documents::new(0, announcer.clone()),
+            sup: Sup::recover(&self.config, &announcer, [], self.now()),
+            smart: Smart::new(&self.config, identity, &metrics),
+            announcer,
+            store: self.store.clone(),
+            scorer: self.scorer.clone(),
+            metrics,
+            push: Push::new(&self.config),
+            runtime: self.runtime.clone(),
+            site: Site::new(base_url),
+            diffdelta: self.diffdelta.clone(),
+            pages: Pages::default(),
+            feeds: self.feeds.clone(),
+            config: self.config.clone(),
+        })
     }
 
     /// Keeps every feed's head current, before an append is acknowledged: what was built before the append is

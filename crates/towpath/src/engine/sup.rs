@@ -215,7 +215,7 @@ fn fresh(made_in: Duration) -> Duration {
     (made_in * 20).clamp(Duration::from_secs(1), Duration::from_secs(60))
 }
 
-fn headers(published: &Published) -> HeaderMap {
+pub(super) fn headers(published: &Published) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     let tag = format!("\"{}\"", hex::encode(&Sha256::digest(&published.body)[..16]));

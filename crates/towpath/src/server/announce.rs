@@ -15,6 +15,8 @@ use super::route::feed_in;
 #[derive(Debug, Default)]
 pub struct Announcer {
     base_url: String,
+    /// What the links to the SUP document end in.
+    query: &'static str,
     /// Feeds that not everybody may read.
     private: HashSet<FeedId>,
     secret: String,
@@ -24,7 +26,17 @@ impl Announcer {
     /// For a server that readers find at `base_url`. What is told of the `private` feeds' moves can be tied to
     /// them only by who was told their links, for their SUP IDs are made with the `secret`.
     pub fn new(base_url: &str, private: HashSet<FeedId>, secret: &str) -> Self {
-        Self { base_url: base_url.to_owned(), private, secret: secret.to_owned() }
+        Self { base_url: base_url.to_owned(), query: "?seconds=60", private, secret: secret.to_owned() }
+    }
+
+    /// The same for a static tree at another address, where no query counts.
+    pub fn for_tree(&self, base_url: &str) -> Self {
+        Self {
+            base_url: base_url.to_owned(),
+            query: "",
+            private: self.private.clone(),
+            secret: self.secret.clone(),
+        }
     }
 
     /// The address of the SUP document, without its query.
@@ -39,7 +51,7 @@ impl Announcer {
 
     /// Where a feed's moves are told of.
     pub fn link(&self, feed: &FeedId) -> SupLink {
-        SupLink::new(&format!("{}?seconds=60", self.document_url()), &self.named(feed))
+        SupLink::new(&format!("{}{}", self.document_url(), self.query), &self.named(feed))
     }
 
     fn named(&self, feed: &FeedId) -> String {

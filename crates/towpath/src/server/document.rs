@@ -93,6 +93,11 @@ impl Document {
         self
     }
 
+    /// Its headers, without what depends on the request.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
     /// Adds to the headers what is said of its feed.
     pub(super) fn announced(mut self, announcer: &Announcer, path: &str) -> Self {
         announcer.announce_at(path, &mut self.headers);

@@ -21,7 +21,7 @@ mod hub;
 mod items;
 pub(crate) mod pages;
 mod rearm;
-mod replication;
+pub(crate) mod replication;
 mod resumed;
 mod route;
 mod smart;

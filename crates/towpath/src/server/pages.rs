@@ -135,7 +135,7 @@ const SERVER_ADDRESSES: [(&str, &str); 8] = [
 ];
 
 /// `/feeds`: the feeds and their addresses, as JSON.
-pub(super) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
+pub(crate) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
     #[derive(Serialize)]
     struct Brief {
         id: String,
@@ -203,6 +203,21 @@ fn source_part(source: &SourceView) -> Markup {
 pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
     let view = view(engine, feed).await?;
     serde_json::to_value(view).map_err(|e| StoreError::Read(e.to_string()))
+}
+
+/// A feed as a static tree shows it: without how its source is just now, and without the addresses that only a server
+/// answers at. `has` says which of the others there are.
+pub(crate) async fn tree_json(
+    engine: &Engine,
+    feed: &Feed,
+    has: impl Fn(&str) -> bool,
+) -> Result<Answer, StoreError> {
+    let mut view = view(engine, feed).await?;
+    view.source = None;
+    view.addresses
+        .retain(|address| !matches!(address.name, "smart" | "events" | "hub" | "items") && has(address.name));
+    let body = serde_json::to_vec(&view).map_err(|e| StoreError::Read(e.to_string()))?;
+    Ok(whole(StatusCode::OK, JSON, body))
 }
 
 async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, StoreError> {

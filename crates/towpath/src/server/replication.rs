@@ -80,17 +80,22 @@ fn empty(feed: &Feed) -> Problem {
 /// Every snapshot that is kept.
 pub(super) async fn snapshots(engine: &Arc<Engine>, feed: &str) -> Result<Answer, Problem> {
     let feed = known(engine, feed)?;
+    Ok(snapshot_list(engine, &feed, &snapshot::list(engine, &feed).await?))
+}
+
+/// A list of snapshots, as JSON.
+pub(crate) fn snapshot_list(engine: &Engine, feed: &Feed, snapshots: &[snapshot::Snapshot]) -> Answer {
     let mut list = Vec::new();
-    for one in snapshot::list(engine, &feed).await? {
+    for one in snapshots {
         list.push(json!({
             "id": one.id.to_string(),
-            "url": format!("{}{}", engine.base_url, snapshot::index_path(&feed, one.id)),
+            "url": format!("{}{}", engine.base_url, snapshot::index_path(feed, one.id)),
             "createdAt": one.created_at,
             "items": one.items,
             "pages": one.pages,
         }));
     }
-    Ok(whole(StatusCode::OK, JSON, json!({ "snapshots": list }).to_string()))
+    whole(StatusCode::OK, JSON, json!({ "snapshots": list }).to_string())
 }
 
 const JSON: &str = "application/json";

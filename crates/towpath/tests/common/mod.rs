@@ -6,6 +6,7 @@ pub mod chain;
 pub mod notes;
 pub mod pages;
 pub mod prosody;
+pub mod tree;
 pub mod waiting;
 
 use std::collections::BTreeMap;
@@ -169,19 +170,7 @@ impl Server {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> std::io::Result<Answer> {
-        let host = self.base.strip_prefix("http://").unwrap();
-        let mut stream = std::net::TcpStream::connect(host)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-        for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(body)?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes)?;
-        Answer::parse(&bytes)
+        ask_at(&self.base, method, path, headers, body)
     }
 
     /// Waits for a source's first success.
@@ -214,6 +203,33 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn ask_at(
+    base: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
+    let host = base.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(host)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    Answer::parse(&bytes)
+}
+
+/// The answer of whatever server is there.
+pub fn get_from(base: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    ask_at(base, "GET", path, headers, b"").unwrap()
 }
 
 /// An HTTP response.

@@ -148,7 +148,7 @@ async fn recover(
         for Snapshot { url, cursor, .. } in
             kept::index(engine.store.as_ref(), source.as_str(), told.snapshots).await?
         {
-            let path = url.find("/archive/").map_or(url.as_str(), |at| &url[at..]);
+            let path = super::tree::path(&url);
             let snapshot = engine.store.get(Table::Documents, path.as_bytes()).await?;
             let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{path} is missing")))?;
             state.pending.recover(source, &snapshot).map_err(|e| damaged(&e))?;

@@ -7,6 +7,7 @@ mod global;
 mod kept;
 pub mod served;
 mod source;
+pub(crate) mod tree;
 
 use std::collections::HashSet;
 use std::sync::Arc;

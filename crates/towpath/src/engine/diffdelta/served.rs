@@ -10,8 +10,8 @@ use towpath_proto::diffdelta::publish::{Chain, Source};
 use towpath_proto::diffdelta::wire::GLOBAL;
 use towpath_store::{StoreError, Table};
 
-use super::kept::{self, Kept};
-use super::source;
+use super::kept::Kept;
+use super::{source, tree};
 use crate::engine::{Engine, Feed};
 use crate::server::document::{Document, Valid};
 
@@ -102,7 +102,7 @@ async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Ar
         Some(feed) => Some(feed.publishing.lock().await),
         None => None,
     };
-    let snapshots = kept::index(engine.store.as_ref(), name, 0).await?;
+    let snapshots = tree::snapshots(engine, name, 0).await?;
     let body = discovery::archive_index(name, snapshots);
     Ok(Some(keep(engine, path, Resource::ArchiveIndex, body, Valid::UntilReplaced)))
 }

@@ -29,7 +29,7 @@ pub use view::View;
 pub struct Smart {
     /// Who waits.
     pub waiters: Arc<Waiters>,
-    identity: String,
+    pub(super) identity: String,
     views: Mutex<view::Views>,
 }
 

@@ -1,0 +1,267 @@
+//! `towpath export` into a folder: what it writes, and above all what it does not.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::notes::{NOTES, eleven, put};
+use common::tree::{address, listing, paths};
+use common::{PATIENCE, Place, stderr};
+use serde_json::json;
+
+/// How many documents an export says it wrote, left and removed.
+fn export(place: &Place, args: &[&str]) -> [u64; 3] {
+    let output = place.run(&[&["export", "tree"], args].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told = stderr(&output);
+    let line = told.lines().find(|line| line.starts_with("exported ")).unwrap_or_else(|| panic!("{told}"));
+    let before = |word: &str| {
+        let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+        let at = words.iter().position(|found| *found == word).unwrap();
+        words[at - usize::from(word != "written") - usize::from(word == "written") * 2].parse().unwrap()
+    };
+    [before("written"), before("unchanged"), before("removed")]
+}
+
+fn changed(
+    before: &std::collections::BTreeMap<String, (u64, std::time::SystemTime)>,
+    tree: &Path,
+) -> BTreeSet<String> {
+    let after = listing(tree);
+    let gone = before.keys().filter(|name| !after.contains_key(*name)).cloned();
+    let other =
+        after.iter().filter(|(name, known)| before.get(*name) != Some(known)).map(|(name, _)| name.clone());
+    gone.chain(other).collect()
+}
+
+fn import(place: &Place, feed: &str, ids: std::ops::Range<u32>) {
+    let line = |n: u32| {
+        let item = json!({ "title": format!("T{n}"), "url": format!("https://a.example/{n}") });
+        json!({ "id": format!("i{n}"), "content": n.to_string(), "item": item })
+    };
+    let lines: String = ids.map(|n| format!("{}\n", line(n))).collect();
+    let output = place.run_with(&["import", feed, "-"], lines.as_bytes());
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+fn hundred() -> String {
+    let feeds = (0..100).map(|n| format!("[[feed]]\nid = \"f{n}\"\npage_items = 3\n"));
+    format!("[server]\nlisten = \"127.0.0.1:1\"\n{}", feeds.collect::<String>())
+}
+
+#[test]
+fn what_did_not_change_is_not_touched() {
+    let place = Place::new(&hundred());
+    for feed in ["f7", "f8"] {
+        import(&place, feed, 0..10);
+    }
+    let [written, ..] = export(&place, &[]);
+    assert!(written > 1000, "{written}");
+    let tree = place.path("tree");
+    let before = listing(&tree);
+    assert_eq!(export(&place, &[]), [0, written, 0]);
+    assert_eq!(changed(&before, &tree), BTreeSet::new());
+
+    import(&place, "f7", 10..11);
+    let [again, _, removed] = export(&place, &[]);
+    assert!(again < 60 && removed == 0, "{again} {removed}");
+    let touched = changed(&before, &tree);
+    let around = ["diff/head.json", "diff/latest.json", "diff/sources.json", "sup", "archive/_global/"];
+    let of_feed = ["feeds/f7/", "diff/f7/", "diff/source/f7/", "archive/f7/", ".towpath/bodies/feeds/f7/"];
+    for name in &touched {
+        assert!(around.iter().chain(&of_feed).any(|start| name.starts_with(start)), "{name}");
+    }
+    for kept in ["feeds/f7/atom/1", "feeds/f7/replication/pages/1", "feeds/f7/rss/2"] {
+        assert!(!touched.contains(kept), "{kept}");
+    }
+    // Two windows of the past are kept, those before are not.
+    import(&place, "f7", 11..12);
+    assert_eq!(export(&place, &[])[2], 3, "one window in three syntaxes");
+    assert_eq!(export(&place, &[])[..1], [0]);
+}
+
+#[test]
+fn what_the_configuration_changes_is_exported_anew_and_what_it_lacks_removed() {
+    let config =
+        "[server]\nlisten = \"127.0.0.1:1\"\n[[feed]]\nid = \"aa\"\npage_items = 2\n[[feed]]\nid = \"bb\"\n";
+    let place = Place::new(config);
+    import(&place, "aa", 0..7);
+    import(&place, "bb", 0..3);
+    export(&place, &[]);
+    let tree = place.path("tree");
+    let before = paths(&tree);
+    export(&place, &["--base-url", "https://cdn.example/x"]);
+    assert_eq!(paths(&tree), before);
+    let read = |name: &str| std::fs::read_to_string(tree.join(name)).unwrap();
+    assert!(read("feeds/bb/atom/index").contains("https://cdn.example/x/feeds/bb/atom/1-3"));
+    assert!(read("diff/aa/head.json").contains("\"/x/diff/aa/latest.json\""));
+    assert!(read("archive/aa/index.json").contains("\"/x/archive/aa/"));
+    for name in &before {
+        let at = if tree.join(&name[1..]).is_dir() {
+            format!("{}/index", &name[1..])
+        } else {
+            name[1..].to_owned()
+        };
+        let text = read(&at);
+        let named = text.find("127.0.0.1:1/").map(|at| &text[at.saturating_sub(100)..at + 50]);
+        assert_eq!(named, None, "{name} names the server");
+    }
+    // No promises that a tree does not keep.
+    for part in ["/hub", "/events", "/items\"", "seconds="] {
+        for name in
+            ["feeds/aa/index", "feeds/aa/atom/index", "feeds/aa/feed.json/index", "feeds/aa/rss/index"]
+        {
+            assert!(!read(name).contains(part), "{name}: {part}");
+        }
+    }
+    assert!(read(".well-known/diffdelta.json").contains("\"webhooks_supported\":false"));
+
+    place.write(
+        "towpath.toml",
+        config.replace("[[feed]]\nid = \"bb\"\n", "[[feed]]\nid = \"bb\"\nreaders = [\"s\"]\n").as_bytes(),
+    );
+    let output = place.run(&["export", "tree", "--base-url", "https://cdn.example/x"]);
+    assert!(
+        stderr(&output).contains("not exported, for they have readers or are filters: bb"),
+        "{}",
+        stderr(&output)
+    );
+    let left = paths(&tree);
+    assert!(left.iter().all(|path| !path.contains("/bb/") && !path.ends_with("/bb")), "{left:?}");
+    assert!(!read("diff/sources.json").contains("\"bb\"") && !tree.join("feeds/bb").exists());
+    assert!(left.contains(&"/feeds/aa/atom/1".to_owned()));
+}
+
+#[test]
+fn places_that_cannot_be_and_exit_codes() {
+    let place = Place::new("[server]\nlisten = \"127.0.0.1:1\"\n");
+    place.write("file", b"");
+    for (args, code, told) in [
+        (&["export"][..], 2, "where to?"),
+        (&["export", "ftp://a/b"], 2, "ftp://a/b"),
+        (&["export", "tree", "--base-url", "nowhere"], 2, "base URL"),
+        (&["export", "file"], 1, "file"),
+        (&["export", "s3://bucket/x", "--data", "file"], 1, ""),
+    ] {
+        let output = place
+            .command(args)
+            .env("AWS_ENDPOINT", "http://127.0.0.1:9")
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_ACCESS_KEY_ID", "a")
+            .env("AWS_SECRET_ACCESS_KEY", "b")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_server_keeps_the_tree_current_with_its_own_bytes() {
+    let place =
+        Place::new(&format!("{NOTES}[[feed]]\nid = \"quiet\"\n[export]\nto = \"tree\"\nevery = \"200ms\"\n"));
+    let (port, base) = address();
+    let server = place.start(place.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]));
+    assert_eq!(server.base, base);
+    eleven(&server);
+    let snapshot = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
+    assert_eq!(snapshot.status, 201);
+    put(&server, "i12", "t12");
+    let tree = place.path("tree");
+    let wait = |done: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < end, "{}", place.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let same = |path: &str| {
+        let name = &path[1..];
+        let file = if tree.join(name).is_dir() { tree.join(name).join("index") } else { tree.join(name) };
+        std::fs::read(file).is_ok_and(|body| body == server.get(path).body)
+    };
+    wait(&|| same("/feeds/notes/replication") && same("/diff/notes/head.json") && same("/diff/head.json"));
+    wait(&|| server.get("/metrics").text().contains("towpath_exports_ok_total"));
+    for path in paths(&tree) {
+        // What says when it was made; what the tree has no addresses for; what is made for the tree.
+        let own = ["/sup", "/healthz.json", "/diff/sources.json", "/.well-known/", "/feeds/notes/atom/7-1"];
+        let is_page = matches!(path.as_str(), "/feeds/notes" | "/feeds/quiet");
+        // SUP's address has no query there.
+        let names_sup = ["/atom", "/rss", "/feed.json"].iter().any(|name| path.contains(name));
+        // The server's newest documents name its hub.
+        let is_newest = ["/atom", "/rss", "/feed.json"].iter().any(|name| path.ends_with(name));
+        if own.iter().any(|start| path.starts_with(start)) || is_page || is_newest {
+            continue;
+        }
+        let name = if tree.join(&path[1..]).is_dir() {
+            format!("{}/index", &path[1..])
+        } else {
+            path[1..].to_owned()
+        };
+        let here = String::from_utf8(std::fs::read(tree.join(name)).unwrap()).unwrap();
+        let there = server.get(&path).text();
+        let there = if names_sup { there.replace("?seconds=60", "") } else { there };
+        assert_eq!(here, there, "{path}");
+    }
+    let refused = place.run(&["export", "tree", "--config", &with_port(&place, port)]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("serve --export tree"), "{}", stderr(&refused));
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// The same configuration with the port at which the server is.
+fn with_port(place: &Place, port: u16) -> String {
+    place.write("port.toml", format!("[server]\nlisten = \"127.0.0.1:{port}\"\n").as_bytes());
+    "port.toml".into()
+}
+
+/// SIGKILL at any moment: the next export makes it right, and what so many made is what one makes.
+#[test]
+fn a_killed_export_is_made_right_by_the_next() {
+    let place = Place::new(&hundred());
+    for (round, pause) in [40, 150, 300, 600, 900].into_iter().enumerate() {
+        let first = 4 * u32::try_from(round).unwrap();
+        for feed in ["f1", "f2", "f3"] {
+            import(&place, feed, first..first + 4);
+        }
+        let mut killed = place.command(&["export", "tree"]).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(pause));
+        let _ = killed.kill();
+        killed.wait().unwrap();
+    }
+    export(&place, &[]);
+    assert_eq!(export(&place, &[])[0], 0);
+    let fresh = place.run(&["export", "fresh"]);
+    assert!(fresh.status.success(), "{}", stderr(&fresh));
+    let (many, one) = (place.path("tree"), place.path("fresh"));
+    // Windows of the past are kept for a while.
+    let is_window =
+        |path: &String| path.rsplit('/').next().unwrap().split('-').all(|part| part.parse::<u64>().is_ok());
+    let of = |tree: &Path| {
+        paths(tree).into_iter().filter(|path| !is_window(path) || !path.contains('-')).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&many), of(&one));
+    for path in of(&one) {
+        let file = |tree: &Path| match tree.join(&path[1..]).is_dir() {
+            true => tree.join(&path[1..]).join("index"),
+            false => tree.join(&path[1..]),
+        };
+        let has_times = [
+            "/sup",
+            "/healthz.json",
+            "/diff/sources.json",
+            "/.well-known/",
+            "/diff/head.json",
+            "/diff/latest.json",
+        ];
+        if !has_times.iter().any(|start| path.starts_with(start)) {
+            assert_eq!(std::fs::read(file(&many)).unwrap(), std::fs::read(file(&one)).unwrap(), "{path}");
+        }
+    }
+    assert!(std::fs::read_dir(many.join(".towpath/tmp")).unwrap().next().is_none());
+}

@@ -1,0 +1,142 @@
+//! `towpath export` and `serve --export` to object storage: a real S3 server on loopback.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+mod storage;
+
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use common::notes::{NOTES, eleven, put};
+use common::tree::{address, nginx};
+use common::{PATIENCE, Place, get_from, stderr, stdout};
+use storage::{KEY, SECRET};
+
+fn export(place: &Place, endpoint: &str, secret: &str, args: &[&str]) -> Output {
+    let mut command = place.command(&[&["export"], args].concat());
+    command.env("AWS_ENDPOINT", endpoint).env("AWS_ALLOW_HTTP", "true").env("AWS_REGION", "us-east-1");
+    command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", secret);
+    command.output().unwrap()
+}
+
+fn follow(place: &Place, base: &str, path: &str, protocol: &str) -> String {
+    let output = place.run(&["follow", &format!("{base}{path}"), "--protocol", protocol, "--once"]);
+    assert!(output.status.success(), "{base}{path}: {}", stderr(&output));
+    // The pages of a snapshot may come in any order.
+    let mut lines: Vec<String> = stdout(&output).replace(base, "").lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_is_followed_as_the_server_is() {
+    let place = Place::new(NOTES);
+    std::fs::create_dir_all(place.path("storage/bucket")).unwrap();
+    let locked = storage::serve(&place.path("storage"), true).await;
+    let open = storage::serve(&place.path("storage"), false).await;
+    let server = place.serve();
+    eleven(&server);
+    assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
+    put(&server, "i12", "t12");
+    drop(server);
+    // What of the headers a bucket keeps as metadata, whoever serves it makes headers again.
+    let (port, base) = address();
+    let first = export(&place, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &base]);
+    assert!(first.status.success(), "{}", stderr(&first));
+    let again = export(&place, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &base]);
+    assert!(stderr(&again).contains("0 documents written"), "{}", stderr(&again));
+    let location = format!(
+        "location / {{ proxy_pass {open}/bucket/my/tree$uri; proxy_set_header Host {}; \
+         add_header Link $upstream_http_x_amz_meta_link; add_header X-SUP-ID $upstream_http_x_amz_meta_supid; }}",
+        open.trim_start_matches("http://")
+    );
+    let nginx = nginx(port, "", &location);
+    let server = place.serve();
+    for (path, protocol) in [
+        ("/diff/notes/head.json", "diffdelta"),
+        ("/feeds/notes/replication", "replication"),
+        ("/feeds/notes/snapshots/latest", "replication"),
+        ("/feeds/notes/atom", "history"),
+        ("/feeds/notes/feed.json", "history"),
+    ] {
+        assert_eq!(
+            follow(&place, &nginx.base, path, protocol),
+            follow(&place, &server.base, path, protocol),
+            "{path}"
+        );
+    }
+    for path in [
+        "/feeds/notes/replication/pages/1",
+        "/feeds/notes/atom/1",
+        "/feeds/notes/atom/3",
+        "/diff/notes/head.json",
+    ] {
+        let (here, there) = (get_from(&nginx.base, path, &[]), server.get(path));
+        for name in ["content-type", "cache-control"] {
+            assert_eq!(here.header(name), there.header(name), "{path}");
+        }
+    }
+    // The bucket itself is followed by protocols whose links stand in the documents.
+    let bucket = format!("{open}/bucket/my/tree");
+    drop(server);
+    let moved = export(&place, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &bucket]);
+    assert!(moved.status.success(), "{}", stderr(&moved));
+    for (path, protocol) in [("/diff/notes/head.json", "diffdelta"), ("/feeds/notes/rss", "history")] {
+        assert_eq!(follow(&place, &bucket, path, protocol).lines().count(), 12, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trouble_is_told_of_plainly() {
+    let place = Place::new(NOTES);
+    std::fs::create_dir_all(place.path("storage/bucket")).unwrap();
+    let endpoint = storage::serve(&place.path("storage"), true).await;
+    for (endpoint, secret, to, told) in [
+        (
+            endpoint.as_str(),
+            SECRET,
+            "s3://nobucket/x",
+            "s3://nobucket/x/.towpath/tree.json: there is no such bucket",
+        ),
+        (&endpoint, "wrong", "s3://bucket/x", "s3://bucket/x/.towpath/tree.json: the credentials"),
+    ] {
+        let output = export(&place, endpoint, secret, &[to]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+    assert_eq!(std::fs::read_dir(place.path("storage/bucket")).unwrap().count(), 0, "nothing half done");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_goes_on_when_the_storage_is_back() {
+    let place = Place::new(NOTES);
+    std::fs::create_dir_all(place.path("storage")).unwrap();
+    let endpoint = storage::serve(&place.path("storage"), true).await;
+    let mut command = place.command(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--export",
+        "s3://bucket",
+        "--export-every",
+        "100ms",
+    ]);
+    command.env("AWS_ENDPOINT", &endpoint).env("AWS_ALLOW_HTTP", "true");
+    command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+    let server = place.start(command);
+    eleven(&server);
+    let wait = |done: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < end, "{}", place.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait(&|| server.get("/metrics").text().contains("towpath_exports_failed_total 2"));
+    assert_eq!(place.log().matches("there is no such bucket").count(), 1, "told of once: {}", place.log());
+    std::fs::create_dir(place.path("storage/bucket")).unwrap();
+    let object = place.path("storage/bucket/diff/notes/head.json.object");
+    wait(&|| std::fs::read(&object).is_ok_and(|body| body == server.get("/diff/notes/head.json").body));
+    assert_eq!(server.stop(), Some(0));
+}
