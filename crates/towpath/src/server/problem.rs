@@ -158,8 +158,16 @@ impl From<StoreError> for Problem {
             StoreError::Closed | StoreError::Write(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", error.to_string()).with(RETRY_AFTER, "5")
             }
+            StoreError::Unavailable { retry_after, .. } => {
+                let seconds = retry_after.as_secs().max(1).to_string();
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
+                    .with(RETRY_AFTER, seconds)
+            }
             StoreError::Condition => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
-            StoreError::Read(_) | StoreError::Damaged(_) | StoreError::Open { .. } => {
+            StoreError::Read(_)
+            | StoreError::Damaged(_)
+            | StoreError::Open { .. }
+            | StoreError::Cluster { .. } => {
                 Self::internal(error.to_string())
             }
         }
