@@ -121,7 +121,7 @@ impl Applier {
                             group.keep_part(header.session, header.number, payload);
                             continue;
                         }
-                        Holds::LastPart => group.join(replica, &header, changed.done.clone(), payload)?,
+                        Holds::LastPart => group.join(replica, &header, changed.done.clone(), &payload)?,
                     };
                     changed.done.for_each(|number| group.drop_part(header.session, number));
                     group.decide(&header, payload, header.session == ours)?;
@@ -187,7 +187,7 @@ impl Group<'_> {
         replica: &Replica,
         header: &Header,
         parts: std::ops::Range<u64>,
-        last: Bytes,
+        last: &[u8],
     ) -> Result<Bytes, StoreError> {
         let mut whole = Vec::new();
         for number in parts {
@@ -199,7 +199,7 @@ impl Group<'_> {
             let part = part.ok_or_else(|| StoreError::Damaged("a part of a command is missing".into()))?;
             whole.extend_from_slice(&part);
         }
-        whole.extend_from_slice(&last);
+        whole.extend_from_slice(last);
         Ok(whole.into())
     }
 }

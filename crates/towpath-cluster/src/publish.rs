@@ -212,7 +212,7 @@ impl Publisher {
             let why = self.why();
             self.give_up(&format!("the cluster did not acknowledge in time{why}"));
         }
-        while let Some(request) = self.waiting.pop_front_if(|request| request.deadline <= now) {
+        while let Some(request) = pop_front_if(&mut self.waiting, |request| request.deadline <= now) {
             let why = self.why();
             request.reply.refuse(format!("it was not published, and is not there{why}"));
         }
@@ -242,7 +242,7 @@ impl Publisher {
         let mut given_up = self.window.give_up();
         self.ours.store(self.window.session(), Ordering::Release);
         // What is left of a command whose first parts are given up.
-        while let Some(part) = self.parts.pop_front_if(|part| part.parts > 0) {
+        while let Some(part) = pop_front_if(&mut self.parts, |part| part.parts > 0) {
             given_up.extend(part.replies);
         }
         given_up.into_iter().for_each(|reply| reply.refuse(unknown.clone()));
@@ -281,7 +281,7 @@ impl Publisher {
         payload.extend_from_slice(&first.command);
         let mut replies = vec![first.reply];
         let fits = |payload: &Vec<u8>, next: &Request| payload.len() - HEADER + next.command.len() <= room;
-        while let Some(next) = self.waiting.pop_front_if(|next| fits(&payload, next)) {
+        while let Some(next) = pop_front_if(&mut self.waiting, |next| fits(&payload, next)) {
             payload.extend_from_slice(&next.command);
             replies.push(next.reply);
         }
@@ -315,4 +315,9 @@ impl Publisher {
             }
         }
     }
+}
+
+/// Takes the first of a queue where it is wanted. (The standard library has this from 1.93 on.)
+fn pop_front_if<T>(queue: &mut VecDeque<T>, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+    if queue.front().is_some_and(wanted) { queue.pop_front() } else { None }
 }
