@@ -30,9 +30,10 @@ async fn main() {
     let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
     if wanted("appends") {
         println!(
-            "appends of 1 kB, compare-and-append, {FEEDS} feeds with a writer each; appends/s, median of {ROUNDS} rounds"
+            "appends of 1 kB, compare-and-append, {FEEDS} feeds with a writer each; appends/s and
+processor time of servers and nodes for one, median of {ROUNDS} rounds"
         );
-        println!("{:<34} {:>10} {:>12} {:>7}", "", "towpath", "async-nats", "ratio");
+        println!("{:<28} {:>16} {:>18} {:>7} {:>7}", "", "towpath", "async-nats", "ratio", "CPU");
         one_server().await;
         three_servers("three servers, 3 replicas", "").await;
         three_servers("three servers, sync always", "sync_always").await;
@@ -74,7 +75,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 async fn one_server() {
     let single = common::single("");
-    compare("one server, one node", &[single.server.url()], 1).await;
+    compare("one server, one node", std::slice::from_ref(&single.server), &[single.server.url()], 1).await;
 }
 
 async fn three_servers(name: &str, sync: &str) {
@@ -88,11 +89,12 @@ async fn three_servers(name: &str, sync: &str) {
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     let addresses: Vec<_> = (0..3).map(|node| trio.address(node, "")).collect();
-    compare(name, &addresses, 3).await;
+    compare(name, &trio.servers, &addresses, 3).await;
 }
 
 /// Both sides in turns, on the same servers.
-async fn compare(name: &str, addresses: &[String], replicas: usize) {
+async fn compare(name: &str, servers: &[common::Server], addresses: &[String], replicas: usize) {
+    let cpu = || common::cpu("self") + servers.iter().map(common::Server::cpu).sum::<f64>();
     let folders = tempfile::tempdir().unwrap();
     let mut nodes = Vec::new();
     let mut clients = Vec::new();
@@ -113,14 +115,27 @@ async fn compare(name: &str, addresses: &[String], replicas: usize) {
     clients[0].create_stream(bare).await.unwrap();
     let mut last = vec![0; FEEDS];
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut our_work, mut their_work) = (Vec::new(), Vec::new());
+    let seconds = ROUND.as_secs_f64();
     for _ in 0..ROUNDS {
+        let start = cpu();
         let a = our_round(&nodes).await;
+        our_work.push((cpu() - start) / (a * seconds) * 1e6);
+        let start = cpu();
         let b = their_round(&clients, &mut last).await;
+        their_work.push((cpu() - start) / (b * seconds) * 1e6);
         ours.push(a);
         theirs.push(b);
         ratios.push(a / b);
     }
-    println!("{name:<34} {:>10.0} {:>12.0} {:>7.2}", median(ours), median(theirs), median(ratios));
+    let (our_work, their_work) = (median(our_work), median(their_work));
+    println!(
+        "{name:<28} {:>7.0} {our_work:>5.0} µs {:>9.0} {their_work:>5.0} µs {:>7.2} {:>7.2}",
+        median(ours),
+        median(theirs),
+        median(ratios),
+        their_work / our_work,
+    );
     for node in nodes {
         node.close().await;
     }
@@ -154,12 +169,20 @@ async fn their_round(clients: &[jetstream::Context], last: &mut [u64]) -> f64 {
             let (context, mut last) = (clients[n % clients.len()].clone(), last[n]);
             tokio::spawn(async move {
                 let (subject, mut count) = (format!("bare.{n}"), 0);
+                let stream = context.get_stream("bare").await.unwrap();
                 while begun.elapsed() < ROUND {
                     let message = jetstream::message::PublishMessage::build()
                         .payload(content(count as usize).into())
                         .expected_last_subject_sequence(last);
                     let sent = context.send_publish(subject.clone(), message).await.unwrap();
-                    last = sent.await.unwrap().sequence;
+                    match sent.await {
+                        Ok(stored) => last = stored.sequence,
+                        // Its own earlier success, or a new leader that is behind: it reads what is there.
+                        Err(_) => match stream.get_last_raw_message_by_subject(&subject).await {
+                            Ok(message) => last = message.sequence,
+                            Err(_) => continue,
+                        },
+                    }
                     count += 1;
                 }
                 (count, last)

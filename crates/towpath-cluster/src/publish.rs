@@ -259,11 +259,21 @@ impl Publisher {
 
     /// Publishes as much of what waits as may be on its way.
     async fn publish_waiting(&mut self) {
-        while self.connected && !self.window.is_full() {
+        while self.connected && !self.window.is_full() && !(self.window.is_busy() && self.is_slack()) {
             let Some(piece) = self.next_piece() else { return };
             let message = self.window.push(piece, (self.clock)(), Instant::now());
             self.publish(vec![message]).await;
         }
+    }
+
+    /// Whether what waits would not fill a message.
+    fn is_slack(&self) -> bool {
+        let mut bytes = 0;
+        self.parts.is_empty()
+            && self.waiting.iter().all(|request| {
+                bytes += request.command.len();
+                bytes < MESSAGE_BYTES
+            })
     }
 
     fn next_piece(&mut self) -> Option<Piece<Reply>> {

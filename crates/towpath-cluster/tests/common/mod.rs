@@ -86,6 +86,12 @@ impl Server {
         assert!(status.success());
     }
 
+    /// The processor time that the server has used, in seconds.
+    pub fn cpu(&self) -> f64 {
+        let pid = std::fs::read_to_string(self.folder.join("pid")).unwrap();
+        cpu(pid.trim())
+    }
+
     /// Kills the server, without a chance to do anything more.
     pub fn kill(&mut self) {
         if let Some(mut keeper) = self.keeper.take() {
@@ -107,6 +113,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The processor time of a process in seconds; zero where the system does not tell.
+pub fn cpu(process: &str) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 /// One server with its folder.

@@ -141,7 +141,10 @@ impl Engine {
         for (key, seq) in moments(decided) {
             batch.insert(&self.times, key, seq.to_be_bytes());
         }
-        for (key, touched) in &decided.ids {
+        // In their order, so that one entry's place in the engine is found close to the last one's.
+        let mut ids: Vec<_> = decided.ids.iter().collect();
+        ids.sort_unstable_by_key(|(key, _)| *key);
+        for (key, touched) in ids {
             let Version { latest, first, .. } = touched.now;
             if let Some(before) = touched.before {
                 batch.remove(&self.modified, keys::place(touched.feed, before));
