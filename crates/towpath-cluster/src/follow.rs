@@ -2,7 +2,7 @@
 //! on where the log ends.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
@@ -126,12 +126,12 @@ pub(crate) async fn watch(
     let mut position = health.position();
     let mut silent = 0;
     loop {
-        let asked = clock();
+        let (asked, begun) = (clock(), Instant::now());
         let before = *position.borrow_and_update();
         match timeout(PATIENCE, context.get_stream(&name)).await {
             Ok(Ok(stream)) => {
                 let end = stream.cached_info().state.last_sequence;
-                health.log_ends(end, asked);
+                health.log_ends(end, asked, begun);
                 silent = if end > before { silent + 1 } else { 0 };
             }
             Ok(Err(error)) => health.set_problem(format!("the cluster does not answer: {error}")),

@@ -23,6 +23,8 @@ struct State {
     current_at: Option<Timestamp>,
     /// The log's end, and when it was there.
     end: Option<(u64, Timestamp)>,
+    /// When the log last answered.
+    answered: Option<Instant>,
     problem: Option<String>,
     /// Why this node cannot go on until somebody does something about it.
     stopped: Option<String>,
@@ -47,8 +49,10 @@ impl Health {
     }
 
     /// The log ended at a place at a time.
-    pub(crate) fn log_ends(&self, end: u64, at: Timestamp) {
-        self.state.lock().end = Some((end, at));
+    pub(crate) fn log_ends(&self, end: u64, at: Timestamp, asked: Instant) {
+        let mut state = self.state.lock();
+        (state.end, state.answered) = (Some((end, at)), Some(asked));
+        drop(state);
         self.compare();
     }
 
@@ -60,6 +64,11 @@ impl Health {
         {
             state.current_at = state.current_at.max(Some(at));
         }
+    }
+
+    /// When a question was asked that the log answered last.
+    pub(crate) fn answered(&self) -> Option<Instant> {
+        self.state.lock().answered
     }
 
     pub(crate) fn set_problem(&self, problem: String) {
@@ -103,6 +112,7 @@ impl Health {
     }
 
     pub(crate) fn standing(&self) -> Standing {
-        Standing { current_at: self.state.lock().current_at, problem: self.problem() }
+        let current_at = self.state.lock().current_at;
+        Standing { current_at, problem: self.problem() }
     }
 }

@@ -6,6 +6,7 @@
 //! - [`address`]: where the cluster is. [`stream`]: its log, made and checked.
 //! - [`publish`]: requests into messages. [`window`]: what is on its way. Pure: the window.
 //! - [`follow`]: messages from the log. [`apply`]: messages into the replica. [`sessions`]: which count. Pure: the last.
+//! - [`lease`]: who does what only one node may do. Pure: its keeper.
 //! - [`frame`], [`notes`]: what is stored, drawn. [`health`]: how the node stands with the log.
 
 mod address;
@@ -13,27 +14,29 @@ mod apply;
 mod follow;
 mod frame;
 mod health;
+mod lease;
 mod notes;
 mod open;
 mod publish;
+mod requests;
 mod sessions;
 mod stream;
 mod window;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::Known;
 use towpath_proto::feed_id::FeedId;
 use towpath_store::embedded::command::Command;
 use towpath_store::embedded::{EmbeddedStore, Verification};
+use towpath_store::lease::Holding;
 use towpath_store::{
     AppendError, Appended, Condition, Expected, FeedHead, Head, Limit, OnMove, OnWrite, Order, Standing,
     Store, StoreError, Stretch, Table, Write,
@@ -41,7 +44,9 @@ use towpath_store::{
 
 pub use crate::address::Address;
 use crate::health::Health;
-use crate::publish::{RETRY_AFTER, Reply, Request};
+use crate::lease::Roles;
+use crate::publish::Reply;
+use crate::requests::Requests;
 
 /// How a [`ClusterStore`] is opened.
 #[derive(Clone)]
@@ -67,17 +72,17 @@ impl Default for Options {
 
 /// A node's store in a cluster.
 pub struct ClusterStore {
-    replica: EmbeddedStore,
+    replica: Arc<EmbeddedStore>,
     health: Arc<Health>,
-    patience: Duration,
-    /// `None` once closed.
-    queue: Mutex<Option<mpsc::Sender<Request>>>,
+    requests: Arc<Requests>,
+    roles: Roles,
     running: Mutex<Option<Running>>,
 }
 
 /// What works for an open store.
 struct Running {
     publisher: JoinHandle<()>,
+    leases: JoinHandle<()>,
     /// The follower and its watch.
     following: Vec<JoinHandle<()>>,
     applier: std::thread::JoinHandle<()>,
@@ -93,31 +98,6 @@ impl ClusterStore {
     pub fn position(&self) -> u64 {
         *self.health.position().borrow()
     }
-
-    /// Hands a command to the publisher and waits until this node has applied it.
-    async fn request<T>(
-        &self,
-        command: &Command,
-        reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
-    ) -> Result<T, StoreError> {
-        let queue = self.queue.lock().clone().ok_or(StoreError::Closed)?;
-        let unavailable = |reason: String| StoreError::Unavailable { reason, retry_after: RETRY_AFTER };
-        if let Some(reason) = self.health.stopped() {
-            return Err(unavailable(reason));
-        }
-        let mut bytes = Vec::new();
-        command.encode(&mut bytes);
-        let (answer, answered) = oneshot::channel();
-        let deadline = Instant::now() + self.patience;
-        let request = Request { command: bytes, deadline, reply: reply(answer) };
-        let gone = || unavailable("this node follows the log no more".into());
-        match tokio::time::timeout(self.patience, queue.send(request)).await {
-            Ok(sent) => sent.map_err(|_| gone())?,
-            Err(_) => return Err(unavailable("too many requests wait; it was not published".into())),
-        }
-        drop(queue);
-        answered.await.map_err(|_| gone())
-    }
 }
 
 #[async_trait]
@@ -129,7 +109,7 @@ impl Store for ClusterStore {
         changes: Vec<NewChange>,
     ) -> Result<Appended, AppendError> {
         let command = Command::append(feed, expected, changes)?;
-        self.request(&command, Reply::Append).await?
+        self.requests.ask(&command, Reply::Append).await?
     }
 
     async fn head(&self, feed: &FeedId) -> Result<Head, StoreError> {
@@ -194,7 +174,7 @@ impl Store for ClusterStore {
 
     async fn write(&self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError> {
         let command = Command::write(writes, conditions)?;
-        self.request(&command, Reply::Write).await?
+        self.requests.ask(&command, Reply::Write).await?
     }
 
     fn on_move(&self, hook: OnMove) {
@@ -205,14 +185,21 @@ impl Store for ClusterStore {
         self.replica.on_write(hook);
     }
 
+    fn hold(&self, role: &str) -> Holding {
+        self.roles.hold(role)
+    }
+
     fn standing(&self) -> Option<Standing> {
         Some(self.health.standing())
     }
 
     async fn close(&self) {
-        self.queue.lock().take();
         let running = self.running.lock().take();
-        if let Some(Running { publisher, following, applier }) = running {
+        self.roles.close();
+        if let Some(Running { publisher, leases, following, applier }) = running {
+            // First the roles, so that others take them at once; that is a last request.
+            drop(leases.await);
+            self.requests.close();
             // What is under way comes to its end first; that is bounded by the requests' deadlines.
             drop(publisher.await);
             for task in following {
@@ -227,8 +214,9 @@ impl Store for ClusterStore {
 
 impl Drop for ClusterStore {
     fn drop(&mut self) {
-        if let Some(Running { publisher, following, applier }) = self.running.lock().take() {
+        if let Some(Running { publisher, leases, following, applier }) = self.running.lock().take() {
             publisher.abort();
+            leases.abort();
             following.iter().for_each(JoinHandle::abort);
             // The thread ends once the follower, which is being stopped, has let go of its end.
             drop(applier);

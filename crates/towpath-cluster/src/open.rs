@@ -18,8 +18,10 @@ use crate::address::Address;
 use crate::apply::Applier;
 use crate::follow::{self, Follower};
 use crate::health::Health;
+use crate::lease;
 use crate::notes::{self, Position};
 use crate::publish::{self, Publisher};
+use crate::requests::Requests;
 use crate::stream::{self, Refusal};
 use crate::{ClusterStore, Options, Running};
 
@@ -83,13 +85,20 @@ impl ClusterStore {
         let follower = tokio::spawn(follower.run(Arc::clone(&stuck)));
         let watch = follow::watch(context, address.name.clone(), Arc::clone(&health), clock, stuck);
         let following = vec![follower, tokio::spawn(watch)];
-        let store = Self {
-            replica: reader,
-            health,
-            patience: options.patience,
-            queue: Mutex::new(Some(queue)),
-            running: Mutex::new(Some(Running { publisher, following, applier })),
-        };
+        let requests = Arc::new(Requests::new(queue, Arc::clone(&health), options.patience));
+        let reader = Arc::new(reader);
+        let (leases, roles) = lease::Task::new(
+            client,
+            &address.name,
+            Arc::clone(&reader),
+            Arc::clone(&requests),
+            Arc::clone(&health),
+        )
+        .await
+        .map_err(|reason| address.error(reason))?;
+        let leases = tokio::spawn(leases.run());
+        let running = Mutex::new(Some(Running { publisher, leases, following, applier }));
+        let store = Self { replica: reader, health, requests, roles, running };
         if let Ok((end, _)) = found {
             store.catch_up(end).await?;
         }

@@ -259,7 +259,8 @@ impl Publisher {
 
     /// Publishes as much of what waits as may be on its way.
     async fn publish_waiting(&mut self) {
-        while self.connected && !self.window.is_full() && !(self.window.is_busy() && self.is_slack()) {
+        let connected = self.client.connection_state() == State::Connected;
+        while connected && !self.window.is_full() && !(self.window.is_busy() && self.is_slack()) {
             let Some(piece) = self.next_piece() else { return };
             let message = self.window.push(piece, (self.clock)(), Instant::now());
             self.publish(vec![message]).await;

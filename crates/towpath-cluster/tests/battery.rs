@@ -51,5 +51,5 @@ mod rebuilt {
     use super::Node;
 
     towpath_store::battery!(Node::new(true); lifecycle: everything_is_there_after_opening_again, a_closed_store_refuses,
-        closing_acknowledges_what_is_under_way; model: agrees_with_the_model);
+        closing_acknowledges_what_is_under_way);
 }

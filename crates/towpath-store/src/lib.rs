@@ -7,6 +7,7 @@
 #[cfg(any(test, feature = "battery"))]
 pub mod battery;
 pub mod embedded;
+pub mod lease;
 pub mod memory;
 
 use std::sync::Arc;
@@ -324,6 +325,12 @@ pub trait Store: Send + Sync + 'static {
     /// How far what is read here may be behind; `None` for a store that is the log itself.
     fn standing(&self) -> Option<Standing> {
         None
+    }
+
+    /// Asks for a role that only one node may have at a time. In a store that nobody else writes to it is held at
+    /// once.
+    fn hold(&self, role: &str) -> lease::Holding {
+        lease::Holding::alone(role)
     }
 
     /// Acknowledges what is under way, refuses what comes later, and releases the engine.

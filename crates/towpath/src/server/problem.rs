@@ -167,9 +167,7 @@ impl From<StoreError> for Problem {
             StoreError::Read(_)
             | StoreError::Damaged(_)
             | StoreError::Open { .. }
-            | StoreError::Cluster { .. } => {
-                Self::internal(error.to_string())
-            }
+            | StoreError::Cluster { .. } => Self::internal(error.to_string()),
         }
     }
 }
@@ -232,6 +230,17 @@ mod tests {
         let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(body["status"], 405);
         assert_eq!(body["type"], "urn:towpath:problem:method-not-allowed");
+    }
+
+    #[test]
+    fn a_cluster_that_cannot_be_reached_is_asked_again_later() {
+        let retry_after = std::time::Duration::from_secs(7);
+        let error = StoreError::Unavailable { reason: "no connection".into(), retry_after };
+        let answer = Problem::from(error).answer();
+        assert_eq!(
+            (answer.status, &answer.headers[RETRY_AFTER]),
+            (StatusCode::SERVICE_UNAVAILABLE, &"7".parse().unwrap())
+        );
     }
 
     #[test]
