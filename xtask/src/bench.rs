@@ -17,6 +17,7 @@ cargo xtask bench replication   sealed pages beside nginx, a cold follower besid
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot
 cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory
 cargo xtask bench export    10,000 feeds as static files, again with nothing new, again with ten changed
+cargo xtask bench cluster   appends through three nodes beside the client's own loop; catching up with a million items
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -29,6 +30,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["poll"] => poll(),
         ["sup"] => sup(),
         ["push"] => cargo(&["bench", "--package", "towpath", "--bench", "push"]),
+        ["cluster"] => cluster(),
         ["xmpp"] => xmpp(),
         ["replication"] => beside_nginx("benches/replication.py"),
         ["export"] => {
@@ -70,6 +72,11 @@ fn sup() -> Result<(), String> {
     cargo(&["build", "--release", "--package", "towpath"])?;
     cargo(&["bench", "--package", "towpath-proto", "--bench", "sup"])?;
     python("benches/feeds.py")
+}
+
+fn cluster() -> Result<(), String> {
+    crate::setup::venv()?;
+    cargo(&["bench", "--package", "towpath-cluster"])
 }
 
 fn xmpp() -> Result<(), String> {

@@ -14,6 +14,7 @@ cargo xtask test            every check: formatting, lints, purity, all tests, a
 cargo xtask setup           what the tests need beside Rust, where it is missing (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
+cargo xtask faults [N]      kill and stop a cluster's servers and nodes so many times [default: 100]
 cargo xtask bench [NAME]    benchmarks side by side with their peers; without a name, what there is";
 
 fn main() -> ExitCode {
@@ -26,6 +27,8 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
+        ["faults"] => faults("100"),
+        ["faults", count] => faults(count),
         ["fanout", kind, port, channel, seconds] => fanout::run(kind, port, channel, seconds),
         ["bench", rest @ ..] => bench::bench(rest),
         _ => {
@@ -54,6 +57,12 @@ fn test() -> Result<(), String> {
 
 fn fuzz(seconds: u32) -> Result<(), String> {
     fuzz::all(fuzz::Effort::Search { seconds })
+}
+
+fn faults(count: &str) -> Result<(), String> {
+    setup::venv()?;
+    let test = ["test", "--package", "towpath-cluster", "--test", "faults", "--", "--nocapture"];
+    run::cargo_with(&test, &[("TOWPATH_FAULTS", count)])
 }
 
 fn kill(rounds: &str) -> Result<(), String> {

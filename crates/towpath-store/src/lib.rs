@@ -7,9 +7,11 @@
 #[cfg(any(test, feature = "battery"))]
 pub mod battery;
 pub mod embedded;
+pub mod lease;
 pub mod memory;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -145,6 +147,23 @@ pub enum StoreError {
     /// A [`Condition`] did not hold; nothing was written.
     #[error("somebody else was there first")]
     Condition,
+    /// The engine cannot be reached, or refuses, for now. What was to be written was not acknowledged; whether
+    /// it will be there is not known where `reason` does not say otherwise.
+    #[error("the store takes no writes for now: {reason}")]
+    Unavailable {
+        /// What is wrong.
+        reason: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The cluster's log cannot be followed, and what to do about it.
+    #[error("cannot use the cluster at {address}: {reason}")]
+    Cluster {
+        /// Where it is.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The store is being closed.
     #[error("the store is closed")]
     Closed,
@@ -202,6 +221,21 @@ pub struct Appended {
 /// Called with a feed and its new head after an append is durable and readable, and before it is
 /// acknowledged. Runs on the store's own thread: short, and never blocking.
 pub type OnMove = Arc<dyn Fn(&FeedId, Head) + Send + Sync>;
+
+/// Called with the table and the key of what was written to a table or removed from it, once that can be read
+/// and before it is acknowledged; of several writes to one key that are applied together, once for all. Runs on
+/// the store's own thread: short, and never blocking.
+pub type OnWrite = Arc<dyn Fn(Table, &[u8]) + Send + Sync>;
+
+/// How far a replica is behind the log that it follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// When it last was known to have all that the log had, by this node's clock; `None`: not since it was
+    /// opened.
+    pub current_at: Option<Timestamp>,
+    /// Why it is not current now, where that is known.
+    pub problem: Option<String>,
+}
 
 /// Tells the time. May go backwards: the times of a log do not.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -283,6 +317,21 @@ pub trait Store: Send + Sync + 'static {
     /// Has `hook` called for every append from now on. Several hooks are called in the order of their
     /// registration.
     fn on_move(&self, hook: OnMove);
+
+    /// Has `hook` called for every write to the tables from now on, whichever node made it. Several hooks are
+    /// called in the order of their registration.
+    fn on_write(&self, hook: OnWrite);
+
+    /// How far what is read here may be behind; `None` for a store that is the log itself.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
+
+    /// Asks for a role that only one node may have at a time. In a store that nobody else writes to it is held at
+    /// once.
+    fn hold(&self, role: &str) -> lease::Holding {
+        lease::Holding::alone(role)
+    }
 
     /// Acknowledges what is under way, refuses what comes later, and releases the engine.
     async fn close(&self);

@@ -15,8 +15,8 @@ use towpath_proto::item::{ContentHash, Item};
 use towpath_proto::patch::{self, PatchError};
 
 use crate::{
-    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, Order, Store,
-    StoreError, Stretch, Table, Write,
+    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, OnWrite, Order,
+    Store, StoreError, Stretch, Table, Write,
 };
 
 /// See the module's text. What is in it is gone when it is dropped.
@@ -26,6 +26,7 @@ pub struct MemoryStore {
     appending: Mutex<()>,
     clock: Clock,
     hooks: RwLock<Vec<OnMove>>,
+    write_hooks: RwLock<Vec<OnWrite>>,
     moves: watch::Sender<()>,
 }
 
@@ -45,6 +46,7 @@ impl MemoryStore {
             appending: Mutex::default(),
             clock,
             hooks: RwLock::default(),
+            write_hooks: RwLock::default(),
             moves: watch::Sender::new(()),
         }
     }
@@ -289,6 +291,7 @@ impl Store for MemoryStore {
         if !conditions.iter().all(holds) {
             return Err(StoreError::Condition);
         }
+        let written: Vec<_> = writes.iter().map(|write| (write.table, write.key.clone())).collect();
         for Write { table, key, value } in writes {
             let table = state.tables.entry(table).or_default();
             match value {
@@ -296,11 +299,19 @@ impl Store for MemoryStore {
                 None => drop(table.remove(&key)),
             }
         }
+        drop(state);
+        for (table, key) in written {
+            self.write_hooks.read().iter().for_each(|hook| hook(table, &key));
+        }
         Ok(())
     }
 
     fn on_move(&self, hook: OnMove) {
         self.hooks.write().push(hook);
+    }
+
+    fn on_write(&self, hook: OnWrite) {
+        self.write_hooks.write().push(hook);
     }
 
     async fn close(&self) {

@@ -53,7 +53,8 @@ macro_rules! battery {
                 items_keep_the_limits, orders_hold_many_items;
             tell: hooks_come_before_the_acknowledgement, hooks_are_called_in_order, a_refused_append_tells_nobody,
                 wait_returns_at_once, wait_returns_later, many_wait_for_one_feed, waiting_may_be_dropped,
-                closing_ends_the_waiting;
+                closing_ends_the_waiting,
+                writes_are_told;
             tables: values_are_written_and_removed, tables_are_apart, scans_are_ordered, writes_are_all_or_nothing,
                 conditions_are_compared, one_of_many_wins_a_condition;
             concurrent: concurrent_appends_are_all_kept, one_of_many_wins_a_compare,

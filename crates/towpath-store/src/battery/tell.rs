@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::{Backend, append, feed, open, patch, put};
-use crate::{Expected, Head, StoreError};
+use crate::{Condition, Expected, Head, StoreError, Table, Write};
 
 /// Long enough that a missed wake-up fails the test, and a loaded machine does not.
 const LONG: Duration = Duration::from_secs(20);
@@ -140,4 +140,28 @@ pub async fn closing_ends_the_waiting(backend: &dyn Backend) {
     tokio::time::sleep(SHORT).await;
     store.close().await;
     assert!(matches!(waiting.await.unwrap(), Err(StoreError::Closed)));
+}
+
+pub async fn writes_are_told(backend: &dyn Backend) {
+    let store = open(backend).await;
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    for which in [1, 2] {
+        let calls = Arc::clone(&calls);
+        store.on_write(Arc::new(move |table, key| calls.lock().push((which, table, key.to_vec()))));
+    }
+    let write = |table, value: Option<&'static [u8]>| {
+        let value = value.map(bytes::Bytes::from_static);
+        vec![Write { table, key: b"k".to_vec(), value }]
+    };
+    for (table, value) in
+        [(Table::Leases, Some(&b"1"[..])), (Table::Documents, Some(b"1")), (Table::Leases, None)]
+    {
+        store.write(write(table, value), vec![]).await.unwrap();
+        let told = std::mem::take(&mut *calls.lock());
+        assert_eq!(told, [1, 2].map(|n| (n, table, b"k".to_vec())), "once, before it is acknowledged");
+    }
+    let held = Condition { table: Table::Leases, key: b"k".to_vec(), value: Some(bytes::Bytes::new()) };
+    store.write(write(Table::Leases, Some(b"2")), vec![held]).await.unwrap_err();
+    append(&*store, &feed("f1"), vec![put("a", "1")]).await;
+    assert!(calls.lock().is_empty(), "nothing was written");
 }

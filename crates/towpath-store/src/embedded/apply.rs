@@ -39,8 +39,11 @@ pub(crate) struct Engine {
     /// How the first write failed after which the engine takes no more.
     failed: Mutex<Option<String>>,
     // Last, so that the folder is unlocked when the engine has let go of it.
-    _folder: Folder,
+    folder: Folder,
 }
+
+/// What a replica keeps beside the store's data, in the same batch: a key and its value; `None` removes it.
+pub(crate) type Note = (Vec<u8>, Option<Bytes>);
 
 /// What values a keyspace holds.
 #[derive(Clone, Copy)]
@@ -74,8 +77,13 @@ impl Engine {
             path,
             reserve,
             failed,
-            _folder: folder,
+            folder,
         })
+    }
+
+    /// The error of a folder that cannot be opened.
+    pub(crate) fn refuse(&self, reason: &str) -> StoreError {
+        self.folder.refuse(reason.to_owned())
     }
 
     fn open_keyspaces(path: &Path, options: &Options) -> fjall::Result<(Database, [Keyspace; 8])> {
@@ -119,16 +127,24 @@ impl Engine {
         }
     }
 
-    /// Applies all that was decided, durably, or nothing of it.
-    pub(crate) fn apply(&self, decided: &Decided) -> Result<(), String> {
-        let mut batch = self.db.batch().durability(Some(PersistMode::SyncData));
+    /// Applies all that was decided, and a replica's own notes, or nothing of it; durably where `persist` says so.
+    pub(crate) fn apply(
+        &self,
+        decided: &Decided,
+        notes: &[Note],
+        persist: Option<PersistMode>,
+    ) -> Result<(), String> {
+        let mut batch = self.db.batch().durability(persist);
         for ((feed, seq), record) in &decided.records {
             batch.insert(&self.log, keys::place(*feed, *seq), &record.bytes[..]);
         }
         for (key, seq) in moments(decided) {
             batch.insert(&self.times, key, seq.to_be_bytes());
         }
-        for (key, touched) in &decided.ids {
+        // In their order, so that one entry's place in the engine is found close to the last one's.
+        let mut ids: Vec<_> = decided.ids.iter().collect();
+        ids.sort_unstable_by_key(|(key, _)| *key);
+        for (key, touched) in ids {
             let Version { latest, first, .. } = touched.now;
             if let Some(before) = touched.before {
                 batch.remove(&self.modified, keys::place(touched.feed, before));
@@ -150,7 +166,48 @@ impl Engine {
                 None => batch.remove(keyspace, key),
             }
         }
+        for (key, value) in notes {
+            match value {
+                Some(value) => batch.insert(&self.tables, keys::note(key), &value[..]),
+                None => batch.remove(&self.tables, keys::note(key)),
+            }
+        }
         batch.commit().map_err(|e| self.fail(&e))
+    }
+
+    /// A replica's own note.
+    pub(crate) fn note(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let value = self.tables.get(keys::note(key)).map_err(|e| read_error(&e))?;
+        Ok(value.map(bytes_of))
+    }
+
+    /// A replica's own notes whose keys begin with `prefix`, in the order of their keys.
+    pub(crate) fn notes(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, StoreError> {
+        let entries = self.db.snapshot().prefix(&self.tables, keys::note(prefix));
+        entries
+            .map(|entry| {
+                let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
+                Ok((key[keys::note(b"").len()..].to_vec(), bytes_of(value)))
+            })
+            .collect()
+    }
+
+    /// Whether this is a replica's folder: one that has notes.
+    pub(crate) fn is_replica(&self) -> Result<bool, StoreError> {
+        let first = self.db.snapshot().prefix(&self.tables, keys::note(b"")).next();
+        first.map_or(Ok(false), |entry| entry.key().map(|_| true).map_err(|e| read_error(&e)))
+    }
+
+    /// Whether nothing was ever written.
+    pub(crate) fn is_empty(&self) -> Result<bool, StoreError> {
+        let snapshot = self.db.snapshot();
+        for keyspace in [&self.feeds, &self.tables, &self.documents] {
+            if let Some(entry) = snapshot.iter(keyspace).next() {
+                entry.key().map_err(|e| read_error(&e))?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn fail(&self, error: &fjall::Error) -> String {

@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
+use fjall::PersistMode;
 use tokio::sync::{mpsc, oneshot};
 use towpath_proto::change::Change;
 use towpath_proto::feed_id::FeedId;
 
 use super::apply::Engine;
-use super::decide::{Decided, Group, Lookup, Prepared};
+use super::decide::{Group, Lookup, Prepared};
 use super::keys::{Feed, FeedNumber, Version};
 use super::tell::Tell;
-use crate::{AppendError, Appended, Clock, Condition, Expected, StoreError, Table, Write};
+use crate::{AppendError, Appended, Clock, Condition, Expected, Head, StoreError, Table, Write};
 
 /// How many requests may wait before those who bring more are held up.
 pub(crate) const QUEUE: usize = 1024;
@@ -58,8 +59,7 @@ impl Request {
 
 /// The writing thread.
 pub(crate) struct Committer {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) tell: Arc<Tell>,
+    pub(crate) known: Known,
     pub(crate) clock: Clock,
 }
 
@@ -74,7 +74,7 @@ impl Committer {
     pub(crate) fn run(self, mut queue: mpsc::Receiver<Request>) {
         while let Some(first) = queue.blocking_recv() {
             let requests = gather(first, &mut queue);
-            match self.engine.check_writable() {
+            match self.known.engine.check_writable() {
                 Ok(()) => self.commit(requests),
                 Err(reason) => requests.into_iter().for_each(|request| refuse(request, &reason)),
             }
@@ -82,37 +82,19 @@ impl Committer {
     }
 
     fn commit(&self, requests: Vec<Request>) {
-        let lookup = Known { engine: &self.engine, tell: &self.tell };
-        let mut group = Group::new(&lookup, (self.clock)());
+        let mut group = Group::new(&self.known, (self.clock)());
         let waiting: Vec<_> =
             requests.into_iter().filter_map(|request| decide(&mut group, request)).collect();
         let decided = group.finish();
         if !decided.is_empty()
-            && let Err(reason) = self.engine.apply(&decided)
+            && let Err(reason) = self.known.engine.apply(&decided, &[], Some(PersistMode::SyncData))
         {
             tracing::error!(reason, "the store cannot write");
             waiting.into_iter().for_each(|waiting| waiting.fail(&reason));
             return;
         }
-        self.tell(&decided, &waiting);
+        self.known.tell.all(&decided, waiting.iter().filter_map(Waiting::moved));
         waiting.into_iter().for_each(Waiting::acknowledge);
-    }
-
-    /// Lets readers see the new heads, calls the hooks for each append, and wakes those who wait.
-    fn tell(&self, decided: &Decided, waiting: &[Waiting]) {
-        for (name, feed) in &decided.feeds {
-            self.tell.moved(name, *feed);
-        }
-        for append in waiting {
-            if let Waiting::Append(name, appended, _) = append
-                && appended.head.seq >= appended.first
-            {
-                self.tell.call_hooks(name, appended.head);
-            }
-        }
-        for (name, feed) in &decided.feeds {
-            self.tell.wake(name, feed.head);
-        }
     }
 }
 
@@ -131,7 +113,7 @@ fn gather(first: Request, queue: &mut mpsc::Receiver<Request>) -> Vec<Request> {
 }
 
 /// Decides one request; one that is refused is answered at once and disturbs no other.
-fn decide(group: &mut Group<'_, Known<'_>>, request: Request) -> Option<Waiting> {
+fn decide(group: &mut Group<'_, Known>, request: Request) -> Option<Waiting> {
     let (feed, decided, reply) = match request {
         Request::Append { feed, expected, changes, reply } => {
             let decided = group.append(&feed, expected, changes);
@@ -161,6 +143,16 @@ fn decide(group: &mut Group<'_, Known<'_>>, request: Request) -> Option<Waiting>
 }
 
 impl Waiting {
+    /// The feed that it moved, and where to.
+    fn moved(&self) -> Option<(&FeedId, Head)> {
+        match self {
+            Self::Append(name, appended, _) if appended.head.seq >= appended.first => {
+                Some((name, appended.head))
+            }
+            _ => None,
+        }
+    }
+
     fn acknowledge(self) {
         match self {
             Self::Append(_, appended, reply) => answer(reply, Ok(appended)),
@@ -191,12 +183,12 @@ fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
 }
 
 /// What is stored, with the heads from memory.
-struct Known<'a> {
-    engine: &'a Engine,
-    tell: &'a Tell,
+pub(crate) struct Known {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) tell: Arc<Tell>,
 }
 
-impl Lookup for Known<'_> {
+impl Lookup for Known {
     fn feed(&self, feed: &FeedId) -> Result<Option<Feed>, StoreError> {
         self.tell.feed(feed, || self.engine.feed(feed))
     }

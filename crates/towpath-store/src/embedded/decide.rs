@@ -13,6 +13,7 @@ use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, ContentHash, Item};
 use towpath_proto::patch::{self, PatchError};
 
+use super::MAX_KEY_BYTES;
 use super::keys::{self, Feed, FeedNumber, Version};
 use super::record::{self, Draft, Place};
 use crate::{AppendError, Appended, Condition, EMPTY, Expected, Head, StoreError, Table, Write};
@@ -35,14 +36,14 @@ pub(crate) trait Lookup {
 /// writers share the work.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    id: String,
-    modified: Option<Timestamp>,
-    entry_id: Option<String>,
-    kind: Kind,
+    pub(super) id: String,
+    pub(super) modified: Option<Timestamp>,
+    pub(super) entry_id: Option<String>,
+    pub(super) kind: Kind,
 }
 
 #[derive(Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Put { draft: Draft, hash: ContentHash },
     Patch(Content),
     Delete,
@@ -71,6 +72,23 @@ impl Prepared {
             Kind::Patch(patch) => self.id.len() + patch.bytes.len(),
             Kind::Delete => self.id.len(),
         }
+    }
+}
+
+/// Makes changes ready to be appended.
+pub(crate) fn prepare(changes: Vec<NewChange>) -> Result<Vec<Prepared>, AppendError> {
+    let prepare =
+        |(index, change)| Prepared::new(change).map_err(|reason| AppendError::Invalid { index, reason });
+    changes.into_iter().enumerate().map(prepare).collect()
+}
+
+/// Refuses writes whose keys are too long.
+pub(crate) fn check_keys(writes: &[Write]) -> Result<(), StoreError> {
+    match writes.iter().map(|write| write.key.len()).find(|length| *length > MAX_KEY_BYTES) {
+        Some(length) => {
+            Err(StoreError::Write(format!("a key of {length} bytes, over the limit of {MAX_KEY_BYTES}")))
+        }
+        None => Ok(()),
     }
 }
 
@@ -127,6 +145,11 @@ impl<'a, L: Lookup> Group<'a, L> {
     /// An empty group whose changes are made at `now`.
     pub(crate) fn new(lookup: &'a L, now: Timestamp) -> Self {
         Self { lookup, now, decided: Decided::default() }
+    }
+
+    /// Changes from here on are made at `now`.
+    pub(crate) fn at(&mut self, now: Timestamp) {
+        self.now = now;
     }
 
     /// What was decided.

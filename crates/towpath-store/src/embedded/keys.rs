@@ -12,6 +12,7 @@
 //! created    number:4 first:8                 latest:8
 //! times      number:4 modified:12             seq:8 of the last change with that time
 //! tables     table:1 key                      value
+//! tables     0 1 key                          a replica's note (the number of the next feed stands under 0)
 //! documents  1 key                            value (of `Table::Documents`)
 //!
 //! time: seconds:8 since 1970, the sign bit flipped, then nanoseconds:4
@@ -112,21 +113,36 @@ pub(crate) fn moment(feed: FeedNumber, modified: Timestamp) -> [u8; 4 + TIME] {
 
 /// A key of `tables` and `documents`.
 pub(crate) fn entry(table: Table, key: &[u8]) -> Vec<u8> {
-    let tag = match table {
-        Table::Sources => 1,
-        Table::Chains => 2,
-        Table::Documents => 3,
-        Table::Subscriptions => 4,
-        Table::Leases => 5,
-    };
     let mut entry = Vec::with_capacity(1 + key.len());
-    entry.push(tag);
+    entry.push(tag(table));
     entry.extend_from_slice(key);
     entry
 }
 
 /// Under which key of `tables` the number of the next new feed stands.
 pub(crate) const NEXT_FEED: &[u8] = &[0];
+
+/// Under which key of `tables` a replica's note stands.
+pub(crate) fn note(key: &[u8]) -> Vec<u8> {
+    [&[0, 1], key].concat()
+}
+
+/// The table that a number stands for.
+pub(crate) fn table(tag: u8) -> Option<Table> {
+    let tables = [Table::Sources, Table::Chains, Table::Documents, Table::Subscriptions, Table::Leases];
+    tables.into_iter().find(|table| self::tag(*table) == tag)
+}
+
+/// The number that stands for a table in keys.
+pub(crate) fn tag(table: Table) -> u8 {
+    match table {
+        Table::Sources => 1,
+        Table::Chains => 2,
+        Table::Documents => 3,
+        Table::Subscriptions => 4,
+        Table::Leases => 5,
+    }
+}
 
 impl Feed {
     pub(crate) fn encode(&self) -> Vec<u8> {

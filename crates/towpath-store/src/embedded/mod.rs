@@ -4,15 +4,18 @@
 //! - [`apply`]: what was decided goes into the engine as one batch with one sync. [`read`] reads it.
 //! - [`tell`]: heads in memory, hooks, and those who wait.
 //! - [`commit`]: the thread that takes all waiting requests through these three as one group.
+//! - [`command`], [`replica`]: the same three with another thread's order, for a node of a cluster.
 //! - [`keys`], [`record`], [`folder`]: the stored format, drawn.
 
 mod apply;
+pub mod command;
 mod commit;
 mod decide;
 mod folder;
 mod keys;
 mod read;
 mod record;
+pub mod replica;
 mod tell;
 mod verify;
 
@@ -33,13 +36,13 @@ use towpath_proto::feed_id::FeedId;
 pub use self::verify::Verification;
 
 use self::apply::Engine;
-use self::commit::{Committer, Request};
-use self::decide::{Lookup, Prepared};
+use self::commit::{Committer, Known as Stored, Request};
+use self::decide::Lookup;
 use self::keys::Feed;
 use self::tell::Tell;
 use crate::{
-    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, Order, Store,
-    StoreError, Stretch, Table, Write,
+    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, OnWrite, Order,
+    Store, StoreError, Stretch, Table, Write,
 };
 
 /// The longest key of a table, in bytes.
@@ -98,10 +101,15 @@ impl EmbeddedStore {
     pub fn open(folder: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let folder = folder::Folder::open(folder.as_ref())?;
         let engine = Arc::new(Engine::open(folder, &options)?);
+        if engine.is_replica()? {
+            return Err(engine.refuse("it is a cluster's replica: what is written here alone would be lost"));
+        }
         let tell = Arc::new(Tell::new(options.heads));
         let (sender, receiver) = mpsc::channel(commit::QUEUE);
-        let committer =
-            Committer { engine: Arc::clone(&engine), tell: Arc::clone(&tell), clock: options.clock };
+        let committer = Committer {
+            known: Stored { engine: Arc::clone(&engine), tell: Arc::clone(&tell) },
+            clock: options.clock,
+        };
         let thread = std::thread::Builder::new().name("towpath-store".into());
         let thread = thread.spawn(move || committer.run(receiver));
         let thread = thread.map_err(|e| StoreError::Write(format!("no thread for writing: {e}")))?;
@@ -185,9 +193,7 @@ impl Store for EmbeddedStore {
         expected: Expected,
         changes: Vec<NewChange>,
     ) -> Result<Appended, AppendError> {
-        let prepare =
-            |(index, change)| Prepared::new(change).map_err(|reason| AppendError::Invalid { index, reason });
-        let changes = changes.into_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>()?;
+        let changes = decide::prepare(changes)?;
         let feed = feed.clone();
         self.request(|reply| Request::Append { feed, expected, changes, reply }).await?
     }
@@ -267,17 +273,16 @@ impl Store for EmbeddedStore {
     }
 
     async fn write(&self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError> {
-        if let Some(long) = writes.iter().find(|write| write.key.len() > MAX_KEY_BYTES) {
-            let length = long.key.len();
-            return Err(StoreError::Write(format!(
-                "a key of {length} bytes, over the limit of {MAX_KEY_BYTES}"
-            )));
-        }
+        decide::check_keys(&writes)?;
         self.request(|reply| Request::Write { writes, conditions, reply }).await?
     }
 
     fn on_move(&self, hook: OnMove) {
         self.tell.add_hook(hook);
+    }
+
+    fn on_write(&self, hook: OnWrite) {
+        self.tell.add_write_hook(hook);
     }
 
     async fn close(&self) {

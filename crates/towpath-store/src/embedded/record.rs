@@ -95,6 +95,26 @@ impl Draft {
         Ok(Self(bytes))
     }
 
+    /// A draft that was laid out elsewhere.
+    pub(crate) fn read(bytes: &Bytes) -> Result<Self, StoreError> {
+        let mut fields = Fields { bytes, what: "a draft" };
+        let [format, ..] = fields.take::<4>()?;
+        if format != FORMAT {
+            return Err(StoreError::Damaged(format!("a draft of format {format}, which is unknown")));
+        }
+        let mut lengths = [0usize; 6];
+        for length in &mut lengths {
+            *length = u32::from_be_bytes(fields.take()?) as usize;
+        }
+        split(bytes, lengths)?;
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// The draft as bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// How long the record will be.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len()

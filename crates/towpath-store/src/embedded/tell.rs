@@ -9,20 +9,27 @@ use quick_cache::sync::Cache;
 use tokio::sync::watch;
 use towpath_proto::feed_id::FeedId;
 
+use super::decide::Decided;
 use super::keys::Feed;
-use crate::{EMPTY, Head, OnMove, StoreError};
+use crate::{EMPTY, Head, OnMove, OnWrite, StoreError, Table};
 
 /// The heads of the feeds that were asked for lately, the hooks, and those who wait.
 pub(crate) struct Tell {
     heads: Cache<FeedId, Feed>,
     hooks: RwLock<Vec<OnMove>>,
+    write_hooks: RwLock<Vec<OnWrite>>,
     waiting: Arc<Waiting>,
 }
 
 impl Tell {
     /// Keeps at most `heads` heads in memory.
     pub(crate) fn new(heads: usize) -> Self {
-        Self { heads: Cache::new(heads), hooks: RwLock::default(), waiting: Arc::default() }
+        Self {
+            heads: Cache::new(heads),
+            hooks: RwLock::default(),
+            write_hooks: RwLock::default(),
+            waiting: Arc::default(),
+        }
     }
 
     /// A feed, from memory or else by `load`.
@@ -42,6 +49,23 @@ impl Tell {
         }
     }
 
+    /// Lets readers see the new heads, calls the hooks for each write and each append, and wakes those who
+    /// wait. To be called once what was decided is readable.
+    pub(crate) fn all<'a>(&self, decided: &Decided, appends: impl Iterator<Item = (&'a FeedId, Head)>) {
+        for (name, feed) in &decided.feeds {
+            self.moved(name, *feed);
+        }
+        for (table, key) in decided.values.keys() {
+            self.call_write_hooks(*table, key);
+        }
+        for (name, head) in appends {
+            self.call_hooks(name, head);
+        }
+        for (name, feed) in &decided.feeds {
+            self.wake(name, feed.head);
+        }
+    }
+
     /// Lets readers see a feed's new head. To be called once it is durable and readable.
     pub(crate) fn moved(&self, name: &FeedId, feed: Feed) {
         self.heads.insert(name.clone(), feed);
@@ -53,6 +77,14 @@ impl Tell {
             // A hook that panics must not take the store with it.
             if catch_unwind(AssertUnwindSafe(|| hook(feed, head))).is_err() {
                 tracing::error!(%feed, "a hook of the store panicked");
+            }
+        }
+    }
+
+    fn call_write_hooks(&self, table: Table, key: &[u8]) {
+        for hook in self.write_hooks.read().iter() {
+            if catch_unwind(AssertUnwindSafe(|| hook(table, key))).is_err() {
+                tracing::error!(?table, "a hook of the store panicked");
             }
         }
     }
@@ -72,6 +104,11 @@ impl Tell {
     /// Registers a hook.
     pub(crate) fn add_hook(&self, hook: OnMove) {
         self.hooks.write().push(hook);
+    }
+
+    /// Registers a hook for writes to the tables.
+    pub(crate) fn add_write_hook(&self, hook: OnWrite) {
+        self.write_hooks.write().push(hook);
     }
 
     /// Takes a place among those who wait for a feed, to be woken by every move from now on.

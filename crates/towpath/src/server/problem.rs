@@ -158,10 +158,16 @@ impl From<StoreError> for Problem {
             StoreError::Closed | StoreError::Write(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", error.to_string()).with(RETRY_AFTER, "5")
             }
-            StoreError::Condition => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
-            StoreError::Read(_) | StoreError::Damaged(_) | StoreError::Open { .. } => {
-                Self::internal(error.to_string())
+            StoreError::Unavailable { retry_after, .. } => {
+                let seconds = retry_after.as_secs().max(1).to_string();
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
+                    .with(RETRY_AFTER, seconds)
             }
+            StoreError::Condition => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
+            StoreError::Read(_)
+            | StoreError::Damaged(_)
+            | StoreError::Open { .. }
+            | StoreError::Cluster { .. } => Self::internal(error.to_string()),
         }
     }
 }
@@ -224,6 +230,17 @@ mod tests {
         let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(body["status"], 405);
         assert_eq!(body["type"], "urn:towpath:problem:method-not-allowed");
+    }
+
+    #[test]
+    fn a_cluster_that_cannot_be_reached_is_asked_again_later() {
+        let retry_after = std::time::Duration::from_secs(7);
+        let error = StoreError::Unavailable { reason: "no connection".into(), retry_after };
+        let answer = Problem::from(error).answer();
+        assert_eq!(
+            (answer.status, &answer.headers[RETRY_AFTER]),
+            (StatusCode::SERVICE_UNAVAILABLE, &"7".parse().unwrap())
+        );
     }
 
     #[test]

@@ -1,0 +1,217 @@
+//! The thread that applies the log to this node's replica, in groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use towpath_store::StoreError;
+use towpath_store::embedded::command::{Command, Outcome};
+use towpath_store::embedded::replica::{Applying, Replica};
+
+use crate::frame::{Foreign, Header, Holds, Session};
+use crate::health::Health;
+use crate::notes::{self, Mark, Position};
+use crate::sessions::{Sessions, Verdict};
+
+/// At which size a group takes no more messages.
+const GROUP_MESSAGES: usize = 4096;
+const GROUP_BYTES: usize = 8 << 20;
+
+/// How long the thread waits before it tries again to write where the disk is full.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A message of the log.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    /// Its place in the stream.
+    pub(crate) at: u64,
+    pub(crate) payload: Bytes,
+}
+
+/// What became of a message of this node.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Its commands were decided and applied.
+    Applied { session: Session, number: u64, outcomes: Vec<Outcome> },
+    /// It does not count: those from `due` on are missing.
+    Skipped { header: Header, due: u64 },
+}
+
+/// See the module's text.
+pub(crate) struct Applier {
+    pub(crate) replica: Replica,
+    pub(crate) position: Position,
+    pub(crate) sessions: Sessions,
+    /// The session of this node, whose outcomes somebody waits for.
+    pub(crate) ours: Arc<AtomicU64>,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+    pub(crate) health: Arc<Health>,
+}
+
+/// A group as it is being decided.
+struct Group<'a> {
+    applying: Applying<'a>,
+    events: Vec<Event>,
+    /// Parts that came with this group, by session and number.
+    parts: HashMap<(Session, u64), Bytes>,
+}
+
+impl Applier {
+    /// Runs until nobody brings messages any more, or the replica cannot go on.
+    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Delivered>) {
+        while let Some(first) = messages.blocking_recv() {
+            let group = gather(first, &mut messages);
+            if let Err(error) = self.wait_until_writable(&messages).and_then(|()| self.apply(group)) {
+                tracing::error!(%error, "this node's replica cannot follow the log any more");
+                self.health.stop(format!("this node's replica cannot be written: {error}"));
+                return;
+            }
+        }
+    }
+
+    /// Waits where the disk is nearly full, and fails once the store is being closed.
+    fn wait_until_writable(&self, messages: &mpsc::Receiver<Delivered>) -> Result<(), StoreError> {
+        while let Err(error) = self.replica.check_writable() {
+            self.health.set_problem(format!("this node's replica waits: {error}"));
+            if messages.is_closed() || error.to_string().contains("an earlier write failed") {
+                return Err(error);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, messages: Vec<Delivered>) -> Result<(), StoreError> {
+        let Self { replica, sessions, ours, .. } = self;
+        let ours = ours.load(Ordering::Acquire);
+        let mut group = Group { applying: replica.begin(), events: Vec::new(), parts: HashMap::new() };
+        let mut position = self.position;
+        for Delivered { at, mut payload } in messages {
+            position.at = at;
+            let header = match Header::decode(&mut payload) {
+                Ok(header) if header.log == position.log => header,
+                Err(Foreign::Newer(format)) => {
+                    return Err(StoreError::Damaged(format!(
+                        "message {at} of the log has format {format}: a newer version of this program wrote it"
+                    )));
+                }
+                Ok(_) | Err(Foreign::Unknown) => {
+                    tracing::warn!(at, "the log has a message that is none of towpath's; it is passed over");
+                    continue;
+                }
+            };
+            position.mark = Some(Mark { at, session: header.session, number: header.number });
+            let (verdict, changed) = sessions.take(at, &header);
+            for (session, seen) in changed.forgotten {
+                group.applying.keep(notes::session(session), None);
+                for number in seen.number + 1 - u64::from(seen.parts)..=seen.number {
+                    group.drop_part(session, number);
+                }
+            }
+            match verdict {
+                Verdict::Counts => {
+                    let seen = sessions.get(header.session);
+                    group.applying.keep(notes::session(header.session), seen.map(notes::encode_session));
+                    let payload = match header.holds {
+                        Holds::Commands => payload,
+                        Holds::Part => {
+                            group.keep_part(header.session, header.number, payload);
+                            continue;
+                        }
+                        Holds::LastPart => group.join(replica, &header, changed.done.clone(), &payload)?,
+                    };
+                    changed.done.for_each(|number| group.drop_part(header.session, number));
+                    group.decide(&header, payload, header.session == ours)?;
+                }
+                Verdict::Gap { due } if header.session == ours => {
+                    group.events.push(Event::Skipped { header, due });
+                }
+                Verdict::Gap { .. } | Verdict::Again => {}
+            }
+        }
+        group.applying.keep(notes::POSITION.to_vec(), Some(notes::encode_position(&position)));
+        replica.commit(group.applying)?;
+        self.position = position;
+        self.health.applied(position.at);
+        for event in group.events {
+            // Nobody listens any more once the store is being closed.
+            drop(self.events.send(event));
+        }
+        Ok(())
+    }
+}
+
+impl Group<'_> {
+    /// Decides the commands of a message: all of it, or, where it cannot be read, nothing.
+    fn decide(&mut self, header: &Header, mut payload: Bytes, ours: bool) -> Result<(), StoreError> {
+        let mut commands = Vec::new();
+        while !payload.is_empty() {
+            match Command::decode(&mut payload) {
+                Ok(command) => commands.push(command),
+                Err(error) => {
+                    // Every node comes to the same: what is in a message does not depend on who reads it.
+                    tracing::error!(%error, "a message of the log cannot be read; it is passed over");
+                    return Ok(());
+                }
+            }
+        }
+        let mut outcomes = Vec::with_capacity(if ours { commands.len() } else { 0 });
+        for command in commands {
+            let outcome = self.applying.apply(header.now, command)?;
+            if ours {
+                outcomes.push(outcome);
+            }
+        }
+        if ours {
+            self.events.push(Event::Applied { session: header.session, number: header.number, outcomes });
+        }
+        Ok(())
+    }
+
+    fn keep_part(&mut self, session: Session, number: u64, part: Bytes) {
+        self.applying.keep(notes::part(session, number), Some(part.clone()));
+        self.parts.insert((session, number), part);
+    }
+
+    fn drop_part(&mut self, session: Session, number: u64) {
+        self.applying.keep(notes::part(session, number), None);
+        self.parts.remove(&(session, number));
+    }
+
+    /// The whole command of which this is the last part.
+    fn join(
+        &self,
+        replica: &Replica,
+        header: &Header,
+        parts: std::ops::Range<u64>,
+        last: &[u8],
+    ) -> Result<Bytes, StoreError> {
+        let mut whole = Vec::new();
+        for number in parts {
+            let key = (header.session, number);
+            let part = match self.parts.get(&key) {
+                Some(part) => Some(part.clone()),
+                None => replica.note(&notes::part(header.session, number))?,
+            };
+            let part = part.ok_or_else(|| StoreError::Damaged("a part of a command is missing".into()))?;
+            whole.extend_from_slice(&part);
+        }
+        whole.extend_from_slice(last);
+        Ok(whole.into())
+    }
+}
+
+/// The messages that wait behind `first`, as many as make one group.
+fn gather(first: Delivered, messages: &mut mpsc::Receiver<Delivered>) -> Vec<Delivered> {
+    let mut bytes = first.payload.len();
+    let mut group = vec![first];
+    while group.len() < GROUP_MESSAGES && bytes < GROUP_BYTES {
+        let Ok(next) = messages.try_recv() else { break };
+        bytes += next.payload.len();
+        group.push(next);
+    }
+    group
+}

@@ -1,0 +1,118 @@
+//! How the node stands with the log.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use towpath_store::Standing;
+
+/// How long an error that the connection reported explains what goes wrong after it.
+const RECENT: Duration = Duration::from_secs(15);
+
+/// What the parts of a node tell each other.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// The place in the stream up to which the replica has everything.
+    applied: watch::Sender<u64>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    current_at: Option<Timestamp>,
+    /// The log's end, and when it was there.
+    end: Option<(u64, Timestamp)>,
+    /// When the log last answered.
+    answered: Option<Instant>,
+    problem: Option<String>,
+    /// Why this node cannot go on until somebody does something about it.
+    stopped: Option<String>,
+    /// The last error that the connection reported.
+    reported: Option<(Instant, String)>,
+}
+
+impl Health {
+    pub(crate) fn new(position: u64) -> Self {
+        Self { applied: watch::Sender::new(position), state: Mutex::default() }
+    }
+
+    /// The replica has everything up to a place.
+    pub(crate) fn applied(&self, at: u64) {
+        self.applied.send_replace(at);
+        self.compare();
+    }
+
+    /// The place up to which the replica has everything, to be watched.
+    pub(crate) fn position(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
+    }
+
+    /// The log ended at a place at a time.
+    pub(crate) fn log_ends(&self, end: u64, at: Timestamp, asked: Instant) {
+        let mut state = self.state.lock();
+        (state.end, state.answered) = (Some((end, at)), Some(asked));
+        drop(state);
+        self.compare();
+    }
+
+    fn compare(&self) {
+        let applied = *self.applied.borrow();
+        let mut state = self.state.lock();
+        if let Some((end, at)) = state.end
+            && applied >= end
+        {
+            state.current_at = state.current_at.max(Some(at));
+        }
+    }
+
+    /// When a question was asked that the log answered last.
+    pub(crate) fn answered(&self) -> Option<Instant> {
+        self.state.lock().answered
+    }
+
+    pub(crate) fn set_problem(&self, problem: String) {
+        let mut state = self.state.lock();
+        if state.problem.as_ref() != Some(&problem) {
+            tracing::warn!(problem, "the cluster's log");
+            state.problem = Some(problem);
+        }
+    }
+
+    pub(crate) fn no_problem(&self) {
+        self.state.lock().problem = None;
+    }
+
+    /// Nothing can be written until somebody does something about it.
+    pub(crate) fn stop(&self, reason: String) {
+        self.state.lock().stopped = Some(reason);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.state.lock().stopped = None;
+    }
+
+    pub(crate) fn stopped(&self) -> Option<String> {
+        self.state.lock().stopped.clone()
+    }
+
+    /// The connection reported an error.
+    pub(crate) fn report(&self, error: String) {
+        self.state.lock().reported = Some((Instant::now(), error));
+    }
+
+    /// What is wrong, where that is known.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let state = self.state.lock();
+        let reported = || {
+            let recent = state.reported.as_ref().filter(|(at, _)| at.elapsed() < RECENT);
+            recent.map(|(_, error)| error.clone())
+        };
+        state.stopped.clone().or_else(|| state.problem.clone()).or_else(reported)
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let current_at = self.state.lock().current_at;
+        Standing { current_at, problem: self.problem() }
+    }
+}

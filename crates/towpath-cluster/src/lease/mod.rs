@@ -1,0 +1,183 @@
+//! Leases: the task that keeps this node's roles.
+//!
+//! Heartbeats are plain messages beside the log, which they would only make longer. Rows are read from the replica and
+//! written through the log, on the condition of the row before.
+
+mod keeper;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::{Client, Subscriber};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval};
+use towpath_store::embedded::EmbeddedStore;
+use towpath_store::embedded::command::Command;
+use towpath_store::lease::{Holding, Lease, Row, key};
+use towpath_store::{Condition, Store, StoreError, Table, Write};
+
+use self::keeper::{Claim, Keeper};
+use crate::health::Health;
+use crate::publish::Reply;
+use crate::requests::Requests;
+
+const BEAT: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(500);
+
+/// A role that is asked for, and who is told whether this node has it.
+type Wanted = (String, watch::Sender<Option<Lease>>);
+
+/// Where roles are asked for.
+pub(crate) struct Roles {
+    /// `None` once the store is closed.
+    wanted: Mutex<Option<mpsc::UnboundedSender<Wanted>>>,
+}
+
+impl Roles {
+    /// Asks for a role.
+    pub(crate) fn hold(&self, role: &str) -> Holding {
+        let (sender, receiver) = watch::channel(None);
+        if let Some(wanted) = &*self.wanted.lock() {
+            // Where the task has ended, so has the store.
+            drop(wanted.send((role.to_owned(), sender)));
+        }
+        Holding::new(receiver)
+    }
+
+    /// Lets go of every role.
+    pub(crate) fn close(&self) {
+        self.wanted.lock().take();
+    }
+}
+
+/// The task.
+pub(crate) struct Task {
+    client: Client,
+    subject: String,
+    beats: Subscriber,
+    own: u64,
+    keeper: Keeper,
+    /// Who holds each role here, or wants to.
+    holdings: HashMap<String, watch::Sender<Option<Lease>>>,
+    wanted: mpsc::UnboundedReceiver<Wanted>,
+    replica: Arc<EmbeddedStore>,
+    requests: Arc<Requests>,
+    health: Arc<Health>,
+}
+
+impl Task {
+    /// The task, and where roles are asked for.
+    pub(crate) async fn new(
+        client: Client,
+        name: &str,
+        replica: Arc<EmbeddedStore>,
+        requests: Arc<Requests>,
+        health: Arc<Health>,
+    ) -> Result<(Self, Roles), String> {
+        let subject = format!("{name}.alive");
+        let beats = client.subscribe(subject.clone()).await.map_err(|e| e.to_string())?;
+        let own = fastrand::u64(1..);
+        let (sender, wanted) = mpsc::unbounded_channel();
+        let (keeper, holdings) = (Keeper::new(own), HashMap::new());
+        let task = Self { client, subject, beats, own, keeper, holdings, wanted, replica, requests, health };
+        Ok((task, Roles { wanted: Mutex::new(Some(sender)) }))
+    }
+
+    /// Runs until the store is closed; then lets go of what it holds.
+    pub(crate) async fn run(mut self) {
+        let (mut beat, mut tick) = (interval(BEAT), interval(TICK));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                wanted = self.wanted.recv() => match wanted {
+                    Some((role, sender)) => {
+                        self.keeper.want(&role);
+                        self.holdings.insert(role, sender);
+                    }
+                    None => break,
+                },
+                Some(message) = self.beats.next() => {
+                    let node = message.payload.first_chunk().map(|node| u64::from_be_bytes(*node));
+                    if let Some(node) = node.filter(|node| *node != self.own) {
+                        self.keeper.heard(node, Instant::now());
+                    }
+                }
+                _ = beat.tick() => {
+                    let payload = self.own.to_be_bytes().to_vec();
+                    // A beat that is not heard is what others have to notice.
+                    drop(self.client.publish(self.subject.clone(), payload.into()).await);
+                }
+                _ = tick.tick() => self.tick().await,
+            }
+        }
+        let roles: Vec<_> = self.holdings.drain().map(|(role, _)| role).collect();
+        let left = roles.iter().filter_map(|role| self.keeper.leave(role)).collect();
+        self.write(left).await;
+    }
+
+    async fn tick(&mut self) {
+        let left: Vec<_> =
+            self.holdings.iter().filter(|(_, s)| s.is_closed()).map(|(r, _)| r.clone()).collect();
+        for role in &left {
+            self.holdings.remove(role);
+        }
+        let left = left.iter().filter_map(|role| self.keeper.leave(role)).collect();
+        self.write(left).await;
+        if let Some(answered) = self.health.answered() {
+            self.keeper.answered(answered);
+        }
+        self.read_rows().await;
+        // What is lost is told before anything that takes time.
+        self.tell();
+        let claims = self.keeper.claims(Instant::now());
+        if !claims.is_empty() {
+            self.write(claims).await;
+            self.read_rows().await;
+            self.tell();
+        }
+    }
+
+    async fn read_rows(&mut self) {
+        let roles: Vec<_> = self.keeper.wanted().map(str::to_owned).collect();
+        for role in roles {
+            // A replica that cannot be read is closed, or gives its roles up soon.
+            if let Ok(value) = self.replica.get(Table::Leases, &key(&role)).await {
+                let row = value.and_then(|value| Row::decode(&value));
+                self.keeper.row(&role, row, Instant::now());
+            }
+        }
+    }
+
+    fn tell(&self) {
+        let now = Instant::now();
+        for (role, sender) in &self.holdings {
+            let lease = self.keeper.lease(role, now);
+            sender.send_if_modified(|current| {
+                let changed = *current != lease;
+                *current = lease;
+                changed
+            });
+        }
+    }
+
+    /// Writes rows, each on the condition of the one before it.
+    async fn write(&self, claims: Vec<Claim>) {
+        let write = async |Claim { role, before, after }: Claim| {
+            let (table, key) = (Table::Leases, key(&role));
+            let condition = Condition { table, key: key.clone(), value: before.map(Row::encode) };
+            let write = Write { table, key, value: Some(after.encode()) };
+            let command = Command::write(vec![write], vec![condition])?;
+            self.requests.ask(&command, Reply::Write).await?
+        };
+        for done in join_all(claims.into_iter().map(write)).await {
+            match done {
+                Ok(()) | Err(StoreError::Condition | StoreError::Closed) => {}
+                Err(error) => tracing::warn!(%error, "a role could not be taken or left"),
+            }
+        }
+    }
+}

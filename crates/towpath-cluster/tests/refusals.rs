@@ -1,0 +1,296 @@
+//! A cluster that is not there, is another's, is full, or shows us the door: what is refused says why, reading goes on,
+//! nothing is half-applied.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::{self, stream};
+use towpath_cluster::{Address, ClusterStore, Options};
+use towpath_proto::change::NewChange;
+use towpath_proto::item::{Content, Item};
+use towpath_store::battery::{append, feed, log, put};
+use towpath_store::embedded::EmbeddedStore;
+use towpath_store::{AppendError, Expected, Store, StoreError, Table, Write};
+
+fn options() -> Options {
+    let mut options = Options {
+        patience: Duration::from_secs(2),
+        connecting: Duration::from_secs(3),
+        ..Options::default()
+    };
+    options.replica.reserve = 0;
+    options
+}
+
+async fn open(url: &str, folder: &Path) -> Result<ClusterStore, StoreError> {
+    ClusterStore::open(&Address::parse(url).unwrap(), folder, options()).await
+}
+
+/// Why a new node cannot be opened.
+async fn refusal(url: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let error = open(url, folder.path()).await.err().unwrap();
+    assert!(matches!(error, StoreError::Cluster { .. }), "{error:?}");
+    error.to_string()
+}
+
+/// Why an append is refused; and reading goes on.
+async fn refused(store: &ClusterStore) -> String {
+    let before = log(store, &feed("f1")).await.len();
+    let error = store.append(&feed("f1"), Expected::Any, vec![put("refused", "1")]).await.unwrap_err();
+    let AppendError::Store(StoreError::Unavailable { reason, retry_after }) = error else {
+        panic!("{error}")
+    };
+    assert!(retry_after >= Duration::from_secs(1));
+    assert_eq!(log(store, &feed("f1")).await.len(), before);
+    reason
+}
+
+/// Waits until a store says what is wrong.
+async fn problem(store: &ClusterStore, part: &str) {
+    let begun = Instant::now();
+    while !store.standing().unwrap().problem.is_some_and(|problem| problem.contains(part)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.standing());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until a store takes appends.
+async fn recovers(store: &ClusterStore) {
+    let begun = Instant::now();
+    while let Err(error) = store.append(&feed("f1"), Expected::Any, vec![put("again", "1")]).await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_goes_away_and_comes_back() {
+    let mut single = common::single("");
+    let (url, folder) = (single.server.url(), tempfile::tempdir().unwrap());
+    let store = open(&url, folder.path()).await.unwrap();
+    append(&store, &feed("f1"), vec![put("a", "1")]).await;
+    problem_free(&store).await;
+    single.server.kill();
+    // Until the node has noticed.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reason = refused(&store).await;
+    assert!(reason.contains("no connection") && reason.contains("is not there"), "{reason}");
+    let current = store.standing().unwrap().current_at.unwrap();
+    store.close().await;
+
+    // A node with a replica is opened without its cluster too, and says how old it is.
+    let store = open(&url, folder.path()).await.unwrap();
+    assert_eq!(log(&store, &feed("f1")).await.len(), 1);
+    assert_eq!(store.standing().unwrap().current_at, None);
+    assert!(store.standing().unwrap().problem.is_some());
+    refused(&store).await;
+    let none = refusal(&url).await;
+    assert!(none.contains("cannot be reached"), "{none}");
+
+    single.server.start();
+    recovers(&store).await;
+    problem_free(&store).await;
+    assert!(store.standing().unwrap().current_at.unwrap() > current);
+    assert!(store.verify().await.unwrap().is_sound());
+}
+
+/// Waits until a store is known to be current.
+async fn problem_free(store: &ClusterStore) {
+    let begun = Instant::now();
+    while store.standing().is_none_or(|s| s.current_at.is_none() || s.problem.is_some()) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.standing());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_not_ours() {
+    let single = common::single("");
+    let context = jetstream::new(async_nats::connect(single.server.url()).await.unwrap());
+    let stream = |name: &str, description: Option<&str>| stream::Config {
+        name: name.into(),
+        subjects: vec![format!("{name}.log")],
+        description: description.map(str::to_owned),
+        ..Default::default()
+    };
+    context.create_stream(stream("other", None)).await.unwrap();
+    let reason = refusal(&format!("{}?name=other", single.server.url())).await;
+    assert!(reason.contains("belongs to another program") && reason.contains("?name="), "{reason}");
+    context.create_stream(stream("newer", Some("towpath log, format 2, id 1"))).await.unwrap();
+    let reason = refusal(&format!("{}?name=newer", single.server.url())).await;
+    assert!(reason.contains("has format 2"), "{reason}");
+
+    // A stream that was deleted, and one that was made anew in its place.
+    let (url, folder) = (single.server.url(), tempfile::tempdir().unwrap());
+    let store = open(&url, folder.path()).await.unwrap();
+    append(&store, &feed("f1"), vec![put("a", "1")]).await;
+    context.delete_stream("towpath").await.unwrap();
+    problem(&store, "is gone").await;
+    refused(&store).await;
+    let others = tempfile::tempdir().unwrap();
+    let other = open(&url, others.path()).await.unwrap();
+    append(&other, &feed("f1"), vec![put("b", "1"), put("c", "1")]).await;
+    problem(&store, "another log").await;
+    let reason = refused(&store).await;
+    assert!(reason.contains("another log"), "{reason}");
+    store.close().await;
+    // Opened again, it reads what it has, and mixes nothing.
+    let store = open(&url, folder.path()).await.unwrap();
+    assert_eq!(log(&store, &feed("f1")).await.len(), 1);
+    problem(&store, "another log").await;
+    assert_eq!(log(&other, &feed("f1")).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_full() {
+    let single = common::single("");
+    let url = format!("{}?max_bytes=3000000", single.server.url());
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&url, folder.path()).await.unwrap();
+    let big = |n: usize, bytes: usize| {
+        let content = Some(Content::new("text/plain", "x".repeat(bytes)));
+        NewChange::put(Item { content, ..Item::new(n.to_string()) })
+    };
+    let mut stored = 0;
+    let error = loop {
+        // Larger than a message: the last one has parts of which some fit.
+        match store.append(&feed("f1"), Expected::Any, vec![big(stored, 700_000)]).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error.to_string(),
+        }
+        assert!(stored < 10);
+    };
+    assert!(error.contains("maximum bytes exceeded"), "{error}");
+    assert!(stored >= 3);
+    assert_eq!(log(&store, &feed("f1")).await.len(), stored);
+    // What is small still fits, and what was cut off is nowhere in it.
+    append(&store, &feed("f1"), vec![big(99, 10)]).await;
+    assert_eq!(log(&store, &feed("f1")).await.len(), stored + 1);
+    store.close().await;
+    let rebuilt = tempfile::tempdir().unwrap();
+    let store = open(&url, rebuilt.path()).await.unwrap();
+    assert_eq!(log(&store, &feed("f1")).await.len(), stored + 1);
+    assert!(store.verify().await.unwrap().is_sound());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_that_are_wrong_or_revoked() {
+    let user = |allow: &str| {
+        format!("{{ user: u, password: p, permissions: {{ publish: {{ deny: [{allow}] }} }} }}")
+    };
+    let mut single = common::single(&format!("authorization {{ users: [{}] }}", user("\"none\"")));
+    let port = single.server.port;
+    for wrong in [format!("nats://u:x@127.0.0.1:{port}"), single.server.url()] {
+        let begun = Instant::now();
+        let reason = refusal(&wrong).await;
+        assert!(reason.to_lowercase().contains("authorization violation"), "{reason}");
+        assert!(begun.elapsed() < Duration::from_secs(3), "it does not try for long what cannot succeed");
+    }
+    let url = format!("nats://u:p@127.0.0.1:{port}");
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&url, folder.path()).await.unwrap();
+    append(&store, &feed("f1"), vec![put("a", "1")]).await;
+    // It may not publish any more.
+    single.server.configure(&user("\"none\""), &user("\"towpath.log\""));
+    single.server.reload();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reason = refused(&store).await;
+    assert!(reason.to_lowercase().contains("permissions violation"), "{reason}");
+    single.server.configure(&user("\"towpath.log\""), &user("\"none\""));
+    single.server.reload();
+    recovers(&store).await;
+    // It may not even connect any more.
+    single.server.configure("password: p", "password: q");
+    single.server.reload();
+    problem(&store, "").await;
+    let reason = refused(&store).await;
+    assert!(reason.contains("no connection"), "{reason}");
+    single.server.configure("password: q", "password: p");
+    single.server.reload();
+    recovers(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_others_are_passed_over() {
+    let url = common::fresh_stream();
+    let folders = tempfile::tempdir().unwrap();
+    let store = open(&url, &folders.path().join("1")).await.unwrap();
+    let client = async_nats::connect(url.split('?').next().unwrap()).await.unwrap();
+    let subject = format!("{}.log", url.split("name=").nth(1).unwrap());
+    append(&store, &feed("f1"), vec![put("a", "1")]).await;
+    for text in ["", "hello", &"x".repeat(100)] {
+        client.publish(subject.clone(), text.to_owned().into()).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    append(&store, &feed("f1"), vec![put("b", "1")]).await;
+    assert_eq!(store.position(), 5);
+    store.close().await;
+    let again = open(&url, &folders.path().join("2")).await.unwrap();
+    assert_eq!(log(&again, &feed("f1")).await.len(), 2);
+    // A later version's message stops the node: what it does is not known here.
+    client.publish(subject, [&b"twp\x02"[..], &[0; 60]].concat().into()).await.unwrap();
+    problem(&again, "newer version").await;
+    let reason = refused(&again).await;
+    assert!(reason.contains("newer version"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_belongs_to_one_log_or_to_none() {
+    let url = common::fresh_stream();
+    let folders = tempfile::tempdir().unwrap();
+    let (own, replica) = (folders.path().join("own"), folders.path().join("replica"));
+    let options = || towpath_store::embedded::Options { reserve: 0, ..Default::default() };
+    let alone = EmbeddedStore::open(&own, options()).unwrap();
+    append(&alone, &feed("f1"), vec![put("a", "1")]).await;
+    alone.close().await;
+    let error = open(&url, &own).await.err().unwrap().to_string();
+    assert!(error.contains("holds a store of its own"), "{error}");
+    let store = open(&url, &replica).await.unwrap();
+    append(&store, &feed("f1"), vec![put("a", "1")]).await;
+    store.close().await;
+    let error = EmbeddedStore::open(&replica, options()).err().unwrap().to_string();
+    assert!(error.contains("a cluster's replica"), "{error}");
+    // A replica of another log.
+    let error = open(&common::fresh_stream(), &replica).await;
+    let store = error.unwrap();
+    problem(&store, "is gone").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_is_held_by_one_node_and_fences_what_it_writes() {
+    let url = common::fresh_stream();
+    let folders = tempfile::tempdir().unwrap();
+    let first = Arc::new(open(&url, &folders.path().join("1")).await.unwrap());
+    let second = Arc::new(open(&url, &folders.path().join("2")).await.unwrap());
+    let mut mine = first.hold("polls");
+    let limit = Duration::from_secs(15);
+    let lease = tokio::time::timeout(limit, mine.held()).await.unwrap();
+    let mut theirs = second.hold("polls");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(theirs.lease(), None, "a role that is held is not taken");
+    let write = |value: &'static str| {
+        vec![Write { table: Table::Sources, key: b"k".to_vec(), value: Some(value.into()) }]
+    };
+    first.write(write("1"), lease.condition().into_iter().collect()).await.unwrap();
+    // A node that is closed gives its roles to the others at once.
+    first.close().await;
+    let next = tokio::time::timeout(Duration::from_secs(5), theirs.held()).await.unwrap();
+    let late = second.write(write("late"), lease.condition().into_iter().collect()).await;
+    assert!(matches!(late, Err(StoreError::Condition)), "{late:?}");
+    second.write(write("2"), next.condition().into_iter().collect()).await.unwrap();
+    // One that is gone without a word is replaced within fifteen seconds.
+    let third = Arc::new(open(&url, &folders.path().join("3")).await.unwrap());
+    let mut last = third.hold("polls");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(last.lease(), None);
+    drop((theirs, second));
+    let begun = Instant::now();
+    let lease = tokio::time::timeout(limit, last.held()).await.unwrap();
+    assert!(begun.elapsed() > Duration::from_secs(5), "it was given time to be heard");
+    third.write(write("3"), lease.condition().into_iter().collect()).await.unwrap();
+}

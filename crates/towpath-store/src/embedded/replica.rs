@@ -1,0 +1,119 @@
+//! The embedded store as a replica: what another log orders, decided and applied by the same code.
+//!
+//! Nothing is synced: what a crash takes is read from the log again. The engine syncs its journal before it moves
+//! anything out of it, so that what a crash leaves is the state after some group, with the notes of that group.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fjall::PersistMode;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use towpath_proto::feed_id::FeedId;
+
+use super::apply::{Engine, Note};
+use super::command::{Command, Outcome, Request};
+use super::commit::Known;
+use super::decide::Group;
+use super::folder::Folder;
+use super::tell::Tell;
+use super::{EmbeddedStore, Options};
+use crate::{AppendError, Head, StoreError};
+
+/// The writing half of a replica. The reading half is an [`EmbeddedStore`] that takes no writes of its own; to
+/// close that, this is to be dropped.
+pub struct Replica {
+    known: Known,
+}
+
+impl EmbeddedStore {
+    /// Opens the replica in `folder`, which is made where it is not there. `options.clock` is not used.
+    ///
+    /// Fails with [`StoreError::Open`] as [`EmbeddedStore::open`] does, and where the folder holds a store that
+    /// is no replica.
+    pub fn open_replica(folder: impl AsRef<Path>, options: &Options) -> Result<(Self, Replica), StoreError> {
+        let engine = Arc::new(Engine::open(Folder::open(folder.as_ref())?, options)?);
+        if !engine.is_replica()? && !engine.is_empty()? {
+            return Err(engine.refuse(
+                "it holds a store of its own, which the cluster's log does not have; name an empty or new one",
+            ));
+        }
+        let tell = Arc::new(Tell::new(options.heads));
+        let replica = Replica { known: Known { engine: Arc::clone(&engine), tell: Arc::clone(&tell) } };
+        let (queue, committer) = (Mutex::default(), Mutex::default());
+        Ok((Self { engine: Mutex::new(Some(engine)), tell, queue, committer }, replica))
+    }
+}
+
+impl Replica {
+    /// A note that was kept with an earlier group.
+    pub fn note(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.known.engine.note(key)
+    }
+
+    /// All notes whose keys begin with `prefix`, in the order of their keys.
+    pub fn notes(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, StoreError> {
+        self.known.engine.notes(prefix)
+    }
+
+    /// Fails where a group could not be applied: the disk is nearly full, or an earlier write failed.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        self.known.engine.check_writable().map_err(StoreError::Write)
+    }
+
+    /// Begins a group.
+    pub fn begin(&self) -> Applying<'_> {
+        let group = Group::new(&self.known, Timestamp::UNIX_EPOCH);
+        Applying { group, moved: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Applies a group, whole, and tells of it.
+    pub fn commit(&self, applying: Applying<'_>) -> Result<(), StoreError> {
+        let Applying { group, moved, notes } = applying;
+        let decided = group.finish();
+        let applied = self.known.engine.apply(&decided, &notes, Some(PersistMode::Buffer));
+        applied.map_err(StoreError::Write)?;
+        self.known.tell.all(&decided, moved.iter().map(|(feed, head)| (feed, *head)));
+        Ok(())
+    }
+}
+
+/// Commands that are applied together, each decided as if the ones before it were applied already: how they are
+/// grouped makes no difference.
+pub struct Applying<'a> {
+    group: Group<'a, Known>,
+    moved: Vec<(FeedId, Head)>,
+    notes: Vec<Note>,
+}
+
+impl Applying<'_> {
+    /// Decides a command, made at `now`. An error is this replica's own: it cannot go on.
+    pub fn apply(&mut self, now: Timestamp, command: Command) -> Result<Outcome, StoreError> {
+        self.group.at(now);
+        match command.0 {
+            Request::Append { feed, expected, changes } => {
+                let appended = match self.group.append(&feed, expected, changes) {
+                    Err(AppendError::Store(error)) => return Err(error),
+                    other => other,
+                };
+                if let Ok(appended) = &appended
+                    && appended.head.seq >= appended.first
+                {
+                    self.moved.push((feed, appended.head));
+                }
+                Ok(Outcome::Append(appended))
+            }
+            Request::Write { writes, conditions } => match self.group.write(writes, conditions) {
+                Ok(()) => Ok(Outcome::Write(Ok(()))),
+                Err(StoreError::Condition) => Ok(Outcome::Write(Err(StoreError::Condition))),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Keeps a note with the group; `None` removes it.
+    pub fn keep(&mut self, key: Vec<u8>, value: Option<Bytes>) {
+        self.notes.push((key, value));
+    }
+}
