@@ -126,8 +126,10 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
     begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
     let at = engine.clone();
     begin(HUB.into(), Box::new(move |lease, stop| Box::pin(push::run(at.clone(), lease, stop))));
-    let at = engine.clone();
-    begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
+    if engine.config.xmpp.is_some() {
+        let at = engine.clone();
+        begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
+    }
     let at = engine.clone();
     begin(
         UPKEEP.into(),
