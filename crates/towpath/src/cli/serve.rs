@@ -143,7 +143,8 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
     );
     let places = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
     let polling = Polling { engine: engine.clone(), fetcher: fetcher.clone(), places };
-    for shard in Shard::all(engine) {
+    let has_sources = engine.config.feeds.iter().any(|feed| feed.source.is_some());
+    for shard in Shard::all(engine).filter(|_| has_sources) {
         let polling = polling.clone();
         let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
             let Polling { engine, fetcher, .. } = polling.clone();

@@ -218,6 +218,10 @@ async fn load(engine: &Arc<Engine>, state: &mut State) -> Result<(), StoreError>
 async fn stored(store: &dyn Store) -> Result<Option<(KeptGlobal, Bytes, Bytes)>, StoreError> {
     let Some(bytes) = store.get(Table::Chains, KEY).await? else { return Ok(None) };
     let kept: KeptGlobal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
+    // Carried before anything was minted.
+    if kept.path.is_empty() {
+        return Ok(Some((kept, Bytes::new(), bytes)));
+    }
     let snapshot = store.get(Table::Documents, kept.path.as_bytes()).await?;
     let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{} is missing", kept.path)))?;
     Ok(Some((kept, snapshot, bytes)))

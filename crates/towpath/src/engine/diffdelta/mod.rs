@@ -232,12 +232,19 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
         }
         last = Instant::now();
         if let Err(e) = global.run(engine).await {
-            tracing::error!("cannot publish the global feed: {e}");
+            report(&e);
             waiting = true;
         }
     }
     if let Err(e) = global.run(engine).await {
-        tracing::error!("cannot publish the global feed: {e}");
+        report(&e);
+    }
+}
+
+fn report(error: &StoreError) {
+    match error {
+        StoreError::Condition => tracing::info!("another node makes the global feed"),
+        error => tracing::error!("cannot publish the global feed: {error}"),
     }
 }
 
