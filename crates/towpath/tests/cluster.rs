@@ -274,7 +274,7 @@ fn a_source_is_polled_by_one_node_and_taken_over() {
             origin.url(&format!("/{id}"))
         )
     };
-    let config: String = ["s1", "s2", "s3"].map(|id| source(id)).concat();
+    let config: String = ["s1", "s2", "s3"].map(source).concat();
     let mut cluster = Cluster::start(&config);
     cluster.wait_for_roles(ROLES + SHARDS);
     // The nodes that started later are given some.

@@ -111,9 +111,9 @@ where
         end.send_replace(true);
         // One that has nothing to do ends by itself.
         if is_running {
-            running.await
+            running.await;
         } else {
-            lost.await
+            lost.await;
         }
         count.dec();
         tracing::debug!(role = lease.role(), "given up");
