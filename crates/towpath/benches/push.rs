@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use towpath::config::Config;
 use towpath::engine::push::{Asking, Topic, run, subscribe};
+use towpath::engine::roles::Lease;
 use towpath::engine::smart::Access;
 use towpath::engine::{Engine, Feed};
 use towpath_proto::push::websub::request::{SubscriptionRequest, Verify};
@@ -141,7 +142,7 @@ async fn bench() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let engine = engine(folder.path()).await?;
     let (stop, stopped) = watch::channel(false);
-    let delivering = tokio::spawn(run(engine.clone(), stopped));
+    let delivering = tokio::spawn(run(engine.clone(), Lease::alone("hub"), stopped));
     let sink = Arc::new(Sink::default());
     let port = serve(sink.clone())?;
     crowd(&engine, &sink, port).await?;
@@ -183,7 +184,7 @@ async fn load(folder: &Path, count: usize) -> Result<(), Failure> {
     let engine = engine(folder).await?;
     let before = resident()?;
     let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(run(engine.clone(), stopped));
+    tokio::spawn(run(engine.clone(), Lease::alone("hub"), stopped));
     while engine.push.len() < count {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

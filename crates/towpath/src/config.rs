@@ -64,6 +64,9 @@ pub struct ServerConfig {
     pub base_url: Option<String>,
     /// The data folder.
     pub data: PathBuf,
+    /// The cluster whose log this node follows, with its replica in the data folder: `nats://host:port,host:port`. The
+    /// data folder is the log itself where absent.
+    pub cluster: Option<String>,
     /// Who may publish: bearer tokens. With none, requests from loopback addresses may.
     pub tokens: Vec<String>,
     /// Whether publishing to a feed that the file does not name creates it. True where there is no file.
@@ -92,6 +95,7 @@ impl Default for ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             base_url: None,
             data: PathBuf::from("data"),
+            cluster: None,
             tokens: Vec::new(),
             create_feeds: false,
             threads: None,

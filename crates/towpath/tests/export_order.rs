@@ -13,6 +13,7 @@ use towpath::config::Config;
 use towpath::engine::export::target::{Target, TargetError};
 use towpath::engine::export::{Tree, TreeDocument, Which};
 use towpath::engine::replication::snapshot;
+use towpath::engine::roles::Lease;
 use towpath::engine::{Engine, diffdelta, pages};
 use towpath_proto::{Content, FeedId, Item, NewChange};
 use towpath_store::embedded::{EmbeddedStore, Options};
@@ -195,7 +196,7 @@ async fn no_reader_ever_finds_a_broken_link() {
     let store: Arc<dyn Store> = Arc::new(store);
     let engine = Engine::new(config, store).await.unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let retention = tokio::spawn(pages::run(engine.clone(), stopped));
+    let retention = tokio::spawn(pages::run(engine.clone(), Lease::alone("upkeep"), stopped));
     let recorder = Arc::new(Recorder::default());
     let (mut cut, mut through) = (0, 0);
     for round in 0..40 {

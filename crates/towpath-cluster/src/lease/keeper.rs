@@ -13,6 +13,8 @@ use towpath_store::lease::{Lease, Row};
 pub(crate) const DEAD: Duration = Duration::from_secs(10);
 /// After how long without an answer from the log a node gives its roles up.
 pub(crate) const LOST: Duration = Duration::from_secs(8);
+/// How long a role is kept that was given away and came back: whoever was to have it does not take it.
+const KEEP: Duration = Duration::from_secs(60);
 /// How long a free role is left to the node that is to have it.
 pub(crate) const COURTESY: Duration = Duration::from_secs(2);
 
@@ -41,6 +43,8 @@ struct Role {
     row: Option<Row>,
     /// Since when nobody who lives holds it.
     free: Option<Instant>,
+    /// When this node last gave it to the one that is to have it.
+    given: Option<Instant>,
 }
 
 impl Keeper {
@@ -102,6 +106,27 @@ impl Keeper {
         self.answered.is_some_and(|answered| now.saturating_duration_since(answered) < LOST)
     }
 
+    /// A role that another node is to have, which came later: it is given to that one, one role at a time.
+    pub(crate) fn gift(&mut self, now: Instant) -> Option<Claim> {
+        let lives = |heard: &Instant| now.saturating_duration_since(*heard) < DEAD;
+        let living: Vec<u64> =
+            self.heard.iter().filter(|(_, heard)| lives(heard)).map(|(node, _)| *node).collect();
+        let own = self.own;
+        let is_due =
+            |given: Option<Instant>| given.is_none_or(|at| now.saturating_duration_since(at) >= KEEP);
+        for (name, role) in &mut self.roles {
+            let Some(before) = role.row.filter(|row| row.holder == own) else { continue };
+            if first(name, own, &living) != own && is_due(role.given) {
+                role.given = Some(now);
+                let after = Row { holder: 0, ..before };
+                // It is not acted on from here on, whether the row is written or not.
+                role.row = Some(after);
+                return Some(Claim { role: name.clone(), before: Some(before), after });
+            }
+        }
+        None
+    }
+
     /// The roles that this node is to take now.
     pub(crate) fn claims(&mut self, now: Instant) -> Vec<Claim> {
         let lives = |heard: &Instant| now.saturating_duration_since(*heard) < DEAD;
@@ -123,10 +148,7 @@ impl Keeper {
                 continue;
             }
             let free = *role.free.get_or_insert(now);
-            let others = living.iter().filter(|node| **node != 0);
-            let first =
-                others.chain([&*own]).max_by_key(|node| rank(name, **node)).is_none_or(|first| first == own);
-            if first || now.duration_since(free) >= COURTESY {
+            if first(name, *own, &living) == *own || now.duration_since(free) >= COURTESY {
                 let epoch = role.row.map_or(0, |row| row.epoch) + 1;
                 claims.push(Claim {
                     role: name.clone(),
@@ -137,6 +159,12 @@ impl Keeper {
         }
         claims
     }
+}
+
+/// The node that is to have a role.
+fn first(role: &str, own: u64, living: &[u64]) -> u64 {
+    let others = living.iter().filter(|node| **node != 0);
+    others.chain([&own]).copied().max_by_key(|node| rank(role, *node)).unwrap_or(own)
 }
 
 /// Every node ranks the nodes for a role alike, and differently for each role (FNV-1a, mixed once more).
@@ -159,13 +187,14 @@ mod tests {
         now: Instant,
         cut: Option<usize>,
         gone: Option<usize>,
+        gifts: bool,
     }
 
     impl World {
         fn new(count: u64, roles: &[&str]) -> Self {
             let mut nodes: Vec<_> = (1..=count).map(Keeper::new).collect();
             nodes.iter_mut().for_each(|node| roles.iter().for_each(|role| node.want(role)));
-            Self { nodes, rows: HashMap::new(), now: Instant::now(), cut: None, gone: None }
+            Self { nodes, rows: HashMap::new(), now: Instant::now(), cut: None, gone: None, gifts: false }
         }
 
         fn is_cut(&self, n: usize) -> bool {
@@ -192,7 +221,8 @@ mod tests {
                 for role in node.wanted().map(str::to_owned).collect::<Vec<_>>() {
                     node.row(&role, rows.get(&role).copied(), now);
                 }
-                for claim in node.claims(now) {
+                let gift = if self.gifts { node.gift(now) } else { None };
+                for claim in gift.into_iter().chain(node.claims(now)) {
                     if self.rows.get(&claim.role).copied() == claim.before {
                         self.rows.insert(claim.role, claim.after);
                     }
@@ -224,6 +254,35 @@ mod tests {
         assert!(holders.iter().all(|holders| holders.len() == 1), "{holders:?}");
         let epochs: Vec<_> = world.rows.values().map(|row| row.epoch).collect();
         assert_eq!(epochs, vec![1; ROLES.len()], "nothing changes hands without need");
+    }
+
+    #[test]
+    fn a_node_that_comes_later_is_given_some() {
+        let mut world = World::new(1, &ROLES);
+        world.gifts = true;
+        world.run(20, |_| {});
+        assert!(ROLES.iter().all(|role| world.holders(role) == [0]));
+        let mut late = Keeper::new(2);
+        ROLES.iter().for_each(|role| late.want(role));
+        world.nodes.push(late);
+        world.run(30, |world| assert!(ROLES.iter().all(|role| world.holders(role).len() <= 1)));
+        let holders: Vec<_> = ROLES.iter().map(|role| world.holders(role)).collect();
+        assert!(holders.contains(&vec![0]) && holders.contains(&vec![1]), "{holders:?}");
+        assert!(holders.iter().all(|holders| holders.len() == 1), "{holders:?}");
+        let rows = world.rows.clone();
+        world.run(60, |_| {});
+        assert_eq!(world.rows, rows, "nothing changes hands without need");
+        // One that takes nothing is not waited for.
+        let held = |world: &World| ROLES.iter().filter(|role| world.holders(role) == [0]).count();
+        let before = held(&world);
+        let idle = (3..).find(|node| ROLES.iter().any(|r| first(r, 1, &[2, *node]) == *node)).unwrap();
+        world.nodes.push(Keeper::new(idle));
+        world.run(40, |_| {});
+        assert_eq!(
+            held(&world) + ROLES.iter().filter(|role| world.holders(role) == [1]).count(),
+            ROLES.len()
+        );
+        assert!(before > 0);
     }
 
     #[test]

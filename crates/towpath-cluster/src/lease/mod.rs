@@ -106,7 +106,8 @@ impl Task {
                         self.keeper.heard(node, Instant::now());
                     }
                 }
-                _ = beat.tick() => {
+                // Who wants no role is not to be given any.
+                _ = beat.tick(), if !self.holdings.is_empty() => {
                     let payload = self.own.to_be_bytes().to_vec();
                     // A beat that is not heard is what others have to notice.
                     drop(self.client.publish(self.subject.clone(), payload.into()).await);
@@ -132,7 +133,9 @@ impl Task {
         }
         self.read_rows().await;
         // What is lost is told before anything that takes time.
+        let gift = self.keeper.gift(Instant::now());
         self.tell();
+        self.write(gift.into_iter().collect()).await;
         let claims = self.keeper.claims(Instant::now());
         if !claims.is_empty() {
             self.write(claims).await;

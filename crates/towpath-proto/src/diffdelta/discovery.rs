@@ -174,21 +174,25 @@ pub fn sources(site: &Site, sources: &[(Source<'_>, &Chain)], now: Timestamp) ->
 #[derive(Serialize)]
 struct Healthz<'a> {
     generated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica_age: Option<&'a str>,
     sources_ok: usize,
     sources_stale: Vec<&'a str>,
     sources_total: usize,
     status: &'static str,
 }
 
-/// `/healthz.json`: `ok`, or `degraded` with the names of the stale sources.
-pub fn healthz(sources: &[(Source<'_>, &Chain)], now: Timestamp) -> Bytes {
+/// `/healthz.json`: `ok`, or `degraded` with the names of the stale sources, and with how old what is read may be, in
+/// seconds, where that is more than it should be.
+pub fn healthz(sources: &[(Source<'_>, &Chain)], replica_age: Option<&str>, now: Timestamp) -> Bytes {
     let stale = sources.iter().filter(|(_, chain)| chain.health.status() != Status::Ok);
     let stale: Vec<&str> = stale.map(|(source, _)| source.id.as_str()).collect();
     json(&Healthz {
         generated_at: whole_second(now),
         sources_ok: sources.len() - stale.len(),
         sources_total: sources.len(),
-        status: if stale.is_empty() { "ok" } else { "degraded" },
+        status: if stale.is_empty() && replica_age.is_none() { "ok" } else { "degraded" },
+        replica_age,
         sources_stale: stale,
     })
 }

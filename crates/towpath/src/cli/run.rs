@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
+use crate::engine::roles::Lease;
 use crate::engine::{Engine, diffdelta};
 use crate::source::poll::{Polled, poll};
 use crate::source::schedule::is_on;
@@ -42,7 +43,7 @@ async fn poll_all(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Result<Vec<Ro
         polls.spawn(async move {
             let _place = places.acquire().await;
             let began = std::time::Instant::now();
-            let polled = poll(&engine, &fetcher, &feed).await?;
+            let polled = poll(&engine, &fetcher, &Lease::alone("sources"), &feed).await?;
             Ok(Row { feed: feed.id().to_string(), polled, took: began.elapsed() })
         });
     }

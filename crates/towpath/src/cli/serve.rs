@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::export::{base_url, tell_of_private};
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
@@ -13,10 +16,13 @@ use crate::client::{FetchOptions, Fetcher};
 use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
 use crate::engine::export::keep;
 use crate::engine::export::target::{self, Target};
+use crate::engine::replication::snapshot;
+use crate::engine::roles::{DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
 use crate::engine::smart::Smart;
-use crate::engine::{Engine, diffdelta, pages, push, replication, xmpp};
+use crate::engine::{Engine, diffdelta, pages, push, replica, xmpp};
 use crate::server;
-use crate::source::{mirror, schedule};
+use crate::source::mirror;
+use crate::source::schedule::{self, Polling};
 use crate::stop::{self, Stop};
 
 #[derive(Debug, Args)]
@@ -81,24 +87,22 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
     let stop = stop::on_signal();
     // Whoever connects until then waits in the listener's queue.
-    if let Err(e) = diffdelta::begin(&engine).await {
+    if engine.is_shared() {
+        replica::begin(&engine).await?;
+    } else if let Err(e) = diffdelta::begin(&engine).await {
         tracing::error!("cannot publish: {e}");
     }
     greet(&engine);
     let filters = engine.clone();
     tokio::spawn(async move { Smart::warm_up(&filters).await });
-    let publishing = tokio::spawn(diffdelta::run(engine.clone(), stop.clone()));
-    let paging = tokio::spawn(pages::run(engine.clone(), stop.clone()));
-    let copying = tokio::spawn(replication::snapshot::run(engine.clone(), stop.clone()));
-    let pushing = tokio::spawn(push::run(engine.clone(), stop.clone()));
-    let chatting = tokio::spawn(xmpp::run(engine.clone(), stop.clone()));
-    let polling = tokio::spawn(schedule::run(engine.clone(), fetcher.clone(), stop.clone()));
-    let mirroring = tokio::spawn(mirror::run(engine.clone(), fetcher, stop.clone()));
+    let following = tokio::spawn(replica::run(engine.clone(), stop.clone()));
     let exporting = tokio::spawn(export(engine.clone(), kept, stop.clone()));
+    let roles = Arc::new(Roles::new(&engine));
+    let mut tasks = in_roles(&engine, &roles, &fetcher, &stop);
     let served = server::serve(listener, engine.clone(), stop).await;
-    for task in [polling, mirroring, publishing, paging, copying, pushing, chatting, exporting] {
-        let _ = task.await;
-    }
+    while tasks.join_next().await.is_some() {}
+    let _ = exporting.await;
+    let _ = following.await;
     engine.store.close().await;
     served?;
     Ok(Exit::Done)
@@ -110,6 +114,52 @@ async fn export(engine: Arc<Engine>, kept: Option<Kept>, stop: Stop) {
     tell_of_private(&engine);
     keep(engine, target, base_url, every, stop).await;
 }
+
+/// Begins what only one node may do at a time.
+fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, stop: &Stop) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let mut begin = |role: String, task: Task| {
+        let (roles, stop) = (roles.clone(), stop.clone());
+        tasks.spawn(async move { roles.run_while_held(&role, stop, task).await });
+    };
+    let at = engine.clone();
+    begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
+    let at = engine.clone();
+    begin(HUB.into(), Box::new(move |lease, stop| Box::pin(push::run(at.clone(), lease, stop))));
+    if engine.config.xmpp.is_some() {
+        let at = engine.clone();
+        begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
+    }
+    let at = engine.clone();
+    begin(
+        UPKEEP.into(),
+        Box::new(move |lease, stop| {
+            let copying = snapshot::run(at.clone(), stop.clone());
+            let paging = pages::run(at.clone(), lease, stop);
+            Box::pin(async move {
+                tokio::join!(paging, copying);
+            })
+        }),
+    );
+    let places = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
+    let polling = Polling { engine: engine.clone(), fetcher: fetcher.clone(), places };
+    let has_sources = engine.config.feeds.iter().any(|feed| feed.source.is_some());
+    for shard in Shard::all(engine).filter(|_| has_sources) {
+        let polling = polling.clone();
+        let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
+            let Polling { engine, fetcher, .. } = polling.clone();
+            let mirroring = mirror::run(engine, fetcher, shard, lease.clone(), stop.clone());
+            let polling = schedule::run(polling.clone(), shard, lease, stop);
+            Box::pin(async move {
+                tokio::join!(polling, mirroring);
+            })
+        };
+        begin(shard.role(), Box::new(sources));
+    }
+    tasks
+}
+
+type Task = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send>;
 
 /// Prints the addresses to open. A closed standard output is no reason not to serve.
 fn greet(engine: &Engine) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use towpath_cluster::Address;
 
 use super::{FeedConfig, HubConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
 use crate::client::local_path;
@@ -24,6 +25,9 @@ impl ServerConfig {
     pub(super) fn check(&mut self) -> Result<(), String> {
         if let Some(base) = &mut self.base_url {
             check_base_url(base)?;
+        }
+        if let Some(cluster) = &self.cluster {
+            Address::parse(cluster).map_err(|e| format!("cluster: {e}"))?;
         }
         if self.tokens.iter().any(|t| t.trim().is_empty()) {
             return Err("tokens: an empty token would let everybody publish".into());

@@ -39,6 +39,10 @@ pub struct Metrics {
     pub export_documents: Counter,
     /// Clients that wait for a feed to move.
     pub waiters: Gauge,
+    /// Roles that this node holds among those of its cluster.
+    pub roles: Gauge,
+    /// How old the replica is.
+    pub replica_age: Gauge,
     registry: Registry,
 }
 
@@ -48,6 +52,13 @@ impl Default for Metrics {
         let (waiters, sup_feeds) = (Gauge::default(), Gauge::default());
         registry.register("waiters", "Clients that wait for a feed to move", waiters.clone());
         registry.register("sup_feeds", "Feeds that moved within the longest SUP window", sup_feeds.clone());
+        let (roles, replica_age) = (Gauge::default(), Gauge::default());
+        registry.register("roles", "Roles that this node holds in its cluster", roles.clone());
+        registry.register(
+            "replica_age_seconds",
+            "How old what is read here may be; 0 where it is current",
+            replica_age.clone(),
+        );
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -70,6 +81,8 @@ impl Default for Metrics {
             exports_failed: counter("exports_failed", "Exports that failed"),
             export_documents: counter("export_documents", "Documents that exports put"),
             waiters,
+            roles,
+            replica_age,
             registry,
         }
     }

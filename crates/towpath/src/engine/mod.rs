@@ -7,7 +7,9 @@ pub mod history;
 mod metrics;
 pub mod pages;
 pub mod push;
+pub mod replica;
 pub mod replication;
+pub mod roles;
 pub mod smart;
 pub mod sup;
 mod waiters;
@@ -19,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use tokio::sync::Notify;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::publish::Site;
 use towpath_proto::risk::{RiskError, Scorer};
@@ -31,6 +34,7 @@ use crate::server::documents::Documents;
 use diffdelta::DiffDelta;
 use pages::Pages;
 use push::Push;
+use replica::Replica;
 use smart::Smart;
 use sup::{LastMove, Sup};
 
@@ -69,6 +73,10 @@ pub struct Engine {
     pub push: Push,
     /// The runtime for what does not serve.
     pub runtime: tokio::runtime::Handle,
+    replica: Replica,
+    is_shared: bool,
+    /// Rung when a log has moved, for the XMPP component.
+    chat: Notify,
     feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
 }
 
@@ -92,7 +100,8 @@ impl Engine {
     /// An engine on an open store. Makes the feeds of the configuration and those that the log holds.
     pub async fn new(config: Config, store: Arc<dyn Store>) -> Result<Arc<Self>, EngineError> {
         let scorer = scorer(&config)?;
-        let identity = smart::identity(store.as_ref()).await?;
+        let is_shared = store.standing().is_some();
+        let identity = smart::identity(store.as_ref(), is_shared).await?;
         let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
         let announcer = Arc::new(Announcer::new(&config.base_url(), private.collect(), &identity));
         let mut feeds = configured(&config, &announcer);
@@ -122,14 +131,31 @@ impl Engine {
             metrics,
             push: Push::new(&config),
             runtime: tokio::runtime::Handle::current(),
+            replica: Replica::default(),
+            is_shared,
+            chat: Notify::new(),
             site: Site::new(&config.base_url()),
-            diffdelta: Arc::default(),
-            pages: Pages::default(),
+            diffdelta: Arc::new(DiffDelta::new(!is_shared)),
+            pages: Pages::new(!is_shared),
             feeds: Arc::new(RwLock::new(feeds)),
             config,
         });
         engine.listen();
+        if is_shared {
+            engine.miss_nothing().await?;
+        }
         Ok(engine)
+    }
+
+    /// Takes in what others appended between the reading of the heads and the listening.
+    async fn miss_nothing(&self) -> Result<(), StoreError> {
+        for FeedHead { feed: id, head: Head { seq, .. }, appended } in self.store.heads().await? {
+            let Some(feed) = self.feed_in_log(&id) else { continue };
+            if feed.head.fetch_max(seq, Ordering::AcqRel) < seq {
+                self.sup.note(&feed, seq, appended);
+            }
+        }
+        Ok(())
     }
 
     /// The same log and feeds as readers of a static tree at `base_url` see them: every document has that tree's
@@ -150,9 +176,12 @@ impl Engine {
             metrics,
             push: Push::new(&self.config),
             runtime: self.runtime.clone(),
+            replica: Replica::default(),
+            is_shared: self.is_shared,
+            chat: Notify::new(),
             site: Site::new(base_url),
             diffdelta: self.diffdelta.clone(),
-            pages: Pages::default(),
+            pages: Pages::new(false),
             feeds: self.feeds.clone(),
             config: self.config.clone(),
         })
@@ -165,7 +194,7 @@ impl Engine {
         self.store.on_move(Arc::new(move |id: &FeedId, head: Head| {
             let Some(engine) = engine.upgrade() else { return };
             engine.metrics.appends.inc();
-            if let Some(feed) = engine.feed(id.as_str()) {
+            if let Some(feed) = engine.feed_in_log(id) {
                 // Before the head moves: whoever sees it there knows at least that time.
                 engine.sup.note(&feed, head.seq, engine.now());
                 feed.head.store(head.seq, Ordering::Release);
@@ -174,7 +203,22 @@ impl Engine {
             }
             engine.smart.waiters.moved(id);
             engine.push.note(id);
+            engine.chat.notify_one();
         }));
+        if self.is_shared {
+            let engine = Arc::downgrade(self);
+            self.store.on_write(Arc::new(move |table, key| {
+                if let Some(engine) = engine.upgrade() {
+                    engine.wrote(table, key);
+                }
+            }));
+        }
+    }
+
+    /// The feed of a log that is there. Where feeds are made by publishing to them, another node may have made it.
+    fn feed_in_log(&self, id: &FeedId) -> Option<Arc<Feed>> {
+        let known = self.feed(id.as_str());
+        if known.is_some() || !self.is_shared { known } else { self.feed_to_publish(id) }
     }
 
     /// The feed of a name.

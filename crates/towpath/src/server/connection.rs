@@ -36,7 +36,7 @@ use super::rearm::Rearms;
 use super::resumed::Resumed;
 use super::route::{self, Routed};
 use super::smart::Held;
-use super::{Accepted, GRACE};
+use super::{Accepted, GRACE, replica};
 use crate::engine::Engine;
 use crate::stop::{Stop, stopped};
 
@@ -128,8 +128,9 @@ impl Exchange {
             Some(_) => (Resumed::after_request(stream, keep_alive, &read), None),
             None => (Resumed::new(stream, read.clone()), Some(read)),
         };
-        let (parked, answer) = (Parked::default(), Mutex::new(answer.map(respond)));
-        let request = Mutex::new(request);
+        let engine = &worker.engine;
+        let answer = Mutex::new(answer.map(|answer| aged(engine, respond(answer))));
+        let (parked, request) = (Parked::default(), Mutex::new(request));
         let requests = Requests { worker: worker.clone(), peer, answer, request, parked: parked.clone() };
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(false);
@@ -207,7 +208,7 @@ impl Service<Request<Incoming>> for Requests {
         }
         let read = self.request.lock().take();
         if let Some(answer) = self.prebuilt(&request) {
-            return Reply::Now(Some(respond(answer)));
+            return Reply::Now(Some(aged(&self.worker.engine, respond(answer))));
         }
         let parking = can_be_parked(&request).then(|| Parking {
             parked: self.parked.clone(),
@@ -215,8 +216,9 @@ impl Service<Request<Incoming>> for Requests {
             request: read,
         });
         let Worker { engine, stop, .. } = &*self.worker;
+        let (engine, stop) = (engine.clone(), stop.clone());
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
-        Reply::Later(Box::pin(later(answer, parking, stop.clone())))
+        Reply::Later(Box::pin(async move { aged(&engine, later(answer, parking, stop).await) }))
     }
 }
 
@@ -258,6 +260,9 @@ impl Requests {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return None;
         }
+        if request.headers().contains_key(replica::POSITION) {
+            return None;
+        }
         let path = request.uri().path_and_query()?.as_str();
         let document = self.worker.engine.documents.get(path)?;
         if !document.is_acceptable(request.headers()) {
@@ -274,6 +279,12 @@ pub(super) fn respond(answer: Answer) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::from(answer.body));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
+    response
+}
+
+/// The same, saying how old it may be.
+fn aged(engine: &Engine, mut response: Response<ReplyBody>) -> Response<ReplyBody> {
+    replica::say_age(engine, response.headers_mut());
     response
 }
 

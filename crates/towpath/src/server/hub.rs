@@ -64,7 +64,7 @@ pub(super) async fn callback(
     let (method, headers) = (request.method().clone(), request.headers().clone());
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = body::read(request, MAX_DELIVERY).await?;
-    let reply = engine.push.call(feed.id(), Call { method, query, headers, body }).await;
+    let reply = engine.push.call(feed.id(), Call { method, query, headers, body }, engine.is_shared()).await;
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::NOT_FOUND);
     Ok(Answer { status, headers: HeaderMap::new(), body: reply.body })
 }

@@ -15,7 +15,7 @@ use towpath_store::{AppendError, Appended, Expected};
 
 use super::document::Answer;
 use super::problem::Problem;
-use super::{auth, body};
+use super::{auth, body, replica};
 use crate::engine::{Engine, Feed};
 
 /// The largest item content over HTTP, in bytes.
@@ -47,7 +47,9 @@ pub(super) async fn post(
         "last": appended.head.seq,
         "modified": appended.head.modified,
     });
-    Ok(json_answer(StatusCode::OK, &receipt))
+    let mut answer = json_answer(StatusCode::OK, &receipt);
+    replica::say_position(&mut answer.headers, appended.head.seq);
+    Ok(answer)
 }
 
 /// `?expect=SEQ`: append only if the feed ends there.
@@ -136,6 +138,7 @@ fn receipt(engine: &Engine, feed: &Feed, id: &str, method: &Method, created: boo
     let receipt =
         json!({ "feed": feed.id(), "id": id, "op": op, "seq": done.first, "modified": done.head.modified });
     let mut answer = json_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &receipt);
+    replica::say_position(&mut answer.headers, done.head.seq);
     insert(&mut answer.headers, ETAG, &format!("\"{}\"", done.first));
     if created {
         insert(&mut answer.headers, LOCATION, &item_url(&engine.base_url, feed.id(), id));

@@ -21,6 +21,7 @@ mod hub;
 mod items;
 pub(crate) mod pages;
 mod rearm;
+mod replica;
 pub(crate) mod replication;
 mod resumed;
 mod route;

@@ -94,6 +94,11 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).with(RETRY_AFTER, "5")
     }
 
+    /// What is asked for has not come here yet.
+    pub fn behind(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "behind", detail).with(RETRY_AFTER, "1")
+    }
+
     /// The body is of a type that is not read here.
     pub fn unsupported_type(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type", detail)

@@ -14,7 +14,7 @@ use super::connection::respond;
 use super::document::{Answer, Document};
 use super::problem::Problem;
 use super::smart::{Held, Pulled};
-use super::{auth, events, history, hub, items, pages, replication, smart, sup};
+use super::{auth, events, history, hub, items, pages, replica, replication, smart, sup};
 use crate::blocking::blocking;
 use crate::engine::diffdelta::served;
 use crate::engine::smart::Access;
@@ -88,11 +88,16 @@ async fn dispatch(
         _ if !is_read => return Err(Problem::method("GET, HEAD")),
         _ => {}
     }
-    let feed = feed_in(&segments).and_then(|id| engine.feed(id));
+    let named = feed_in(&segments);
+    let mut feed = named.and_then(|id| engine.feed(id));
     let access = match &feed {
         Some(feed) => auth::may_read(feed, &engine.config.server.tokens, request.headers())?,
         None => Access::Whole,
     };
+    if let Some(id) = named {
+        replica::wait(engine, id, request.headers()).await?;
+        feed = feed.or_else(|| engine.feed(id));
+    }
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
     let routed = match (segments.as_slice(), feed) {
         (["feeds", _, "items"], Some(feed)) => match smart::items(engine, feed, access, &request).await? {

@@ -15,28 +15,39 @@ use crate::client::{
     pushed_follower,
 };
 use crate::engine::diffdelta::{Run, publish};
+use crate::engine::roles::{Lease, Shard, conditions};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
 /// The longest time between two attempts to follow.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Follows every feed that the configuration says to mirror, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: Stop) {
+/// Follows every feed of a shard that the configuration says to mirror, until `stop` turns true.
+pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease: Lease, stop: Stop) {
     let mut follows = tokio::task::JoinSet::new();
-    for feed in engine.feeds() {
+    for feed in engine.feeds().into_iter().filter(|feed| shard.has(feed.id().as_str())) {
         let Some(url) = feed.config.source.as_ref().and_then(|source| source.follow.clone()) else {
             continue;
         };
-        follows.spawn(mirror(engine.clone(), fetcher.clone(), feed, url, stop.clone()));
+        let own = Own { engine: engine.clone(), feed, lease: lease.clone() };
+        follows.spawn(mirror(own, fetcher.clone(), url, stop.clone()));
     }
     while follows.join_next().await.is_some() {}
 }
 
-async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url: String, stop: Stop) {
+/// A feed of ours that mirrors another one.
+#[derive(Clone)]
+struct Own {
+    engine: Arc<Engine>,
+    feed: Arc<Feed>,
+    lease: Lease,
+}
+
+async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
     let mut failures = 0;
+    let Own { engine, feed, .. } = &own;
     while !*stop.borrow() {
-        match follow(&engine, &fetcher, &feed, &url, &stop).await {
+        match follow(&own, &fetcher, &url, &stop).await {
             Ok(()) => failures = 0,
             Err(e) => {
                 failures += 1;
@@ -45,7 +56,7 @@ async fn mirror(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, url
                     // Of a type that cannot be applied here, or to something else than the publisher had: the
                     // mirror stays where it is, and its state says so.
                     let run = Run::Failed { code: "PATCH_NOT_APPLICABLE".into(), http_status: None };
-                    if let Err(e) = publish(&engine, &feed, run).await {
+                    if let Err(e) = publish(engine, feed, run).await {
                         tracing::error!(feed = %feed.id(), "cannot publish: {e}");
                     }
                 }
@@ -76,13 +87,8 @@ impl From<StoreError> for MirrorError {
     }
 }
 
-async fn follow(
-    engine: &Arc<Engine>,
-    fetcher: &Fetcher,
-    feed: &Arc<Feed>,
-    url: &str,
-    stop: &Stop,
-) -> Result<(), MirrorError> {
+async fn follow(own: &Own, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<(), MirrorError> {
+    let Own { engine, feed, .. } = own;
     let kept = Kept::load(engine, feed, url).await?;
     let (place, protocol, state) = match kept {
         Some(kept) => (kept.follows, kept.protocol, Some(kept.state)),
@@ -95,7 +101,7 @@ async fn follow(
     let known: Protocol = protocol.parse().map_err(FollowError::Usage)?;
     let follow = Follow { url: place.clone(), from: StartFrom::Beginning, state, once: false };
     let kept = Kept { url: url.to_owned(), follows: place, protocol, seq: 0, state: Value::Null };
-    let mut mirror = Mirror::new(engine.clone(), feed.clone(), kept).await?;
+    let mut mirror = Mirror::new(own.clone(), kept).await?;
     if feed.config.source.as_ref().is_some_and(|source| source.push) && known == Protocol::Smart {
         let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
         let (mut follower, key) = pushed_follower(follow, &callback)?;
@@ -138,16 +144,18 @@ impl Kept {
 /// Changes are appended first, the checkpoint is kept after them. Whatever was appended without its checkpoint
 /// before a crash is told again by the publisher and recognised here, so that nothing is appended twice.
 struct Mirror {
-    engine: Arc<Engine>,
-    feed: Arc<Feed>,
+    own: Own,
     kept: Kept,
+    /// Where our own log ends, as far as this mirror knows.
+    seq: u64,
     /// What was appended after the kept checkpoint: oldest first, told again soon.
     unconfirmed: VecDeque<NewChange>,
 }
 
 impl Mirror {
-    async fn new(engine: Arc<Engine>, feed: Arc<Feed>, mut kept: Kept) -> Result<Self, StoreError> {
-        if let Some(known) = Kept::load(&engine, &feed, &kept.url).await? {
+    async fn new(own: Own, mut kept: Kept) -> Result<Self, StoreError> {
+        let Own { engine, feed, .. } = &own;
+        if let Some(known) = Kept::load(engine, feed, &kept.url).await? {
             kept = known;
         }
         let mut unconfirmed = VecDeque::new();
@@ -165,7 +173,7 @@ impl Mirror {
                 hash: Some(change.hash),
             }));
         }
-        Ok(Self { engine, feed, kept, unconfirmed })
+        Ok(Self { own, kept, seq: after, unconfirmed })
     }
 
     /// Whether this change is the next of those that were appended already.
@@ -194,31 +202,34 @@ impl Output for Mirror {
         changes: Vec<Followed>,
         checkpoint: Option<Value>,
     ) -> Result<(), Self::Error> {
+        let Own { engine, feed, lease } = self.own.clone();
         let changes: Vec<NewChange> = changes
             .into_iter()
             .map(new_change)
             .filter_map(|change| (!self.is_told_again(&change)).then_some(change))
             .collect();
         if !changes.is_empty() {
-            self.engine.store.append(self.feed.id(), Expected::Any, changes).await?;
+            // Another node may mirror it by now: what that appends, this one does not.
+            let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
+            self.seq = engine.store.append(feed.id(), expected, changes).await?.head.seq;
         }
         let Some(state) = checkpoint else { return Ok(()) };
         self.kept.state = state;
-        self.kept.seq = self.engine.store.head(self.feed.id()).await?.seq;
+        self.kept.seq = if engine.is_shared() { self.seq } else { engine.store.head(feed.id()).await?.seq };
         let value = serde_json::to_vec(&self.kept).unwrap_or_default();
-        let write = Write { table: Table::Sources, key: key(&self.feed), value: Some(value.into()) };
-        self.engine.store.write(vec![write], Vec::new()).await?;
+        let write = Write { table: Table::Sources, key: key(&feed), value: Some(value.into()) };
+        engine.store.write(vec![write], conditions(&lease)).await?;
         Ok(())
     }
 
     fn notice(&mut self, notice: Notice) {
-        let feed = self.feed.id();
+        let feed = self.own.feed.id();
         match notice {
             Notice::Warning(text) => tracing::warn!(%feed, "{text}"),
             Notice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
             Notice::Failed(error) => {
                 tracing::warn!(%feed, "{error}");
-                let (engine, feed) = (self.engine.clone(), self.feed.clone());
+                let Own { engine, feed, .. } = self.own.clone();
                 let run = failed(&error);
                 tokio::spawn(async move { publish(&engine, &feed, run).await });
             }

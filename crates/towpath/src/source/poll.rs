@@ -19,6 +19,7 @@ use crate::blocking::blocking;
 use crate::client::{Fetcher, local_path};
 use crate::config::{SourceConfig, SourceFormat};
 use crate::engine::diffdelta::{Run, publish};
+use crate::engine::roles::Lease;
 use crate::engine::{Engine, Feed};
 
 /// How many problems of a document are kept.
@@ -79,7 +80,12 @@ struct Kept {
 
 /// Polls a feed's source once, appends what changed, and publishes. An error never deletes anything: it is
 /// kept as the source's state, with every known item and the cursor as they were.
-pub async fn poll(engine: &Arc<Engine>, fetcher: &Fetcher, feed: &Arc<Feed>) -> Result<Polled, StoreError> {
+pub async fn poll(
+    engine: &Arc<Engine>,
+    fetcher: &Fetcher,
+    lease: &Lease,
+    feed: &Arc<Feed>,
+) -> Result<Polled, StoreError> {
     let Some((source, address)) = feed.config.polled() else { return Ok(Polled::default()) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await?;
     let now = engine.now();
@@ -97,7 +103,7 @@ pub async fn poll(engine: &Arc<Engine>, fetcher: &Fetcher, feed: &Arc<Feed>) -> 
         None => next_poll(source.every, state.failures, stay_away, fastrand::u64(..)),
     };
     state.next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
-    state.save(engine.store.as_ref(), feed.id()).await?;
+    state.save(engine.store.as_ref(), lease, feed.id()).await?;
     let run = match &state.error {
         None => Run::Polled,
         Some(error) => Run::Failed { code: error.code.clone(), http_status: error.http_status },

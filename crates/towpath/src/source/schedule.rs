@@ -9,9 +9,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use towpath_store::StoreError;
+
 use super::poll::{Polled, poll};
 use super::state::SourceState;
 use crate::client::{Fetcher, backoff_or_asked, local_path};
+use crate::engine::roles::{Lease, Shard};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
@@ -29,32 +32,50 @@ pub fn next_poll(every: Duration, failures: u32, asked: Option<Duration>, entrop
     every + every.mul_f64((entropy % 1000) as f64 / 10_000.0)
 }
 
-/// Polls every source when it is due, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, stop: Stop) {
-    let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(|f| is_on(f)).collect();
+/// What polls have in common.
+#[derive(Clone)]
+pub struct Polling {
+    /// Where.
+    pub engine: Arc<Engine>,
+    /// What fetches.
+    pub fetcher: Arc<Fetcher>,
+    /// How many may fetch at the same time.
+    pub places: Arc<Semaphore>,
+}
+
+/// Polls the sources of a shard when they are due, until `stop` turns true.
+pub async fn run(polling: Polling, shard: Shard, lease: Lease, stop: Stop) {
+    let engine = &polling.engine;
+    let is_here = |feed: &Arc<Feed>| is_on(feed) && shard.has(feed.id().as_str());
+    let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(is_here).collect();
     let mut due = BinaryHeap::with_capacity(feeds.len());
     for (index, feed) in feeds.iter().enumerate() {
-        due.push(Reverse((Instant::now() + first_wait(&engine, feed).await, index)));
+        due.push(Reverse((Instant::now() + first_wait(engine, feed).await, index)));
     }
-    let places = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
-    let mut polls: JoinSet<usize> = JoinSet::new();
+    let mut polls: JoinSet<(usize, bool)> = JoinSet::new();
     loop {
         let next = due.peek().map(|Reverse((at, _))| *at);
         tokio::select! {
             () = stopped(&stop) => break,
             Some(done) = polls.join_next(), if !polls.is_empty() => {
-                let Ok(index) = done else { continue };
-                due.push(Reverse((Instant::now() + wait(&engine, &feeds[index]).await, index)));
+                let Ok((index, is_kept)) = done else { continue };
+                let mut until = wait(engine, &feeds[index]).await;
+                if !is_kept {
+                    // Where it is not known when the next poll is due, the source is spared.
+                    until = until.max(every(&feeds[index]));
+                }
+                due.push(Reverse((Instant::now() + until, index)));
             }
             () = until(next), if next.is_some() => {
                 let Some(Reverse((_, index))) = due.pop() else { continue };
-                let polling = one(engine.clone(), fetcher.clone(), feeds[index].clone(), places.clone());
+                let one = one(polling.clone(), lease.clone(), feeds[index].clone());
                 polls.spawn(async move {
                     // A task of its own: if one poll panics, the source is still polled again.
-                    if let Err(e) = tokio::spawn(polling).await {
+                    let is_kept = tokio::spawn(one).await.unwrap_or_else(|e| {
                         tracing::error!("a poll broke off: {e}");
-                    }
-                    index
+                        false
+                    });
+                    (index, is_kept)
                 });
             }
         }
@@ -69,12 +90,20 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-async fn one(engine: Arc<Engine>, fetcher: Arc<Fetcher>, feed: Arc<Feed>, places: Arc<Semaphore>) {
-    let Ok(_place) = places.acquire().await else { return };
-    match poll(&engine, &fetcher, &feed).await {
-        Ok(polled) => log(&feed, &polled),
+/// One poll; whether what it found is kept.
+async fn one(polling: Polling, lease: Lease, feed: Arc<Feed>) -> bool {
+    let Ok(_place) = polling.places.acquire().await else { return false };
+    let polled = poll(&polling.engine, &polling.fetcher, &lease, &feed).await;
+    match &polled {
+        Ok(polled) => log(&feed, polled),
+        Err(StoreError::Condition) => tracing::info!(feed = %feed.id(), "another node polls it"),
         Err(e) => tracing::error!(feed = %feed.id(), "{e}"),
     }
+    polled.is_ok()
+}
+
+fn every(feed: &Feed) -> Duration {
+    feed.config.polled().map_or(Duration::ZERO, |(source, _)| source.every)
 }
 
 fn log(feed: &Feed, polled: &Polled) {

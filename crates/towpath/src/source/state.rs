@@ -6,6 +6,7 @@ use towpath_proto::FeedId;
 use towpath_store::{Store, StoreError, Table, Write};
 
 use crate::client::Validators;
+use crate::engine::roles::{Lease, conditions};
 
 /// What is kept of a source, so that a restart neither forgets its errors nor asks again for what it has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -62,9 +63,10 @@ impl SourceState {
     }
 
     /// Keeps it.
-    pub async fn save(&self, store: &dyn Store, feed: &FeedId) -> Result<(), StoreError> {
+    pub async fn save(&self, store: &dyn Store, lease: &Lease, feed: &FeedId) -> Result<(), StoreError> {
         let value = serde_json::to_vec(self).map_err(|e| StoreError::Write(e.to_string()))?;
         let key = feed.as_str().as_bytes().to_vec();
-        store.write(vec![Write { table: Table::Sources, key, value: Some(value.into()) }], Vec::new()).await
+        let write = vec![Write { table: Table::Sources, key, value: Some(value.into()) }];
+        store.write(write, conditions(lease)).await
     }
 }

@@ -33,6 +33,9 @@ pub(super) struct Kept {
     health: Health,
     /// The current `head.json`.
     head: String,
+    /// This state as it is stored.
+    #[serde(skip)]
+    stored: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -58,7 +61,8 @@ impl Kept {
         let Some(bytes) = store.get(Table::Chains, &chain_key(name)).await? else {
             return Ok(Self::default());
         };
-        parse(&bytes, name)
+        let kept: Self = parse(&bytes, name)?;
+        Ok(Self { stored: Some(bytes), ..kept })
     }
 
     /// The chain as it now is.
@@ -88,24 +92,34 @@ impl Kept {
         Some((chain, carried.at))
     }
 
-    /// Takes over what a mint published and returns the writes that make it last, with the condition that the
-    /// snapshot is written for the first time.
-    pub(super) fn mint(&mut self, name: &str, published: &Published) -> (Vec<Write>, Vec<Condition>) {
+    /// Takes over what a mint published and makes it last: the snapshot is written for the first time.
+    pub(super) async fn mint(
+        &mut self,
+        store: &dyn Store,
+        name: &str,
+        published: &Published,
+    ) -> Result<(), StoreError> {
         self.minted = published.chain.clone();
         self.carried = None;
         self.settle(published);
         if let Some(snapshot) = &published.snapshot {
             self.path = Some(snapshot.path.clone());
         }
-        let (mut writes, conditions) = snapshot_writes(name, published);
-        writes.push(self.write(name));
-        (writes, conditions)
+        let (writes, conditions) = snapshot_writes(name, published);
+        self.write(store, name, writes, conditions).await
     }
 
-    /// Takes over what a carry at a time published, from the chain as it was.
-    pub(super) fn carry(&mut self, before: &Chain, at: Timestamp, published: &Published) {
+    /// Takes over what a carry at a time published, from the chain as it was, and makes it last.
+    pub(super) async fn carry(
+        &mut self,
+        store: &dyn Store,
+        name: &str,
+        (before, at): (&Chain, Timestamp),
+        published: &Published,
+    ) -> Result<(), StoreError> {
         self.carried = Some(Carried { at, hash: before.hash, generated_at: before.generated_at });
         self.settle(published);
+        self.write(store, name, Vec::new(), Vec::new()).await
     }
 
     fn settle(&mut self, published: &Published) {
@@ -116,13 +130,30 @@ impl Kept {
     }
 
     /// Notes that changes up to a place left nothing to mint.
-    pub(super) fn skip_to(&mut self, seq: u64) {
+    pub(super) async fn skip_to(
+        &mut self,
+        store: &dyn Store,
+        name: &str,
+        seq: u64,
+    ) -> Result<(), StoreError> {
         self.minted.minted_seq = seq;
+        self.write(store, name, Vec::new(), Vec::new()).await
     }
 
-    /// The write that makes the state last.
-    pub(super) fn write(&self, name: &str) -> Write {
-        write(Table::Chains, chain_key(name), json(self))
+    /// Makes the state last, as long as nobody else has changed it since it was read.
+    async fn write(
+        &mut self,
+        store: &dyn Store,
+        name: &str,
+        mut writes: Vec<Write>,
+        mut conditions: Vec<Condition>,
+    ) -> Result<(), StoreError> {
+        let (key, state) = (chain_key(name), json(self));
+        conditions.push(Condition { table: Table::Chains, key: key.clone(), value: self.stored.clone() });
+        writes.push(write(Table::Chains, key, state.clone()));
+        store.write(writes, conditions).await?;
+        self.stored = Some(state);
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod tree;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use towpath_proto::FeedId;
 use towpath_proto::diffdelta::publish::Health;
 use towpath_store::{Head, StoreError};
 
+use super::roles::Lease;
 use super::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
@@ -32,11 +34,12 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const CARRIES: Duration = Duration::from_secs(10);
 
 /// What the engine holds for DiffDelta.
-#[derive(Default)]
 pub struct DiffDelta {
     global: global::GlobalFeed,
     moved: Mutex<HashSet<FeedId>>,
     bell: Notify,
+    /// Whether somebody takes what moved.
+    is_watched: AtomicBool,
 }
 
 /// How a source's run ended.
@@ -80,7 +83,8 @@ impl Run {
 pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
     let _alone = feed.publishing.lock().await;
     let outcome = source::run(engine, feed, &run).await?;
-    let Some(published) = outcome else { return Ok(()) };
+    // Where others publish as well, documents are made from what is stored, on every node alike.
+    let Some(published) = outcome.filter(|_| !engine.is_shared()) else { return Ok(()) };
     let name = feed.id().as_str();
     let minted = published.minted.then_some(published.chain.minted_seq);
     served::put(engine, name, &published.chain, published.head, published.latest);
@@ -91,12 +95,24 @@ pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
 }
 
 impl DiffDelta {
+    /// Nothing noted; `is_watched` where what moves is to be noted from the start.
+    pub(super) fn new(is_watched: bool) -> Self {
+        let global = global::GlobalFeed::default();
+        Self { global, moved: Mutex::default(), bell: Notify::new(), is_watched: is_watched.into() }
+    }
+
     /// Notes that a feed's log moved. Called on the store's thread.
     pub(super) fn note(&self, feed: &Feed, _head: Head) {
-        if !feed.is_polled() {
+        if !feed.is_polled() && self.is_watched.load(Ordering::Acquire) {
             self.moved.lock().insert(feed.id().clone());
             self.bell.notify_one();
         }
+    }
+
+    /// The same for one that could not be published for now.
+    fn note_again(&self, feed: FeedId) {
+        self.moved.lock().insert(feed);
+        self.bell.notify_one();
     }
 
     fn take(&self) -> Vec<FeedId> {
@@ -104,13 +120,46 @@ impl DiffDelta {
     }
 }
 
-/// Publishes feeds as they move, and the global feed, until `stop` turns true. [`begin`] comes before.
-pub async fn run(engine: Arc<Engine>, stop: Stop) {
+/// Publishes feeds as they move, and the global feed, until `stop` turns true. [`begin`] comes before where nobody else
+/// could publish.
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
+    engine.diffdelta.is_watched.store(true, Ordering::Release);
+    if engine.is_shared() {
+        engine.diffdelta.global.take_over(lease).await;
+        if let Err(e) = begin(&engine).await {
+            tracing::error!("cannot publish: {e}");
+        }
+    }
     tokio::join!(run_feeds(&engine, stop.clone()), run_global(&engine, stop));
+    if engine.is_shared() {
+        engine.diffdelta.is_watched.store(false, Ordering::Release);
+        engine.diffdelta.take();
+        engine.diffdelta.global.hand_over().await;
+    }
 }
 
-/// Publishes everything that is not published yet, once.
+/// Reads every source's chain, where another node may be the one that publishes.
+pub async fn look(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
+        engine.diffdelta.global.look(engine, &feed).await?;
+    }
+    Ok(())
+}
+
+/// Takes in that a chain was written, by whichever node.
+pub(super) async fn take_in(engine: &Arc<Engine>, name: &str) -> Result<(), StoreError> {
+    let Some(feed) = engine.feed(name).filter(|feed| feed.is_listed()) else { return Ok(()) };
+    if let Some(seq) = engine.diffdelta.global.look(engine, &feed).await? {
+        engine.sup.shown_late(&feed, seq, engine.now());
+    }
+    Ok(())
+}
+
+/// Publishes everything that is not published yet, once. In a cluster that is for the node that has this role.
 pub async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    if engine.is_shared() {
+        return Ok(());
+    }
     begin(engine).await?;
     publish_moved(engine).await;
     engine.diffdelta.global.run(engine).await
@@ -159,6 +208,9 @@ async fn publish_moved(engine: &Arc<Engine>) {
         let Some(feed) = engine.feed(id.as_str()) else { continue };
         if let Err(e) = publish(engine, &feed, Run::Moved).await {
             tracing::error!(feed = %id, "cannot publish: {e}");
+            if let StoreError::Unavailable { .. } = e {
+                engine.diffdelta.note_again(id);
+            }
         }
     }
 }
@@ -180,11 +232,19 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
         }
         last = Instant::now();
         if let Err(e) = global.run(engine).await {
-            tracing::error!("cannot publish the global feed: {e}");
+            report(&e);
+            waiting = true;
         }
     }
     if let Err(e) = global.run(engine).await {
-        tracing::error!("cannot publish the global feed: {e}");
+        report(&e);
+    }
+}
+
+fn report(error: &StoreError) {
+    match error {
+        StoreError::Condition => tracing::info!("another node makes the global feed"),
+        error => tracing::error!("cannot publish the global feed: {error}"),
     }
 }
 

@@ -29,6 +29,22 @@ pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, lates
     engine.documents.forget(&archive_index_path(source));
 }
 
+/// Forgets a chain's documents: they are made again from what is stored when somebody asks.
+pub(in crate::engine) fn forget(engine: &Engine, name: &str) {
+    let source = (name != GLOBAL).then_some(name);
+    for path in ["head.json", "latest.json"].into_iter().flat_map(|file| headers::paths(source, file)) {
+        engine.documents.forget(&path);
+    }
+    engine.documents.forget(&archive_index_path(source));
+}
+
+/// Forgets them if the chain was written since: what was put may be older than what is stored.
+fn forget_if_written(engine: &Engine, name: &str, since: u64) {
+    if engine.replica.writes(name) != since {
+        forget(engine, name);
+    }
+}
+
 /// The document at a path that is none of the server's other addresses, made if it is not in memory.
 /// `None` where there is none.
 pub(crate) async fn document(
@@ -61,8 +77,14 @@ async fn global(engine: &Arc<Engine>, path: &str, file: &str) -> Result<Option<A
     if let Some(document) = engine.documents.get(path) {
         return Ok(Some(document));
     }
-    let Some((chain, head, latest)) = engine.diffdelta.global.current().await else { return Ok(None) };
+    let since = engine.replica.writes(GLOBAL);
+    let current = match engine.is_shared() {
+        true => super::global::shared(engine).await?,
+        false => engine.diffdelta.global.current().await,
+    };
+    let Some((chain, head, latest)) = current else { return Ok(None) };
     put(engine, GLOBAL, &chain, head.clone(), latest.clone());
+    forget_if_written(engine, GLOBAL, since);
     let (resource, body) =
         if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
     Ok(Some(Arc::new(Document::new(
@@ -83,9 +105,12 @@ async fn feed_document(
     if let Some(document) = engine.documents.get(path) {
         return Ok(document);
     }
-    let kept = Kept::load(engine.store.as_ref(), feed.id().as_str()).await?;
+    let name = feed.id().as_str();
+    let since = engine.replica.writes(name);
+    let kept = Kept::load(engine.store.as_ref(), name).await?;
     let (chain, head, latest) = source::current(engine, feed, &kept).await?;
-    put(engine, feed.id().as_str(), &chain, head.clone(), latest.clone());
+    put(engine, name, &chain, head.clone(), latest.clone());
+    forget_if_written(engine, name, since);
     let (resource, body) =
         if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
     let headers = resource.headers(chain.cursor, &body);
@@ -102,9 +127,12 @@ async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Ar
         Some(feed) => Some(feed.publishing.lock().await),
         None => None,
     };
+    let since = engine.replica.writes(name);
     let snapshots = tree::snapshots(engine, name, 0).await?;
     let body = discovery::archive_index(name, snapshots);
-    Ok(Some(keep(engine, path, Resource::ArchiveIndex, body, Valid::UntilReplaced)))
+    let document = keep(engine, path, Resource::ArchiveIndex, body, Valid::UntilReplaced);
+    forget_if_written(engine, name, since);
+    Ok(Some(document))
 }
 
 async fn snapshot(engine: &Arc<Engine>, path: &str) -> Result<Option<Arc<Document>>, StoreError> {
@@ -143,7 +171,9 @@ async fn around(engine: &Arc<Engine>, which: Around) -> Result<Option<Arc<Docume
     let now = engine.now();
     let (resource, body) = match which {
         Around::Sources => (Resource::Sources, discovery::sources(&engine.site, &shown, now)),
-        Around::Health => (Resource::Health, discovery::healthz(&shown, now)),
+        Around::Health => {
+            (Resource::Health, discovery::healthz(&shown, engine.replica_age().as_deref(), now))
+        }
         Around::Manifest => {
             let sources: Vec<Source<'_>> = shown.iter().map(|(source, _)| *source).collect();
             let ttl_sec = sources.iter().map(|source| source.ttl_sec).min().unwrap_or(300);

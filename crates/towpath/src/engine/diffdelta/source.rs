@@ -28,6 +28,9 @@ pub(super) struct Outcome {
     pub(super) minted: bool,
 }
 
+/// How often a run is taken in again because another node went on with the chain meanwhile.
+const TRIES: usize = 10;
+
 /// Takes a run into the chain: one mint for every window of changes since the last, or a carry; `None` where
 /// there is nothing to tell. Whatever was minted lasts, and the global feed knows of it, before this returns.
 pub(super) async fn run(
@@ -35,6 +38,16 @@ pub(super) async fn run(
     feed: &Arc<Feed>,
     run: &Run,
 ) -> Result<Option<Outcome>, StoreError> {
+    for _ in 1..TRIES {
+        match attempt(engine, feed, run).await {
+            Err(StoreError::Condition) => {}
+            done => return done,
+        }
+    }
+    attempt(engine, feed, run).await
+}
+
+async fn attempt(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Option<Outcome>, StoreError> {
     let name = feed.id().as_str();
     let mut kept = Kept::load(engine.store.as_ref(), name).await?;
     let now = engine.now();
@@ -46,14 +59,12 @@ pub(super) async fn run(
         let first = chain.is_unborn() && run.is_success();
         if !deltas.is_empty() || first {
             let (published, rendered) = mint(engine, feed, chain, reached, deltas).await?;
-            let (writes, conditions) = kept.mint(name, &published);
-            engine.store.write(writes, conditions).await?;
+            kept.mint(engine.store.as_ref(), name, &published).await?;
             engine.metrics.mints.inc();
             engine.diffdelta.global.note(engine, feed.id(), published.chain.clone(), rendered).await?;
             last = Some(published);
         } else if reached > chain.minted_seq {
-            kept.skip_to(reached);
-            engine.store.write(vec![kept.write(name)], Vec::new()).await?;
+            kept.skip_to(engine.store.as_ref(), name, reached).await?;
         }
         if !more {
             break;
@@ -120,8 +131,7 @@ async fn carry(
     run.apply(&mut chain.health, now);
     let snapshot = kept.snapshot(engine.store.as_ref()).await?;
     let published = carried(engine, feed, chain.clone(), snapshot, now).await?;
-    kept.carry(&chain, now, &published);
-    engine.store.write(vec![kept.write(feed.id().as_str())], Vec::new()).await?;
+    kept.carry(engine.store.as_ref(), feed.id().as_str(), (&chain, now), &published).await?;
     Ok(published)
 }
 

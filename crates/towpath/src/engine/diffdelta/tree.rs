@@ -45,7 +45,11 @@ pub(crate) async fn current(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Cu
 
 /// The global feed's current documents; none before its first run.
 pub(crate) async fn global(engine: &Arc<Engine>) -> Option<Current> {
-    let (chain, head, latest) = engine.diffdelta.global.current().await?;
+    let current = match engine.is_shared() {
+        true => super::global::shared(engine).await.ok().flatten(),
+        false => engine.diffdelta.global.current().await,
+    };
+    let (chain, head, latest) = current?;
     Some(documents(engine, GLOBAL, chain.cursor, &head, latest))
 }
 

@@ -11,7 +11,7 @@ pub(in crate::engine) mod table;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ use towpath_proto::change::{Change, Seq};
 use towpath_proto::replication::pages::{Cleanup, PageLimits};
 use towpath_store::{Limit, StoreError};
 
+use super::roles::Lease;
 use super::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
@@ -33,10 +34,11 @@ const SHORTEST: Duration = Duration::from_millis(250);
 pub(in crate::engine) const READ: Limit = Limit { items: 1000, bytes: 8 << 20 };
 
 /// What the engine holds to divide logs into pages.
-#[derive(Default)]
 pub struct Pages {
     moved: Mutex<HashSet<FeedId>>,
     bell: Notify,
+    /// Whether somebody takes what moved.
+    is_watched: AtomicBool,
 }
 
 /// What a feed holds of its pages. Small: there may be a million feeds.
@@ -55,8 +57,16 @@ pub struct FeedPages {
 }
 
 impl Pages {
+    /// Nothing noted; `is_watched` where what moves is to be noted from the start.
+    pub(super) fn new(is_watched: bool) -> Self {
+        Self { moved: Mutex::default(), bell: Notify::new(), is_watched: is_watched.into() }
+    }
+
     /// Notes that a feed's log moved. Called on the store's thread.
     pub(super) fn note(&self, feed: &Feed) {
+        if !self.is_watched.load(Ordering::Acquire) {
+            return;
+        }
         self.moved.lock().insert(feed.id().clone());
         self.bell.notify_one();
     }
@@ -67,8 +77,13 @@ impl Pages {
 }
 
 /// Seals pages as feeds move, and lets old pages go, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, stop: Stop) {
-    tokio::join!(seal(&engine, stop.clone()), retention::run(&engine, stop));
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
+    engine.pages.is_watched.store(true, Ordering::Release);
+    tokio::join!(seal(&engine, stop.clone()), retention::run(&engine, &lease, stop));
+    if engine.is_shared() {
+        engine.pages.is_watched.store(false, Ordering::Release);
+        engine.pages.take();
+    }
 }
 
 async fn seal(engine: &Arc<Engine>, stop: Stop) {
@@ -141,10 +156,27 @@ pub(in crate::engine) async fn blocking<T: Send + 'static>(
 
 /// What retention did to a feed.
 pub(in crate::engine) async fn cleanup(engine: &Engine, feed: &Feed) -> Result<Cleanup, StoreError> {
-    if let Some(cleanup) = *feed.pages.cleanup.lock() {
-        return Ok(cleanup);
+    loop {
+        if let Some(cleanup) = *feed.pages.cleanup.lock() {
+            return Ok(cleanup);
+        }
+        let before = feed.pages.tidied.load(Ordering::Acquire);
+        let tidied: Option<Tidied> =
+            table::load(engine.store.as_ref(), &table::tidied_key(feed.id())).await?;
+        let loaded = tidied.unwrap_or_default().cleanup;
+        let mut cleanup = feed.pages.cleanup.lock();
+        // Another node may have gone on meanwhile.
+        if feed.pages.tidied.load(Ordering::Acquire) == before {
+            return Ok(*cleanup.get_or_insert(loaded));
+        }
     }
-    let tidied: Option<Tidied> = table::load(engine.store.as_ref(), &table::tidied_key(feed.id())).await?;
-    let loaded = tidied.unwrap_or_default().cleanup;
-    Ok(*feed.pages.cleanup.lock().get_or_insert(loaded))
+}
+
+impl FeedPages {
+    /// Notes that another node did more; returns what was known before, if anything was.
+    pub(in crate::engine) fn tidied(&self) -> Option<Cleanup> {
+        let mut cleanup = self.cleanup.lock();
+        self.tidied.fetch_add(1, Ordering::AcqRel);
+        cleanup.take()
+    }
 }

@@ -16,6 +16,9 @@ use crate::engine::replication::served::{build, keep_sealed};
 use crate::engine::replication::table::Made;
 use crate::engine::{Engine, Feed};
 
+/// How often it is gone on where other nodes seal the same pages.
+const TRIES: usize = 20;
+
 /// How far a feed's log is divided into pages.
 pub(super) struct Paging {
     pager: Pager,
@@ -70,6 +73,21 @@ async fn caught_up<'a>(
     feed: &'a Arc<Feed>,
 ) -> Result<MutexGuard<'a, Option<Box<Paging>>>, StoreError> {
     let mut held = feed.pages.paging.lock().await;
+    for _ in 0..TRIES {
+        match go_on(engine, feed, &mut held).await {
+            // Another node has sealed the same page: the same bytes, by the same rules.
+            Err(StoreError::Condition) => {}
+            done => return done.map(|()| held),
+        }
+    }
+    Err(StoreError::Condition)
+}
+
+async fn go_on(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    held: &mut Option<Box<Paging>>,
+) -> Result<(), StoreError> {
     // Where anything fails, what is stored is read anew.
     let mut paging = match held.take() {
         Some(paging) => paging,
@@ -100,7 +118,7 @@ async fn caught_up<'a>(
         }
     }
     *held = Some(paging);
-    Ok(held)
+    Ok(())
 }
 
 /// How a feed's log is divided, at one moment.

@@ -11,8 +11,8 @@ use towpath_store::{StoreError, Write};
 use super::report;
 use super::table::{self, RECORDS, Tidied};
 use crate::config::RetentionConfig;
-use crate::engine::history;
-use crate::engine::replication::served;
+use crate::engine::replica::forget_pages;
+use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const SHORTEST: Duration = Duration::from_millis(200);
 
 /// Lets go what is too old or too much, feed by feed, until `stop` turns true.
-pub(super) async fn run(engine: &Arc<Engine>, stop: Stop) {
+pub(super) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
     let feeds: Vec<(Arc<Feed>, RetentionConfig)> =
         engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), feed.config.retention?))).collect();
     let times = feeds.iter().flat_map(|(_, retention)| [Some(retention.grace), retention.age]);
@@ -29,7 +29,7 @@ pub(super) async fn run(engine: &Arc<Engine>, stop: Stop) {
     let wait = (shortest / 4).clamp(SHORTEST, LONGEST);
     while !*stop.borrow() {
         for (feed, retention) in &feeds {
-            report(feed, "let old pages go", tidy(engine, feed, *retention, engine.now()).await);
+            report(feed, "let old pages go", tidy(engine, lease, feed, *retention, engine.now()).await);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -40,6 +40,7 @@ pub(super) async fn run(engine: &Arc<Engine>, stop: Stop) {
 
 async fn tidy(
     engine: &Engine,
+    lease: &Lease,
     feed: &Feed,
     config: RetentionConfig,
     now: Timestamp,
@@ -57,19 +58,16 @@ async fn tidy(
         return Ok(());
     }
     // Stored before it is acted on: what was let go once does not come back after a crash.
-    store.write(vec![table::put(key, &after)], Vec::new()).await?;
+    store.write(vec![table::put(key, &after)], conditions(lease)).await?;
     *feed.pages.cleanup.lock() = Some(after.cleanup);
     feed.pages.tidied.fetch_add(1, Ordering::AcqRel);
     // Every page from the first that was listed to the first that is has lost its prev, or is gone.
-    for number in before.cleanup.gone_below.max(1)..=after.cleanup.first_page {
-        served::forget(engine, feed, number);
-        history::forget(engine, feed, number);
-    }
+    forget_pages(engine, feed, before.cleanup, after.cleanup);
     let gone: Vec<u64> = (before.cleanup.gone_below.max(1)..after.cleanup.gone_below).collect();
     for some in gone.chunks(RECORDS) {
         let writes: Vec<Write> =
             some.iter().map(|number| table::remove(table::page_key(feed.id(), *number))).collect();
-        store.write(writes, Vec::new()).await?;
+        store.write(writes, conditions(lease)).await?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use towpath_proto::push::websub::signature::{self, Algorithm};
 use super::{Subscribed, kept, page, verify};
 use crate::client::CallError;
 use crate::engine::Engine;
+use crate::engine::roles::Lease;
 use crate::stop::{Stop, stopped};
 
 /// How often positions are kept.
@@ -32,7 +33,8 @@ struct Ended {
 }
 
 /// Delivers what the logs have to all subscribers, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, stop: Stop) {
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
+    engine.push.take_over(engine.config.hub, lease);
     if let Err(e) = kept::load(&engine).await {
         tracing::error!("cannot read the subscriptions: {e}");
     }
@@ -59,6 +61,7 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
     // What is not known to have arrived is sent again after the next start.
     let _ = timeout(GRACE, finishing).await;
     keep_positions(&engine).await;
+    *engine.push.lease.lock() = None;
 }
 
 async fn keep_positions(engine: &Engine) {

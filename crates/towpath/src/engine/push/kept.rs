@@ -29,18 +29,42 @@ fn write(prefix: &[u8], id: Id, value: Option<Vec<u8>>) -> Write {
     Write { table: Table::Subscriptions, key: key(prefix, id), value: value.map(Into::into) }
 }
 
-/// Keeps a subscription and where it begins.
+/// Keeps a subscription, and where it begins if that is new.
 pub(super) async fn keep(
     store: &dyn Store,
     id: Id,
     subscription: &Subscription,
-    position: Seq,
+    position: Option<Seq>,
 ) -> Result<(), StoreError> {
-    let writes = vec![
-        write(SUBSCRIPTIONS, id, Some(subscription.to_bytes())),
-        write(POSITIONS, id, Some(position.to_be_bytes().to_vec())),
-    ];
+    let mut writes = vec![write(SUBSCRIPTIONS, id, Some(subscription.to_bytes()))];
+    writes.extend(position.map(|seq| write(POSITIONS, id, Some(seq.to_be_bytes().to_vec()))));
     store.write(writes, Vec::new()).await
+}
+
+/// Where a subscriber stands who is there already.
+pub(super) async fn position(store: &dyn Store, id: Id) -> Result<Option<Seq>, StoreError> {
+    if store.get(Table::Subscriptions, &key(SUBSCRIPTIONS, id)).await?.is_none() {
+        return Ok(None);
+    }
+    let kept = store.get(Table::Subscriptions, &key(POSITIONS, id)).await?;
+    Ok(kept.and_then(|bytes| Some(Seq::from_be_bytes(bytes.as_ref().try_into().ok()?))))
+}
+
+/// Of which subscription a key is.
+pub(super) fn id_of(key: &[u8]) -> Option<Id> {
+    Some(Id::from_be_bytes(key.strip_prefix(SUBSCRIPTIONS)?.try_into().ok()?))
+}
+
+/// Takes in a subscription as it is stored, or that it is not there any more.
+pub(super) async fn look(engine: &Arc<Engine>, id: Id) -> Result<(), StoreError> {
+    let key = key(SUBSCRIPTIONS, id);
+    match engine.store.get(Table::Subscriptions, &key).await? {
+        Some(value) => take_in(engine, &key, &value).await,
+        None => {
+            engine.push.remove(id);
+            Ok(())
+        }
+    }
 }
 
 /// Forgets a subscription.
@@ -61,9 +85,13 @@ pub(super) async fn keep_positions(engine: &Engine) -> Result<(), StoreError> {
             Some(seq) => vec![write(POSITIONS, id, Some(seq.to_be_bytes().to_vec()))],
             None => vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)],
         };
-        ids.into_iter().flat_map(written).collect()
+        ids.iter().copied().flat_map(written).collect()
     };
-    engine.store.write(writes, Vec::new()).await
+    let kept = engine.store.write(writes, engine.push.conditions()).await;
+    if kept.is_err() {
+        engine.push.unkept.lock().extend(ids);
+    }
+    kept
 }
 
 /// Takes in what was kept.
@@ -80,8 +108,7 @@ pub(super) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
 }
 
 async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), StoreError> {
-    let id = kept.strip_prefix(SUBSCRIPTIONS).and_then(|id| Some(Id::from_be_bytes(id.try_into().ok()?)));
-    let (Some(id), Some(subscription)) = (id, Subscription::from_bytes(value)) else {
+    let (Some(id), Some(subscription)) = (id_of(kept), Subscription::from_bytes(value)) else {
         tracing::error!("a kept subscription cannot be read");
         return Ok(());
     };
@@ -89,12 +116,17 @@ async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), 
     let access =
         feed.and_then(|feed| access_of(&feed, &engine.config.server.tokens, subscription.reader.as_deref()));
     let topic = access.and_then(|access| Topic::of_key(engine, &subscription.topic, access));
+    let ended = subscription.end() <= engine.now();
+    if !engine.push.delivers() && (ended || topic.is_none()) {
+        // The node that delivers says so.
+        return Ok(());
+    }
     let (Some(topic), Some(access)) = (topic, access) else {
         tracing::info!("{} is not subscribed any more to {}", subscription.callback, subscription.topic);
         deny(engine, &subscription);
         return forget(engine.store.as_ref(), id).await;
     };
-    if subscription.end() <= engine.now() {
+    if ended {
         return forget(engine.store.as_ref(), id).await;
     }
     let kept = engine.store.get(Table::Subscriptions, &key(POSITIONS, id)).await?;

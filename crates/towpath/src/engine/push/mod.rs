@@ -21,12 +21,14 @@ use towpath_proto::push::websub::delivery::Patience;
 use towpath_proto::push::websub::dispatch::{Dispatcher, Id};
 use towpath_proto::push::websub::request::Leases;
 use towpath_proto::push::websub::subscription::Subscription;
+use towpath_store::{Condition, StoreError};
 
 use super::Engine;
+use super::roles::Lease;
 use super::smart::Access;
 use crate::client::listen::hand_over;
 use crate::client::{CallOptions, Caller, Calls, Delivered, SetupError};
-use crate::config::Config;
+use crate::config::{Config, HubConfig};
 
 pub use deliver::run;
 pub use topic::{Topic, TopicError};
@@ -46,6 +48,10 @@ pub struct Push {
     bell: Notify,
     /// Those whose positions, or whose end, are not kept yet.
     unkept: Mutex<HashSet<Id>>,
+    /// What other nodes may have written of subscriptions.
+    written: Mutex<HashSet<Id>>,
+    /// Under what this node delivers; `None` where another one does.
+    lease: Mutex<Option<Lease>>,
     /// Held by those who keep what begins, and alone by who keeps what has changed or ended.
     keeping: tokio::sync::RwLock<()>,
     /// Feeds that mirror another one and are pushed to, with what their hubs' calls must have in their query.
@@ -79,6 +85,8 @@ impl Push {
             moved: Mutex::default(),
             bell: Notify::new(),
             unkept: Mutex::default(),
+            written: Mutex::default(),
+            lease: Mutex::default(),
             keeping: tokio::sync::RwLock::default(),
             inboxes: Mutex::default(),
             pages: page::Pages::default(),
@@ -97,6 +105,32 @@ impl Push {
         }
     }
 
+    /// Notes a write to a subscription; whether it was one. Called on the store's thread.
+    pub(super) fn wrote(&self, key: &[u8]) -> bool {
+        let Some(id) = kept::id_of(key) else { return false };
+        self.written.lock().insert(id);
+        true
+    }
+
+    /// Begins to deliver, from what is stored.
+    fn take_over(&self, config: HubConfig, lease: Lease) {
+        *self.lease.lock() = Some(lease);
+        *self.subscribers.lock() = Dispatcher::new(config.into(), Patience::default());
+        self.topics.write().clear();
+        self.moved.lock().clear();
+        self.unkept.lock().clear();
+    }
+
+    /// Whether it is this node that delivers.
+    fn delivers(&self) -> bool {
+        self.lease.lock().is_some()
+    }
+
+    /// What writes demand that only the node makes that delivers.
+    fn conditions(&self) -> Vec<Condition> {
+        self.lease.lock().iter().filter_map(Lease::condition).collect()
+    }
+
     /// The calls that come to a feed that mirrors another one, from now on.
     pub fn open_inbox(&self, feed: &FeedId, key: String) -> Calls {
         let (calls, taken) = mpsc::channel(INBOX);
@@ -105,12 +139,14 @@ impl Push {
     }
 
     /// Hands over what a hub sends to a feed that mirrors another one.
-    pub async fn call(&self, feed: &FeedId, call: Call) -> Reply {
+    pub async fn call(&self, feed: &FeedId, call: Call, is_shared: bool) -> Reply {
         let inbox = self.inboxes.lock().get(feed).cloned();
         match inbox {
             Some((key, calls)) if call.query.split('&').any(|pair| pair == key) => {
                 hand_over(&calls, call).await
             }
+            // It may be another node that follows.
+            None if is_shared => Reply::status(503),
             _ => Reply::status(404),
         }
     }
@@ -184,6 +220,21 @@ impl Push {
             for topic in topics {
                 self.subscribers.lock().moved(&topic.key, topic.head());
             }
+        }
+    }
+}
+
+/// Reads who is subscribed, where another node may be the one that delivers: there may be no more than are allowed.
+pub(super) async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    kept::load(engine).await
+}
+
+/// Takes in what other nodes wrote of subscriptions.
+pub(super) async fn take_written(engine: &Arc<Engine>) {
+    let written: Vec<Id> = engine.push.written.lock().drain().collect();
+    for id in written {
+        if let Err(e) = kept::look(engine, id).await {
+            tracing::error!("cannot read a subscription: {e}");
         }
     }
 }

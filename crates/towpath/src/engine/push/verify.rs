@@ -185,7 +185,11 @@ async fn begin(
     id: Id,
 ) -> Result<(), SubscribeError> {
     let subscription = subscription(&asking, lease, ends)?;
-    let known = engine.push.subscribers.lock().position(id);
+    let known = match engine.is_shared() {
+        // Where it stands is known to the node that delivers, and kept now and then.
+        true => kept::position(engine.store.as_ref(), id).await?,
+        false => engine.push.subscribers.lock().position(id),
+    };
     if known.is_none() {
         // Others may have come meanwhile.
         let full = engine.push.subscribers.lock().room(&asking.topic.key, &subscription.host());
@@ -199,7 +203,8 @@ async fn begin(
         None => kept::end(engine, &asking.topic).await?,
     };
     let _keeping = engine.push.keeping.read().await;
-    kept::keep(engine.store.as_ref(), id, &subscription, position).await?;
+    let new = if known.is_some() && engine.is_shared() { None } else { Some(position) };
+    kept::keep(engine.store.as_ref(), id, &subscription, new).await?;
     let (topic, access) = (Arc::new(asking.topic), asking.access);
     engine.push.add(engine, id, position, Subscribed { subscription, topic, access });
     Ok(())

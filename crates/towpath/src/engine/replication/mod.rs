@@ -3,3 +3,5 @@
 pub mod served;
 pub mod snapshot;
 pub(super) mod table;
+
+pub(super) use served::forget as forget_page;

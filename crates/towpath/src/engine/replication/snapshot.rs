@@ -18,7 +18,7 @@ use towpath_proto::format::http_date;
 use towpath_proto::replication::entity;
 use towpath_proto::replication::publish::{Page, PageBuilder};
 use towpath_proto::replication::snapshot::{SnapshotIndex, SnapshotWriter, floor_to_second};
-use towpath_store::{Head, Order, StoreError, Stretch, Table};
+use towpath_store::{Condition, Head, Order, StoreError, Stretch, Table};
 
 use super::served::{self, Found};
 use super::table::{self as kept, Made, SnapshotPage};
@@ -32,6 +32,8 @@ pub use super::table::Snapshot;
 
 /// The longest time between two looks at what is due.
 const LONGEST: Duration = Duration::from_secs(60);
+/// For how long a node may write a snapshot before another one takes it for what a crash left.
+const UNFINISHED: SignedDuration = SignedDuration::from_mins(5);
 
 /// Makes the snapshots that the configuration wants, when they are due, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, stop: Stop) {
@@ -60,11 +62,7 @@ async fn make_if_due(engine: &Arc<Engine>, feed: &Arc<Feed>, every: Duration) ->
     let head = engine.store.head(feed.id()).await?;
     let last = list(engine, feed).await?.pop();
     let every = SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX);
-    let is_due = last.is_none_or(|last| {
-        let made = i64::try_from(last.id).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
-        let age = made.map_or(SignedDuration::MAX, |made| engine.now().duration_since(made));
-        head.seq > last.seq && age >= every
-    });
+    let is_due = last.is_none_or(|last| head.seq > last.seq && age(engine, last.id) >= every);
     if head.seq > 0 && is_due {
         make(engine, feed).await?;
     }
@@ -75,17 +73,22 @@ async fn make_if_due(engine: &Arc<Engine>, feed: &Arc<Feed>, every: Duration) ->
 pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snapshot>, StoreError> {
     let Ok(_alone) = feed.pages.snapshot.try_lock() else { return Ok(None) };
     let store = engine.store.as_ref();
-    remove_unfinished(engine, feed).await?;
+    if !remove_unfinished(engine, feed).await? {
+        return Ok(None);
+    }
     let head = engine.store.head(feed.id()).await?;
     let created_at = creation_time(engine, feed, head).await?;
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
     let begun = kept::begun_key(feed.id(), id);
-    store.write(vec![table::put(begun.clone(), &created_at)], Vec::new()).await?;
-    let (pages, items) = write_pages(engine, feed, id, head.seq).await?;
+    let write = table::put(begun.clone(), &created_at);
+    // As long as nobody takes it for what a crash left.
+    let goes_on = Condition { table: Table::Chains, key: begun.clone(), value: write.value.clone() };
+    store.write(vec![write], Vec::new()).await?;
+    let (pages, items) = write_pages(engine, feed, id, head.seq, &goes_on).await?;
     let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq };
     let index = table::put(kept::snapshot_key(feed.id(), id), &snapshot);
-    store.write(vec![index, table::remove(begun)], Vec::new()).await?;
+    store.write(vec![index, table::remove(begun)], vec![goes_on]).await?;
     drop_old(engine, feed).await?;
     Ok(Some(snapshot))
 }
@@ -119,6 +122,7 @@ async fn write_pages(
     feed: &Arc<Feed>,
     id: u64,
     last: Seq,
+    goes_on: &Condition,
 ) -> Result<(u64, u64), StoreError> {
     let mut pages = Pages { number: 0, items: 0, places: Vec::new() };
     let mut writer = SnapshotWriter::new(&id.to_string(), limits(feed));
@@ -140,11 +144,11 @@ async fn write_pages(
         })
         .await?;
         (writer, pages) = (kept, written);
-        keep(engine, feed, id, records).await?;
+        keep(engine, feed, id, records, goes_on).await?;
     }
     if let Some(page) = blocking(move || writer.finish()).await? {
         let record = pages.turn(&page);
-        keep(engine, feed, id, vec![record]).await?;
+        keep(engine, feed, id, vec![record], goes_on).await?;
     }
     Ok((pages.number, pages.items))
 }
@@ -177,10 +181,11 @@ async fn keep(
     feed: &Feed,
     id: u64,
     records: Vec<(u64, SnapshotPage)>,
+    goes_on: &Condition,
 ) -> Result<(), StoreError> {
     let key = |number| kept::snapshot_page_key(feed.id(), id, number);
     let writes: Vec<_> = records.iter().map(|(number, record)| table::put(key(*number), record)).collect();
-    if writes.is_empty() { Ok(()) } else { engine.store.write(writes, Vec::new()).await }
+    if writes.is_empty() { Ok(()) } else { engine.store.write(writes, vec![goes_on.clone()]).await }
 }
 
 /// Every complete snapshot, oldest first.
@@ -206,16 +211,28 @@ async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
+/// Removes what a crash left of a snapshot; `false` where it may be that another node still writes it.
+async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<bool, StoreError> {
     let key = kept::begun_key(feed.id(), 0);
     for (key, _) in engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await? {
         let id = std::str::from_utf8(&key[key.len() - 20..]).ok().and_then(|digits| digits.parse().ok());
+        if engine.is_shared() && id.is_some_and(|id| age(engine, id) < UNFINISHED) {
+            return Ok(false);
+        }
+        // Whoever still writes it after all cannot go on when the row is another.
+        engine.store.write(vec![table::put(key.to_vec(), &engine.now())], Vec::new()).await?;
         if let Some(id) = id {
             remove_pages(engine, feed, id).await?;
         }
         engine.store.write(vec![table::remove(key.to_vec())], Vec::new()).await?;
     }
-    Ok(())
+    Ok(true)
+}
+
+/// How long ago a snapshot was begun.
+fn age(engine: &Engine, id: u64) -> SignedDuration {
+    let begun = i64::try_from(id).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    begun.map_or(SignedDuration::MAX, |begun| engine.now().duration_since(begun))
 }
 
 async fn remove_pages(engine: &Engine, feed: &Feed, id: u64) -> Result<(), StoreError> {
@@ -228,6 +245,16 @@ async fn remove_pages(engine: &Engine, feed: &Feed, id: u64) -> Result<(), Store
         let writes = records.into_iter().map(|(key, _)| table::remove(key.to_vec())).collect();
         engine.store.write(writes, Vec::new()).await?;
     }
+}
+
+/// Forgets the index of a snapshot or one of its pages, as its key in the store says: another node may have dropped it.
+pub(in crate::engine) fn forget(engine: &Engine, feed: &str, id: &str, number: Option<&str>) {
+    let Some((feed, id)) = engine.feed(feed).zip(id.parse().ok()) else { return };
+    let path = match number {
+        None => Some(index_path(&feed, id)),
+        Some(number) => number.parse().ok().map(|number| page_path(&feed, id, number)),
+    };
+    path.inspect(|path| engine.documents.forget(path));
 }
 
 /// The index of a snapshot, or of the newest one where `id` is `None`.

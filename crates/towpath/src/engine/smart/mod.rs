@@ -16,7 +16,7 @@ use towpath_proto::smart::plan::{Answer, Head, Read};
 use towpath_proto::smart::pull::{FeedSettings, Page, Pull, PullError, Step, WaitKey};
 use towpath_proto::smart::query::{Limits, PullQuery};
 use towpath_proto::smart::spec::By;
-use towpath_store::{Limit, Order, Store, StoreError, Stretch, Table, Write};
+use towpath_store::{Condition, Limit, Order, Store, StoreError, Stretch, Table, Write};
 
 use super::waiters::{self, Ask};
 use super::{Engine, Feed, Metrics};
@@ -173,12 +173,22 @@ fn limits(config: &FeedConfig, max_timeout: Duration) -> Limits {
 const IDENTITY: &[u8] = b"smart/identity";
 
 /// What tells this folder's cursors from those of any other, and of any later one at the same address.
-pub(super) async fn identity(store: &dyn Store) -> Result<String, StoreError> {
+pub(super) async fn identity(store: &dyn Store, is_shared: bool) -> Result<String, StoreError> {
     if let Some(kept) = store.get(Table::Sources, IDENTITY).await? {
         return Ok(hex::encode(kept));
     }
     let new = fastrand::u128(..).to_be_bytes().to_vec();
     let write = Write { table: Table::Sources, key: IDENTITY.to_vec(), value: Some(new.clone().into()) };
+    if is_shared {
+        // The first of all nodes decides for all.
+        let unwritten = Condition { table: Table::Sources, key: IDENTITY.to_vec(), value: None };
+        match store.write(vec![write], vec![unwritten]).await {
+            Ok(()) | Err(StoreError::Condition) => {}
+            Err(e) => return Err(e),
+        }
+        let kept = store.get(Table::Sources, IDENTITY).await?;
+        return Ok(hex::encode(kept.unwrap_or_default()));
+    }
     // A full disk is no reason not to serve. Cursors then end with this run, and those who follow begin again.
     if let Err(e) = store.write(vec![write], Vec::new()).await {
         tracing::warn!("cursors will not outlast this run: {e}");

@@ -10,6 +10,7 @@ use towpath_proto::smart::query::PullQuery;
 use towpath_store::StoreError;
 
 use super::kept;
+use crate::engine::roles::Lease;
 use crate::engine::smart::{Access, AskError, Asked};
 use crate::engine::{Engine, Feed};
 
@@ -32,16 +33,17 @@ impl Answered {
     }
 }
 
-pub(super) async fn answer(engine: &Arc<Engine>, question: Question) -> Answered {
+pub(super) async fn answer(engine: &Arc<Engine>, lease: &Lease, question: Question) -> Answered {
     match question {
         Question::Page(feed, query) => Answered::Page(page(engine, &feed, query).await),
         Question::Feeds(after, max) => feeds(engine, after.as_ref(), max),
         Question::Keep(subscription, first) => {
-            let kept = kept::keep(engine.store.as_ref(), &subscription, first).await;
+            let kept = kept::keep(engine.store.as_ref(), lease, &subscription, first).await;
             Answered::Written(kept.map_err(|e| store(&e)))
         }
         Question::Forget(subscription) => {
-            Answered::Written(kept::forget(engine.store.as_ref(), &subscription).await.map_err(|e| store(&e)))
+            let forgotten = kept::forget(engine.store.as_ref(), lease, &subscription).await;
+            Answered::Written(forgotten.map_err(|e| store(&e)))
         }
     }
 }

@@ -4,6 +4,7 @@
 //! A subscription is written before it is confirmed. Places are written together, now and then: after a crash
 //! subscribers may be sent again what they had, and know that by its cursor.
 
+use crate::engine::roles::{Lease, conditions};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,7 @@ fn place_write(topic: &Topic, place: Option<Place>) -> Result<Write, StoreError>
 /// Keeps a subscription, and where its topic begins if it is the first one to it.
 pub(super) async fn keep(
     store: &dyn Store,
+    lease: &Lease,
     subscription: &Subscription,
     first: Option<(Topic, Place)>,
 ) -> Result<(), StoreError> {
@@ -58,24 +60,29 @@ pub(super) async fn keep(
     if let Some((topic, place)) = first {
         writes.push(place_write(&topic, Some(place))?);
     }
-    store.write(writes, Vec::new()).await
+    store.write(writes, conditions(lease)).await
 }
 
 /// Forgets one.
-pub(super) async fn forget(store: &dyn Store, subscription: &Subscription) -> Result<(), StoreError> {
-    store.write(vec![write::<Subscription>(key(subscription), None)?], Vec::new()).await
+pub(super) async fn forget(
+    store: &dyn Store,
+    lease: &Lease,
+    subscription: &Subscription,
+) -> Result<(), StoreError> {
+    store.write(vec![write::<Subscription>(key(subscription), None)?], conditions(lease)).await
 }
 
 /// Keeps up to where topics were sent, and that the stream was open at this time.
 pub(super) async fn keep_places(
     store: &dyn Store,
+    lease: &Lease,
     places: Vec<(Topic, Option<Place>)>,
     seen: Option<Timestamp>,
 ) -> Result<(), StoreError> {
     let places = places.into_iter().map(|(topic, place)| place_write(&topic, place));
     let seen = seen.map(|time| write(SEEN.to_vec(), Some(&time)));
     let writes = places.chain(seen).collect::<Result<Vec<_>, _>>()?;
-    if writes.is_empty() { Ok(()) } else { store.write(writes, Vec::new()).await }
+    if writes.is_empty() { Ok(()) } else { store.write(writes, conditions(lease)).await }
 }
 
 /// All that was kept.

@@ -17,7 +17,6 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use towpath_proto::FeedId;
@@ -25,6 +24,7 @@ use towpath_proto::push::xmpp::component::{Component, Notice, QuestionId};
 use towpath_proto::push::xmpp::fanout::Kept;
 
 use super::Engine;
+use super::roles::Lease;
 use crate::config::XmppConfig;
 use crate::stop::{Stop, stopped};
 use answer::Answered;
@@ -40,18 +40,17 @@ const SEEING: SignedDuration = SignedDuration::from_mins(5);
 const READ: usize = 64 << 10;
 
 /// Answers and pushes over XMPP until `stop` turns true; returns at once where no `[xmpp]` is configured.
-pub async fn run(engine: Arc<Engine>, stop: Stop) {
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     let Some(config) = engine.config.xmpp.clone() else { return };
     let kept = kept::load(engine.store.as_ref()).await.unwrap_or_else(|e| {
         tracing::error!("cannot read the XMPP subscriptions: {e}");
         Kept::default()
     });
-    let bell = Arc::new(Notify::new());
-    let ring = bell.clone();
-    engine.store.on_move(Arc::new(move |_, _| ring.notify_one()));
+    let at = engine.clone();
     let component = Component::new((&config).into(), kept);
     let mut shell = Shell {
         engine,
+        lease,
         config,
         component,
         connecting: None,
@@ -70,7 +69,7 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
         shell.keep_places().await;
         tokio::select! {
             () = shell.step() => {}
-            () = bell.notified() => shell.look_at_heads(),
+            () = at.chat.notified() => shell.look_at_heads(),
             () = stopped(&stop) => {}
         }
     }
@@ -84,6 +83,7 @@ type Connecting = BoxFuture<'static, io::Result<TcpStream>>;
 
 struct Shell {
     engine: Arc<Engine>,
+    lease: Lease,
     config: XmppConfig,
     component: Component,
     connecting: Option<Connecting>,
@@ -122,8 +122,8 @@ impl Shell {
             self.disconnect();
         }
         while let Some((id, question)) = self.component.poll_question() {
-            let engine = self.engine.clone();
-            self.answers.spawn(async move { (id, answer::answer(&engine, question).await) });
+            let (engine, lease) = (self.engine.clone(), self.lease.clone());
+            self.answers.spawn(async move { (id, answer::answer(&engine, &lease, question).await) });
         }
         while let Some(notice) = self.component.poll_notice() {
             self.tell(notice);
@@ -230,7 +230,7 @@ impl Shell {
         }
         let places = self.component.take_unkept();
         (self.kept_at, self.seen_at) = (now, seen.unwrap_or(self.seen_at));
-        if let Err(e) = kept::keep_places(self.engine.store.as_ref(), places, seen).await {
+        if let Err(e) = kept::keep_places(self.engine.store.as_ref(), &self.lease, places, seen).await {
             // The next change of a topic is kept again; until then subscribers may be sent something twice.
             tracing::warn!("cannot keep up to where was pushed over XMPP: {e}");
         }

@@ -1,0 +1,198 @@
+//! Roles: what only one node may do at a time.
+//!
+//! Each role is held under a lease that the store keeps ([`Store::hold`]). Whatever is written in a role carries the lease's
+//! condition ([`conditions`]): a node that was replaced and does not know it yet writes nothing. On a store that is the log
+//! itself there is one process, which holds every role from the start.
+//!
+//! [`Store::hold`]: towpath_store::Store::hold
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
+use towpath_store::lease::Holding;
+use towpath_store::{Condition, Store};
+
+pub use towpath_store::lease::Lease;
+
+use super::Engine;
+use crate::stop::{Stop, stopped};
+
+/// Over how many roles the sources are spread, so that nodes share the work.
+const SHARDS: u32 = 16;
+
+/// What every write made under a lease demands.
+pub fn conditions(lease: &Lease) -> Vec<Condition> {
+    lease.condition().into_iter().collect()
+}
+
+/// Some of the sources: those whose feed's name falls there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    number: u32,
+    of: u32,
+}
+
+impl Shard {
+    /// All sources.
+    pub const ALL: Self = Self { number: 0, of: 1 };
+
+    /// All shards of an engine's sources.
+    pub fn all(engine: &Engine) -> impl Iterator<Item = Self> {
+        let of = if engine.is_shared() { SHARDS } else { 1 };
+        (0..of).map(move |number| Self { number, of })
+    }
+
+    /// Whether a feed's source is among these. The same on every node.
+    pub fn has(self, feed: &str) -> bool {
+        crc32fast::hash(feed.as_bytes()) % self.of == self.number
+    }
+
+    /// The name of the role.
+    pub fn role(self) -> String {
+        format!("sources/{}", self.number)
+    }
+}
+
+/// Deliveries of the hub.
+pub const HUB: &str = "hub";
+/// The XMPP component.
+pub const XMPP: &str = "xmpp";
+/// The chains of DiffDelta that no source's run makes, and the global one.
+pub const DIFFDELTA: &str = "diffdelta";
+/// Sealing pages, retention, snapshots.
+pub const UPKEEP: &str = "upkeep";
+
+/// The roles of this node.
+pub struct Roles {
+    store: Arc<dyn Store>,
+    /// How many are held.
+    count: Gauge,
+}
+
+impl Roles {
+    /// Those of an engine's store.
+    pub fn new(engine: &Engine) -> Self {
+        Self { store: engine.store.clone(), count: engine.metrics.roles.clone() }
+    }
+
+    /// Runs a task whenever the role is held: begun when its lease comes, told to end when that is lost or all is to
+    /// stop, begun again from what is stored when it comes back. Returns when all is to stop, and lets go of the role.
+    pub async fn run_while_held<F, T>(&self, role: &str, stop: Stop, task: F)
+    where
+        F: Fn(Lease, Stop) -> T + Send,
+        T: Future<Output = ()> + Send,
+    {
+        run(self.store.hold(role), &self.count, stop, task).await;
+    }
+}
+
+async fn run<F, T>(mut holding: Holding, count: &Gauge, stop: Stop, task: F)
+where
+    F: Fn(Lease, Stop) -> T + Send,
+    T: Future<Output = ()> + Send,
+{
+    while !*stop.borrow() {
+        let lease = tokio::select! {
+            lease = holding.held() => lease,
+            () = stopped(&stop) => return,
+        };
+        tracing::debug!(role = lease.role(), "held");
+        count.inc();
+        let (end, ending) = watch::channel(false);
+        let mut running = pin!(task(lease.clone(), ending));
+        let mut lost = pin!(ends(&mut holding, &lease, &stop));
+        let is_running = tokio::select! {
+            () = &mut running => false,
+            () = &mut lost => true,
+        };
+        end.send_replace(true);
+        // One that has nothing to do ends by itself.
+        if is_running {
+            running.await;
+        } else {
+            lost.await;
+        }
+        count.dec();
+        tracing::debug!(role = lease.role(), "given up");
+    }
+}
+
+/// Returns once the lease is another or gone, or all is to stop.
+async fn ends(holding: &mut Holding, lease: &Lease, stop: &Stop) {
+    let lost = async {
+        while holding.lease().as_ref() == Some(lease) {
+            holding.changed().await;
+        }
+    };
+    tokio::select! {
+        () = lost => {}
+        () = stopped(stop) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use towpath_store::lease::Row;
+
+    use super::*;
+
+    fn lease(epoch: u64) -> Option<Lease> {
+        Some(Lease::new(HUB, Row { holder: 1, epoch }))
+    }
+
+    #[test]
+    fn every_source_is_in_one_shard() {
+        let shards: Vec<Shard> = (0..SHARDS).map(|number| Shard { number, of: SHARDS }).collect();
+        for name in ["a", "kev", "news.example"] {
+            assert_eq!(shards.iter().filter(|shard| shard.has(name)).count(), 1);
+            assert!(Shard::ALL.has(name));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_runs_while_its_role_is_held_and_begins_again() {
+        let (held, holding) = watch::channel(None);
+        let (stop, stopping) = watch::channel(false);
+        let (begun, running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let task = {
+            let (begun, running) = (begun.clone(), running.clone());
+            tokio::spawn(async move {
+                let task = |_, stop: Stop| {
+                    let (begun, running) = (begun.clone(), running.clone());
+                    async move {
+                        begun.fetch_add(1, Ordering::SeqCst);
+                        running.fetch_add(1, Ordering::SeqCst);
+                        stopped(&stop).await;
+                        running.fetch_sub(1, Ordering::SeqCst);
+                    }
+                };
+                run(Holding::new(holding), &Gauge::default(), stopping, task).await;
+            })
+        };
+        let settle = || tokio::time::sleep(Duration::from_millis(20));
+        let counts = || (begun.load(Ordering::SeqCst), running.load(Ordering::SeqCst));
+        settle().await;
+        assert_eq!(counts(), (0, 0));
+        held.send_replace(lease(1));
+        settle().await;
+        assert_eq!(counts(), (1, 1));
+        held.send_replace(None);
+        settle().await;
+        assert_eq!(counts(), (1, 0));
+        // Another lease means that somebody else may have had the role in between.
+        held.send_replace(lease(2));
+        settle().await;
+        held.send_replace(lease(3));
+        settle().await;
+        assert_eq!(counts(), (3, 1));
+        stop.send_replace(true);
+        task.await.unwrap();
+        assert_eq!(counts(), (3, 0));
+    }
+}

@@ -1,0 +1,449 @@
+//! Three nodes on a real server of NATS: any of them takes any request, all of them answer alike, and what only one may do
+//! goes on when that one is killed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod callback;
+mod common;
+#[path = "../../towpath-cluster/tests/common/mod.rs"]
+mod nats;
+mod nodes;
+mod raw_server;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use callback::Callback;
+use common::{PATIENCE, Place, free_port, lines, stderr};
+use nodes::{Cluster, NODES, ids, publish, try_publish, wait_until};
+use raw_server::{RawServer, answer};
+use serde_json::Value;
+
+const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
+/// Held where there is no `[xmpp]`: hub, diffdelta, upkeep; and of the sources.
+const ROLES: u64 = 3;
+const SHARDS: u64 = 16;
+
+/// What must be the same wherever it is read. Whether a body is the same byte by byte is seen by its validators as well.
+fn assert_alike(cluster: &Cluster, path: &str) {
+    let shown = |node: usize| {
+        let answer = cluster.node(node).get(path);
+        let headers: BTreeMap<_, _> =
+            answer.headers.iter().filter(|(name, _)| name != "date").cloned().collect();
+        (answer.status, headers, answer.text())
+    };
+    let first = shown(0);
+    assert!(first.0 == 200, "{path}: {first:?}");
+    for node in 1..NODES {
+        assert_eq!(shown(node), first, "{path} on node {node}");
+    }
+}
+
+#[test]
+fn any_node_takes_any_append_and_all_answer_alike() {
+    let cluster = Cluster::start(FEEDS);
+    for number in 0..20 {
+        let id = format!("n{number:02}");
+        let position = publish(cluster.node(number % NODES), "news", &id);
+        // Whoever has written reads that on any other node.
+        let headers = [("Towpath-Position", position.as_str())];
+        for further in 1..NODES {
+            let path = "/feeds/news/items?order=-modified&max=1&timeout=0";
+            let read = cluster.node((number + further) % NODES).ask("GET", path, &headers, b"");
+            assert_eq!(read.status, 200, "{}", read.text());
+            assert_eq!(ids(&read.json()), [id.as_str()]);
+        }
+    }
+    // A feed that another node made a moment ago.
+    let position = publish(cluster.node(1), "made", "one");
+    let read = cluster.node(2).ask("GET", "/feeds/made/items/one", &[("Towpath-Position", &position)], b"");
+    assert_eq!(read.status, 200, "{}", read.text());
+    publish(cluster.node(2), "other", "o1");
+    // One that is not there yet is waited for, and not for ever.
+    let begun = Instant::now();
+    let behind = cluster.node(0).ask("GET", "/feeds/news/items", &[("Towpath-Position", "1000")], b"");
+    assert_eq!((behind.status, behind.header("retry-after")), (503, Some("1")));
+    assert!((4..10).contains(&begun.elapsed().as_secs()));
+    let wrong = cluster.node(0).ask("GET", "/feeds/news/items", &[("Towpath-Position", "x")], b"");
+    assert_eq!(wrong.status, 400);
+
+    let last = "/diff/latest.json";
+    let tells = |node: usize| cluster.node(node).get(last).text().contains("o1");
+    let is_settled = || {
+        let heads: BTreeSet<String> =
+            (0..NODES).map(|node| cluster.node(node).get("/diff/head.json").text()).collect();
+        let made = (0..NODES).all(|node| {
+            let archive = cluster.node(node).get("/archive/_global/index.json").text();
+            let news = cluster.node(node).get("/diff/news/latest.json");
+            archive.len() > 100 && news.text().contains("n19")
+        });
+        heads.len() == 1 && made
+    };
+    wait_until("the documents are made", is_settled, || format!("{} {}", tells(0), cluster.logs()));
+    std::thread::sleep(Duration::from_millis(500));
+    let snapshot = cluster.node(1).ask("POST", "/feeds/news/snapshots", &[], b"");
+    assert_eq!(snapshot.status, 201, "{}", snapshot.text());
+    let made = snapshot.json();
+    wait_until(
+        "the snapshot is everywhere",
+        || (0..NODES).all(|node| cluster.node(node).get("/feeds/news/snapshots/latest").status == 200),
+        String::new,
+    );
+    let local = |url: &str| url.strip_prefix(&cluster.door.base).unwrap_or(url).to_owned();
+    let mut paths: Vec<String> = [
+        "/diff/head.json",
+        "/diff/latest.json",
+        "/diff/news/head.json",
+        "/diff/news/latest.json",
+        "/diff/source/news/latest.json",
+        "/diff/made/latest.json",
+        "/diff/other/head.json",
+        "/archive/_global/index.json",
+        "/archive/news/index.json",
+        "/feeds/news/replication",
+        "/feeds/news/replication/pages/1",
+        "/feeds/news/replication/pages/3",
+        "/feeds/news/atom",
+        "/feeds/news/rss",
+        "/feeds/news/feed.json",
+        "/feeds/news/items?order=created&max=7",
+        "/feeds/news/items?order=-modified&max=5",
+        "/feeds/other/items?order=modified",
+        "/feeds/made/items?order=created",
+        "/feeds/news/snapshots/latest",
+    ]
+    .map(str::to_owned)
+    .into();
+    for archive in ["news", "_global"] {
+        let index = cluster.node(0).json(&format!("/archive/{archive}/index.json"));
+        let snapshots = index["snapshots"].as_array().unwrap();
+        paths.extend(snapshots.iter().map(|snapshot| local(snapshot["url"].as_str().unwrap())));
+    }
+    paths.extend(made["pages"].as_array().unwrap().iter().map(|page| local(page.as_str().unwrap())));
+    let page = cluster.node(0).json("/feeds/news/items?order=created&max=7");
+    paths.push(local(page["next"].as_str().unwrap()));
+    for path in &paths {
+        assert_alike(&cluster, path);
+    }
+    // Simple Update Protocol: the same ids, and the same news of each.
+    let told = |node: usize| -> BTreeMap<String, String> {
+        let document = cluster.node(node).json("/sup.json?seconds=120");
+        let updates = document["updates"].as_array().unwrap().clone();
+        updates
+            .iter()
+            .map(|u| (u[0].as_str().unwrap().to_owned(), u[1].as_str().unwrap().to_owned()))
+            .collect()
+    };
+    wait_until(
+        "SUP tells of all",
+        || (0..NODES).all(|node| told(node).len() == 3),
+        || format!("{:?}", told(0)),
+    );
+    assert!((1..NODES).all(|node| told(node).keys().eq(told(0).keys())));
+
+    // A long poll on one node ends by an append on another.
+    let page = cluster.node(0).json("/feeds/other/items?order=created&timeout=0");
+    let next =
+        format!("/feeds/other/items?order=created&since=cursor:{}", page["last_cursor"].as_str().unwrap());
+    let waited = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| (cluster.node(0).get(&format!("{next}&timeout=20")), Instant::now()));
+        std::thread::sleep(Duration::from_millis(500));
+        let published = Instant::now();
+        publish(cluster.node(1), "other", "o2");
+        let (answer, at) = waiting.join().unwrap();
+        assert_eq!(ids(&answer.json()), ["o2"]);
+        at.duration_since(published)
+    });
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+}
+
+/// A `towpath follow` that goes on, and the ids that it has told, in their order.
+struct Following {
+    child: Child,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Following {
+    fn start(place: &Place, url: &str, protocol: &str) -> Self {
+        let mut command =
+            place.command(&["follow", url, "--protocol", protocol, "--state", &format!("{protocol}.json")]);
+        let stderr = std::fs::File::create(place.path(&format!("{protocol}.log"))).unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let into = told.clone();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let line: Value = serde_json::from_str(&line).unwrap();
+                into.lock().unwrap().push(line["id"].as_str().unwrap().to_owned());
+            }
+        });
+        Self { child, told }
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Followers of every protocol go on with another node in the middle, each item once: those of Smart Feeds while a
+/// request is open, the others from one poll to the next.
+#[test]
+fn followers_change_nodes() {
+    let mut cluster = Cluster::start("[[feed]]\nid = \"news\"\npage_items = 4\n");
+    let followers = Place::new("");
+    let address = |path: &str| format!("{}{path}", cluster.door.base);
+    let polling = [
+        ("diffdelta", address("/diff/news/head.json")),
+        ("replication", address("/feeds/news/replication")),
+        ("history", address("/feeds/news/atom")),
+    ];
+    let smart = address("/feeds/news/items?order=modified");
+    let mut told: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut follow = |cluster: &Cluster, all: &[String]| {
+        let last = all.last().unwrap();
+        let is_minted = |node: usize| cluster.node(node).get("/diff/news/latest.json").text().contains(last);
+        wait_until(
+            "the chain goes on",
+            || cluster.alive().all(|(node, _)| is_minted(node)),
+            || cluster.logs(),
+        );
+        for (protocol, url) in &polling {
+            let state = format!("{protocol}.json");
+            let output = followers.run(&["follow", url, "--protocol", protocol, "--state", &state, "--once"]);
+            assert!(output.status.success(), "{protocol}: {}\n{}", stderr(&output), cluster.logs());
+            let ids = lines(&output).into_iter().map(|line| line["id"].as_str().unwrap().to_owned());
+            let told = told.entry(protocol).or_default();
+            told.extend(ids);
+            let mut sorted = [told.clone(), all.to_vec()];
+            sorted.iter_mut().for_each(|ids| ids.sort());
+            assert_eq!(sorted[0], sorted[1], "{protocol}");
+        }
+    };
+    let mut all = Vec::new();
+    let publish_some = |cluster: &Cluster, all: &mut Vec<String>, round: usize| {
+        for number in 0..5 {
+            all.push(format!("{round}n{number}"));
+            let living: Vec<usize> = cluster.alive().map(|(node, _)| node).collect();
+            publish(cluster.node(living[(round + number) % living.len()]), "news", all.last().unwrap());
+        }
+    };
+    publish_some(&cluster, &mut all, 0);
+    let following = Following::start(&followers, &smart, "smart");
+    for round in 0..NODES {
+        cluster.door.lead_to(round);
+        publish_some(&cluster, &mut all, round + 1);
+        follow(&cluster, &all);
+    }
+    // The node is gone that made DiffDelta's chains, and the address leads to another one.
+    let victim =
+        (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_diffdelta_mints_total")).unwrap();
+    let killed = Instant::now();
+    cluster.kill(victim);
+    cluster.door.lead_to((victim + 1) % NODES);
+    publish_some(&cluster, &mut all, 5);
+    follow(&cluster, &all);
+    assert!(killed.elapsed() < Duration::from_secs(20));
+    wait_until("all is told", || following.told().len() >= all.len(), || format!("{:?}", following.told()));
+    assert_eq!(following.told(), all);
+}
+
+/// Each source is polled by one node, which is replaced within 15 seconds.
+#[test]
+fn a_source_is_polled_by_one_node_and_taken_over() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let begun = Instant::now();
+    let origin = runtime.block_on(RawServer::start(move |_| {
+        let version = begun.elapsed().as_secs();
+        let item = format!("<item><guid>i{version}</guid><title>t</title></item>");
+        answer("200 OK", "", format!("<rss version=\"2.0\"><channel><title>t</title>{item}</channel></rss>"))
+    }));
+    let source = |id: &str| {
+        format!(
+            "[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{}\"\nevery = \"1s\"\n",
+            origin.url(&format!("/{id}"))
+        )
+    };
+    let config: String = ["s1", "s2", "s3"].map(source).concat();
+    let mut cluster = Cluster::start(&config);
+    cluster.wait_for_roles(ROLES + SHARDS);
+    // The nodes that started later are given some.
+    let has_some = |node: usize| cluster.metric(node, "towpath_roles") >= 1;
+    wait_until("every node has a role", || (0..NODES).all(has_some), || cluster.logs());
+    let polls_of = |path: &str| origin.asked().iter().filter(|asked| asked.path == path).count();
+    std::thread::sleep(Duration::from_secs(3));
+    let before = polls_of("/s1");
+    let from = Instant::now();
+    std::thread::sleep(Duration::from_secs(5));
+    let polls = (polls_of("/s1") - before) as f64;
+    // One node at its interval of a second to 1.1 seconds; two would poll twice as often.
+    assert!(polls <= from.elapsed().as_secs_f64() + 2.0 && polls >= 3.0, "{polls} polls");
+    // Every node shows what one of them found, and how the source is.
+    let position = cluster.node(0).json("/feeds/s1")["seq"].as_u64().unwrap();
+    assert!(position > 3);
+    for (_, node) in cluster.alive() {
+        node.wait_for("/diff/sources.json", |sources| {
+            let sources = sources["sources"].as_array().unwrap();
+            sources.len() == 3 && sources.iter().all(|source| source["status"] == "ok")
+        });
+    }
+    // Whoever polls is killed.
+    let victim = (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_polls_ok_total")).unwrap();
+    cluster.kill(victim);
+    let killed = Instant::now();
+    let counts: Vec<usize> = ["/s1", "/s2", "/s3"].map(&polls_of).into();
+    std::thread::sleep(Duration::from_millis(300));
+    let goes_on =
+        || ["/s1", "/s2", "/s3"].iter().zip(&counts).all(|(path, count)| polls_of(path) > count + 1);
+    wait_until("every source is polled again", goes_on, || cluster.logs());
+    assert!(killed.elapsed() < Duration::from_secs(16), "{:?}", killed.elapsed());
+}
+
+/// Subscribed on one node, published on another, delivered by a third; nothing is lost when that is killed.
+#[test]
+fn deliveries_go_on_when_the_node_that_makes_them_is_killed() {
+    let mut cluster = Cluster::start("[[feed]]\nid = \"news\"\n");
+    cluster.wait_for_roles(ROLES);
+    let callback = Callback::good();
+    let topic = format!("{}/feeds/news/items?order=modified", cluster.door.base);
+    let ask = |cluster: &Cluster, node: usize, mode: &str, path: &str| {
+        let form = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs([("hub.mode", mode), ("hub.topic", &topic), ("hub.callback", &callback.url(path))])
+            .finish();
+        let headers = [("Content-Type", "application/x-www-form-urlencoded")];
+        let answer = cluster.node(node).ask("POST", "/feeds/news/hub", &headers, form.as_bytes());
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    };
+    for node in 0..NODES {
+        ask(&cluster, node, "subscribe", &format!("/from{node}"));
+    }
+    ask(&cluster, 0, "subscribe", "/short");
+    let questions = |count| {
+        callback
+            .wait_for("questions", |calls| calls.iter().filter(|call| call.method == "GET").count() >= count);
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    questions(NODES + 1);
+    ask(&cluster, 1, "unsubscribe", "/short");
+    questions(NODES + 2);
+    let delivered = |path: &str| -> Vec<String> {
+        let calls = callback.deliveries();
+        calls.iter().filter(|call| call.path == path).flat_map(callback::Call::ids).collect()
+    };
+    let has = |ids: &[String]| {
+        (0..NODES).all(|n| ids.iter().all(|id| delivered(&format!("/from{n}")).contains(id)))
+    };
+    let mut all = Vec::new();
+    for number in 0..6 {
+        all.push(format!("a{number}"));
+        publish(cluster.node(number % NODES), "news", &all[number]);
+    }
+    wait_until("all is delivered", || has(&all), || format!("{:?} {}", callback.calls(), cluster.logs()));
+    let holder = (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_pushes_ok_total")).unwrap();
+    assert!((0..NODES).filter(|node| cluster.metric(*node, "towpath_pushes_ok_total") > 0).count() == 1);
+    // Renewed on another node than the one that delivers: it stays where it stands.
+    ask(&cluster, (holder + 1) % NODES, "subscribe", "/from0");
+    questions(NODES + 3);
+    cluster.kill(holder);
+    let killed = Instant::now();
+    let living: Vec<usize> = cluster.alive().map(|(node, _)| node).collect();
+    for number in 0..4 {
+        all.push(format!("b{number}"));
+        publish(cluster.node(living[number % 2]), "news", all.last().unwrap());
+    }
+    wait_until("deliveries go on", || has(&all), || format!("{:?} {}", callback.calls(), cluster.logs()));
+    assert!(killed.elapsed() < Duration::from_secs(16), "{:?}", killed.elapsed());
+    for node in 0..NODES {
+        let told = delivered(&format!("/from{node}"));
+        let mut once = told.clone();
+        once.dedup();
+        let mut first: Vec<String> = Vec::new();
+        told.iter().for_each(|id| {
+            if !first.contains(id) {
+                first.push(id.clone());
+            }
+        });
+        assert_eq!(first, all, "in the order of the log");
+    }
+    assert!(delivered("/short").is_empty());
+}
+
+/// Without the log nothing is published and everything can be read; how old that is, is said.
+#[test]
+fn without_the_log_reading_goes_on() {
+    let mut cluster = Cluster::start(FEEDS);
+    publish(cluster.node(0), "news", "one");
+    let read = cluster.node(1).get("/feeds/news/items?order=created&timeout=0");
+    assert_eq!(read.header("towpath-replica-age"), None);
+    cluster.nats.server.kill();
+    let refused = try_publish(cluster.node(1), "news", "two");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.header("retry-after").is_some());
+    let page = "/feeds/news/items?order=created&max=9&timeout=0";
+    let is_said = |node: usize| cluster.node(node).get(page).header("towpath-replica-age").is_some();
+    wait_until("its age is said", || (0..NODES).all(is_said), || cluster.logs());
+    for node in 0..NODES {
+        let read = cluster.node(node).get(page);
+        assert_eq!((read.status, ids(&read.json())), (200, vec!["one".to_owned()]));
+        let prebuilt = cluster.node(node).get("/diff/head.json");
+        assert!(prebuilt.header("towpath-replica-age").unwrap().parse::<u64>().unwrap() >= 4);
+        let health = cluster.node(node).json("/healthz.json");
+        assert_eq!(health["status"], "degraded");
+        assert!(health["replica_age"].is_string());
+        assert!(cluster.metric(node, "towpath_replica_age_seconds") >= 4);
+    }
+    // What was refused for certain is refused for good: nobody knows it later.
+    cluster.nats.server.start();
+    let end = Instant::now() + PATIENCE;
+    while try_publish(cluster.node(2), "news", "three").status != 200 {
+        assert!(Instant::now() < end, "{}", cluster.logs());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    wait_until(
+        "all are current again",
+        || (0..NODES).all(|node| cluster.node(node).get(page).header("towpath-replica-age").is_none()),
+        || cluster.logs(),
+    );
+    let told = ids(&cluster.node(0).json(page));
+    assert!(told.starts_with(&["one".to_owned()]) && told.contains(&"three".to_owned()), "{told:?}");
+    cluster.wait_for_roles(ROLES);
+}
+
+/// What a person reads who has no cluster, or no right to one.
+#[test]
+fn errors_say_what_to_do() {
+    let place =
+        |cluster: &str| Place::new(&format!("[server]\ncluster = \"{cluster}\"\n[[feed]]\nid = \"news\"\n"));
+    let nowhere = place(&format!("nats://somebody:secret@127.0.0.1:{}", free_port()));
+    let output = nowhere.run(&["status"]);
+    let said = stderr(&output);
+    assert!(
+        !output.status.success() && said.contains("cannot use the cluster at nats://127.0.0.1:"),
+        "{said}"
+    );
+    assert!(!said.contains("secret"));
+    let wrong = place("http://127.0.0.1:4222").run(&["status"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("nats or tls is due"), "{}", stderr(&wrong));
+    let closed = nats::single("authorization { user: u, password: p }");
+    let output = place(&format!("nats://u:wrong@127.0.0.1:{}", closed.server.port)).run(&["status"]);
+    let said = stderr(&output);
+    assert!(!output.status.success() && said.to_lowercase().contains("authorization"), "{said}");
+    // Commands write to the same log.
+    let right = place(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
+    let put = right.run_with(&["import", "news", "-"], b"{\"id\":\"a\",\"item\":{\"title\":\"A\"}}\n");
+    assert!(put.status.success(), "{}", stderr(&put));
+    let other = place(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
+    let status = common::stdout(&other.run(&["status"]));
+    assert!(status.lines().any(|line| line.starts_with("news") && line.contains(" 1 ")), "{status}");
+}
