@@ -1,7 +1,7 @@
 //! Appends through the nodes of a cluster beside the loop that the client library alone makes of it, and how fast an
 //! empty replica catches up.
 //!
-//! `cargo bench -p towpath-cluster`, or with `-- appends` or `-- catchup` for a part. Everything is on this machine:
+//! `cargo bench -p towpath-cluster`, or with `-- appends` (of them `one`, `three`, `always`) or `-- catchup` for a part. Everything is on this machine:
 //! servers, nodes and writers share its cores. `TOWPATH_BENCH_ITEMS` is how many items are caught up with (1,000,000).
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first error")]
@@ -28,14 +28,20 @@ const ROUND: Duration = Duration::from_secs(3);
 async fn main() {
     let part = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
-    if wanted("appends") {
+    if part.as_deref() != Some("catchup") {
         println!(
             "appends of 1 kB, compare-and-append, {FEEDS} feeds with a writer each; appends/s and
 processor time of servers and nodes for one, median of {ROUNDS} rounds"
         );
         println!("{:<28} {:>16} {:>18} {:>7} {:>7}", "", "towpath", "async-nats", "ratio", "CPU");
+    }
+    if wanted("appends") || wanted("one") {
         one_server().await;
+    }
+    if wanted("appends") || wanted("three") {
         three_servers("three servers, 3 replicas", "").await;
+    }
+    if wanted("appends") || wanted("always") {
         three_servers("three servers, sync always", "sync_always").await;
     }
     if wanted("catchup") {

@@ -62,8 +62,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
+        // Replicas do not sync what they apply, so that what they cost is the engine's flushes: fewer and larger ones.
+        let memtable = 64 << 20;
         Self {
-            replica: towpath_store::embedded::Options::default(),
+            replica: towpath_store::embedded::Options { memtable, ..Default::default() },
             patience: Duration::from_secs(5),
             connecting: Duration::from_secs(10),
         }

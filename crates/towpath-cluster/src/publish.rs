@@ -13,7 +13,7 @@ use async_nats::jetstream::response::Response;
 use async_nats::{Client, StatusCode, Subscriber};
 use futures_util::StreamExt;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use towpath_store::embedded::command::Outcome;
 use towpath_store::{AppendError, Appended, Clock, StoreError};
 
@@ -27,6 +27,8 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// How many requests wait here before those who bring more are held up.
 pub(crate) const QUEUE: usize = 1024;
 const TICK: Duration = Duration::from_millis(100);
+/// How long a message waits for those who were just answered and are likely to ask again.
+const GATHER: Duration = Duration::from_millis(1);
 /// How long handing a message to the connection may take.
 const HAND_OVER: Duration = Duration::from_secs(1);
 /// What a caller who was refused is told to wait.
@@ -80,6 +82,9 @@ pub(crate) struct Publisher {
     /// The window's session, for the thread that applies.
     ours: Arc<AtomicU64>,
     waiting: VecDeque<Request>,
+    /// How many requests had better be together before they go out, since so many were a moment ago; none once
+    /// that was waited for.
+    crowd: usize,
     /// Parts of a command that wait for room.
     parts: VecDeque<Piece<Reply>>,
     connected: bool,
@@ -112,6 +117,7 @@ impl Publisher {
             window,
             ours,
             waiting: VecDeque::new(),
+            crowd: 0,
             parts: VecDeque::new(),
             refusal: None,
         })
@@ -126,11 +132,16 @@ impl Publisher {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut open = true;
+        let gathered = sleep(GATHER);
+        tokio::pin!(gathered);
         while open || !self.is_idle() {
             tokio::select! {
                 biased;
                 event = events.recv() => match event {
-                    Some(event) => self.applied(event).await,
+                    Some(event) => {
+                        self.applied(event).await;
+                        gathered.as_mut().reset(tokio::time::Instant::now() + GATHER);
+                    }
                     None => return self.refuse_all("this node follows the log no more"),
                 },
                 acknowledgement = self.acknowledgements.next() => match acknowledgement {
@@ -146,6 +157,7 @@ impl Publisher {
                     }
                     None => open = false,
                 },
+                () = &mut gathered, if self.crowd > 0 => self.crowd = 0,
                 _ = tick.tick() => self.tick().await,
             }
             self.publish_waiting().await;
@@ -160,6 +172,7 @@ impl Publisher {
         match event {
             Event::Applied { session, number, outcomes } => {
                 let replies = self.window.applied(session, number, Instant::now());
+                self.crowd = replies.len() + self.waiting.len();
                 let mut outcomes = outcomes.into_iter();
                 for reply in replies {
                     match outcomes.next() {
@@ -260,11 +273,17 @@ impl Publisher {
     /// Publishes as much of what waits as may be on its way.
     async fn publish_waiting(&mut self) {
         let connected = self.client.connection_state() == State::Connected;
-        while connected && !self.window.is_full() && !(self.window.is_busy() && self.is_slack()) {
+        while connected && !self.window.is_full() && !(self.had_better_wait() && self.is_slack()) {
             let Some(piece) = self.next_piece() else { return };
             let message = self.window.push(piece, (self.clock)(), Instant::now());
             self.publish(vec![message]).await;
         }
+    }
+
+    /// Whether more is likely to come before what waits could be of use: the fewer messages, the less work for
+    /// servers and nodes.
+    fn had_better_wait(&self) -> bool {
+        !self.window.is_empty() || self.waiting.len() < self.crowd
     }
 
     /// Whether what waits would not fill a message.

@@ -17,9 +17,6 @@ use crate::frame::{HEADER, Header, Holds, LogId, Session};
 const MAX_MESSAGES: usize = 16;
 const MAX_BYTES: usize = 8 << 20;
 
-/// How many messages are on their way at once where they are not full.
-const BUSY: usize = 2;
-
 /// After which time a message whose acknowledgement did not come is published again.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
@@ -82,12 +79,6 @@ impl<R> Window<R> {
     /// Whether nothing is on its way.
     pub(crate) fn is_empty(&self) -> bool {
         self.sent.is_empty()
-    }
-
-    /// Whether enough is on its way that a message which is not full had better wait for more: the fewer messages,
-    /// the less work for servers and nodes.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.sent.len() >= BUSY
     }
 
     /// Whether nothing more may be on its way.

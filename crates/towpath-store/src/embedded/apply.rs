@@ -88,6 +88,9 @@ impl Engine {
 
     fn open_keyspaces(path: &Path, options: &Options) -> fjall::Result<(Database, [Keyspace; 8])> {
         let db = Database::builder(path)
+            // With several, the first, which does not compact, spins while the others do: it takes their next job
+            // and puts it back, again and again.
+            .worker_threads(1)
             .cache_size(options.cache)
             .max_journaling_size(options.journal.max(64 << 20))
             .journal_compression(CompressionType::None)

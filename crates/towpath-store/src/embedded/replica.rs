@@ -3,6 +3,7 @@
 //! Nothing is synced: what a crash takes is read from the log again. The engine syncs its journal before it moves
 //! anything out of it, so that what a crash leaves is the state after some group, with the notes of that group.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,13 +66,14 @@ impl Replica {
     /// Begins a group.
     pub fn begin(&self) -> Applying<'_> {
         let group = Group::new(&self.known, Timestamp::UNIX_EPOCH);
-        Applying { group, moved: Vec::new(), notes: Vec::new() }
+        Applying { group, moved: Vec::new(), notes: BTreeMap::new() }
     }
 
     /// Applies a group, whole, and tells of it.
     pub fn commit(&self, applying: Applying<'_>) -> Result<(), StoreError> {
         let Applying { group, moved, notes } = applying;
         let decided = group.finish();
+        let notes: Vec<Note> = notes.into_iter().collect();
         let applied = self.known.engine.apply(&decided, &notes, Some(PersistMode::Buffer));
         applied.map_err(StoreError::Write)?;
         self.known.tell.all(&decided, moved.iter().map(|(feed, head)| (feed, *head)));
@@ -84,7 +86,7 @@ impl Replica {
 pub struct Applying<'a> {
     group: Group<'a, Known>,
     moved: Vec<(FeedId, Head)>,
-    notes: Vec<Note>,
+    notes: BTreeMap<Vec<u8>, Option<Bytes>>,
 }
 
 impl Applying<'_> {
@@ -112,8 +114,8 @@ impl Applying<'_> {
         }
     }
 
-    /// Keeps a note with the group; `None` removes it.
+    /// Keeps a note with the group, of several under one key the last; `None` removes it.
     pub fn keep(&mut self, key: Vec<u8>, value: Option<Bytes>) {
-        self.notes.push((key, value));
+        self.notes.insert(key, value);
     }
 }
