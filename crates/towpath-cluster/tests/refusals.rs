@@ -15,6 +15,7 @@ use towpath_proto::change::NewChange;
 use towpath_proto::item::{Content, Item};
 use towpath_store::battery::{append, feed, log, put};
 use towpath_store::embedded::EmbeddedStore;
+use towpath_store::lease::Holding;
 use towpath_store::{AppendError, Expected, Store, StoreError, Table, Write};
 
 fn options() -> Options {
@@ -61,6 +62,15 @@ async fn problem(store: &ClusterStore, part: &str) {
 }
 
 /// Waits until a store takes appends.
+/// Waits until a store's appends are refused: servers take some time to do what their new configuration says.
+async fn is_noticed(store: &ClusterStore) {
+    let begun = Instant::now();
+    while store.append(&feed("f1"), Expected::Any, vec![put("more", "1")]).await.is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it may still publish");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn recovers(store: &ClusterStore) {
     let begun = Instant::now();
     while let Err(error) = store.append(&feed("f1"), Expected::Any, vec![put("again", "1")]).await {
@@ -198,7 +208,7 @@ async fn credentials_that_are_wrong_or_revoked() {
     // It may not publish any more.
     single.server.configure(&user("\"none\""), &user("\"towpath.log\""));
     single.server.reload();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    is_noticed(&store).await;
     let reason = refused(&store).await;
     assert!(reason.to_lowercase().contains("permissions violation"), "{reason}");
     single.server.configure(&user("\"towpath.log\""), &user("\"none\""));
@@ -207,7 +217,7 @@ async fn credentials_that_are_wrong_or_revoked() {
     // It may not even connect any more.
     single.server.configure("password: p", "password: q");
     single.server.reload();
-    problem(&store, "").await;
+    is_noticed(&store).await;
     let reason = refused(&store).await;
     assert!(reason.contains("no connection"), "{reason}");
     single.server.configure("password: q", "password: p");
@@ -261,36 +271,61 @@ async fn a_folder_belongs_to_one_log_or_to_none() {
     problem(&store, "is gone").await;
 }
 
+/// Which of two nodes holds a role, once they have agreed; never both do.
+async fn holder(pair: &mut [Holding; 2]) -> usize {
+    let begun = Instant::now();
+    let mut since = Instant::now();
+    let mut last = None;
+    loop {
+        let holds = [pair[0].lease().is_some(), pair[1].lease().is_some()];
+        assert!(holds != [true, true], "a role that is held is not taken");
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody holds it");
+        if last != Some(holds) {
+            (last, since) = (Some(holds), Instant::now());
+        }
+        // To a node that comes later the role may be given.
+        if holds != [false, false] && since.elapsed() > Duration::from_secs(4) {
+            return usize::from(holds[1]);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_is_held_by_one_node_and_fences_what_it_writes() {
     let url = common::fresh_stream();
     let folders = tempfile::tempdir().unwrap();
-    let first = Arc::new(open(&url, &folders.path().join("1")).await.unwrap());
-    let second = Arc::new(open(&url, &folders.path().join("2")).await.unwrap());
-    let mut mine = first.hold("polls");
-    let limit = Duration::from_secs(15);
-    let lease = tokio::time::timeout(limit, mine.held()).await.unwrap();
-    let mut theirs = second.hold("polls");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(theirs.lease(), None, "a role that is held is not taken");
+    let node = async |name: &str| {
+        let store = Arc::new(open(&url, &folders.path().join(name)).await.unwrap());
+        let holding = store.hold("polls");
+        (store, holding)
+    };
     let write = |value: &'static str| {
         vec![Write { table: Table::Sources, key: b"k".to_vec(), value: Some(value.into()) }]
     };
-    first.write(write("1"), lease.condition().into_iter().collect()).await.unwrap();
+    let ((first, mine), (second, theirs)) = (node("1").await, node("2").await);
+    let (mut stores, mut pair) = ([first, second], [mine, theirs]);
+    let holds = holder(&mut pair).await;
+    let lease = pair[holds].lease().unwrap();
+    stores[holds].write(write("1"), lease.condition().into_iter().collect()).await.unwrap();
     // A node that is closed gives its roles to the others at once.
-    first.close().await;
-    let next = tokio::time::timeout(Duration::from_secs(5), theirs.held()).await.unwrap();
-    let late = second.write(write("late"), lease.condition().into_iter().collect()).await;
+    stores[holds].close().await;
+    let other = 1 - holds;
+    let next = tokio::time::timeout(Duration::from_secs(5), pair[other].held()).await.unwrap();
+    let late = stores[other].write(write("late"), lease.condition().into_iter().collect()).await;
     assert!(matches!(late, Err(StoreError::Condition)), "{late:?}");
-    second.write(write("2"), next.condition().into_iter().collect()).await.unwrap();
+    stores[other].write(write("2"), next.condition().into_iter().collect()).await.unwrap();
     // One that is gone without a word is replaced within fifteen seconds.
-    let third = Arc::new(open(&url, &folders.path().join("3")).await.unwrap());
-    let mut last = third.hold("polls");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(last.lease(), None);
-    drop((theirs, second));
+    (stores[holds], pair[holds]) = node("3").await;
+    let holds = holder(&mut pair).await;
+    let ([first, second], [mine, theirs]) = (stores, pair);
+    let (gone, (store, mut holding)) = match holds {
+        0 => ((first, mine), (second, theirs)),
+        _ => ((second, theirs), (first, mine)),
+    };
+    drop(gone);
     let begun = Instant::now();
-    let lease = tokio::time::timeout(limit, last.held()).await.unwrap();
+    let lease = tokio::time::timeout(Duration::from_secs(15), holding.held()).await.unwrap();
     assert!(begun.elapsed() > Duration::from_secs(5), "it was given time to be heard");
-    third.write(write("3"), lease.condition().into_iter().collect()).await.unwrap();
+    store.write(write("3"), lease.condition().into_iter().collect()).await.unwrap();
 }

@@ -340,6 +340,12 @@ impl World {
         self.drain();
         let is_answer = |message: &Message| matches!(message, Message::Answered(..));
         self.network.retain(|_, message| !is_answer(message));
+        // What it had asked is answered to nobody: the next one numbers its own questions from the beginning.
+        for message in self.network.values_mut() {
+            if let Message::Ask(request) = message {
+                request.id = RequestId(u64::MAX);
+            }
+        }
         self.follower = follower(self.state.clone());
     }
 
