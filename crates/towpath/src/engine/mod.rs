@@ -10,6 +10,7 @@ pub mod push;
 pub mod replica;
 pub mod replication;
 pub mod roles;
+mod scan;
 pub mod smart;
 pub mod sup;
 mod waiters;

@@ -13,8 +13,7 @@ use towpath_proto::diffdelta::publish::{Chain, Health, NewSnapshot, Published};
 use towpath_proto::diffdelta::wire::Snapshot;
 use towpath_store::{Condition, Store, StoreError, Table, Write};
 
-/// How many index entries are read at a time.
-const PAGE: usize = 1000;
+use crate::engine::scan::Scan;
 
 /// The state of one chain.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -177,16 +176,13 @@ pub(super) async fn index(store: &dyn Store, name: &str, after: u64) -> Result<V
     let mut last = prefix.clone();
     last.extend_from_slice(format!("{after:020}").as_bytes());
     let mut entries = Vec::new();
-    loop {
-        let page = store.scan(Table::Chains, &prefix, Some(&last), PAGE).await?;
+    let mut scan = Scan::after(store, Table::Chains, &prefix, last);
+    while let Some(page) = scan.next().await? {
         for (_, value) in &page {
             entries.push(parse(value, name)?);
         }
-        match page.last() {
-            Some((key, _)) if page.len() == PAGE => last = key.to_vec(),
-            _ => return Ok(entries),
-        }
     }
+    Ok(entries)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8], name: &str) -> Result<T, StoreError> {

@@ -13,9 +13,7 @@ use towpath_proto::FeedId;
 use towpath_store::{Store, StoreError, Table, Write};
 
 use crate::engine::pages::table;
-
-/// How many records are read or removed at a time.
-const RECORDS: usize = 1000;
+use crate::engine::scan::Scan;
 
 /// A stretch of the log that a document of Feed History shows: its first and its last change.
 pub(super) type Stretch = (u64, u64);
@@ -140,18 +138,13 @@ impl States {
     /// Every feed of which something is or may be in the tree.
     pub(super) async fn feeds(&self, store: &dyn Store) -> Result<Vec<FeedId>, StoreError> {
         let mut feeds = Vec::new();
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let records =
-                store.scan(Table::Chains, self.prefix.as_bytes(), after.as_deref(), RECORDS).await?;
+        let mut scan = Scan::new(store, Table::Chains, self.prefix.as_bytes());
+        while let Some(records) = scan.next().await? {
             let names = records
                 .iter()
                 .map(|(key, _)| String::from_utf8_lossy(&key[self.prefix.len()..]).into_owned());
             feeds.extend(names.filter_map(|name| FeedId::new(&name).ok()));
-            match records.last() {
-                Some((key, _)) if records.len() == RECORDS => after = Some(key.to_vec()),
-                _ => return Ok(feeds),
-            }
         }
+        Ok(feeds)
     }
 }

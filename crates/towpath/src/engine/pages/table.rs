@@ -7,8 +7,9 @@ use towpath_proto::replication::pages::{Cleanup, LetGo, PageSpan};
 use towpath_store::{Store, StoreError, Table, Write};
 
 use crate::engine::replication::table::Made;
+use crate::engine::scan::Scan;
 
-/// How many records are read or removed at a time.
+/// How many records are removed at a time.
 pub(in crate::engine) const RECORDS: usize = 1000;
 
 /// The record of a sealed page: its stretch of the log, and what the headers of its page of Data Replication say.
@@ -63,18 +64,15 @@ pub(in crate::engine) async fn sealed_from(
     feed: &FeedId,
     number: u64,
 ) -> Result<Vec<PageSpan>, StoreError> {
-    let mut after = page_key(feed, number.saturating_sub(1));
+    let before = page_key(feed, number.saturating_sub(1));
     let mut spans = Vec::new();
-    loop {
-        let records = store.scan(Table::Chains, prefix(&page_key(feed, 0)), Some(&after), RECORDS).await?;
+    let mut scan = Scan::after(store, Table::Chains, prefix(&before), before.clone());
+    while let Some(records) = scan.next().await? {
         for (key, value) in &records {
             spans.push(parse::<Sealed>(key, value)?.span);
         }
-        match records.last() {
-            Some((key, _)) if records.len() == RECORDS => after = key.to_vec(),
-            _ => return Ok(spans),
-        }
     }
+    Ok(spans)
 }
 
 /// The write of a record. Records are types of ours, which serialise always.

@@ -13,13 +13,12 @@ use towpath_store::{Limit, Order, Store, StoreError, Stretch, Table, Write};
 
 use super::{Subscribed, Topic};
 use crate::engine::Engine;
+use crate::engine::scan::Scan;
 use crate::server::access_of;
 use towpath_proto::smart::spec::By;
 
 const SUBSCRIPTIONS: &[u8] = b"s/";
 const POSITIONS: &[u8] = b"p/";
-/// How many are read at a time.
-const PAGE: usize = 1000;
 
 fn key(prefix: &[u8], id: Id) -> Vec<u8> {
     [prefix, &id.to_be_bytes()].concat()
@@ -96,15 +95,13 @@ pub(super) async fn keep_positions(engine: &Engine) -> Result<(), StoreError> {
 
 /// Takes in what was kept.
 pub(super) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    let mut after: Option<Vec<u8>> = None;
-    loop {
-        let page = engine.store.scan(Table::Subscriptions, SUBSCRIPTIONS, after.as_deref(), PAGE).await?;
+    let mut scan = Scan::new(engine.store.as_ref(), Table::Subscriptions, SUBSCRIPTIONS);
+    while let Some(page) = scan.next().await? {
         for (key, value) in &page {
             take_in(engine, key, value).await?;
         }
-        let Some((last, _)) = page.last().filter(|_| page.len() == PAGE) else { return Ok(()) };
-        after = Some(last.to_vec());
     }
+    Ok(())
 }
 
 async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), StoreError> {

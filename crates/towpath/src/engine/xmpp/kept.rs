@@ -13,11 +13,11 @@ use towpath_proto::push::xmpp::fanout::{Kept, Place, Subscription, Topic};
 use towpath_proto::smart::spec::By;
 use towpath_store::{Store, StoreError, Table, Write};
 
+use crate::engine::scan::Scan;
+
 const SUBSCRIPTIONS: &[u8] = b"x/";
 const PLACES: &[u8] = b"xp/";
 const SEEN: &[u8] = b"xs";
-/// How many are read at a time.
-const PAGE: usize = 1000;
 
 fn key(subscription: &Subscription) -> Vec<u8> {
     let name =
@@ -101,16 +101,15 @@ pub(super) async fn load(store: &dyn Store) -> Result<Kept, StoreError> {
 }
 
 async fn all<T: DeserializeOwned>(store: &dyn Store, prefix: &[u8]) -> Result<Vec<T>, StoreError> {
-    let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
-    loop {
-        let page = store.scan(Table::Subscriptions, prefix, after.as_deref(), PAGE).await?;
+    let mut all = Vec::new();
+    let mut scan = Scan::new(store, Table::Subscriptions, prefix);
+    while let Some(page) = scan.next().await? {
         for (_, value) in &page {
             match serde_json::from_slice(value) {
                 Ok(kept) => all.push(kept),
                 Err(e) => tracing::error!("a kept subscription over XMPP cannot be read: {e}"),
             }
         }
-        let Some((last, _)) = page.last().filter(|_| page.len() == PAGE) else { return Ok(all) };
-        after = Some(last.to_vec());
     }
+    Ok(all)
 }
