@@ -26,6 +26,11 @@ impl Syntax {
         }
     }
 
+    /// The one of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|syntax| syntax.name() == name)
+    }
+
     /// The media type of its documents.
     pub fn media_type(self) -> &'static str {
         match self {

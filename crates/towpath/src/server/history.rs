@@ -23,8 +23,8 @@ pub(super) async fn document(
     request: &Request<Incoming>,
 ) -> Result<Answer, Problem> {
     let feed = engine.feed(feed).ok_or_else(|| no_feed(feed))?;
-    let syntax = Syntax::ALL.into_iter().find(|syntax| syntax.name() == name);
-    let syntax = syntax.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
+    let syntax =
+        Syntax::of_name(name).ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
     let found = history::document(engine, &feed, syntax, which(part)?).await?;
     match found {
         Found::Document(document) => Ok(serve(document, request).await),

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::connection::Incoming;
+use super::link::after;
 use super::rsm::{Bounds, Range};
 use super::session::{Authenticate, OverXmpp, Session};
 use super::shim::PushHeaders;
@@ -262,10 +263,6 @@ impl NodeFollower {
             }
         }
     }
-}
-
-fn after(now: Timestamp, pause: SignedDuration) -> Timestamp {
-    now.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 
 /// The items of an answer or a push, read as the entries of one document.

@@ -147,7 +147,8 @@ impl Link {
     }
 }
 
-fn after(now: Timestamp, pause: SignedDuration) -> Timestamp {
+/// The time after a pause.
+pub(super) fn after(now: Timestamp, pause: SignedDuration) -> Timestamp {
     now.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 

@@ -61,7 +61,7 @@ impl Topic {
         let base = format!("{}/feeds/{}/", engine.base_url, feed.id());
         let foreign = || TopicError::Foreign { topic: url.chars().take(200).collect(), base: base.clone() };
         let rest = url.strip_prefix(&base).ok_or_else(foreign)?;
-        if let Some(syntax) = syntax_of(rest) {
+        if let Some(syntax) = Syntax::of_name(rest) {
             return Self::of_document(engine, feed, syntax, access);
         }
         let query = match rest.strip_prefix("items").ok_or_else(foreign)? {
@@ -77,7 +77,7 @@ impl Topic {
             Some((feed, query)) => Self::of_query(engine, &engine.feed(feed)?, query).ok(),
             None => {
                 let (feed, name) = key.split_once('/')?;
-                Self::of_document(engine, &engine.feed(feed)?, syntax_of(name)?, access).ok()
+                Self::of_document(engine, &engine.feed(feed)?, Syntax::of_name(name)?, access).ok()
             }
         }
     }
@@ -156,8 +156,4 @@ impl Topic {
             Dialect::WebSub => self.query.format().unwrap_or(PageFormat::Json),
         }
     }
-}
-
-fn syntax_of(name: &str) -> Option<Syntax> {
-    Syntax::ALL.into_iter().find(|syntax| syntax.name() == name)
 }
