@@ -220,7 +220,8 @@ class Crowd:
     def round(self):
         """Notes the milliseconds until all are answered, and the microseconds of CPU for each wake and re-arm.
 
-        Nchan acknowledges after it has written to all, towpath before: so the time from the publishing counts.
+        Nchan acknowledges when it has written to nearly all, towpath as soon as the item is on disk: only the time
+        from the publishing on holds all of the work for both.
         """
         self.server.refresh()
         before = cpu_ns(self.server.pids)
@@ -260,8 +261,8 @@ def crowds(servers, count):
         for stream in one.streams.values():
             stream.close()
     publish, ack, cpu = (towpath / nchan for nchan, towpath in zip(*medians))
-    print(f"crowd: towpath/nchan {publish:.2f} of the time after publishing, {ack:.2f} after the acknowledgement "
-          f"(to reach: 0.9), {cpu:.2f} of the CPU (to reach: 1)", flush=True)
+    print(f"crowd: towpath/nchan {publish:.2f} of the time after publishing (to reach: 0.9), {ack:.2f} after the "
+          f"acknowledgement, {cpu:.2f} of the CPU (to reach: 1)", flush=True)
     time.sleep(1)
 
 
