@@ -14,6 +14,7 @@
 //! | [`sup`] | Simple Update Protocol |
 //! | [`push`] | WebSub and XMPP, which carry Smart Feeds |
 
+mod asking;
 pub mod change;
 pub mod diff;
 pub mod diffdelta;

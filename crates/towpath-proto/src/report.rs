@@ -40,6 +40,29 @@ pub struct Finding {
     pub detail: String,
 }
 
+/// One demand of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// The text's section, as `§2.3`.
+    pub section: &'static str,
+    /// MUST or SHOULD.
+    pub level: Level,
+    /// What is demanded, as a sentence.
+    pub text: &'static str,
+}
+
+impl Rule {
+    /// One without which a feed does not conform.
+    pub const fn must(section: &'static str, text: &'static str) -> Self {
+        Self { section, level: Level::Must, text }
+    }
+
+    /// One that is recommended.
+    pub const fn should(section: &'static str, text: &'static str) -> Self {
+        Self { section, level: Level::Should, text }
+    }
+}
+
 /// All findings on one feed, in the order in which they were made.
 ///
 /// A rule that is looked at in many places (every snapshot of an archive, say) is one finding: the first
@@ -55,6 +78,18 @@ impl Report {
     pub fn check(&mut self, section: &str, level: Level, rule: &str, problem: Option<String>) {
         let outcome = if problem.is_some() { Outcome::Fail } else { Outcome::Pass };
         self.note(section, level, rule, outcome, problem.unwrap_or_default());
+    }
+
+    /// Notes that a rule was looked at: met where `problem` is `None`.
+    pub fn judge(&mut self, rule: Rule, problem: Option<String>) {
+        self.check(rule.section, rule.level, rule.text, problem);
+    }
+
+    /// Notes that rules could not be looked at, and why.
+    pub fn pass_over(&mut self, rules: &[Rule], why: &str) {
+        for rule in rules {
+            self.skip(rule.section, rule.level, rule.text, why);
+        }
     }
 
     /// Notes a MUST: met where `problem` is `None`.

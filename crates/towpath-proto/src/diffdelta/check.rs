@@ -17,15 +17,15 @@ use url::Url;
 use super::cursor::Cursor;
 use super::follow::locate::{Feed, Place, archive_index, locate, with_path};
 use super::wire::Snapshot;
+use crate::asking::{Answer, Asking};
 use crate::follow::{Checker, Exchange, FollowError, Request, RequestId, ResponseHead, TransferError};
-use crate::report::Report;
+use crate::report::{Report, Rule};
 
 mod archive;
 mod judge;
 mod rules;
 mod schema;
 
-use rules::Rule;
 use schema::Schema;
 
 /// How many snapshots of an archive are looked at: the newest.
@@ -61,7 +61,7 @@ enum Step {
 struct Response {
     url: String,
     head: Option<ResponseHead>,
-    body: Vec<u8>,
+    body: Bytes,
     error: Option<TransferError>,
 }
 
@@ -94,7 +94,7 @@ impl Response {
 #[derive(Debug)]
 struct Fetched {
     value: Value,
-    body: Vec<u8>,
+    body: Bytes,
     url: String,
 }
 
@@ -114,8 +114,7 @@ pub struct DiffDeltaChecker {
     steps: VecDeque<Step>,
     subject: Option<Subject>,
     schema: Schema,
-    asked: Option<(RequestId, Step, Response)>,
-    requests: u64,
+    asking: Asking<Step>,
     finished: bool,
 }
 
@@ -139,18 +138,17 @@ impl DiffDeltaChecker {
             steps: steps.into(),
             subject: None,
             schema: Schema::of_feeds(),
-            asked: None,
-            requests: 0,
+            asking: Asking::default(),
             finished: false,
         })
     }
 
     fn note(&mut self, rule: Rule, problem: Option<String>) {
-        self.report.check(rule.section, rule.level, rule.text, problem);
+        self.report.judge(rule, problem);
     }
 
     fn skip(&mut self, rule: Rule, why: &str) {
-        self.report.skip(rule.section, rule.level, rule.text, why);
+        self.report.pass_over(&[rule], why);
     }
 
     /// The address of a step; `None` where it is not for asking.
@@ -206,8 +204,8 @@ impl DiffDeltaChecker {
 }
 
 impl Exchange for DiffDeltaChecker {
-    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
-        if self.asked.is_some() || self.finished {
+    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
+        if self.asking.is_busy() || self.finished {
             return None;
         }
         while let Some(step) = self.steps.pop_front() {
@@ -216,42 +214,29 @@ impl Exchange for DiffDeltaChecker {
                 continue;
             }
             let Some(url) = self.url_of(&step) else { continue };
-            self.requests += 1;
-            let id = RequestId(self.requests);
-            let mut request = Request::get(id, url).with(ACCEPT, "application/json");
+            let mut request = self.asking.get(url).with(ACCEPT, "application/json");
             request.max_body = MAX_DOCUMENT;
             if let Step::HeadAgain(etag) | Step::LatestAgain(etag) = &step {
                 request = request.with(IF_NONE_MATCH, etag);
             }
-            let response = Response { url: request.url.clone(), head: None, body: Vec::new(), error: None };
-            self.asked = Some((id, step, response));
-            return Some(request);
+            return Some(self.asking.ask(now, step, request));
         }
         self.finish();
         None
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some((_, _, response)) = self.asked.as_mut().filter(|(asked, ..)| *asked == id) {
-            response.head = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        let Some((_, _, response)) = self.asked.as_mut().filter(|(asked, ..)| *asked == id) else { return };
-        if (response.body.len() + chunk.len()) as u64 > MAX_DOCUMENT {
-            response.error = Some(TransferError::TooLarge { limit: MAX_DOCUMENT });
-        } else {
-            response.body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, _now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        let Some((_, step, mut response)) = self.asked.take_if(|(asked, ..)| *asked == id) else { return };
-        if let Err(error) = result {
-            response.error = Some(error);
-        }
-        self.judge(step, response);
+        let Some(Answer { asked, head, body }) = self.asking.handle_end(id, result) else { return };
+        let (body, error) = body.map_or_else(|error| (Bytes::new(), Some(error)), |body| (body, None));
+        self.judge(asked.purpose, Response { url: asked.url, head, body, error });
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

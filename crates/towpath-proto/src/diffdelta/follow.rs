@@ -29,6 +29,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::wire::{Latest, Snapshot};
+use crate::asking::Asking;
 use crate::follow::{
     Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
 };
@@ -78,17 +79,6 @@ enum Ask {
     Snapshot(Snapshot),
 }
 
-/// A request under way.
-#[derive(Debug)]
-struct Asked {
-    id: RequestId,
-    ask: Ask,
-    url: String,
-    head: Option<ResponseHead>,
-    body: Vec<u8>,
-    too_large: bool,
-}
-
 /// What to do next, with nothing under way.
 #[derive(Debug)]
 enum Next {
@@ -108,7 +98,7 @@ enum Next {
 #[derive(Debug)]
 struct Kept {
     document: Latest,
-    body: Vec<u8>,
+    body: Bytes,
     url: String,
 }
 
@@ -120,8 +110,7 @@ pub struct DiffDeltaFollower {
     jitter: u64,
     state: State,
     next: Next,
-    asked: Option<Asked>,
-    requests: u64,
+    asking: Asking<Ask>,
     outbox: VecDeque<Event>,
     delivery: Option<Delivery>,
     /// Whether the last change still needs its checkpoint.
@@ -168,8 +157,7 @@ impl DiffDeltaFollower {
             jitter: options.jitter,
             state,
             next: Next::Poll,
-            asked: None,
-            requests: 0,
+            asking: Asking::default(),
             outbox: VecDeque::new(),
             delivery: None,
             checkpoint_due: false,
@@ -216,9 +204,7 @@ impl DiffDeltaFollower {
 
     fn request(&mut self, ask: Ask) -> Result<Request, FollowError> {
         let url = self.url_of(&ask).map_err(FollowError::Usage)?;
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        let mut request = Request::get(id, url).with(ACCEPT, "application/json");
+        let mut request = self.asking.get(url).with(ACCEPT, "application/json");
         request.max_body = MAX_DOCUMENT;
         let polls = matches!(ask, Ask::Head(_) | Ask::Latest) && self.latest.is_none();
         if let Some((etag, cursor)) = self.validator.as_ref().filter(|_| polls)
@@ -226,9 +212,7 @@ impl DiffDeltaFollower {
         {
             request = request.with(IF_NONE_MATCH, etag);
         }
-        let url = request.url.clone();
-        self.asked = Some(Asked { id, ask, url, head: None, body: Vec::new(), too_large: false });
-        Ok(request)
+        Ok(self.asking.ask(self.now, ask, request))
     }
 
     fn checkpoint(&mut self) {
@@ -239,7 +223,7 @@ impl DiffDeltaFollower {
 
     /// With nothing under way and nothing to hand over: sees to what comes after that.
     fn settle(&mut self) {
-        while self.asked.is_none() && self.delivery.is_none() {
+        while !self.asking.is_busy() && self.delivery.is_none() {
             match self.next {
                 Next::Walk if self.walk.is_empty() => {
                     if let Err(error) = self.end_walk() {
@@ -285,7 +269,7 @@ impl DiffDeltaFollower {
 impl Exchange for DiffDeltaFollower {
     fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
         self.now = now;
-        if self.asked.is_some() || self.delivery.is_some() || !self.outbox.is_empty() {
+        if self.asking.is_busy() || self.delivery.is_some() || !self.outbox.is_empty() {
             return None;
         }
         let ask = match std::mem::replace(&mut self.next, Next::Rest) {
@@ -307,37 +291,21 @@ impl Exchange for DiffDeltaFollower {
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some(asked) = self.asked.as_mut().filter(|a| a.id == id) {
-            asked.head = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        let Some(asked) = self.asked.as_mut().filter(|a| a.id == id) else { return };
-        if (asked.body.len() + chunk.len()) as u64 > MAX_DOCUMENT {
-            asked.too_large = true;
-            asked.body = Vec::new();
-        }
-        if !asked.too_large {
-            asked.body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        let Some(mut asked) = self.asked.take_if(|a| a.id == id) else { return };
+        let Some(answer) = self.asking.handle_end(id, result) else { return };
         self.now = now;
-        let head = asked.head.take();
-        let url = asked.url.clone();
-        let result = match (result, &head) {
-            (Ok(()), Some(_)) if asked.too_large => Err(TransferError::TooLarge { limit: MAX_DOCUMENT }),
-            (Ok(()), None) => Err(TransferError::Connect("it ended without an answer".into())),
-            (result, _) => result,
-        };
-        let wait = head.as_ref().filter(|h| h.status >= 400).and_then(|h| h.retry_after(now));
-        let taken = match (result, head) {
-            (Ok(()), Some(head)) => self.take_response(asked, &head),
-            (Err(source), _) => Err(FollowError::Transfer { url, source }),
-            (Ok(()), None) => Ok(()),
+        let wait = answer.head.as_ref().filter(|h| h.status >= 400).and_then(|h| h.retry_after(now));
+        let (asked, whole) = answer.whole();
+        let taken = match whole {
+            Ok((head, body)) => self.take_response(asked, &head, &body),
+            Err(source) => Err(FollowError::Transfer { url: asked.url, source }),
         };
         if let Err(error) = taken {
             self.fail(error, wait);
@@ -346,13 +314,13 @@ impl Exchange for DiffDeltaFollower {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let idle = self.asked.is_none() && self.delivery.is_none();
+        let idle = !self.asking.is_busy() && self.delivery.is_none();
         (idle && matches!(self.next, Next::Poll)).then_some(self.poll_at)
     }
 
     fn is_finished(&self) -> bool {
         let told = self.outbox.is_empty() && self.delivery.is_none();
-        told && self.asked.is_none() && matches!(self.next, Next::Finished)
+        told && !self.asking.is_busy() && matches!(self.next, Next::Finished)
     }
 }
 

@@ -6,15 +6,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
 
-use super::check_rules::{self as rules, Rule};
+use super::check_rules as rules;
 use super::spec::{Order, Spec};
 use super::wire::{Collection, with_parameter, with_since};
+use crate::asking::{Answer, Asked, Asking};
 use crate::follow::{Checker, Exchange, Request, RequestId, ResponseHead, TransferError};
-use crate::report::Report;
+use crate::report::{Report, Rule};
 
 /// The function that the check has answers wrapped in.
 const CALLBACK: &str = "towpath.check";
@@ -40,16 +41,6 @@ enum Probe {
     Hold,
 }
 
-#[derive(Debug)]
-struct Exchanging {
-    id: RequestId,
-    probe: Probe,
-    url: String,
-    sent: Timestamp,
-    head: Option<ResponseHead>,
-    body: BytesMut,
-}
-
 /// An answer that has come whole.
 pub(super) struct Response {
     pub(super) url: String,
@@ -65,8 +56,7 @@ pub struct SmartChecker {
     base: String,
     report: Report,
     probes: VecDeque<(Probe, String)>,
-    exchange: Option<Exchanging>,
-    requests: u64,
+    asking: Asking<Probe>,
     first: Option<Collection>,
     second: Option<Collection>,
 }
@@ -79,8 +69,7 @@ impl SmartChecker {
             base: url.to_owned(),
             report: Report::default(),
             probes: VecDeque::from([(Probe::First, first)]),
-            exchange: None,
-            requests: 0,
+            asking: Asking::default(),
             first: None,
             second: None,
         }
@@ -91,15 +80,7 @@ impl SmartChecker {
     }
 
     fn note(&mut self, rule: Rule, problem: Option<String>) {
-        self.report.check(rule.section, rule.level, rule.text, problem);
-    }
-
-    fn skip(&mut self, rule: Rule, why: &str) {
-        self.report.skip(rule.section, rule.level, rule.text, why);
-    }
-
-    fn skip_all(&mut self, rules: &[Rule], why: &str) {
-        rules.iter().for_each(|rule| self.skip(*rule, why));
+        self.report.judge(rule, problem);
     }
 
     fn judge(&mut self, probe: Probe, response: &Response) {
@@ -155,7 +136,7 @@ impl SmartChecker {
         let two = with_parameter(&with_parameter(&base, "max", "2"), "timeout", "0");
         match &page.last_cursor {
             Some(cursor) => self.probe(Probe::Second, with_since(&two, &Spec::Cursor(cursor.clone()))),
-            None => self.skip_all(&[rules::SINCE, rules::UNTIL], "the feed is empty"),
+            None => self.report.pass_over(&[rules::SINCE, rules::UNTIL], "the feed is empty"),
         }
         if let Some(next) = &page.next {
             self.probe(Probe::Next, next.clone());
@@ -165,7 +146,9 @@ impl SmartChecker {
         let time = page.items.first().and_then(|item| item.modified).filter(|_| by_modified(&base));
         match time {
             Some(time) => self.probe(Probe::Time, with_parameter(&two, "since", &format!("time:{time}"))),
-            None => self.skip(rules::TIME, "the items have no times, or the order is not order=modified"),
+            None => self
+                .report
+                .pass_over(&[rules::TIME], "the items have no times, or the order is not order=modified"),
         }
         self.probe(Probe::Atom, two.clone());
         self.probe(Probe::Script, with_parameter(&two, "callback", CALLBACK));
@@ -185,7 +168,7 @@ impl SmartChecker {
             let until = Spec::Cursor(cursor.clone()).to_string();
             self.probes.push_front((Probe::Until, with_parameter(&url, "until", &until)));
         } else {
-            self.skip(rules::UNTIL, "the feed has too few items");
+            self.report.pass_over(&[rules::UNTIL], "the feed has too few items");
         }
         self.second = Some(page);
     }
@@ -210,7 +193,7 @@ impl SmartChecker {
         };
         let (count, total) = (page.items.len() as u64, page.total.unwrap_or_default());
         if count >= total && total <= MANY {
-            self.skip(rules::DEFAULT_MAX, "the whole feed is no more than a page");
+            self.report.pass_over(&[rules::DEFAULT_MAX], "the whole feed is no more than a page");
         } else {
             let problem = (count >= total).then(|| format!("{}: all {count} items at once", response.url));
             self.note(rules::DEFAULT_MAX, problem);
@@ -221,13 +204,13 @@ impl SmartChecker {
                 self.probe(Probe::AtEnd, with_parameter(&url, "timeout", "0"));
                 self.probe(Probe::Hold, with_parameter(&url, "timeout", &HOLD.to_string()));
             }
-            None => self.skip_all(&[rules::AT_ONCE, rules::HOLD], "the feed's end is too far away"),
+            None => self.report.pass_over(&[rules::AT_ONCE, rules::HOLD], "the feed's end is too far away"),
         }
     }
 
     fn judge_time(&mut self, response: &Response) {
         if response.status != 200 {
-            return self.skip(rules::TIME, "the feed does not support it (OPTIONAL)");
+            return self.report.pass_over(&[rules::TIME], "the feed does not support it (OPTIONAL)");
         }
         let wanted = ids(self.first.as_ref()).into_iter().next();
         let problem = match rules::json_page(response) {
@@ -249,7 +232,7 @@ impl SmartChecker {
                 rules::ATOM_ID,
                 rules::ATOM_ITEMS,
             ];
-            return self.skip_all(&all, "the feed does not offer Atom here");
+            return self.report.pass_over(&all, "the feed does not offer Atom here");
         }
         let page = match rules::atom_page(response) {
             Ok(page) => page,
@@ -273,24 +256,17 @@ impl SmartChecker {
         self.note(rules::AT_ONCE, problem);
     }
 
-    fn end(&mut self, now: Timestamp, exchange: Exchanging, result: Result<(), TransferError>) {
-        let reached = match (exchange.head, result) {
-            (_, Err(error)) => Err(error.to_string()),
-            (None, Ok(())) => Err("no answer".to_owned()),
-            (Some(head), Ok(())) => Ok(head),
+    fn end(&mut self, now: Timestamp, answer: Answer<Probe>) {
+        let (Asked { purpose: probe, url, sent }, whole) = answer.whole();
+        let took = now.duration_since(sent);
+        let (head, body) = match whole {
+            Ok(whole) => whole,
+            Err(error) => return self.note(rules::OFFERED, Some(format!("{url}: {error}"))),
         };
-        let probe = exchange.probe;
-        match reached {
-            Err(error) => self.note(rules::OFFERED, Some(format!("{}: {error}", exchange.url))),
-            Ok(head) => {
-                self.note(rules::OFFERED, None);
-                let media_type = head.header(CONTENT_TYPE.as_str()).unwrap_or_default();
-                let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-                let (status, body) = (head.status, exchange.body.freeze());
-                let took = now.duration_since(exchange.sent);
-                self.judge(probe, &Response { url: exchange.url, status, media_type, body, took });
-            }
-        }
+        self.note(rules::OFFERED, None);
+        let media_type = head.header(CONTENT_TYPE.as_str()).unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        self.judge(probe, &Response { url, status: head.status, media_type, body, took });
     }
 }
 
@@ -307,39 +283,32 @@ fn ids(page: Option<&Collection>) -> Vec<String> {
 
 impl Exchange for SmartChecker {
     fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
-        if self.exchange.is_some() {
+        if self.asking.is_busy() {
             return None;
         }
         let (probe, url) = self.probes.pop_front()?;
-        self.requests += 1;
-        let id = RequestId(self.requests);
         let accept = match probe {
             Probe::Atom => "application/atom+xml",
             Probe::Script => "application/javascript, application/json;q=0.9",
             _ => "application/json",
         };
-        let mut request = Request::get(id, url.clone()).with(ACCEPT, accept);
+        let mut request = self.asking.get(url).with(ACCEPT, accept);
         request.max_body = 16 << 20;
         request.patience += Duration::from_secs(HOLD);
-        self.exchange = Some(Exchanging { id, probe, url, sent: now, head: None, body: BytesMut::new() });
-        Some(request)
+        Some(self.asking.ask(now, probe, request))
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
-            exchange.head = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
-            exchange.body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
-            self.end(now, exchange, result);
+        if let Some(answer) = self.asking.handle_end(id, result) {
+            self.end(now, answer);
         }
     }
 
@@ -348,7 +317,7 @@ impl Exchange for SmartChecker {
     }
 
     fn is_finished(&self) -> bool {
-        self.exchange.is_none() && self.probes.is_empty()
+        !self.asking.is_busy() && self.probes.is_empty()
     }
 }
 

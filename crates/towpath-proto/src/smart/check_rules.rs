@@ -2,54 +2,39 @@
 
 use super::check::Response;
 use super::wire::Collection;
-use crate::report::Level;
+use crate::report::Rule;
 
-/// A demand of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule {
-    pub(super) section: &'static str,
-    pub(super) level: Level,
-    pub(super) text: &'static str,
-}
-
-const fn must(section: &'static str, text: &'static str) -> Rule {
-    Rule { section, level: Level::Must, text }
-}
-
-const fn should(section: &'static str, text: &'static str) -> Rule {
-    Rule { section, level: Level::Should, text }
-}
-
-pub(super) const OFFERED: Rule = must("As Abstract", "The feed offers a pull interface");
-pub(super) const ORDER: Rule = must("As Abstract", "The items have a consistent ordering");
-pub(super) const UNIQUE: Rule = must("As Abstract", "All items have a unique id within the feed");
+pub(super) const OFFERED: Rule = Rule::must("As Abstract", "The feed offers a pull interface");
+pub(super) const ORDER: Rule = Rule::must("As Abstract", "The items have a consistent ordering");
+pub(super) const UNIQUE: Rule = Rule::must("As Abstract", "All items have a unique id within the feed");
 pub(super) const DELETED: Rule =
-    must("As Abstract", "A deleted item is stripped of content and marked as deleted");
-pub(super) const SINCE: Rule = must("Pull Interface", "since limits to items after a cursor");
-pub(super) const UNTIL: Rule = must("Pull Interface", "until limits to items before a cursor");
-pub(super) const MAX: Rule = must("Pull Interface", "max limits the number of items");
-pub(super) const DEFAULT_MAX: Rule = should("Pull Interface", "There is a default maximum");
-pub(super) const LAST_CURSOR: Rule = must("Pull Interface", "A cursor is provided for the last item");
-pub(super) const TIME: Rule = must("Pull Interface", "A time as position is inclusive");
-pub(super) const DEGRADE: Rule = should("Pull Interface", "A cursor that cannot be read degrades gracefully");
+    Rule::must("As Abstract", "A deleted item is stripped of content and marked as deleted");
+pub(super) const SINCE: Rule = Rule::must("Pull Interface", "since limits to items after a cursor");
+pub(super) const UNTIL: Rule = Rule::must("Pull Interface", "until limits to items before a cursor");
+pub(super) const MAX: Rule = Rule::must("Pull Interface", "max limits the number of items");
+pub(super) const DEFAULT_MAX: Rule = Rule::should("Pull Interface", "There is a default maximum");
+pub(super) const LAST_CURSOR: Rule = Rule::must("Pull Interface", "A cursor is provided for the last item");
+pub(super) const TIME: Rule = Rule::must("Pull Interface", "A time as position is inclusive");
+pub(super) const DEGRADE: Rule =
+    Rule::should("Pull Interface", "A cursor that cannot be read degrades gracefully");
 pub(super) const HOLD: Rule =
-    should("Updates/Synchronization via Pull", "A request is held until data becomes available");
+    Rule::should("Updates/Synchronization via Pull", "A request is held until data becomes available");
 pub(super) const JSON: Rule =
-    must("HTTP Pull", "The answer is an ActivityStreams collection (application/json)");
-pub(super) const COUNT: Rule = must("HTTP Pull", "count is the number of items in the answer");
-pub(super) const TOTAL: Rule = must("HTTP Pull", "totalItems is the number of items in the feed");
-pub(super) const URL: Rule = must("HTTP Pull", "url is the base URL of the feed");
-pub(super) const NEXT: Rule = must("HTTP Pull", "next is a fully constructed URL to the next page");
-pub(super) const AT_ONCE: Rule = must("HTTP Pull", "A timeout of 0 means to return immediately");
+    Rule::must("HTTP Pull", "The answer is an ActivityStreams collection (application/json)");
+pub(super) const COUNT: Rule = Rule::must("HTTP Pull", "count is the number of items in the answer");
+pub(super) const TOTAL: Rule = Rule::must("HTTP Pull", "totalItems is the number of items in the feed");
+pub(super) const URL: Rule = Rule::must("HTTP Pull", "url is the base URL of the feed");
+pub(super) const NEXT: Rule = Rule::must("HTTP Pull", "next is a fully constructed URL to the next page");
+pub(super) const AT_ONCE: Rule = Rule::must("HTTP Pull", "A timeout of 0 means to return immediately");
 pub(super) const SCRIPT: Rule =
-    must("HTTP Pull", "With callback the answer is application/javascript that calls it");
+    Rule::must("HTTP Pull", "With callback the answer is application/javascript that calls it");
 pub(super) const ATOM: Rule =
-    must("HTTP Pull", "With Accept: application/atom+xml the answer is an Atom document");
-pub(super) const ATOM_TOTAL: Rule = must("HTTP Pull", "fo:total is the number of items in the feed");
-pub(super) const ATOM_CURSOR: Rule = must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
-pub(super) const ATOM_SELF: Rule = must("HTTP Pull", "The rel=self link is the base URL of the feed");
-pub(super) const ATOM_ID: Rule = must("HTTP Pull", "Each entry has a fo:id");
-pub(super) const ATOM_ITEMS: Rule = must("HTTP Pull", "The entries are the same items as in JSON");
+    Rule::must("HTTP Pull", "With Accept: application/atom+xml the answer is an Atom document");
+pub(super) const ATOM_TOTAL: Rule = Rule::must("HTTP Pull", "fo:total is the number of items in the feed");
+pub(super) const ATOM_CURSOR: Rule = Rule::must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
+pub(super) const ATOM_SELF: Rule = Rule::must("HTTP Pull", "The rel=self link is the base URL of the feed");
+pub(super) const ATOM_ID: Rule = Rule::must("HTTP Pull", "Each entry has a fo:id");
+pub(super) const ATOM_ITEMS: Rule = Rule::must("HTTP Pull", "The entries are the same items as in JSON");
 
 impl Response {
     /// Who answered what.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::spec::{Span, Spec};
 use super::start::{feed_url, position_spec, resume};
 use super::wire::{Collection, backwards, with_parameter};
+use crate::asking::{Answer, Asked, Asking};
 use crate::change::Op;
 use crate::follow::{
     Event, Exchange, FollowError, Followed, Follower, Request, RequestId, ResponseHead, StartFrom,
@@ -59,25 +60,14 @@ pub(super) enum Goal {
     Next,
 }
 
-#[derive(Debug)]
-pub(super) struct Exchanging {
-    pub(super) id: RequestId,
-    url: String,
-    pub(super) goal: Goal,
-    sent: Timestamp,
-    head: Option<ResponseHead>,
-    body: BytesMut,
-}
-
 /// A follower of a Smart Feed.
 #[derive(Debug)]
 pub struct SmartFollower {
     pub(super) state: State,
     goal: Goal,
     once: bool,
-    pub(super) exchange: Option<Exchanging>,
+    pub(super) asking: Asking<Goal>,
     events: std::collections::VecDeque<Event>,
-    requests: u64,
     pub(super) not_before: Option<Timestamp>,
     pub(super) failures: u32,
     /// Whether the last page was not the end.
@@ -129,9 +119,8 @@ impl SmartFollower {
             state: State { protocol: "smart".into(), url, since },
             goal,
             once,
-            exchange: None,
+            asking: Asking::default(),
             events: std::collections::VecDeque::new(),
-            requests: 0,
             not_before: None,
             failures: 0,
             behind: true,
@@ -158,40 +147,32 @@ impl SmartFollower {
         with_parameter(&next, "timeout", &hold.to_string())
     }
 
-    fn end(&mut self, now: Timestamp, exchange: &Exchanging, result: Result<(), TransferError>) {
-        let url = exchange.url.clone();
-        if let Err(source) = result {
-            return self.fail(now, None, FollowError::Transfer { url, source });
-        }
-        let Some(head) = &exchange.head else {
-            let source = TransferError::Connect("no answer".into());
-            return self.fail(now, None, FollowError::Transfer { url, source });
+    fn end(&mut self, now: Timestamp, answer: Answer<Goal>) {
+        let (asked, whole) = answer.whole();
+        let url = asked.url.clone();
+        let (head, body) = match whole {
+            Ok(whole) => whole,
+            Err(source) => return self.fail(now, None, FollowError::Transfer { url, source }),
         };
         if head.status != 200 {
-            return self.refused(now, exchange.goal, head, url);
+            return self.refused(now, asked.purpose, &head, url);
         }
         let is_atom = head.header(CONTENT_TYPE.as_str()).is_some_and(|value| value.contains("xml"));
-        let read = if is_atom {
-            Collection::from_atom(&exchange.body, &head.url)
-        } else {
-            Collection::from_json(&exchange.body)
-        };
-        self.answered(
-            now,
-            exchange,
-            read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() }),
-        );
+        let read =
+            if is_atom { Collection::from_atom(&body, &head.url) } else { Collection::from_json(&body) };
+        let page = read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() });
+        self.answered(now, &asked, page);
     }
 
     pub(super) fn answered(
         &mut self,
         now: Timestamp,
-        exchange: &Exchanging,
+        asked: &Asked<Goal>,
         page: Result<Collection, FollowError>,
     ) {
         match page {
-            Ok(page) if exchange.goal == Goal::Latest => self.begin_after(now, &exchange.url, page),
-            Ok(page) => self.take(now, exchange, page),
+            Ok(page) if asked.purpose == Goal::Latest => self.begin_after(now, &asked.url, page),
+            Ok(page) => self.take(now, asked, page),
             Err(error) => self.fail(now, None, error),
         }
     }
@@ -239,26 +220,26 @@ impl SmartFollower {
         }
     }
 
-    fn take(&mut self, now: Timestamp, exchange: &Exchanging, page: Collection) {
+    fn take(&mut self, now: Timestamp, asked: &Asked<Goal>, page: Collection) {
         let since = page.last_cursor.clone().map(|cursor| Spec::Cursor(cursor).to_string());
         let moved = since.is_some() && since != self.state.since;
         if !page.items.is_empty() && !moved {
             let error = match page.last_cursor {
-                None => no_cursor(&exchange.url),
+                None => no_cursor(&asked.url),
                 Some(cursor) => {
                     let reason = format!("items after the cursor {cursor:?} end at the same cursor");
-                    FollowError::Protocol { url: exchange.url.clone(), reason }
+                    FollowError::Protocol { url: asked.url.clone(), reason }
                 }
             };
             return self.fail(now, None, error);
         }
         self.failures = 0;
         self.behind = moved;
-        self.tell(&exchange.url, page);
+        self.tell(&asked.url, page);
         if moved {
             self.state.since = since;
             self.checkpoint();
-            return self.watch_for_circles(now, &exchange.url);
+            return self.watch_for_circles(now, &asked.url);
         }
         self.returns.clear();
         self.finished = self.once;
@@ -267,10 +248,10 @@ impl SmartFollower {
             return;
         }
         // A publisher that answers at once without anything does not hold requests, or is going down.
-        let held = now.duration_since(exchange.sent) >= SignedDuration::from_secs(1);
+        let held = now.duration_since(asked.sent) >= SignedDuration::from_secs(1);
         if let Some(every) = self.every {
             self.wait(now, every);
-        } else if !held && !exchange.url.ends_with("timeout=0") {
+        } else if !held && !asked.url.ends_with("timeout=0") {
             self.wait(now, IDLE_WAIT);
         }
     }
@@ -332,40 +313,32 @@ fn no_cursor(url: &str) -> FollowError {
 impl Exchange for SmartFollower {
     fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
         let early = self.not_before.is_some_and(|time| now < time);
-        if self.finished || self.exchange.is_some() || early {
+        if self.finished || self.asking.is_busy() || early {
             return None;
         }
         self.not_before = None;
-        self.requests += 1;
-        let (id, url) = (RequestId(self.requests), self.next_url());
-        let mut request =
-            Request::get(id, url.clone()).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
+        let url = self.next_url();
+        let mut request = self.asking.get(url).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
         request.patience += Duration::from_secs(HOLD);
-        let (goal, sent) = (self.goal, now);
-        self.exchange = Some(Exchanging { id, url, goal, sent, head: None, body: BytesMut::new() });
-        Some(request)
+        Some(self.asking.ask(now, self.goal, request))
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
-            exchange.head = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
-            exchange.body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
-            self.end(now, &exchange, result);
+        if let Some(answer) = self.asking.handle_end(id, result) {
+            self.end(now, answer);
         }
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.not_before.filter(|_| self.exchange.is_none() && !self.finished)
+        self.not_before.filter(|_| !self.asking.is_busy() && !self.finished)
     }
 
     fn is_finished(&self) -> bool {

@@ -37,7 +37,7 @@ pub enum Wanted<'a> {
 impl SmartFollower {
     /// What the request under way asks for.
     pub fn wanted(&self) -> Option<Wanted<'_>> {
-        Some(match self.exchange.as_ref()?.goal {
+        Some(match self.asking.purpose()? {
             Goal::Latest => Wanted::Latest,
             Goal::Next => Wanted::After { since: self.state.since.as_deref(), max: PAGE },
         })
@@ -45,8 +45,8 @@ impl SmartFollower {
 
     /// The answer to the request under way, as a page, from a carrier other than HTTP.
     pub fn handle_page(&mut self, now: Timestamp, id: RequestId, page: Result<Collection, FollowError>) {
-        if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
-            self.answered(now, &exchange, page);
+        if let Some(asked) = self.asking.give_up(id) {
+            self.answered(now, &asked, page);
         }
     }
 
@@ -68,7 +68,7 @@ impl SmartFollower {
 
     /// Asks the publisher at once for what comes next, unless it failed to answer just now.
     pub fn pull_now(&mut self) {
-        if self.exchange.is_some() {
+        if self.asking.is_busy() {
             // Its answer may have been made before what there is to see.
             self.again = true;
         } else if self.failures == 0 {
@@ -78,7 +78,7 @@ impl SmartFollower {
 
     /// Whether it knows where it stands and asks for nothing: only then can a push follow on it.
     pub fn is_at_rest(&self) -> bool {
-        self.exchange.is_none() && !self.behind
+        !self.asking.is_busy() && !self.behind
     }
 
     /// Takes what was pushed, if it follows on what was told so far.

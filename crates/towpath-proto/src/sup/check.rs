@@ -5,19 +5,20 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE};
 use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
 
-use super::check_rules::{self as rules, Rule};
+use super::check_rules as rules;
 use super::discovery::{Discovery, MEDIA_TYPE, REL, SupLink, X_SUP_ID, discover};
 use super::tolerant::without_trailing_commas;
 use super::wire::shown;
+use crate::asking::{Answer, Asked, Asking};
 use crate::follow::{Checker, Exchange, Request, RequestId, ResponseHead, TransferError};
 use crate::format::{self, FeedLink, ReadOptions, http_date};
-use crate::report::Report;
+use crate::report::{Report, Rule};
 
 /// How many other periods' documents are looked at.
 const MAX_PERIODS: usize = 4;
@@ -35,23 +36,13 @@ enum Probe {
     Period(u64),
 }
 
-#[derive(Debug)]
-struct Exchanging {
-    id: RequestId,
-    probe: Probe,
-    url: String,
-    head: Option<ResponseHead>,
-    body: BytesMut,
-}
-
 /// A check of one publisher.
 #[derive(Debug)]
 pub struct SupChecker {
     report: Report,
     start: String,
     probes: VecDeque<(Probe, String)>,
-    exchange: Option<Exchanging>,
-    requests: u64,
+    asking: Asking<Probe>,
     /// What the feed announced at first.
     announced: Vec<SupLink>,
 }
@@ -63,14 +54,13 @@ impl SupChecker {
             report: Report::default(),
             start: url.to_owned(),
             probes: VecDeque::from([(Probe::Start, url.to_owned())]),
-            exchange: None,
-            requests: 0,
+            asking: Asking::default(),
             announced: Vec::new(),
         }
     }
 
     fn note(&mut self, rule: Rule, problem: Option<String>) {
-        self.report.check(rule.section, rule.level, rule.text, problem);
+        self.report.judge(rule, problem);
     }
 
     fn judge(&mut self, now: Timestamp, probe: &Probe, head: &ResponseHead, body: &[u8]) {
@@ -78,7 +68,7 @@ impl SupChecker {
         match probe {
             Probe::Start if json && !is_json_feed(body) => {
                 let why = "this is a SUP document; a feed shows it";
-                rules::FEED_RULES.iter().for_each(|r| self.report.skip(r.section, r.level, r.text, why));
+                self.report.pass_over(&rules::FEED_RULES, why);
                 self.judge_document(now, head, body, None);
             }
             Probe::Start => self.judge_feed(head, body),
@@ -113,8 +103,7 @@ impl SupChecker {
     fn judge_header(&mut self, head: &ResponseHead) {
         let Some(value) = head.headers.get(X_SUP_ID) else {
             self.note(rules::HEADER, Some("it is not there".into()));
-            let rule = rules::HEADER_FORM;
-            return self.report.skip(rule.section, rule.level, rule.text, "there is no such header");
+            return self.report.pass_over(&[rules::HEADER_FORM], "there is no such header");
         };
         self.note(rules::HEADER, None);
         // The grammar has an absolute URL only (`scheme ":" hier-part`), so nothing to resolve against.
@@ -125,7 +114,7 @@ impl SupChecker {
     fn judge_link(&mut self, head: &ResponseHead, links: &[FeedLink]) {
         let rule = rules::LINK_FORM;
         let Some(link) = links.iter().find(|link| link.rel.eq_ignore_ascii_case(REL)) else {
-            return self.report.skip(rule.section, rule.level, rule.text, "there is no such link");
+            return self.report.pass_over(&[rule], "there is no such link");
         };
         let parsed = SupLink::parse(&link.href, Url::parse(&head.url).ok().as_ref());
         let mistyped = (link.media_type.as_deref() != Some(MEDIA_TYPE))
@@ -168,24 +157,23 @@ impl SupChecker {
         let probes: Vec<_> =
             entries.take(MAX_PERIODS).map(|(p, url)| (Probe::Period(p), url.to_owned())).collect();
         if probes.is_empty() {
-            let rule = rules::SAME_PERIOD;
-            self.report.skip(rule.section, rule.level, rule.text, "there are no other periods");
+            self.report.pass_over(&[rules::SAME_PERIOD], "there are no other periods");
         }
         self.probes.extend(probes);
     }
 
-    fn end(&mut self, now: Timestamp, exchange: Exchanging, result: Result<(), TransferError>) {
-        let problem = match (&exchange.head, result) {
-            (_, Err(error)) => Some(error.to_string()),
-            (None, Ok(())) => Some("no answer".to_owned()),
-            (Some(head), Ok(())) => {
-                (head.status != 200).then(|| format!("the server answers {}", head.status))
+    fn end(&mut self, now: Timestamp, answer: Answer<Probe>) {
+        let (Asked { purpose: probe, url, .. }, whole) = answer.whole();
+        match whole {
+            Ok((head, body)) if head.status == 200 => {
+                self.note(rules::REACHED, None);
+                self.judge(now, &probe, &head, &body);
             }
-        };
-        let failed = problem.is_some();
-        self.note(rules::REACHED, problem.map(|problem| format!("{}: {problem}", exchange.url)));
-        if let Some(head) = exchange.head.filter(|_| !failed) {
-            self.judge(now, &exchange.probe, &head, &exchange.body);
+            Ok((head, _)) => {
+                let problem = format!("{url}: the server answers {}", head.status);
+                self.note(rules::REACHED, Some(problem));
+            }
+            Err(error) => self.note(rules::REACHED, Some(format!("{url}: {error}"))),
         }
     }
 }
@@ -221,37 +209,29 @@ fn read(body: &[u8]) -> (Option<Value>, Option<String>) {
 }
 
 impl Exchange for SupChecker {
-    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
-        if self.exchange.is_some() {
+    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
+        if self.asking.is_busy() {
             return None;
         }
         let (probe, url) = self.probes.pop_front()?;
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        let mut request = Request::get(id, url.clone());
+        let mut request = Request { max_body: 32 << 20, ..self.asking.get(url) };
         if matches!(probe, Probe::Document | Probe::Period(_)) {
             request = request.with(ACCEPT, MEDIA_TYPE);
         }
-        request.max_body = 32 << 20;
-        self.exchange = Some(Exchanging { id, probe, url, head: None, body: BytesMut::new() });
-        Some(request)
+        Some(self.asking.ask(now, probe, request))
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
-            exchange.head = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
-            exchange.body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) {
-            self.end(now, exchange, result);
+        if let Some(answer) = self.asking.handle_end(id, result) {
+            self.end(now, answer);
         }
     }
 
@@ -260,7 +240,7 @@ impl Exchange for SupChecker {
     }
 
     fn is_finished(&self) -> bool {
-        self.exchange.is_none() && self.probes.is_empty()
+        !self.asking.is_busy() && self.probes.is_empty()
     }
 }
 

@@ -5,51 +5,36 @@ use serde_json::Value;
 
 use super::id::is_id;
 use super::wire::{is_web, shown};
-use crate::report::Level;
+use crate::report::Rule;
 
-/// One demand of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule {
-    pub(super) section: &'static str,
-    pub(super) level: Level,
-    pub(super) text: &'static str,
-}
-
-const fn must(section: &'static str, text: &'static str) -> Rule {
-    Rule { section, level: Level::Must, text }
-}
-
-const fn should(section: &'static str, text: &'static str) -> Rule {
-    Rule { section, level: Level::Should, text }
-}
-
-pub(super) const REACHED: Rule = must("§3", "the document can be fetched");
-pub(super) const MEDIA_TYPE: Rule = must("§3", "the document is of the type application/json");
-pub(super) const JSON: Rule = must("§3", "the document is a single JSON object");
-pub(super) const UPDATES: Rule = must("§3.1", "updates is a list of pairs of texts");
-pub(super) const PERIOD: Rule = must("§3.2", "period is a positive integer");
-pub(super) const USUAL_PERIOD: Rule = should("§3.2", "the period is 10 to 120 seconds");
-pub(super) const SINCE_TIME: Rule = must("§3.3", "since_time is a time as in RFC 3339");
-pub(super) const UPDATED_TIME: Rule = must("§3.4", "updated_time is a time as in RFC 3339");
-pub(super) const WINDOW: Rule = must("§3.4", "the interval is no shorter than the period");
+pub(super) const REACHED: Rule = Rule::must("§3", "the document can be fetched");
+pub(super) const MEDIA_TYPE: Rule = Rule::must("§3", "the document is of the type application/json");
+pub(super) const JSON: Rule = Rule::must("§3", "the document is a single JSON object");
+pub(super) const UPDATES: Rule = Rule::must("§3.1", "updates is a list of pairs of texts");
+pub(super) const PERIOD: Rule = Rule::must("§3.2", "period is a positive integer");
+pub(super) const USUAL_PERIOD: Rule = Rule::should("§3.2", "the period is 10 to 120 seconds");
+pub(super) const SINCE_TIME: Rule = Rule::must("§3.3", "since_time is a time as in RFC 3339");
+pub(super) const UPDATED_TIME: Rule = Rule::must("§3.4", "updated_time is a time as in RFC 3339");
+pub(super) const WINDOW: Rule = Rule::must("§3.4", "the interval is no shorter than the period");
 pub(super) const OVERLAP: Rule =
-    should("§3.4", "the interval is longer than the period, so that late polls lose nothing");
-pub(super) const RECENT: Rule = should("§3.4", "the interval ends about now");
-pub(super) const PERIODS: Rule = must("§3.5", "available_periods maps seconds to http or https URLs");
-pub(super) const TWO_PERIODS: Rule = should("§3.5", "two or more periods are available");
-pub(super) const SAME_PERIOD: Rule = must("§3.5", "the document of an available period has that period");
-pub(super) const SUP_ID: Rule = must("§4", "a SUP ID is 1 to 128 letters, digits and hyphens");
-pub(super) const STABLE_ID: Rule = must("§4", "a feed always maps to the same SUP ID");
-pub(super) const UPDATE_ID: Rule = must("§5", "an update ID is 1 to 128 letters, digits and hyphens");
-pub(super) const ANNOUNCED: Rule = should("§6", "the feed announces its SUP document");
-pub(super) const HEADER: Rule = should("§6.1", "the feed's responses have the header X-SUP-ID");
+    Rule::should("§3.4", "the interval is longer than the period, so that late polls lose nothing");
+pub(super) const RECENT: Rule = Rule::should("§3.4", "the interval ends about now");
+pub(super) const PERIODS: Rule = Rule::must("§3.5", "available_periods maps seconds to http or https URLs");
+pub(super) const TWO_PERIODS: Rule = Rule::should("§3.5", "two or more periods are available");
+pub(super) const SAME_PERIOD: Rule =
+    Rule::must("§3.5", "the document of an available period has that period");
+pub(super) const SUP_ID: Rule = Rule::must("§4", "a SUP ID is 1 to 128 letters, digits and hyphens");
+pub(super) const STABLE_ID: Rule = Rule::must("§4", "a feed always maps to the same SUP ID");
+pub(super) const UPDATE_ID: Rule = Rule::must("§5", "an update ID is 1 to 128 letters, digits and hyphens");
+pub(super) const ANNOUNCED: Rule = Rule::should("§6", "the feed announces its SUP document");
+pub(super) const HEADER: Rule = Rule::should("§6.1", "the feed's responses have the header X-SUP-ID");
 pub(super) const HEADER_FORM: Rule =
-    must("§6.1", "X-SUP-ID is the document's URL with the SUP ID as its fragment");
-pub(super) const LINK_FORM: Rule = must(
+    Rule::must("§6.1", "X-SUP-ID is the document's URL with the SUP ID as its fragment");
+pub(super) const LINK_FORM: Rule = Rule::must(
     "§6.2",
     "the atom:link has the type application/json and the document's URL with the SUP ID as its fragment",
 );
-pub(super) const AGREE: Rule = should("§6", "header and links name the same document and SUP ID");
+pub(super) const AGREE: Rule = Rule::should("§6", "header and links name the same document and SUP ID");
 
 /// The rules on a feed, in the order of the text.
 pub(super) const FEED_RULES: [Rule; 6] = [STABLE_ID, ANNOUNCED, AGREE, HEADER, HEADER_FORM, LINK_FORM];

@@ -3,11 +3,12 @@
 use serde_json::Value;
 use url::Url;
 
-use super::rules::{self, Rule};
+use super::rules;
 use super::{DiffDeltaChecker, Fetched, Response, Schema, Step};
 use crate::diffdelta::cursor::Cursor;
 use crate::diffdelta::follow::locate::{Place, locate};
 use crate::diffdelta::headers::{IMMUTABLE, JSON, MUTABLE};
+use crate::report::Rule;
 
 /// The named member of a value as text.
 pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {

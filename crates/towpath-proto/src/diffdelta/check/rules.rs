@@ -10,15 +10,8 @@ use serde_json::Value;
 
 use crate::diffdelta::Cursor;
 use crate::diffdelta::wire::FLAGGED_FROM;
-use crate::report::Level::{self, Must, Should};
-
-/// One rule of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule {
-    pub(super) section: &'static str,
-    pub(super) level: Level,
-    pub(super) text: &'static str,
-}
+use crate::report::Level::{Must, Should};
+use crate::report::Rule;
 
 /// Declares the rules, in the order in which they are reported.
 macro_rules! rules {

@@ -1,5 +1,6 @@
 //! What each kind of answer means for a follower.
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,7 +11,8 @@ use super::delivery::Delivery;
 use super::locate::{Feed, Place, locate};
 use super::plan::{Walk, ends_before, plan};
 use super::state::is_zero;
-use super::{Ask, Asked, DiffDeltaFollower, Kept, Next, TTL_BOUNDS};
+use super::{Ask, DiffDeltaFollower, Kept, Next, TTL_BOUNDS};
+use crate::asking::Asked;
 use crate::diffdelta::cursor::{Proof, prove};
 use crate::diffdelta::wire::{ArchiveIndex, Head, Latest, Snapshot};
 use crate::follow::{Event, FollowError, ResponseHead, StartFrom};
@@ -73,8 +75,8 @@ impl DiffDeltaFollower {
     }
 
     /// Section 2.2: a stored cursor that is not `prev_cursor` means a gap.
-    fn take_latest(&mut self, head: &ResponseHead, body: Vec<u8>) -> Result<(), FollowError> {
-        let document: Latest = parse(&head.url, &body)?;
+    fn take_latest(&mut self, head: &ResponseHead, body: &Bytes) -> Result<(), FollowError> {
+        let document: Latest = parse(&head.url, body)?;
         self.take_ttl(document.ttl_sec);
         if matches!(&self.place, Place::Feed(Feed { head: None, .. })) {
             let etag = head.headers.get(ETAG).and_then(|e| e.to_str().ok());
@@ -89,7 +91,7 @@ impl DiffDeltaFollower {
             return Err(broken(&head.url, "its cursor is zero, although it had another before (section 5)"));
         } else {
             let follows_on = self.follows_on(&document);
-            self.latest = Some(Kept { document, body, url: head.url.clone() });
+            self.latest = Some(Kept { document, body: body.clone(), url: head.url.clone() });
             self.next = if follows_on { Next::Walk } else { Next::Ask(Ask::Index) };
         }
         Ok(())
@@ -220,9 +222,9 @@ impl DiffDeltaFollower {
     }
 
     /// What a response's status means; `None` where the body counts.
-    fn take_status(&mut self, asked: &Asked, head: &ResponseHead) -> Option<Result<(), FollowError>> {
+    fn take_status(&mut self, asked: &Asked<Ask>, head: &ResponseHead) -> Option<Result<(), FollowError>> {
         let gone = matches!(head.status, 404 | 410);
-        match (&asked.ask, head.status) {
+        match (&asked.purpose, head.status) {
             (_, 200) => None,
             (Ask::Head(_) | Ask::Latest, 304) => {
                 self.next = Next::Rest;
@@ -253,16 +255,21 @@ impl DiffDeltaFollower {
         }
     }
 
-    pub(super) fn take_response(&mut self, asked: Asked, head: &ResponseHead) -> Result<(), FollowError> {
+    pub(super) fn take_response(
+        &mut self,
+        asked: Asked<Ask>,
+        head: &ResponseHead,
+        body: &Bytes,
+    ) -> Result<(), FollowError> {
         if let Some(result) = self.take_status(&asked, head) {
             return result;
         }
-        match asked.ask {
-            Ask::Manifest => self.take_manifest(&head.url, &asked.body),
-            Ask::Head(_) => self.take_head(head, &asked.body),
-            Ask::Latest => self.take_latest(head, asked.body),
-            Ask::Index => self.take_index(head, &asked.body),
-            Ask::Snapshot(snapshot) => self.take_snapshot(&head.url, &asked.body, &snapshot),
+        match asked.purpose {
+            Ask::Manifest => self.take_manifest(&head.url, body),
+            Ask::Head(_) => self.take_head(head, body),
+            Ask::Latest => self.take_latest(head, body),
+            Ask::Index => self.take_index(head, body),
+            Ask::Snapshot(snapshot) => self.take_snapshot(&head.url, body, &snapshot),
         }
     }
 }

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 
 use self::chain::{ARCHIVED, LINKS, Seen};
 use super::wire::Way;
+use crate::asking::{Answer, Asked, Asking};
 use crate::follow::{Checker, Exchange, Request, RequestId, ResponseHead, TransferError};
 use crate::format::{self, ReadOptions};
 use crate::report::{Level, Report};
@@ -46,10 +47,7 @@ pub struct HistoryChecker {
     options: CheckOptions,
     report: Report,
     jobs: VecDeque<Job>,
-    current: Option<(RequestId, Job)>,
-    last_id: u64,
-    head: Option<ResponseHead>,
-    body: Vec<u8>,
+    asking: Asking<Job>,
     /// The newest document, then those before it.
     seen: Vec<Seen>,
     snapshot: Option<Seen>,
@@ -87,19 +85,16 @@ impl HistoryChecker {
             options,
             report: Report::default(),
             jobs: VecDeque::from([Job::Newest { url: url.to_owned() }]),
-            current: None,
-            last_id: 0,
-            head: None,
-            body: Vec::new(),
+            asking: Asking::default(),
             seen: Vec::new(),
             snapshot: None,
             visited: HashSet::from([url.to_owned()]),
         }
     }
 
-    fn end(&mut self, job: &Job, result: &Result<(), TransferError>) {
-        let body = std::mem::take(&mut self.body);
-        let head = self.head.take();
+    fn end(&mut self, answer: Answer<Job>) {
+        let Answer { asked: Asked { purpose: job, .. }, head, body } = answer;
+        let job = &job;
         if let Job::Conditional { url, .. } = job {
             let status = head.map(|head| head.status).unwrap_or_default();
             let problem = (status != 304).then(|| format!("{url} answers {status}"));
@@ -107,12 +102,14 @@ impl HistoryChecker {
             return self.report.should("RFC 9110 §13", rule, problem);
         }
         let url = job.url().to_owned();
-        let failure = match (result, head.as_ref().map(|head| head.status)) {
-            (Err(error), _) => Some(format!("{url}: {error}")),
-            (Ok(()), Some(200)) => None,
-            (Ok(()), status) => Some(format!("{url} answers {}", status.unwrap_or_default())),
+        let (head, body) = match (head, body) {
+            (Some(head), Ok(body)) if head.status == 200 => (head, body),
+            (_, Err(error)) => return self.unanswered(job, 0, format!("{url}: {error}")),
+            (head, Ok(_)) => {
+                let status = head.map(|head| head.status).unwrap_or_default();
+                return self.unanswered(job, status, format!("{url} answers {status}"));
+            }
         };
-        let (Some(head), None) = (head, &failure) else { return self.unanswered(job, failure) };
         match job {
             Job::SnapshotAgain { .. } => {
                 let problem = self.snapshot.as_ref().and_then(|seen| seen.changed(&body));
@@ -129,10 +126,9 @@ impl HistoryChecker {
     }
 
     /// "Publishers are not required to make all archive documents available" (RFC 5005, section 4.1).
-    fn unanswered(&mut self, job: &Job, failure: Option<String>) {
+    fn unanswered(&mut self, job: &Job, status: u16, failure: String) {
         let rule = "Documents that are linked to are there";
-        let Some(failure) = failure else { return };
-        let may_refuse = [403, 404, 410].iter().any(|status| failure.ends_with(&format!("answers {status}")));
+        let may_refuse = matches!(status, 403 | 404 | 410);
         match job {
             Job::Newest { .. } => self.report.must(ARCHIVED, "The newest document is there", Some(failure)),
             Job::Snapshot { .. } | Job::SnapshotAgain { .. } => self.report.must(LINKS, rule, Some(failure)),
@@ -247,39 +243,31 @@ impl HistoryChecker {
 }
 
 impl Exchange for HistoryChecker {
-    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
-        if self.current.is_some() {
+    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
+        if self.asking.is_busy() {
             return None;
         }
         let job = self.jobs.pop_front()?;
-        self.last_id += 1;
-        let id = RequestId(self.last_id);
-        let mut request = Request { max_body: MAX_DOCUMENT, ..Request::get(id, job.url()) };
+        let mut request = Request { max_body: MAX_DOCUMENT, ..self.asking.get(job.url()) };
         if let Job::Conditional { headers, .. } = &job {
             for (name, value) in headers {
                 request = request.with(name.clone(), value);
             }
         }
-        self.current = Some((id, job));
-        Some(request)
+        Some(self.asking.ask(now, job, request))
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if self.current.as_ref().is_some_and(|(current, _)| *current == id) {
-            self.head = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        let has_room = (self.body.len() as u64) < MAX_DOCUMENT;
-        if has_room && self.current.as_ref().is_some_and(|(current, _)| *current == id) {
-            self.body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, _now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if let Some((_, job)) = self.current.take_if(|(current, _)| *current == id) {
-            self.end(&job, &result);
+        if let Some(answer) = self.asking.handle_end(id, result) {
+            self.end(answer);
         }
     }
 
@@ -288,7 +276,7 @@ impl Exchange for HistoryChecker {
     }
 
     fn is_finished(&self) -> bool {
-        self.current.is_none() && self.jobs.is_empty()
+        !self.asking.is_busy() && self.jobs.is_empty()
     }
 }
 

@@ -3,7 +3,7 @@
 //! It subscribes with a callback of its own, answers the hub's questions, waits a while for something to be delivered,
 //! and unsubscribes. What nobody delivers in that time is skipped: publish something to see it.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LINK};
 use http::{HeaderMap, Method};
 use jiff::{SignedDuration, Timestamp};
@@ -13,9 +13,10 @@ use super::Mode;
 use super::discover::{Discovered, discover};
 use super::form::Form;
 use super::signature;
+use crate::asking::Asking;
 use crate::follow::{Call, Checker, Exchange, Reply, Request, RequestId, ResponseHead, TransferError};
 use crate::format::link;
-use crate::report::{Level, Report};
+use crate::report::{Report, Rule};
 
 /// How long a hub may take to ask its question.
 const QUESTION: SignedDuration = SignedDuration::from_secs(30);
@@ -24,28 +25,20 @@ const DELIVERY: SignedDuration = SignedDuration::from_secs(20);
 /// The lease that is asked for, in seconds.
 const LEASE: &str = "3600";
 
-/// One demand: section, level, rule.
-type Rule = (&'static str, Level, &'static str);
-
-const ADVERTISED: Rule = ("WebSub 4", Level::Must, "the topic names at least one hub");
-const ONE_SELF: Rule = ("WebSub 4", Level::Should, "the topic has exactly one Link header with rel=self");
-const NO_CALLBACK: Rule =
-    ("WebSub 5.1.2", Level::Must, "a request without hub.callback is answered 4xx or 5xx");
-const ACCEPTED: Rule = ("WebSub 5.1.2", Level::Must, "a request to subscribe is answered 202");
-const ASKS: Rule = ("WebSub 5.3", Level::Must, "the hub asks the callback whether the request was meant");
-const ASKS_TOPIC: Rule = ("WebSub 5.3", Level::Must, "the question has the request's hub.topic");
-const ASKS_CHALLENGE: Rule = ("WebSub 5.3", Level::Must, "the question has a hub.challenge");
-const ASKS_LEASE: Rule =
-    ("WebSub 5.3", Level::Must, "the question to subscribe has a finite hub.lease_seconds");
-const KEEPS_QUERY: Rule =
-    ("WebSub 5.1.1", Level::Must, "the callback's own query comes first in the question");
-const SIGNED: Rule = ("WebSub 7.1", Level::Must, "what is delivered is signed with the secret");
-const TYPED: Rule = ("WebSub 7", Level::Must, "what is delivered is of the topic's type");
-const LINKED: Rule =
-    ("WebSub 7", Level::Must, "what is delivered has Link headers with rel=hub and rel=self");
-const FILLED: Rule = ("WebSub 7", Level::Must, "what is delivered has a body");
-const UNSUBSCRIBES: Rule =
-    ("WebSub 3.1", Level::Must, "a request to unsubscribe is answered 202 and verified");
+const ADVERTISED: Rule = Rule::must("WebSub 4", "the topic names at least one hub");
+const ONE_SELF: Rule = Rule::should("WebSub 4", "the topic has exactly one Link header with rel=self");
+const NO_CALLBACK: Rule = Rule::must("WebSub 5.1.2", "a request without hub.callback is answered 4xx or 5xx");
+const ACCEPTED: Rule = Rule::must("WebSub 5.1.2", "a request to subscribe is answered 202");
+const ASKS: Rule = Rule::must("WebSub 5.3", "the hub asks the callback whether the request was meant");
+const ASKS_TOPIC: Rule = Rule::must("WebSub 5.3", "the question has the request's hub.topic");
+const ASKS_CHALLENGE: Rule = Rule::must("WebSub 5.3", "the question has a hub.challenge");
+const ASKS_LEASE: Rule = Rule::must("WebSub 5.3", "the question to subscribe has a finite hub.lease_seconds");
+const KEEPS_QUERY: Rule = Rule::must("WebSub 5.1.1", "the callback's own query comes first in the question");
+const SIGNED: Rule = Rule::must("WebSub 7.1", "what is delivered is signed with the secret");
+const TYPED: Rule = Rule::must("WebSub 7", "what is delivered is of the topic's type");
+const LINKED: Rule = Rule::must("WebSub 7", "what is delivered has Link headers with rel=hub and rel=self");
+const FILLED: Rule = Rule::must("WebSub 7", "what is delivered has a body");
+const UNSUBSCRIBES: Rule = Rule::must("WebSub 3.1", "a request to unsubscribe is answered 202 and verified");
 
 const OF_QUESTION: [Rule; 5] = [ASKS, ASKS_TOPIC, ASKS_CHALLENGE, ASKS_LEASE, KEEPS_QUERY];
 const OF_DELIVERY: [Rule; 4] = [SIGNED, TYPED, LINKED, FILLED];
@@ -72,8 +65,7 @@ pub struct HubChecker {
     step: Step,
     found: Option<Discovered>,
     topic_type: String,
-    exchange: Option<(RequestId, Option<ResponseHead>, BytesMut)>,
-    requests: u64,
+    asking: Asking<()>,
     /// Whether the question for this request has come: it may do so before the request is answered.
     asked: bool,
 }
@@ -90,20 +82,13 @@ impl HubChecker {
             step: Step::Topic,
             found: None,
             topic_type: String::new(),
-            exchange: None,
-            requests: 0,
+            asking: Asking::default(),
             asked: false,
         }
     }
 
-    fn note(&mut self, (section, level, rule): Rule, problem: Option<String>) {
-        self.report.check(section, level, rule, problem);
-    }
-
-    fn skip(&mut self, rules: &[Rule], why: &str) {
-        for (section, level, rule) in rules {
-            self.report.skip(section, *level, rule, why);
-        }
+    fn note(&mut self, rule: Rule, problem: Option<String>) {
+        self.report.judge(rule, problem);
     }
 
     fn form(&self, mode: Mode, with_callback: bool) -> Bytes {
@@ -138,7 +123,7 @@ impl HubChecker {
     fn end(&mut self, why: &str) {
         let rules = [NO_CALLBACK, ACCEPTED].into_iter().chain(OF_QUESTION).chain(OF_DELIVERY);
         let rules: Vec<Rule> = rules.chain([UNSUBSCRIBES]).collect();
-        self.skip(&rules, why);
+        self.report.pass_over(&rules, why);
         self.step = Step::Done;
     }
 
@@ -177,7 +162,7 @@ impl HubChecker {
                 self.end("the hub asks nothing");
             }
             Step::Delivery(until) if now >= until => {
-                self.skip(&OF_DELIVERY, "nothing was delivered while it was waited for");
+                self.report.pass_over(&OF_DELIVERY, "nothing was delivered while it was waited for");
                 (self.step, self.asked) = (Step::Unsubscribe, false);
             }
             Step::LastQuestion(until) if now >= until => {
@@ -250,7 +235,7 @@ fn media_type(headers: &HeaderMap) -> String {
 impl Exchange for HubChecker {
     fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
         self.judge_timeout(now);
-        if self.exchange.is_some() {
+        if self.asking.is_busy() {
             return None;
         }
         let body = match self.step {
@@ -260,38 +245,33 @@ impl Exchange for HubChecker {
             Step::Unsubscribe => Some(self.form(Mode::Unsubscribe, true)),
             _ => return None,
         };
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        self.exchange = Some((id, None, BytesMut::new()));
-        let Some(body) = body else {
-            return Some(Request { max_body: 4 << 20, ..Request::get(id, self.page.clone()) });
+        let request = match body {
+            None => Request { max_body: 4 << 20, ..self.asking.get(self.page.clone()) },
+            Some(body) => {
+                let hub = self.found.as_ref()?.hubs.first()?.clone();
+                let request = self.asking.get(hub).with(CONTENT_TYPE, "application/x-www-form-urlencoded");
+                Request { method: Method::POST, body, max_body: 64 << 10, ..request }
+            }
         };
-        let hub = self.found.as_ref()?.hubs.first()?.clone();
-        let request = Request::get(id, hub).with(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        Some(Request { method: Method::POST, body, max_body: 64 << 10, ..request })
+        Some(self.asking.ask(now, (), request))
     }
 
     fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some((_, known, _)) = self.exchange.as_mut().filter(|(own, ..)| *own == id) {
-            *known = Some(head);
-        }
+        self.asking.handle_head(id, head);
     }
 
     fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        if let Some((.., body)) = self.exchange.as_mut().filter(|(own, ..)| *own == id) {
-            body.extend_from_slice(&chunk);
-        }
+        self.asking.handle_chunk(id, &chunk);
     }
 
     fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        let Some((_, head, body)) = self.exchange.take_if(|(own, ..)| *own == id) else { return };
-        match (head, result) {
-            (Some(head), Ok(())) if self.step == Step::Topic => self.judge_topic(&head, &body),
-            (Some(head), Ok(())) => self.judge_answer(now, head.status),
-            (_, result) => {
-                let why = result.err().map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+        let Some(answer) = self.asking.handle_end(id, result) else { return };
+        match answer.whole().1 {
+            Ok((head, body)) if self.step == Step::Topic => self.judge_topic(&head, &body),
+            Ok((head, _)) => self.judge_answer(now, head.status),
+            Err(error) => {
                 let rule = if self.step == Step::Topic { ADVERTISED } else { ACCEPTED };
-                self.note(rule, Some(why));
+                self.note(rule, Some(error.to_string()));
                 self.end("there is no answer");
             }
         }
@@ -301,7 +281,7 @@ impl Exchange for HubChecker {
         match self.step {
             Step::Question(at) | Step::Delivery(at) | Step::LastQuestion(at) => Some(at),
             // What came to the callback may have led to a request.
-            Step::Unsubscribe if self.exchange.is_none() => Some(Timestamp::MIN),
+            Step::Unsubscribe if !self.asking.is_busy() => Some(Timestamp::MIN),
             _ => None,
         }
     }
