@@ -113,6 +113,32 @@ impl Content {
         essence.trim().to_ascii_lowercase()
     }
 
+    /// How programs that read feeds show it, and the text that they show. `None` where it is no text for people: bytes,
+    /// an XML document, another character set than UTF-8.
+    pub fn shown(&self) -> Option<(Shown, &str)> {
+        let shown = match self.media_type.as_str() {
+            "text/html" => Shown::Html,
+            "text/plain" => Shown::Text,
+            _ if !self.is_utf8() => return None,
+            _ => match self.essence().as_str() {
+                "text/html" | "application/xhtml+xml" => Shown::Html,
+                essence if essence.ends_with("/xml") => return None,
+                essence if essence.starts_with("text/") || self.is_json() => Shown::Text,
+                _ => return None,
+            },
+        };
+        Some((shown, self.text()?))
+    }
+
+    /// Whether the media type names no character set, or UTF-8 or a part of it.
+    fn is_utf8(&self) -> bool {
+        let parameters = self.media_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+        parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset")).all(|(_, value)| {
+            let value = value.trim().trim_matches('"');
+            ["utf-8", "utf8", "us-ascii"].iter().any(|name| value.eq_ignore_ascii_case(name))
+        })
+    }
+
     /// The bytes as text, where they are UTF-8.
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()
@@ -122,6 +148,25 @@ impl Content {
     pub fn is_json(&self) -> bool {
         let essence = self.essence();
         essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
+    }
+}
+
+/// How content is shown to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// As HTML.
+    Html,
+    /// As it is.
+    Text,
+}
+
+impl Shown {
+    /// The media type that says this and no more.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Html => "text/html",
+            Self::Text => "text/plain",
+        }
     }
 }
 
@@ -248,6 +293,22 @@ impl fmt::Debug for ContentHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_content_is_shown() {
+        let shown = |media_type: &str| Content::new(media_type, "x").shown().map(|(shown, _)| shown);
+        for html in ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml", "text/html; a=b"] {
+            assert_eq!(shown(html), Some(Shown::Html), "{html}");
+        }
+        for text in ["text/plain", "text/plain; Charset=\"US-ASCII\"", "text/markdown", "application/ld+json"]
+        {
+            assert_eq!(shown(text), Some(Shown::Text), "{text}");
+        }
+        for none in ["text/html; charset=latin1", "application/atom+xml", "text/xml", "image/png", ""] {
+            assert_eq!(shown(none), None, "{none}");
+        }
+        assert!(Content::new("text/plain", vec![0xFF]).shown().is_none());
+    }
 
     #[test]
     fn the_hash_covers_every_field_and_nothing_else() {

@@ -114,7 +114,7 @@ fn a_write_that_the_disk_refuses_loses_nothing_that_was_acknowledged() {
 /// The same on a file system that is really full, where the test may make one.
 #[test]
 fn a_full_disk_loses_nothing_that_was_acknowledged() {
-    let place = Place::new(NOTES);
+    let place = Place::new("[[feed]]\nid = \"notes\"\npage_items = 1\n");
     let disk = place.path("data");
     std::fs::create_dir(&disk).unwrap();
     // Somewhat more than the store keeps in reserve.
@@ -128,6 +128,11 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let count = fill(&server);
     println!("full after {count} MiB");
     assert!(count > 0);
+    // The last page but one cannot be sealed any more: what is there is read all the same.
+    for path in ["replication", "atom", "rss", "feed.json", "items?order=-modified&max=1"] {
+        let answer = server.get(&format!("/feeds/notes/{path}"));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    }
     // Somebody else takes the reserve, too.
     let mut filler = std::fs::File::create(disk.join("filler")).unwrap();
     while filler.write_all(&[0; 65536]).is_ok() {}
@@ -182,4 +187,61 @@ fn sigterm_ends_a_server_while_clients_are_connected() {
     let started = began.elapsed();
     assert_eq!(server.stop(), Some(0));
     assert!(began.elapsed() - started < Duration::from_secs(3), "idle clients hold nothing up");
+}
+
+/// RFC 9112, section 3.2: a request without Host, or with two, is refused.
+#[test]
+fn rfc_9112_3_2_a_request_has_one_host() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let host = server.base.strip_prefix("http://").unwrap();
+    for (version, hosts, status) in [("1.1", 0, 400), ("1.1", 1, 200), ("1.1", 2, 400), ("1.0", 0, 200)] {
+        let mut stream = TcpStream::connect(host).unwrap();
+        let hosts = "Host: a\r\n".repeat(hosts);
+        write!(stream, "GET /feeds HTTP/{version}\r\n{hosts}Connection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/{version} {status}")), "{version} {hosts:?}: {answer}");
+    }
+}
+
+/// RFC 9110, sections 8.4 and 15.5.16: what is sent in a coding is not kept as if it were the content.
+#[test]
+fn a_body_in_a_coding_is_refused() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let coded = [("content-type", "text/plain"), ("content-encoding", "gzip")];
+    let refused = server.ask("PUT", "/feeds/notes/items/a", &coded, b"\x1f\x8b\x08");
+    assert_eq!((refused.status, refused.header("accept-encoding")), (415, Some("identity")));
+    assert_eq!(server.get("/feeds/notes/items/a").status, 404);
+}
+
+/// RFC 9110, section 13.1.2: an item is asked for again by its version, however caches write that.
+#[test]
+fn rfc_9110_13_1_2_an_item_that_did_not_change() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    server.ask("PUT", "/feeds/notes/items/a", &[("content-type", "text/plain")], b"x");
+    let etag = server.get("/feeds/notes/items/a").header("etag").unwrap().to_owned();
+    for list in [etag.clone(), format!("W/{etag}"), format!("\"x\", {etag}"), "*".to_owned()] {
+        let answer = server.ask("GET", "/feeds/notes/items/a", &[("if-none-match", &list)], b"");
+        assert_eq!((answer.status, answer.body.len()), (304, 0), "{list}");
+    }
+    assert_eq!(server.ask("GET", "/feeds/notes/items/a", &[("if-none-match", "\"x\"")], b"").status, 200);
+}
+
+/// RFC 9110, section 12.5.5: pages for people and for programs are told apart by caches.
+#[test]
+fn rfc_9110_12_5_5_what_depends_on_accept_says_so() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    for path in ["/", "/feeds/notes"] {
+        for (accept, media_type) in
+            [("text/html", "text/html"), ("text/html;q=0.1, application/json", "application/json")]
+        {
+            let answer = server.ask("GET", path, &[("accept", accept)], b"");
+            assert!(answer.header("content-type").unwrap().starts_with(media_type), "{path} {accept}");
+            assert_eq!(answer.header("vary"), Some("accept"), "{path} {accept}");
+        }
+    }
 }

@@ -43,6 +43,13 @@ pub fn negotiate(accept: Option<&str>, script: bool) -> Option<PageFormat> {
     }
 }
 
+/// Whether a client prefers a page for people to JSON: browsers do. Where it does not care, it is a program.
+pub fn prefers_html(accept: Option<&str>) -> bool {
+    let ranges: Vec<Range<'_>> =
+        accept.unwrap_or_default().split(',').take(MAX_RANGES).filter_map(Range::parse).collect();
+    quality(&ranges, "text", "html") > quality(&ranges, "application", "json")
+}
+
 /// A media range and its weight, in thousandths.
 struct Range<'a> {
     kind: &'a str,
@@ -122,6 +129,26 @@ mod tests {
         for (accept, format) in cases {
             assert_eq!(negotiate(accept, false), format, "{accept:?}");
         }
+    }
+
+    #[test]
+    fn browsers_get_a_page() {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        for accept in [browser, "text/html", "TEXT/HTML", "text/*", "text/html, application/json;q=0.9"] {
+            assert!(prefers_html(Some(accept)), "{accept}");
+        }
+        let programs = [
+            "",
+            "*/*",
+            "application/json",
+            "text/html;q=0",
+            "text/html;q=0.1, application/json",
+            "xtext/html2",
+        ];
+        for accept in programs {
+            assert!(!prefers_html(Some(accept)), "{accept}");
+        }
+        assert!(!prefers_html(None));
     }
 
     /// HTTP Pull: even with a callback, Accept can still be used to choose.

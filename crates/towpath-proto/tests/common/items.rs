@@ -38,6 +38,10 @@ fn content() -> impl Strategy<Value = Content> {
     let media_type = prop_oneof![
         Just("text/plain"),
         Just("text/html"),
+        Just("Text/HTML; charset=UTF-8"),
+        Just("text/plain;charset=\"utf-8\""),
+        Just("text/html; charset=iso-8859-1"),
+        Just("text/markdown"),
         Just("text/markdown; charset=utf-8"),
         Just("application/json"),
         Just("application/xml"),

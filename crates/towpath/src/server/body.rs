@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::poll_fn;
 use http::Request;
+use http::header::CONTENT_ENCODING;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
@@ -56,6 +57,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads a request's body of at most `limit` bytes.
 pub(super) async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Problem> {
+    // What is kept is what was meant, not how it came: a coding that is not undone here is refused.
+    let codings = request.headers().get_all(CONTENT_ENCODING).iter();
+    if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Problem::unsupported_coding("send the body without Content-Encoding"));
+    }
     let collected =
         tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
     match collected {

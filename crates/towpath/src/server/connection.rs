@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::maybe_done;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, HOST};
 use http::{Method, Request, Response, Version};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -32,6 +32,7 @@ use tokio::time::{Instant, sleep_until};
 use super::body::ReplyBody;
 use super::crowd::Patience;
 use super::document::Answer;
+use super::problem::Problem;
 use super::rearm::Rearms;
 use super::resumed::Resumed;
 use super::route::{self, Routed};
@@ -207,6 +208,11 @@ impl Service<Request<Incoming>> for Requests {
             return Reply::Now(Some(response));
         }
         let read = self.request.lock().take();
+        if !has_one_host(&request) {
+            let problem =
+                Problem::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
+            return Reply::Now(Some(respond(problem.answer())));
+        }
         if let Some(answer) = self.prebuilt(&request) {
             return Reply::Now(Some(aged(&self.worker.engine, respond(answer))));
         }
@@ -220,6 +226,11 @@ impl Service<Request<Incoming>> for Requests {
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
         Reply::Later(Box::pin(async move { aged(&engine, later(answer, parking, stop).await) }))
     }
+}
+
+/// RFC 9112, section 3.2: one that has none, or two, is refused.
+fn has_one_host(request: &Request<Incoming>) -> bool {
+    request.version() < Version::HTTP_11 || request.headers().get_all(HOST).iter().count() == 1
 }
 
 /// How a request is put where those are that wait.

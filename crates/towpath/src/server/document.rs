@@ -52,6 +52,7 @@ pub struct Document {
     not_modified: HeaderMap,
     valid: Valid,
     negotiated: Option<Negotiated>,
+    is_dated: bool,
     compressible: bool,
     compressed: [OnceLock<Option<Bytes>>; Coding::COUNT],
 }
@@ -72,8 +73,17 @@ const WORTH_COMPRESSING: usize = 1024;
 
 impl Document {
     /// A document with its headers (content type, ETag, cache rules).
-    pub fn new(body: Bytes, mut headers: HeaderMap, valid: Valid) -> Self {
+    pub fn new(body: Bytes, headers: HeaderMap, valid: Valid) -> Self {
         let compressible = body.len() >= WORTH_COMPRESSING && encoding::is_text(&headers);
+        Self::coded_where(compressible, body, headers, valid)
+    }
+
+    /// A document that is sent as it is, whatever codings the client knows.
+    pub fn uncoded(body: Bytes, headers: HeaderMap, valid: Valid) -> Self {
+        Self::coded_where(false, body, headers, valid)
+    }
+
+    fn coded_where(compressible: bool, body: Bytes, mut headers: HeaderMap, valid: Valid) -> Self {
         if compressible {
             let vary = match headers.contains_key(VARY) {
                 true => "accept, accept-encoding",
@@ -83,7 +93,16 @@ impl Document {
         }
         let not_modified = not_modified(&headers);
         let (negotiated, compressed) = Default::default();
-        Self { body, headers, not_modified, valid, negotiated, compressible, compressed }
+        Self { body, headers, not_modified, valid, negotiated, is_dated: true, compressible, compressed }
+    }
+
+    /// The same, whose `Last-Modified` is the time of the last change in it: another may come within the same second.
+    /// Whether it is still the same cannot be told by that (RFC 9110, section 8.8.2.2), so `If-Modified-Since` is
+    /// answered with the whole.
+    #[must_use]
+    pub fn dated_by_its_changes(mut self) -> Self {
+        self.is_dated = false;
+        self
     }
 
     /// The same, for those clients only whose `Accept` fits.
@@ -163,7 +182,7 @@ impl Document {
     fn coded(&self, coding: Coding, body: Option<&Bytes>) -> Answer {
         let Some(body) = body else { return self.whole() };
         let mut headers = self.headers.clone();
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        insert_coding(&mut headers, coding);
         Answer { status: StatusCode::OK, headers, body: body.clone() }
     }
 
@@ -177,7 +196,7 @@ impl Document {
         else {
             return false;
         };
-        since == modified
+        self.is_dated && since == modified
     }
 
     /// The same for as long as it lives, for the cache adds and subtracts it: room for compressed forms is reserved
@@ -187,7 +206,7 @@ impl Document {
     }
 }
 
-/// Answers a HEAD request for a document of which the body, of so many bytes, is not at hand: with the headers
+/// Answers a HEAD request for a page of which the body, of so many bytes, is not at hand: with the headers
 /// of its GET. The length of a compressed body is not known before it is made, and left out (RFC 9110, section
 /// 9.3.2).
 pub(super) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderMap) -> Answer {
@@ -195,16 +214,29 @@ pub(super) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderM
     if compressible {
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
-    let document = Document::new(Bytes::new(), headers, Valid::UntilReplaced);
+    let document = Document::new(Bytes::new(), headers, Valid::UntilReplaced).dated_by_its_changes();
     let mut answer = document.answer_compressing(request);
     if answer.status != StatusCode::OK {
         return answer;
     }
     match encoding::choose(request.get(ACCEPT_ENCODING)).filter(|_| compressible) {
-        Some(coding) => answer.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name())),
-        None => answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
-    };
+        Some(coding) => insert_coding(&mut answer.headers, coding),
+        None => drop(answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+    }
     answer
+}
+
+/// Names the coding of a body. Its tag is a weak one then: the body is another sequence of bytes (RFC 9110, section
+/// 8.8.3.3), and says the same. DiffDelta's is its cursor, whatever the coding (section 6.1 of that text).
+fn insert_coding(headers: &mut HeaderMap, coding: Coding) {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    let Some(tag) = headers.get(ETAG).map(HeaderValue::as_bytes) else { return };
+    if tag.starts_with(b"W/") || tag.starts_with(b"\"sha256:") {
+        return;
+    }
+    if let Ok(weak) = HeaderValue::from_bytes(&[b"W/", tag].concat()) {
+        headers.insert(ETAG, weak);
+    }
 }
 
 /// A status, headers and a body, ready to be sent.
@@ -278,6 +310,18 @@ mod tests {
     }
 
     #[test]
+    fn rfc_9110_8_8_2_2_a_time_that_another_change_may_have_tells_nothing() {
+        let time = "Thu, 01 Jan 1970 00:00:00 GMT";
+        let made = || {
+            let headers = HeaderMap::from_iter([(LAST_MODIFIED, HeaderValue::from_static(time))]);
+            Document::new(Bytes::from_static(b"x"), headers, Valid::Immutable)
+        };
+        let status = |document: Document| document.answer(&asked(IF_MODIFIED_SINCE, time)).unwrap().status;
+        assert_eq!(status(made()), StatusCode::NOT_MODIFIED);
+        assert_eq!(status(made().dated_by_its_changes()), StatusCode::OK);
+    }
+
+    #[test]
     fn compressed_forms_are_made_once() {
         let text = "a long text that compresses well ".repeat(100);
         let document = document(&text, "\"e\"");
@@ -285,6 +329,7 @@ mod tests {
         assert!(document.answer(&gzip).is_none());
         let answer = document.answer_compressing(&gzip);
         assert_eq!(answer.headers[CONTENT_ENCODING], "gzip");
+        assert_eq!(answer.headers[ETAG], "W/\"e\"");
         assert!(answer.body.len() < text.len() / 5);
         assert_eq!(document.answer(&gzip).unwrap().body, answer.body);
         assert_eq!(document.answer(&HeaderMap::new()).unwrap().body, text);

@@ -13,7 +13,7 @@ use towpath_proto::line::Line;
 use towpath_proto::{Author, Change, Content, FeedId, Item, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected};
 
-use super::document::Answer;
+use super::document::{Answer, Document, Valid};
 use super::problem::Problem;
 use super::{auth, body, replica};
 use crate::engine::{Engine, Feed};
@@ -254,11 +254,9 @@ async fn get(engine: &Engine, feed: &str, id: &str, request: &Request<Incoming>)
     insert(&mut answer.headers, ETAG, &tag);
     insert(&mut answer.headers, LAST_MODIFIED, &towpath_proto::format::http_date::write(latest.modified));
     answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if request.headers().get(IF_NONE_MATCH).is_some_and(|value| value == tag.as_str()) {
-        answer.status = StatusCode::NOT_MODIFIED;
-        answer.body = Bytes::new();
-    }
-    Ok(answer)
+    // Sent as it is: its tag is the version, which If-Match may name, so it must not be weak.
+    let document = Document::uncoded(answer.body, answer.headers, Valid::UntilReplaced);
+    Ok(document.dated_by_its_changes().answer_compressing(request.headers()))
 }
 
 /// Content as it was published. It is not ours: a browser must neither guess its type nor run it here.

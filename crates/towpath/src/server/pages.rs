@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use http::header::ACCEPT;
-use http::{HeaderMap, StatusCode};
+use http::header::{ACCEPT, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 use towpath_proto::history::wire::Syntax;
+use towpath_proto::smart::accept::prefers_html;
 use towpath_store::{Head, StoreError};
 
 use super::document::Answer;
 use super::items::{no_feed, whole};
 use super::problem::Problem;
 use crate::engine::history::{self, Which};
+use crate::engine::replication::snapshot;
 use crate::engine::{Engine, Feed};
 use crate::source::state::{SourceError, SourceState};
 
@@ -28,6 +30,20 @@ pub(crate) struct Address {
     url: String,
     /// A sentence for people.
     about: &'static str,
+}
+
+impl Address {
+    /// As a page shows it: a link where a browser finds something.
+    fn link(&self, has_snapshot: bool) -> Markup {
+        let url = self.url.as_str();
+        match self.name {
+            "hub" | "items" => html! { code { (url) } },
+            "snapshots" if !has_snapshot => html! { code { (url) } },
+            // Without waiting for what comes next.
+            "smart" => html! { a href={ (url) "?timeout=0" } { (url) } },
+            _ => html! { a href=(url) { (url) } },
+        }
+    }
 }
 
 /// The addresses that a feed has.
@@ -105,7 +121,7 @@ fn public(engine: &Engine) -> Vec<Arc<Feed>> {
 /// `/`: the feeds.
 pub(super) fn home(engine: &Engine, headers: &HeaderMap) -> Result<Answer, Problem> {
     if !wants_html(headers) {
-        return feeds(engine);
+        return feeds(engine).map(negotiated);
     }
     let base = &engine.base_url;
     let feeds = public(engine);
@@ -120,7 +136,7 @@ pub(super) fn home(engine: &Engine, headers: &HeaderMap) -> Result<Answer, Probl
             @for (path, about) in SERVER_ADDRESSES { li { a href={ (base) (path) } { (path) } " " (about) } }
         }
     };
-    Ok(whole(StatusCode::OK, HTML, page("towpath", &html! {}, &body).into_string()))
+    Ok(negotiated(whole(StatusCode::OK, HTML, page("towpath", &html! {}, &body).into_string())))
 }
 
 const SERVER_ADDRESSES: [(&str, &str); 8] = [
@@ -156,8 +172,9 @@ pub(super) async fn feed(engine: &Engine, id: &str, headers: &HeaderMap) -> Resu
     let feed = engine.feed(id).ok_or_else(|| no_feed(id))?;
     let view = view(engine, &feed).await?;
     if !wants_html(headers) {
-        return json(&view);
+        return json(&view).map(negotiated);
     }
+    let has_snapshot = !snapshot::list(engine, &feed).await?.is_empty();
     let body = html! {
         p { a href={ (engine.base_url) "/" } { "towpath" } }
         h1 { (view.title) }
@@ -165,13 +182,13 @@ pub(super) async fn feed(engine: &Engine, id: &str, headers: &HeaderMap) -> Resu
             @if let Some(modified) = view.modified { ", the last at " (modified) } "." }
         @if let Some(source) = &view.source { (source_part(source)) }
         h2 { "Addresses" }
-        dl { @for a in &view.addresses { dt { a href=(a.url) { (a.url) } } dd { (a.about) } } }
+        dl { @for address in &view.addresses { dt { (address.link(has_snapshot)) } dd { (address.about) } } }
         h2 { "Follow it" }
         @if feed.is_filter() { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) "/items" } }
         @else { pre { "towpath follow " (engine.base_url) "/diff/" (view.id) "/head.json" } }
     };
     let head = alternates(engine, &feed);
-    Ok(whole(StatusCode::OK, HTML, page(&view.title, &head, &body).into_string()))
+    Ok(negotiated(whole(StatusCode::OK, HTML, page(&view.title, &head, &body).into_string())))
 }
 
 /// What browsers and readers find a feed's documents by.
@@ -262,13 +279,15 @@ fn json(value: &impl Serialize) -> Result<Answer, Problem> {
     Ok(whole(StatusCode::OK, JSON, body))
 }
 
-/// Browsers name HTML first; programs name nothing, or JSON.
+/// Whether a client wants a page rather than JSON.
 fn wants_html(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match (accept.find("text/html"), accept.find("json")) {
-        (Some(html), Some(json)) => html < json,
-        (html, _) => html.is_some(),
-    }
+    prefers_html(headers.get(ACCEPT).and_then(|value| value.to_str().ok()))
+}
+
+/// An answer that is another for other clients (RFC 9110, section 12.5.5).
+fn negotiated(mut answer: Answer) -> Answer {
+    answer.headers.insert(VARY, HeaderValue::from_static("accept"));
+    answer
 }
 
 fn page(title: &str, more: &Markup, body: &Markup) -> Markup {

@@ -1,7 +1,7 @@
 //! Errors as answers: the one place where a failure becomes an HTTP status (RFC 9457 problem documents).
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
 use towpath_proto::smart::pull::PullError;
@@ -102,6 +102,12 @@ impl Problem {
     /// The body is of a type that is not read here.
     pub fn unsupported_type(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type", detail)
+    }
+
+    /// The body comes in a coding that is not read here (RFC 9110, section 15.5.16).
+    pub fn unsupported_coding(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-coding", detail)
+            .with(ACCEPT_ENCODING, "identity")
     }
 
     /// What was asked for does not fit to how things are.

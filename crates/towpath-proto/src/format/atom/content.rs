@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::format::FormatError;
 use crate::format::draft::Draft;
 use crate::format::xml::{Ns, Tag, Token, XmlReader, XmlWriter, is_xml_text};
-use crate::item::Content;
+use crate::item::{Content, Shown};
 
 /// How Atom holds content of a media type (section 4.1.3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +41,15 @@ pub(super) fn read<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, draft: &mut Draft)
     if xml.attribute("src")?.is_some() {
         return draft.keep_element(xml, tag);
     }
+    let given = xml.attribute("type")?.map(Cow::into_owned);
     if let Some(media_type) = xml.attribute_in(Ns::Towpath, "type")?.map(Cow::into_owned) {
         let text = xml.text()?;
-        draft.item.content = Some(binary(xml, tag, media_type, text));
+        draft.item.content = Some(match given.as_deref() {
+            Some("text" | "html") => Content::new(media_type, text.into_owned()),
+            _ => binary(xml, tag, media_type, text),
+        });
         return Ok(());
     }
-    let given = xml.attribute("type")?.map(Cow::into_owned);
     let base64 = xml.attribute("mode")?.is_some_and(|m| m == "base64"); // Atom 0.3
     let content = match given.as_deref() {
         None => Some(text(xml, "text/plain")?).filter(|c| !c.bytes.is_empty()),
@@ -108,7 +111,15 @@ pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) 
     let media_type = content.media_type.as_str();
     let text = content.text().filter(|t| is_xml_text(t));
     xml.start(name);
-    match text.and_then(|text| inline_form(media_type, text).map(|form| (form, text))) {
+    match text.and_then(|text| inline_form(content, text).map(|form| (form, text))) {
+        Some((Inline::Shown(shown), text)) => {
+            let own_type = Some(media_type).filter(|own| *own != shown.media_type());
+            let type_name = match shown {
+                Shown::Html => "html",
+                Shown::Text => "text",
+            };
+            xml.attribute("type", type_name).optional_attribute("tp:type", own_type).text(text);
+        }
         Some((Inline::Text(type_name), text)) => {
             xml.attribute("type", type_name).text(text);
         }
@@ -129,19 +140,25 @@ pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) 
 /// Whether [`write`] encodes this content, or refers to it, so that RFC 4287 demands a summary (4.1.2).
 pub(super) fn needs_summary(content: &Content) -> bool {
     let text = content.text().filter(|t| is_xml_text(t));
-    text.and_then(|text| inline_form(&content.media_type, text)).is_none()
+    text.and_then(|text| inline_form(content, text)).is_none()
 }
 
 /// How text content is written without encoding it, and the `type` that says so.
 enum Inline<'a> {
+    /// `html` or `text`, with the exact type beside it where that says more.
+    Shown(Shown),
     Text(&'a str),
     Element(&'a str),
 }
 
-fn inline_form<'a>(media_type: &'a str, text: &str) -> Option<Inline<'a>> {
+fn inline_form<'a>(content: &'a Content, text: &str) -> Option<Inline<'a>> {
+    let media_type = content.media_type.as_str();
+    if let Some((shown, _)) = content.shown()
+        && (shown.media_type() == media_type || shown.media_type() == content.essence())
+    {
+        return Some(Inline::Shown(shown));
+    }
     match media_type {
-        "text/plain" => Some(Inline::Text("text")),
-        "text/html" => Some(Inline::Text("html")),
         "application/xhtml+xml" if stands_alone(text, Some((Ns::Xhtml, "div"))) => {
             Some(Inline::Element("xhtml"))
         }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -9,7 +10,7 @@ use super::{EXTRA, OWN};
 use crate::Timestamp;
 use crate::format::json::{kind, parse, resolve, scalar};
 use crate::format::{DeletedEntry, FeedDocument, FeedLink, Format, FormatError, date};
-use crate::item::{Author, Content, Item};
+use crate::item::{Author, Content, Item, Shown};
 
 type Object = Map<String, Value>;
 
@@ -138,7 +139,8 @@ pub(super) fn take_authors(object: &mut Object) -> Vec<Author> {
 pub(super) fn comes_back(kept: &Object, item: &Item) -> bool {
     const FIELDS: [&str; 8] =
         ["id", OWN, "url", "title", "summary", "content_html", "date_published", "date_modified"];
-    let is_html = item.content.as_ref().is_some_and(|c| c.media_type == "text/html" && c.text().is_some());
+    let shown = item.content.as_ref().and_then(Content::shown);
+    let is_html = matches!(shown, Some((Shown::Html, _)));
     if FIELDS.iter().any(|key| kept.contains_key(*key)) || (!is_html && kept.contains_key("content_text")) {
         return false;
     }
@@ -200,8 +202,10 @@ impl ItemReader<'_> {
             Some(Value::Object(mut content)) => {
                 let media_type = take_text(&mut content, "type").unwrap_or_default();
                 let bytes = match take_text(&mut content, "base64") {
-                    Some(text) => STANDARD.decode(text).ok(),
-                    None => take_text(&mut content, "text").map(String::into_bytes),
+                    Some(text) => STANDARD.decode(text).ok().map(Bytes::from),
+                    None => take_text(&mut content, "text")
+                        .map(Bytes::from)
+                        .or_else(|| item.content.take().map(|public| public.bytes)),
                 };
                 match bytes {
                     Some(bytes) => item.content = Some(Content::new(media_type, bytes)),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::read::take_authors;
 use super::{EXTRA, OWN};
 use crate::format::document::{Entry, Head};
-use crate::item::{Author, Content, Item};
+use crate::item::{Author, Content, Item, Shown};
 
 type Object = Map<String, Value>;
 
@@ -145,24 +145,22 @@ fn authors(authors: &[Author], object: &mut Object, own: &mut Object) {
 
 /// "content_html and content_text are each optional strings — but one or both must be present."
 fn content(content: Option<&Content>, object: &mut Object, own: &mut Object) {
-    let text = content.and_then(Content::text);
-    match (content.map(|c| c.media_type.as_str()), text) {
-        (Some("text/html"), Some(html)) => {
-            object.insert("content_html".into(), html.into());
+    let media_type = content.map(|content| content.media_type.as_str());
+    if let Some((shown, text)) = content.and_then(Content::shown) {
+        let key = match shown {
+            Shown::Html => "content_html",
+            Shown::Text => "content_text",
+        };
+        object.insert(key.into(), text.into());
+        if media_type != Some(shown.media_type()) {
+            own.insert("content".into(), json!({"type": media_type}));
         }
-        (Some("text/plain"), Some(text)) => {
-            object.insert("content_text".into(), text.into());
-        }
-        (media_type, text) => {
-            let own_form = match (content, text) {
-                (Some(_), Some(text)) => json!({"type": media_type, "text": text}),
-                (Some(content), None) => {
-                    json!({"type": media_type, "base64": STANDARD.encode(&content.bytes)})
-                }
-                (None, _) => Value::Null,
-            };
-            own.insert("content".into(), own_form);
-            object.entry("content_text").or_insert_with(|| "".into());
-        }
+        return;
     }
+    let own_form = content.map_or(Value::Null, |content| match content.text() {
+        Some(text) => json!({"type": media_type, "text": text}),
+        None => json!({"type": media_type, "base64": STANDARD.encode(&content.bytes)}),
+    });
+    own.insert("content".into(), own_form);
+    object.entry("content_text").or_insert_with(|| "".into());
 }

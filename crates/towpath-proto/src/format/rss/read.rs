@@ -135,7 +135,8 @@ fn module_element<'i>(
 ) -> Result<(), FormatError> {
     match (tag.ns, tag.local) {
         (Ns::Content, "encoded") => {
-            draft.item.content = Some(Content::new("text/html", xml.text()?.into_owned()));
+            let media_type = xml.attribute_in(Ns::Towpath, "type")?.unwrap_or(Cow::Borrowed("text/html"));
+            draft.item.content = Some(Content::new(media_type, xml.text()?.into_owned()));
         }
         (Ns::DublinCore, "creator") => draft.item.authors.extend(some_text(xml)?.map(Author::named)),
         (Ns::DublinCore, "subject") => draft.tag(xml.trimmed_text()?, false),

@@ -12,7 +12,7 @@ use crate::format::xml::{
     ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, TOMBSTONES, TOWPATH, Token, XmlReader, XmlWriter,
     escape_attribute, is_xml_text,
 };
-use crate::item::{Content, Item};
+use crate::item::{Content, Item, Shown};
 
 /// What the elements of an item that are Atom's are called in the documents written here.
 const PERSON: [&str; 4] = ["atom:author", "atom:name", "atom:email", "atom:uri"];
@@ -125,9 +125,10 @@ fn rfc822(time: Timestamp) -> Option<String> {
 }
 
 fn write_content(xml: &mut XmlWriter, content: &Content) {
-    match content.text().filter(|t| content.media_type == "text/html" && is_xml_text(t)) {
-        Some(html) => {
-            xml.element("content:encoded", html);
+    match content.shown().filter(|(shown, text)| *shown == Shown::Html && is_xml_text(text)) {
+        Some((shown, html)) => {
+            let own_type = Some(content.media_type.as_str()).filter(|own| *own != shown.media_type());
+            xml.start("content:encoded").optional_attribute("tp:type", own_type).text(html).end();
         }
         None => atom::write_content(xml, "atom:content", content),
     }

@@ -27,6 +27,14 @@ pub(super) struct Paging {
     /// The last sealed page, and its record as it is stored.
     last: Option<PageSpan>,
     stored: Option<Bytes>,
+    /// Why it does not go on.
+    stuck: Option<Stuck>,
+}
+
+/// A page that is full and cannot be sealed, because nothing can be written for now.
+struct Stuck {
+    page: PageSpan,
+    error: StoreError,
 }
 
 impl Paging {
@@ -35,7 +43,7 @@ impl Paging {
         let stored = engine.store.get(Table::Chains, &key).await?;
         let last: Option<PageSpan> = stored.as_ref().map(|value| table::parse(&key, value)).transpose()?;
         let pager = Pager::after(last.as_ref(), limits(feed));
-        Ok(Self { pager, reached: last.map_or(0, |page| page.last), last, stored })
+        Ok(Self { pager, reached: last.map_or(0, |page| page.last), last, stored, stuck: None })
     }
 
     /// Stores sealed pages. From here on they have a `next`: the change that sealed the last of them is in the
@@ -64,10 +72,13 @@ pub(super) async fn begin(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), 
 
 /// Puts every change of the log on a page.
 pub(super) async fn catch_up(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
-    caught_up(engine, feed).await.map(drop)
+    let mut held = caught_up(engine, feed).await?;
+    let stuck = held.take_if(|paging| paging.stuck.is_some()).and_then(|paging| paging.stuck);
+    stuck.map_or(Ok(()), |stuck| Err(stuck.error))
 }
 
-/// The same; the result is how far the log is divided, and stays so while it is held.
+/// The same; the result is how far the log is divided, and stays so while it is held. Where nothing can be written,
+/// that is no further than to the end of the first page that would have to be sealed: it can be read all the same.
 async fn caught_up<'a>(
     engine: &Arc<Engine>,
     feed: &'a Arc<Feed>,
@@ -90,8 +101,8 @@ async fn go_on(
 ) -> Result<(), StoreError> {
     // Where anything fails, what is stored is read anew.
     let mut paging = match held.take() {
-        Some(paging) => paging,
-        None => Box::new(Paging::load(engine, feed).await?),
+        Some(paging) if paging.stuck.is_none() => paging,
+        _ => Box::new(Paging::load(engine, feed).await?),
     };
     // The newest page's changes, as far as they were read just now.
     let mut open: Vec<Change> = Vec::new();
@@ -111,7 +122,14 @@ async fn go_on(
             paging.reached = change.seq;
             open.push(change);
         }
-        paging.keep(engine, feed, &sealed).await?;
+        match (paging.keep(engine, feed, &sealed).await, sealed.first()) {
+            (Ok(()), _) => {}
+            (Err(error @ (StoreError::Write(_) | StoreError::Unavailable { .. })), Some(first)) => {
+                paging.stuck = Some(Stuck { page: first.span, error });
+                break;
+            }
+            (Err(error), _) => return Err(error),
+        }
         if let (Some(sealed), Some(page)) = (sealed.last(), newest) {
             // Whoever follows asks for the page that was sealed last.
             keep_sealed(engine, feed, sealed, page).await?;
@@ -139,7 +157,10 @@ pub(in crate::engine) async fn divided(
     let paging = held.as_ref();
     Ok(Division {
         last: paging.and_then(|paging| paging.last),
-        open: paging.and_then(|paging| paging.pager.open()),
+        open: paging.and_then(|paging| match &paging.stuck {
+            Some(stuck) => Some(stuck.page),
+            None => paging.pager.open(),
+        }),
     })
 }
 

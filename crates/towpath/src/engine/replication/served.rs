@@ -141,7 +141,7 @@ async fn keep(
     let valid =
         if is_sealed { Valid::UntilReplaced } else { Valid::At { head: feed.head.clone(), seq: span.last } };
     let path = page_path(feed, span.number);
-    let document = Document::new(page.body, headers, valid);
+    let document = Document::new(page.body, headers, valid).dated_by_its_changes();
     let document = if is_sealed {
         engine.documents.put(&path, document)
     } else {

@@ -280,7 +280,7 @@ pub async fn index(
     }
     let cache = HeaderValue::from_static(if id.is_some() { FOR_EVER } else { "no-cache" });
     headers.insert(CACHE_CONTROL, cache);
-    let document = Document::new(body, headers, Valid::Immutable);
+    let document = Document::new(body, headers, Valid::Immutable).dated_by_its_changes();
     Ok(Some(match id {
         Some(id) => engine.documents.put(&index_path(feed, id), document),
         None => Arc::new(document),
