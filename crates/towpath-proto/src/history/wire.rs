@@ -39,6 +39,15 @@ impl Syntax {
             Self::JsonFeed => "application/feed+json",
         }
     }
+
+    /// The `Content-Type` of its documents as they are written here.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Atom => "application/atom+xml; charset=utf-8",
+            Self::Rss => "application/rss+xml; charset=utf-8",
+            Self::JsonFeed => "application/feed+json; charset=utf-8",
+        }
+    }
 }
 
 /// This very document, for ever (-00, section 4).

@@ -71,7 +71,8 @@ impl SupChecker {
                 self.report.pass_over(&rules::FEED_RULES, why);
                 self.judge_document(now, head, body, None);
             }
-            Probe::Start => self.judge_feed(head, body),
+            Probe::Start if is_feed(head, body) => self.judge_feed(head, body),
+            Probe::Start => self.judge_document(now, head, body, None),
             Probe::Again => {
                 let (found, _) = announced(head, body);
                 let problem = (found.links != self.announced)
@@ -182,6 +183,12 @@ impl SupChecker {
 fn is_json_feed(body: &[u8]) -> bool {
     serde_json::from_slice::<Value>(body)
         .is_ok_and(|json| json["version"].is_string() && json["items"].is_array())
+}
+
+/// Whether an answer is a feed, or speaks of a SUP document as one does.
+fn is_feed(head: &ResponseHead, body: &[u8]) -> bool {
+    let options = ReadOptions { content_type: head.header(CONTENT_TYPE.as_str()), ..ReadOptions::default() };
+    format::read(body, &options).is_ok() || !announced(head, body).0.links.is_empty()
 }
 
 /// What a feed's response announces, and the links of the feed itself.

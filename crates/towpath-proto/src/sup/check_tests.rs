@@ -128,6 +128,12 @@ fn section_3_other_media_types_and_other_json_fail() {
     assert_eq!(failed(&site.check(SUP)), [rules::MEDIA_TYPE.text]);
     site.put(SUP, &[("content-type", "application/json")], "{\"updates\"");
     assert_eq!(failed(&site.check(SUP)), [rules::JSON.text]);
+    for other in ["[]", "null", "7"] {
+        site.put(SUP, &[("content-type", "application/json")], other);
+        assert_eq!(failed(&site.check(SUP)), [rules::JSON.text], "{other}");
+    }
+    site.put(SUP, &[("content-type", "text/html")], "<!doctype html><title>x</title>");
+    assert_eq!(failed(&site.check(SUP)), [rules::MEDIA_TYPE.text, rules::JSON.text]);
     assert_eq!(failed(&site.check("https://a.example/none")), [rules::REACHED.text]);
 }
 

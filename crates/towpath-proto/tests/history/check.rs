@@ -144,6 +144,38 @@ fn atom_basics() {
     fails(&check(&Site::new()), "RFC 5005 §4", "The newest document is there");
 }
 
+/// RFC 4287, sections 3.3 and 4.2.7.1; RFC 6721, section 3; RSS 2.0's dates: what lenient readers read all the same.
+#[test]
+fn what_lenient_readers_let_pass() {
+    let updated = |text: &str| {
+        let entry = format!("<entry><id>urn:a</id><title>a</title><updated>{text}</updated></entry>");
+        check(&site(&[(FEED, atom(&entry, &[]))]))
+    };
+    for bad in ["Mon, 01 Jan 2020 00:00:00 GMT", "2020-01-01 00:00:00Z", "2020-01-01t00:00:00Z", "2020-01-01"]
+    {
+        fails(&updated(bad), "RFC 4287 §3.3", "Dates");
+    }
+    let is_date = |report: &Report| {
+        !report.findings.iter().any(|f| f.rule == "Dates are dates" && f.outcome == Outcome::Fail)
+    };
+    for good in ["2020-01-01T00:00:00Z", "2020-01-01T00:00:00.5+01:00"] {
+        assert!(is_date(&updated(good)), "{good}");
+    }
+    let head = |text: &str| check(&site(&[(FEED, atom(text, &[]))]));
+    fails(&head("<link href='x y'/>"), "RFC 4287 §4.2.7.1", "IRI");
+    fails(&head("<at:deleted-entry when='2020-01-01T00:00:00Z'/>"), "RFC 6721 §3", "ref and when");
+    fails(&head("<at:deleted-entry ref='urn:a' when='nope'/>"), "RFC 6721 §3", "ref and when");
+    let rss = |date: &str| {
+        let item = format!("<item><title>t</title><pubDate>{date}</pubDate></item>");
+        let rss = format!("<rss version='2.0'><channel>{item}</channel></rss>");
+        check_as(FEED, false, |_| Some(Answer::ok(rss.clone())))
+    };
+    fails(&rss("2020-01-01"), "RSS 2.0 and JSON Feed, dates", "Dates");
+    for good in ["Wed, 01 Jan 2020 00:00:00 GMT", "1 Jan 20 00:00 EST"] {
+        assert!(is_date(&rss(good)), "{good}");
+    }
+}
+
 #[test]
 fn rss_and_json_feed_basics() {
     let item = "<item><guid>1</guid></item>";

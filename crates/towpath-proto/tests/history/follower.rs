@@ -193,6 +193,10 @@ fn feeds_without_history_may_miss_and_say_so() {
         (told.lines(), told.warnings.len(), told.incomplete.len()),
         (vec!["put urn:c c".into()], 0, 0)
     );
+    // Every entry was edited, none came: nothing is missed.
+    site.insert(FEED.into(), Answer::ok(atom("", &[("urn:c", "d", 4), ("urn:b", "c", 4)])));
+    let told = follow(FEED, told.state, &site);
+    assert_eq!((told.lines().len(), told.warnings.len(), told.incomplete.len()), (2, 0, 0));
     site.insert(FEED.into(), Answer::ok(atom("", &[("urn:z", "z", 9)])));
     let told = follow(FEED, told.state, &site);
     assert!(told.incomplete[0].contains("none of its entries is known"), "{:?}", told.incomplete);

@@ -289,11 +289,9 @@ async fn make(
 fn headers(syntax: Syntax, body: &[u8], links: &[FeedLink]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let tag = format!("\"{}\"", hex::encode(&Sha256::digest(body)[..16]));
-    let media_type = format!("{}; charset=utf-8", syntax.media_type());
-    for (name, value) in [(CONTENT_TYPE, media_type), (ETAG, tag)] {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(name, value);
-        }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(syntax.content_type()));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
     }
     // SUP's is added to every response, whatever the protocol.
     for one in links.iter().filter(|link| link.rel != SUP) {
@@ -316,7 +314,7 @@ pub(super) fn push(
     let is_topic = |link: &&FeedLink| matches!(link.rel.as_str(), "hub" | "self");
     let links = info.document_links(syntax, &Place::Push);
     let links: Vec<String> = links.iter().filter(is_topic).map(|l| link::write(&l.href, &l.rel)).collect();
-    (info.document(syntax, &Place::Push, changes), syntax.media_type(), links.join(", "))
+    (info.document(syntax, &Place::Push, changes), syntax.content_type(), links.join(", "))
 }
 
 /// What documents say of their feed.

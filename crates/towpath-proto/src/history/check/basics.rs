@@ -12,13 +12,15 @@ const RSS_CHANNEL: &str = "RSS 2.0, required channel elements";
 const RSS_ITEM: &str = "RSS 2.0, elements of item";
 const JSON_FEED: &str = "JSON Feed 1.1";
 
+const DATES: &str = "Dates are dates";
+
 /// Looks at one document.
 pub(super) fn look(report: &mut Report, url: &str, head: &ResponseHead, body: &[u8], feed: &FeedDocument) {
     content_type(report, url, head, feed.format);
     let at = |detail: String| format!("{url}: {detail}").trim_end_matches([':', ' ']).to_owned();
     let dates = feed.problems.iter().find(|problem| problem.contains("is no date")).cloned();
     let section = if feed.format == Format::Atom { "RFC 4287 §3.3" } else { "RSS 2.0 and JSON Feed, dates" };
-    report.must(section, "Dates are dates", dates.map(at));
+    report.must(section, DATES, dates.map(at));
     if feed.format == Format::JsonFeed {
         for (rule, problem) in json_feed_problems(body) {
             report.must(JSON_FEED, rule, problem.map(at));
@@ -27,6 +29,8 @@ pub(super) fn look(report: &mut Report, url: &str, head: &ResponseHead, body: &[
     }
     let (text, _) = sniff::decode(body, head.header("content-type"));
     if let Ok(survey) = Survey::of_xml(&text) {
+        report.must(section, DATES, first_bad(url, &survey, |children| children.bad_date.as_deref()));
+        tombstones(report, url, &survey);
         match feed.format {
             Format::Atom => atom(report, url, feed, &survey),
             _ => rss(report, url, feed, &survey),
@@ -51,6 +55,21 @@ fn content_type(report: &mut Report, url: &str, head: &ResponseHead, format: For
     report.should(section, "The document is served with its media type", problem);
 }
 
+/// What is bad in the feed itself or in the first entry where something is.
+fn first_bad(url: &str, survey: &Survey, bad: impl Fn(&Children) -> Option<&str>) -> Option<String> {
+    let of_feed = bad(&survey.head).map(|bad| format!("{url}: {bad}"));
+    let mut entries = survey.entries.iter().enumerate();
+    of_feed
+        .or_else(|| entries.find_map(|(index, e)| Some(format!("{url}: entry {}: {}", index + 1, bad(e)?))))
+}
+
+fn tombstones(report: &mut Report, url: &str, survey: &Survey) {
+    let problem = first_bad(url, survey, |children| children.bad_tombstone.as_deref());
+    if survey.has_tombstones() {
+        report.must("RFC 6721 §3", "A deleted entry has its ref and when", problem);
+    }
+}
+
 /// The number of the first of several that are not as they should be.
 fn first_of(url: &str, entries: &[Children], is_bad: impl Fn(&Children) -> bool) -> Option<String> {
     entries.iter().position(is_bad).map(|index| format!("{url}: entry {}", index + 1))
@@ -72,6 +91,8 @@ fn atom(report: &mut Report, url: &str, feed: &FeedDocument, survey: &Survey) {
     let has_author = |e: &Children| e.count(ATOM, "author") > 0 || e.count(ATOM, "source") > 0;
     let problem = first_of(url, entries, |e| head.count(ATOM, "author") == 0 && !has_author(e));
     report.must("RFC 4287 §4.1.1", "The feed or each of its entries has an author", problem);
+    let problem = first_bad(url, survey, |children| children.bad_address.as_deref());
+    report.must("RFC 4287 §4.2.7.1", "A link leads to an IRI", problem);
     let has_self = head.rels.iter().any(|rel| rel == "self");
     report.should("RFC 4287 §4.1.1", "A feed has a link to itself", (!has_self).then(here));
     let id = feed.id.as_deref().filter(|id| !is_iri(id));

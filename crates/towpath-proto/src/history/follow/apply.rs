@@ -78,8 +78,11 @@ impl HistoryFollower {
             self.dirty = true;
             self.events.push_back(Event::Warning(format!("{}: {promise}", self.url)));
         }
-        let is_strange =
-            self.place.entries.len() > 0 && !reading.versions.is_empty() && !self.overlaps(reading);
+        let entries = &self.place.entries;
+        // Where all of them were edited, nothing need have gone unseen.
+        let is_strange = entries.len() > 0
+            && !reading.versions.is_empty()
+            && !reading.versions.iter().any(|version| entries.knows(version));
         if is_strange && reading.way == Way::Unknown {
             self.incomplete(format!(
                 "{}: none of its entries is known: some came and went unseen since it was last read",

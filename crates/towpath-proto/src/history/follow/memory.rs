@@ -54,6 +54,11 @@ impl Memory {
         self.entries.get(version.item.id.as_str()).is_some_and(|known| known.digest == digest(version))
     }
 
+    /// Whether any version of an entry was seen.
+    pub(super) fn knows(&self, version: &Version) -> bool {
+        self.entries.contains_key(version.item.id.as_str())
+    }
+
     /// Takes a version from the document at `slot`, where it is newer than what is known: "newest `updated`
     /// wins, a tie goes to the later document" (RFC 5005, section 4.2). Versions without dates are as old as the
     /// document, and those of a document that is `whole` are newer than all.

@@ -66,14 +66,14 @@ fn classes() -> Vec<Class> {
     ];
     for syntax in Syntax::ALL {
         let name = syntax.name().replace('.', r"\.");
-        let media_type = format!("{}; charset=utf-8", syntax.media_type());
+        let media_type = syntax.content_type();
         let newest = format!("/feeds/:feed/{}", syntax.name());
-        classes.push(index(class(&format!("/feeds/[^/]+/{name}"), &[&newest], &media_type, CHECK)));
+        classes.push(index(class(&format!("/feeds/[^/]+/{name}"), &[&newest], media_type, CHECK)));
         let windows = format!("/feeds/[^/]+/{name}/[0-9]+-[0-9]+");
-        classes.push(class(&windows, &[], &media_type, IMMUTABLE));
+        classes.push(class(&windows, &[], media_type, IMMUTABLE));
         let (pages, pattern) = (format!("/feeds/[^/]+/{name}/[0-9]+"), format!("{newest}/:page"));
         // Which of them is the last, and will be replaced, only its file's name says.
-        classes.push(class(&pages, &[&pattern], &media_type, CHECK));
+        classes.push(class(&pages, &[&pattern], media_type, CHECK));
     }
     classes
 }

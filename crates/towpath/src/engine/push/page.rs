@@ -20,8 +20,9 @@ use towpath_proto::smart::query::PullQuery;
 use towpath_proto::smart::spec::{By, Order, Spec};
 
 use super::{Subscribed, Topic};
+use crate::engine::Engine;
+use crate::engine::history::{self, Found};
 use crate::engine::smart::{Access, AskError, Asked};
-use crate::engine::{Engine, history};
 
 /// The most items of one delivery.
 const ITEMS: usize = 200;
@@ -101,7 +102,7 @@ async fn make(
             return Ok(nothing());
         }
         let (body, headers) = match topic.document {
-            Some(syntax) => document(engine, topic, syntax, &page),
+            Some(syntax) => document(engine, topic, syntax, &page, limit).await?,
             None => {
                 let previous = previous(engine, topic, access, after).await?;
                 items(settings, &query, &page, previous.as_deref(), format)
@@ -131,10 +132,25 @@ fn items(
     (body.into(), headers(content_type, publish::topic_links(settings, query, format)))
 }
 
-/// What is pushed of a feed's newest document.
-fn document(engine: &Engine, topic: &Topic, syntax: Syntax, page: &Page) -> (Bytes, HeaderMap) {
-    let (body, content_type, links) = history::push(engine, &topic.feed, syntax, &page.changes);
-    (body.into(), headers(content_type, HeaderValue::from_str(&links).ok()))
+/// What is pushed of a feed's newest document: what has changed, or all of it where it is JSON, of which WebSub has no
+/// parts delivered (section 7). One that is too large for that is delivered in parts all the same.
+async fn document(
+    engine: &Arc<Engine>,
+    topic: &Topic,
+    syntax: Syntax,
+    page: &Page,
+    limit: usize,
+) -> Result<(Bytes, HeaderMap), AskError> {
+    let (part, content_type, links) = history::push(engine, &topic.feed, syntax, &page.changes);
+    let headers = headers(content_type, HeaderValue::from_str(&links).ok());
+    if syntax == Syntax::JsonFeed
+        && let Found::Document(whole) =
+            history::document(engine, &topic.feed, syntax, history::Which::Newest).await?
+        && whole.body.len() <= limit
+    {
+        return Ok((whole.body.clone(), headers));
+    }
+    Ok((part.into(), headers))
 }
 
 fn headers(content_type: &'static str, links: Option<HeaderValue>) -> HeaderMap {
