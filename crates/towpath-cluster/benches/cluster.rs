@@ -215,6 +215,7 @@ async fn total(writers: Vec<tokio::task::JoinHandle<u64>>, begun: Instant) -> f6
 async fn catch_up() {
     let items = std::env::var("TOWPATH_BENCH_ITEMS").ok().and_then(|items| items.parse().ok());
     let items: usize = items.unwrap_or(1_000_000);
+    let batch = std::env::var("TOWPATH_BENCH_BATCH").ok().and_then(|batch| batch.parse().ok()).unwrap_or(50);
     let single = common::single("");
     let folders = tempfile::tempdir().unwrap();
     let address = Address::parse(&single.server.url()).unwrap();
@@ -227,7 +228,7 @@ async fn catch_up() {
             tokio::spawn(async move {
                 let mut left = items / FEEDS;
                 while left > 0 {
-                    let count = left.min(50);
+                    let count = left.min(batch);
                     let batch = (left - count..left).map(put).collect();
                     store.append(&feed(n), Expected::Any, batch).await.unwrap();
                     left -= count;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use towpath_store::StoreError;
 use towpath_store::embedded::command::{Command, Outcome};
 use towpath_store::embedded::replica::{Applying, Replica};
@@ -17,8 +17,8 @@ use crate::notes::{self, Mark, Position};
 use crate::sessions::{Sessions, Verdict};
 
 /// At which size a group takes no more messages.
-const GROUP_MESSAGES: usize = 4096;
-const GROUP_BYTES: usize = 8 << 20;
+const GROUP_MESSAGES: usize = 65_536;
+const GROUP_BYTES: usize = 64 << 20;
 
 /// How long the thread waits before it tries again to write where the disk is full.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -27,8 +27,43 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Delivered {
     /// Its place in the stream.
-    pub(crate) at: u64,
-    pub(crate) payload: Bytes,
+    at: u64,
+    bytes: usize,
+    message: Result<(Header, Content), Foreign>,
+    /// Its share of the room for what is not applied yet; free again once a group has it.
+    room: OwnedSemaphorePermit,
+}
+
+/// What stands behind a message's header.
+#[derive(Debug)]
+enum Content {
+    /// Commands, or why they cannot be read.
+    Commands(Result<Vec<Command>, StoreError>),
+    /// A part of a command.
+    Part(Bytes),
+}
+
+impl Delivered {
+    /// Reads what is at a place of the stream.
+    pub(crate) fn read(at: u64, mut payload: Bytes, room: OwnedSemaphorePermit) -> Self {
+        let bytes = payload.len();
+        let message = Header::decode(&mut payload).map(|header| {
+            let content = match header.holds {
+                Holds::Commands => Content::Commands(commands(payload)),
+                Holds::Part | Holds::LastPart => Content::Part(payload),
+            };
+            (header, content)
+        });
+        Self { at, bytes, message, room }
+    }
+}
+
+fn commands(mut payload: Bytes) -> Result<Vec<Command>, StoreError> {
+    let mut commands = Vec::new();
+    while !payload.is_empty() {
+        commands.push(Command::decode(&mut payload)?);
+    }
+    Ok(commands)
 }
 
 /// What became of a message of this node.
@@ -89,10 +124,11 @@ impl Applier {
         let ours = ours.load(Ordering::Acquire);
         let mut group = Group { applying: replica.begin(), events: Vec::new(), parts: HashMap::new() };
         let mut position = self.position;
-        for Delivered { at, mut payload } in messages {
+        for Delivered { at, message, room, .. } in messages {
+            drop(room);
             position.at = at;
-            let header = match Header::decode(&mut payload) {
-                Ok(header) if header.log == position.log => header,
+            let (header, content) = match message {
+                Ok((header, content)) if header.log == position.log => (header, content),
                 Err(Foreign::Newer(format)) => {
                     return Err(StoreError::Damaged(format!(
                         "message {at} of the log has format {format}: a newer version of this program wrote it"
@@ -115,16 +151,18 @@ impl Applier {
                 Verdict::Counts => {
                     let seen = sessions.get(header.session);
                     group.applying.keep(notes::session(header.session), seen.map(notes::encode_session));
-                    let payload = match header.holds {
-                        Holds::Commands => payload,
-                        Holds::Part => {
-                            group.keep_part(header.session, header.number, payload);
+                    let commands = match content {
+                        Content::Commands(commands) => commands,
+                        Content::Part(part) if header.holds == Holds::Part => {
+                            group.keep_part(header.session, header.number, part);
                             continue;
                         }
-                        Holds::LastPart => group.join(replica, &header, changed.done.clone(), &payload)?,
+                        Content::Part(last) => {
+                            commands(group.join(replica, &header, changed.done.clone(), &last)?)
+                        }
                     };
                     changed.done.for_each(|number| group.drop_part(header.session, number));
-                    group.decide(&header, payload, header.session == ours)?;
+                    group.decide(&header, commands, header.session == ours)?;
                 }
                 Verdict::Gap { due } if header.session == ours => {
                     group.events.push(Event::Skipped { header, due });
@@ -146,18 +184,20 @@ impl Applier {
 
 impl Group<'_> {
     /// Decides the commands of a message: all of it, or, where it cannot be read, nothing.
-    fn decide(&mut self, header: &Header, mut payload: Bytes, ours: bool) -> Result<(), StoreError> {
-        let mut commands = Vec::new();
-        while !payload.is_empty() {
-            match Command::decode(&mut payload) {
-                Ok(command) => commands.push(command),
-                Err(error) => {
-                    // Every node comes to the same: what is in a message does not depend on who reads it.
-                    tracing::error!(%error, "a message of the log cannot be read; it is passed over");
-                    return Ok(());
-                }
+    fn decide(
+        &mut self,
+        header: &Header,
+        commands: Result<Vec<Command>, StoreError>,
+        ours: bool,
+    ) -> Result<(), StoreError> {
+        let commands = match commands {
+            Ok(commands) => commands,
+            Err(error) => {
+                // Every node comes to the same: what is in a message does not depend on who reads it.
+                tracing::error!(%error, "a message of the log cannot be read; it is passed over");
+                return Ok(());
             }
-        }
+        };
         let mut outcomes = Vec::with_capacity(if ours { commands.len() } else { 0 });
         for command in commands {
             let outcome = self.applying.apply(header.now, command)?;
@@ -206,11 +246,11 @@ impl Group<'_> {
 
 /// The messages that wait behind `first`, as many as make one group.
 fn gather(first: Delivered, messages: &mut mpsc::Receiver<Delivered>) -> Vec<Delivered> {
-    let mut bytes = first.payload.len();
+    let mut bytes = first.bytes;
     let mut group = vec![first];
     while group.len() < GROUP_MESSAGES && bytes < GROUP_BYTES {
         let Ok(next) = messages.try_recv() else { break };
-        bytes += next.payload.len();
+        bytes += next.bytes;
         group.push(next);
     }
     group

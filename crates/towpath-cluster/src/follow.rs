@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use futures_util::StreamExt;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use towpath_store::Clock;
 
@@ -27,6 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(200);
 const LONG_PAUSE: Duration = Duration::from_secs(2);
 
+/// How much may be here that is not applied yet: messages, and kibibytes.
+pub(crate) const AHEAD: usize = 16_384;
+pub(crate) const AHEAD_KIB: usize = 64 << 10;
+
+/// How much of that a message takes.
+fn room(bytes: usize) -> u32 {
+    bytes.div_ceil(1024).clamp(1, AHEAD_KIB) as u32
+}
+
 /// See the module's text.
 pub(crate) struct Follower {
     pub(crate) context: Context,
@@ -34,6 +43,8 @@ pub(crate) struct Follower {
     /// Up to where messages were brought. Its mark stays what it was when the node began.
     pub(crate) position: Position,
     pub(crate) messages: mpsc::Sender<Delivered>,
+    /// For what was brought and is not applied yet, in kibibytes.
+    pub(crate) room: Arc<Semaphore>,
     pub(crate) health: Arc<Health>,
 }
 
@@ -107,7 +118,11 @@ impl Follower {
                 Some(_) => return Err(later("a message was lost on its way here")),
             }
             let payload = message.message.payload;
-            if self.messages.send(Delivered { at, payload }).await.is_err() {
+            let Ok(room) = Arc::clone(&self.room).acquire_many_owned(room(payload.len())).await else {
+                return Ok(());
+            };
+            let message = Delivered::read(at, payload, room);
+            if self.messages.send(message).await.is_err() {
                 return Ok(());
             }
             self.position.at = at;

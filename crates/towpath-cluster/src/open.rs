@@ -9,7 +9,7 @@ use async_nats::connection::State;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use towpath_store::StoreError;
 use towpath_store::embedded::EmbeddedStore;
@@ -24,9 +24,6 @@ use crate::publish::{self, Publisher};
 use crate::requests::Requests;
 use crate::stream::{self, Refusal};
 use crate::{ClusterStore, Options, Running};
-
-/// How many messages may be here that are not applied yet.
-const AHEAD: usize = 64;
 
 impl ClusterStore {
     /// Opens a node of the cluster at `address` with its replica in `folder`, which is made where it is not there.
@@ -68,7 +65,7 @@ impl ClusterStore {
         let publisher = publisher.await.map_err(|reason| address.error(reason))?;
         let (queue, requests) = mpsc::channel(publish::QUEUE);
         let (events, happened) = mpsc::unbounded_channel();
-        let (messages, delivered) = mpsc::channel(AHEAD);
+        let (messages, delivered) = mpsc::channel(follow::AHEAD);
         let applier = Applier { replica, position, sessions, ours, events, health: Arc::clone(&health) };
         let thread = std::thread::Builder::new().name("towpath-replica".into());
         let applier = thread.spawn(move || applier.run(delivered));
@@ -79,6 +76,7 @@ impl ClusterStore {
             address: address.clone(),
             position,
             messages,
+            room: Arc::new(Semaphore::new(follow::AHEAD_KIB)),
             health: Arc::clone(&health),
         };
         let stuck = Arc::new(Notify::new());

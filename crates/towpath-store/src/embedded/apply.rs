@@ -21,6 +21,8 @@ use super::Options;
 use super::decide::{Decided, Lookup};
 use super::folder::Folder;
 use super::keys::{self, Feed, FeedNumber, Version};
+use super::record::bytes_of;
+use super::records::Records;
 use crate::{StoreError, Table};
 
 /// The engine with its keyspaces.
@@ -44,6 +46,17 @@ pub(crate) struct Engine {
 
 /// What a replica keeps beside the store's data, in the same batch: a key and its value; `None` removes it.
 pub(crate) type Note = (Vec<u8>, Option<Bytes>);
+
+/// How a batch is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Durably.
+    Synced,
+    /// A replica's: what a crash takes is applied again.
+    Unsynced,
+    /// The same, where the entries of the logs were loaded.
+    Loaded,
+}
 
 /// What values a keyspace holds.
 #[derive(Clone, Copy)]
@@ -130,16 +143,29 @@ impl Engine {
         }
     }
 
-    /// Applies all that was decided, and a replica's own notes, or nothing of it; durably where `persist` says so.
-    pub(crate) fn apply(
-        &self,
-        decided: &Decided,
-        notes: &[Note],
-        persist: Option<PersistMode>,
-    ) -> Result<(), String> {
-        let mut batch = self.db.batch().durability(persist);
-        for ((feed, seq), record) in &decided.records {
-            batch.insert(&self.log, keys::place(*feed, *seq), &record.bytes[..]);
+    /// Puts a replica's new entries of the logs where they stay, past the journal, so that they are written once.
+    ///
+    /// That is to be done before the batch that they belong to, which moves the heads: nobody reads behind a head. What
+    /// a crash leaves behind one is written over when the replica comes to these places again.
+    pub(crate) fn load(&self, records: &Records) -> Result<(), String> {
+        let load = || {
+            let mut loading = self.log.start_ingestion()?;
+            for ((feed, seq), record) in records.iter() {
+                loading.write(keys::place(feed, seq), record.encode())?;
+            }
+            loading.finish()
+        };
+        load().map_err(|e| self.fail(&e))
+    }
+
+    /// Applies all that was decided, and a replica's own notes, or nothing of it.
+    pub(crate) fn apply(&self, decided: &Decided, notes: &[Note], how: How) -> Result<(), String> {
+        let persist = if how == How::Synced { PersistMode::SyncData } else { PersistMode::Buffer };
+        let mut batch = self.db.batch().durability(Some(persist));
+        if how != How::Loaded {
+            for ((feed, seq), record) in decided.records.iter() {
+                batch.insert(&self.log, keys::place(feed, seq), record.encode());
+            }
         }
         for (key, seq) in moments(decided) {
             batch.insert(&self.times, key, seq.to_be_bytes());
@@ -154,7 +180,7 @@ impl Engine {
             }
             batch.insert(&self.modified, keys::place(touched.feed, latest), []);
             batch.insert(&self.created, keys::place(touched.feed, first), latest.to_be_bytes());
-            batch.insert(&self.ids, &key[..], touched.now.encode());
+            batch.insert(&self.ids, key.clone(), touched.now.encode());
         }
         for (name, feed) in &decided.feeds {
             batch.insert(&self.feeds, name.as_str(), feed.encode());
@@ -231,9 +257,9 @@ fn moments(decided: &Decided) -> impl Iterator<Item = ([u8; 4 + keys::TIME], Seq
     std::iter::from_fn(move || {
         loop {
             let ((feed, seq), record) = records.next()?;
-            let again = records.peek().is_some_and(|((f, _), r)| (f, r.modified) == (feed, record.modified));
+            let again = records.peek().is_some_and(|((f, _), r)| (*f, r.modified()) == (feed, record.modified()));
             if !again {
-                return Some((keys::moment(*feed, record.modified), *seq));
+                return Some((keys::moment(feed, record.modified()), seq));
             }
         }
     })
@@ -266,11 +292,6 @@ impl Lookup for Engine {
         let value = self.keyspace(table).get(keys::entry(table, key)).map_err(|e| read_error(&e))?;
         Ok(value.map(bytes_of))
     }
-}
-
-/// A stored value as bytes, without a copy.
-pub(super) fn bytes_of(value: fjall::Slice) -> Bytes {
-    Bytes::from_owner(value)
 }
 
 pub(super) fn read_error(error: &fjall::Error) -> StoreError {

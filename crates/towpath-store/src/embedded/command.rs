@@ -219,9 +219,13 @@ impl Reader<'_> {
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let count = u32::from_be_bytes(self.array()?);
-        // The count may be a lie: room is made as the entries turn out to be there.
-        (0..count).map(|_| one(self)).collect()
+        let count = u32::from_be_bytes(self.array()?) as usize;
+        // The count may be a lie: there is room at once for as many as may well be there.
+        let mut list = Vec::with_capacity(count.min(self.0.len() / 64));
+        for _ in 0..count {
+            list.push(one(self)?);
+        }
+        Ok(list)
     }
 
     fn entry(&mut self) -> Result<(Table, Vec<u8>, Option<Bytes>), StoreError> {
@@ -239,7 +243,7 @@ impl Reader<'_> {
         let kind = match op {
             PUT => {
                 let hash = ContentHash(self.array()?);
-                Kind::Put { hash, draft: Draft::read(&self.long()?)? }
+                Kind::Put { hash, draft: Draft::read(self.long()?)? }
             }
             PATCH => Kind::Patch(Content { media_type: self.long_text()?, bytes: self.long()? }),
             DELETE => Kind::Delete,

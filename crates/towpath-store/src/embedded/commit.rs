@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use fjall::PersistMode;
 use tokio::sync::{mpsc, oneshot};
 use towpath_proto::change::Change;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::Engine;
+use super::apply::{Engine, How};
 use super::decide::{Group, Lookup, Prepared};
 use super::keys::{Feed, FeedNumber, Version};
 use super::tell::Tell;
@@ -87,7 +86,7 @@ impl Committer {
             requests.into_iter().filter_map(|request| decide(&mut group, request)).collect();
         let decided = group.finish();
         if !decided.is_empty()
-            && let Err(reason) = self.known.engine.apply(&decided, &[], Some(PersistMode::SyncData))
+            && let Err(reason) = self.known.engine.apply(&decided, &[], How::Synced)
         {
             tracing::error!(reason, "the store cannot write");
             waiting.into_iter().for_each(|waiting| waiting.fail(&reason));

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
+use fjall::Slice;
 use jiff::Timestamp;
 use towpath_proto::change::{Change, NewChange, Op, Seq};
 use towpath_proto::feed_id::FeedId;
@@ -16,6 +17,7 @@ use towpath_proto::patch::{self, PatchError};
 use super::MAX_KEY_BYTES;
 use super::keys::{self, Feed, FeedNumber, Version};
 use super::record::{self, Draft, Place};
+use super::records::{Record, Records};
 use crate::{AppendError, Appended, Condition, EMPTY, Expected, Head, StoreError, Table, Write};
 
 /// What deciding needs to know of what is stored.
@@ -92,16 +94,6 @@ pub(crate) fn check_keys(writes: &[Write]) -> Result<(), StoreError> {
     }
 }
 
-/// A new entry of a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) bytes: Bytes,
-    pub(crate) modified: Timestamp,
-}
-
-/// New entries of the logs, in their order.
-pub(crate) type Records = BTreeMap<(FeedNumber, Seq), Record>;
-
 /// What a group does to one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Touched {
@@ -119,7 +111,7 @@ pub(crate) struct Decided {
     /// The new entries of the logs.
     pub(crate) records: Records,
     /// The ids that have a new version, by their keys in the index of ids.
-    pub(crate) ids: HashMap<Vec<u8>, Touched>,
+    pub(crate) ids: HashMap<Slice, Touched>,
     /// The feeds that moved.
     pub(crate) feeds: BTreeMap<FeedId, Feed>,
     /// The number of the next new feed, where the group has new ones.
@@ -210,7 +202,7 @@ impl<'a, L: Lookup> Group<'a, L> {
             Some(feed) => feed,
             None => Feed { number: self.next_feed()?, head: EMPTY, appended: self.now },
         };
-        Ok(Batch { group: self, feed, start: feed.head.seq, records: Records::new(), ids: HashMap::new() })
+        Ok(Batch { group: self, feed, start: feed.head.seq, records: Vec::new(), ids: HashMap::new() })
     }
 
     fn next_feed(&self) -> Result<FeedNumber, StoreError> {
@@ -223,12 +215,12 @@ impl<'a, L: Lookup> Group<'a, L> {
             if start == 0 {
                 self.decided.next_feed = Some(feed.number + 1);
             }
-            // A batch that is alone in its group, or the first, is not copied.
             let decided = &mut self.decided;
-            if decided.records.is_empty() {
-                (decided.records, decided.ids) = (records, ids);
+            decided.records.add(feed.number, start + 1, records);
+            // A batch that is alone in its group, or the first, is not copied.
+            if decided.ids.is_empty() {
+                decided.ids = ids;
             } else {
-                decided.records.extend(records);
                 decided.ids.extend(ids);
             }
             self.decided.feeds.insert(name.clone(), Feed { appended: self.now, ..feed });
@@ -242,16 +234,18 @@ struct Batch<'a, L> {
     group: &'a Group<'a, L>,
     feed: Feed,
     start: Seq,
-    records: Records,
-    ids: HashMap<Vec<u8>, Touched>,
+    /// Behind `start`, one after another.
+    records: Vec<Record>,
+    ids: HashMap<Slice, Touched>,
 }
 
 /// A [`Batch`] that was not refused.
 struct Done {
     feed: Feed,
     start: Seq,
-    records: Records,
-    ids: HashMap<Vec<u8>, Touched>,
+    /// Behind `start`, one after another.
+    records: Vec<Record>,
+    ids: HashMap<Slice, Touched>,
 }
 
 impl<L: Lookup> Batch<'_, L> {
@@ -283,7 +277,7 @@ impl<L: Lookup> Batch<'_, L> {
             previous: known.map(|version| version.latest),
             hash,
         };
-        self.push(key, touched, op, &place, draft);
+        self.push(key, touched, op, place, draft);
         Ok(())
     }
 
@@ -309,7 +303,7 @@ impl<L: Lookup> Batch<'_, L> {
             return Err(invalid("it was made before the change before it".into()));
         }
         let draft = Draft::new(change.op, &change.item, change.patch.as_ref(), change.entry_id.as_deref());
-        self.push(key, touched, change.op, &place, draft.map_err(invalid)?);
+        self.push(key, touched, change.op, place, draft.map_err(invalid)?);
         Ok(())
     }
 
@@ -345,7 +339,7 @@ impl<L: Lookup> Batch<'_, L> {
     }
 
     /// Appends a record and moves the head.
-    fn push(&mut self, key: Vec<u8>, touched: Option<Touched>, op: Op, place: &Place, draft: Draft) {
+    fn push(&mut self, key: Slice, touched: Option<Touched>, op: Op, place: Place, draft: Draft) {
         let Feed { number, head, .. } = &mut self.feed;
         let lived = touched.is_some_and(|touched| touched.now.hash.is_some());
         let lives = op != Op::Delete;
@@ -358,12 +352,11 @@ impl<L: Lookup> Batch<'_, L> {
         let (feed, seq) = (*number, head.seq);
         let before = touched.and_then(|touched| touched.before);
         self.ids.insert(key, Touched { feed, before, now: place.version(seq, op) });
-        let record = Record { bytes: draft.at(place).into(), modified: place.modified };
-        self.records.insert((feed, seq), record);
+        self.records.push(Record { draft, place });
     }
 
     /// What is known of an id: from this batch, else from the group, else from what is stored.
-    fn touched(&self, key: &[u8]) -> Result<Option<Touched>, StoreError> {
+    fn touched(&self, key: &Slice) -> Result<Option<Touched>, StoreError> {
         if let Some(touched) = self.ids.get(key).or_else(|| self.group.decided.ids.get(key)) {
             return Ok(Some(*touched));
         }
@@ -377,10 +370,11 @@ impl<L: Lookup> Batch<'_, L> {
 
     /// The item as it was at a place: from this batch, else from the group, else from what is stored.
     fn item(&self, seq: Seq) -> Result<Item, StoreError> {
-        let place = (self.feed.number, seq);
-        let bytes = match self.records.get(&place).or_else(|| self.group.decided.records.get(&place)) {
-            Some(record) => record.bytes.clone(),
-            None => self.group.lookup.record(self.feed.number, seq)?,
+        let number = self.feed.number;
+        let own = seq.checked_sub(self.start + 1).and_then(|place| self.records.get(place as usize));
+        let bytes = match own.or_else(|| self.group.decided.records.get(number, seq)) {
+            Some(record) => record::bytes_of(record.encode()),
+            None => self.group.lookup.record(number, seq)?,
         };
         Ok(record::decode(seq, &bytes)?.item)
     }

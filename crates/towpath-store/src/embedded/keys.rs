@@ -18,6 +18,8 @@
 //! time: seconds:8 since 1970, the sign bit flipped, then nanoseconds:4
 //! ```
 
+use byteview::ByteView;
+use fjall::Slice;
 use jiff::Timestamp;
 use towpath_proto::change::Seq;
 use towpath_proto::item::ContentHash;
@@ -90,11 +92,8 @@ pub(crate) fn read_place(key: &[u8]) -> Result<Seq, StoreError> {
 }
 
 /// A key of `ids`.
-pub(crate) fn id(feed: FeedNumber, id: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(4 + id.len());
-    key.extend_from_slice(&feed.to_be_bytes());
-    key.extend_from_slice(id.as_bytes());
-    key
+pub(crate) fn id(feed: FeedNumber, id: &str) -> Slice {
+    ByteView::fused(&feed.to_be_bytes(), id.as_bytes()).into()
 }
 
 /// Reads the id out of [`id`].
@@ -172,15 +171,18 @@ impl Feed {
 }
 
 impl Version {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut value = Vec::with_capacity(60);
-        value.extend_from_slice(&self.latest.to_be_bytes());
-        value.extend_from_slice(&self.first.to_be_bytes());
-        value.extend_from_slice(&time(self.created));
-        if let Some(hash) = &self.hash {
-            value.extend_from_slice(&hash.0);
+    pub(crate) fn encode(&self) -> Slice {
+        let mut value = [0; 60];
+        value[..8].copy_from_slice(&self.latest.to_be_bytes());
+        value[8..16].copy_from_slice(&self.first.to_be_bytes());
+        value[16..28].copy_from_slice(&time(self.created));
+        match &self.hash {
+            Some(hash) => {
+                value[28..].copy_from_slice(&hash.0);
+                value.into()
+            }
+            None => value[..28].into(),
         }
-        value
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, StoreError> {

@@ -15,6 +15,7 @@ mod folder;
 mod keys;
 mod read;
 mod record;
+mod records;
 pub mod replica;
 mod tell;
 mod verify;
@@ -214,11 +215,11 @@ impl Store for EmbeddedStore {
     }
 
     async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {
-        self.read_feed(feed, |engine, feed| engine.changes(feed.number, after, limit))
+        self.read_feed(feed, |engine, feed| engine.changes(feed, after, limit))
     }
 
     async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, StoreError> {
-        self.read_feed(feed, |engine, feed| engine.change(feed.number, seq))
+        self.read_feed(feed, |engine, feed| engine.change(feed, seq))
     }
 
     async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, StoreError> {

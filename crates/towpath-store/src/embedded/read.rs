@@ -7,9 +7,9 @@ use towpath_proto::change::{Change, Seq};
 use towpath_proto::diff::Known;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{Engine, bytes_of, read_error};
+use super::apply::{Engine, read_error};
 use super::keys::{self, Feed, FeedNumber, Version};
-use super::record;
+use super::record::{self, bytes_of};
 use crate::{FeedHead, Limit, Order, StoreError, Stretch, Table};
 
 impl Engine {
@@ -30,15 +30,12 @@ impl Engine {
         entries.map(head).collect()
     }
 
-    /// Changes after a place.
-    pub(crate) fn changes(
-        &self,
-        feed: FeedNumber,
-        after: Seq,
-        limit: Limit,
-    ) -> Result<Vec<Change>, StoreError> {
-        let Some(first) = after.checked_add(1) else { return Ok(Vec::new()) };
-        let range = keys::place(feed, first)..=keys::place(feed, Seq::MAX);
+    /// Changes after a place, up to the feed's head.
+    pub(crate) fn changes(&self, feed: Feed, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {
+        if after >= feed.head.seq {
+            return Ok(Vec::new());
+        }
+        let range = keys::place(feed.number, after + 1)..=keys::place(feed.number, feed.head.seq);
         let mut page = Page::new(limit);
         for entry in self.db.snapshot().range(&self.log, range) {
             if page.is_full() {
@@ -53,8 +50,12 @@ impl Engine {
     }
 
     /// The change at a place.
-    pub(crate) fn change(&self, feed: FeedNumber, seq: Seq) -> Result<Option<Change>, StoreError> {
-        let record = self.db.snapshot().get(&self.log, keys::place(feed, seq)).map_err(|e| read_error(&e))?;
+    pub(crate) fn change(&self, feed: Feed, seq: Seq) -> Result<Option<Change>, StoreError> {
+        if seq > feed.head.seq {
+            return Ok(None);
+        }
+        let key = keys::place(feed.number, seq);
+        let record = self.db.snapshot().get(&self.log, key).map_err(|e| read_error(&e))?;
         record.map(|record| record::decode(seq, &bytes_of(record))).transpose()
     }
 

@@ -26,6 +26,8 @@
 //! ```
 
 use bytes::Bytes;
+use byteview::ByteView;
+use fjall::Slice;
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::item::{Content, ContentHash, Item};
 
@@ -41,9 +43,9 @@ const HAS_ENTRY_ID: u8 = 4;
 /// The longest record, in bytes. The engine's own limit is four times that.
 pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
-/// A record whose place in the order is not decided yet: its header has no times, places and hash.
-#[derive(Debug, Clone)]
-pub(crate) struct Draft(Vec<u8>);
+/// A record whose place in the order is not decided yet: its header, which is there, has no times, places and hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Draft(Bytes);
 
 /// What of a change is decided when it is appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,12 +94,12 @@ impl Draft {
         for piece in pieces {
             bytes.extend_from_slice(piece);
         }
-        Ok(Self(bytes))
+        Ok(Self(bytes.into()))
     }
 
     /// A draft that was laid out elsewhere.
-    pub(crate) fn read(bytes: &Bytes) -> Result<Self, StoreError> {
-        let mut fields = Fields { bytes, what: "a draft" };
+    pub(crate) fn read(bytes: Bytes) -> Result<Self, StoreError> {
+        let mut fields = Fields { bytes: &bytes, what: "a draft" };
         let [format, ..] = fields.take::<4>()?;
         if format != FORMAT {
             return Err(StoreError::Damaged(format!("a draft of format {format}, which is unknown")));
@@ -106,8 +108,8 @@ impl Draft {
         for length in &mut lengths {
             *length = u32::from_be_bytes(fields.take()?) as usize;
         }
-        split(bytes, lengths)?;
-        Ok(Self(bytes.to_vec()))
+        split(&bytes, lengths)?;
+        Ok(Self(bytes))
     }
 
     /// The draft as bytes.
@@ -121,14 +123,16 @@ impl Draft {
     }
 
     /// The record, its place now decided.
-    pub(crate) fn at(self, place: &Place) -> Vec<u8> {
-        let mut bytes = self.0;
-        bytes[28..40].copy_from_slice(&time(place.modified));
-        bytes[40..52].copy_from_slice(&time(place.created));
-        bytes[52..60].copy_from_slice(&place.first_seq.to_be_bytes());
-        bytes[60..68].copy_from_slice(&place.previous.unwrap_or(0).to_be_bytes());
-        bytes[68..100].copy_from_slice(&place.hash.0);
-        bytes
+    pub(crate) fn at(&self, place: &Place) -> Slice {
+        let (blank, pieces) = self.0.split_at(HEADER);
+        let mut header = [0; HEADER];
+        header[..28].copy_from_slice(&blank[..28]);
+        header[28..40].copy_from_slice(&time(place.modified));
+        header[40..52].copy_from_slice(&time(place.created));
+        header[52..60].copy_from_slice(&place.first_seq.to_be_bytes());
+        header[60..68].copy_from_slice(&place.previous.unwrap_or(0).to_be_bytes());
+        header[68..100].copy_from_slice(&place.hash.0);
+        ByteView::fused(&header, pieces).into()
     }
 }
 
@@ -153,6 +157,11 @@ impl Place {
         let hash = (op != Op::Delete).then_some(self.hash);
         Version { latest: seq, first: self.first_seq, created: self.created, hash }
     }
+}
+
+/// A stored value as bytes, without a copy.
+pub(crate) fn bytes_of(value: Slice) -> Bytes {
+    Bytes::from_owner(value)
 }
 
 /// Reads the record that is stored at `seq`.
@@ -249,7 +258,7 @@ mod tests {
     fn encode(change: &Change) -> Bytes {
         let draft =
             Draft::new(change.op, &change.item, change.patch.as_ref(), change.entry_id.as_deref()).unwrap();
-        draft.at(&Place::of(change)).into()
+        bytes_of(draft.at(&Place::of(change)))
     }
 
     #[test]

@@ -8,12 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fjall::PersistMode;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{Engine, Note};
+use super::apply::{Engine, How, Note};
 use super::command::{Command, Outcome, Request};
 use super::commit::Known;
 use super::decide::Group;
@@ -21,6 +20,10 @@ use super::folder::Folder;
 use super::tell::Tell;
 use super::{EmbeddedStore, Options};
 use crate::{AppendError, Head, StoreError};
+
+/// From which size on the records of a group, which is one of a replica that catches up, are loaded in bulk: that costs
+/// a few syncs, and saves the way through the journal.
+const LOAD_BYTES: usize = 4 << 20;
 
 /// The writing half of a replica. The reading half is an [`EmbeddedStore`] that takes no writes of its own; to
 /// close that, this is to be dropped.
@@ -74,8 +77,13 @@ impl Replica {
         let Applying { group, moved, notes } = applying;
         let decided = group.finish();
         let notes: Vec<Note> = notes.into_iter().collect();
-        let applied = self.known.engine.apply(&decided, &notes, Some(PersistMode::Buffer));
-        applied.map_err(StoreError::Write)?;
+        let engine = &self.known.engine;
+        let bytes: usize = decided.records.iter().map(|(_, record)| record.bytes()).sum();
+        let how = if bytes < LOAD_BYTES { How::Unsynced } else { How::Loaded };
+        if how == How::Loaded {
+            engine.load(&decided.records).map_err(StoreError::Write)?;
+        }
+        engine.apply(&decided, &notes, how).map_err(StoreError::Write)?;
         self.known.tell.all(&decided, moved.iter().map(|(feed, head)| (feed, *head)));
         Ok(())
     }

@@ -5,9 +5,10 @@ use jiff::Timestamp;
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{Engine, bytes_of, read_error};
+use super::apply::{Engine, read_error};
 use super::keys::{self, Feed, Version};
-use super::{read, record};
+use super::record::{self, bytes_of};
+use super::read;
 use crate::StoreError;
 
 /// At most so many problems are told in full.
@@ -40,13 +41,16 @@ impl Engine {
     pub(crate) fn verify(&self) -> Result<Verification, StoreError> {
         let snapshot = self.db.snapshot();
         let mut found = Verification::default();
+        // A replica may hold more of a log than it has applied, see `Engine::load`.
+        let replica = self.is_replica()?;
         let mut numbers = Vec::new();
         for entry in snapshot.iter(&self.feeds) {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
             let (name, feed) = (read::name(&key)?, Feed::decode(&value)?);
             numbers.push(feed.number);
             found.feeds += 1;
-            let mut check = Check { engine: self, snapshot: &snapshot, name: &name, feed, found: &mut found };
+            let mut check =
+                Check { engine: self, snapshot: &snapshot, replica, name: &name, feed, found: &mut found };
             check.log()?;
             check.indexes()?;
         }
@@ -71,6 +75,7 @@ impl Verification {
 struct Check<'a> {
     engine: &'a Engine,
     snapshot: &'a Snapshot,
+    replica: bool,
     name: &'a FeedId,
     feed: Feed,
     found: &'a mut Verification,
@@ -92,6 +97,9 @@ impl Check<'_> {
         for entry in self.snapshot.prefix(&self.engine.log, prefix) {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
             let seq = keys::read_place(&key)?;
+            if self.replica && seq > head.seq {
+                break;
+            }
             self.expect(seq == last + 1, seq, "the log is not dense before it");
             last = seq;
             self.found.changes += 1;
@@ -238,7 +246,7 @@ mod tests {
             }
             let more: Vec<u8> = match &**keyspace.name() {
                 "times" => keys::moment(0, Timestamp::MAX).to_vec(),
-                "ids" => keys::id(0, "more"),
+                "ids" => keys::id(0, "more").to_vec(),
                 _ => keys::place(0, 9).to_vec(),
             };
             keyspace.insert(more.clone(), 9u64.to_be_bytes()).unwrap();

@@ -9,8 +9,8 @@ use super::*;
 struct Stored {
     feeds: BTreeMap<FeedId, Feed>,
     next_feed: FeedNumber,
-    ids: HashMap<Vec<u8>, Version>,
-    records: Records,
+    ids: HashMap<Slice, Version>,
+    records: BTreeMap<(FeedNumber, Seq), Record>,
     values: HashMap<(Table, Vec<u8>), Bytes>,
     fails: bool,
     asked: RefCell<Vec<String>>,
@@ -22,7 +22,7 @@ impl Stored {
         self.feeds.extend(decided.feeds);
         self.next_feed = decided.next_feed.unwrap_or(self.next_feed);
         self.ids.extend(decided.ids.into_iter().map(|(key, touched)| (key, touched.now)));
-        self.records.extend(decided.records);
+        self.records.extend(decided.records.iter().map(|(place, record)| (place, record.clone())));
         for (key, value) in decided.values {
             match value {
                 Some(value) => drop(self.values.insert(key, value)),
@@ -48,7 +48,7 @@ impl Lookup for Stored {
         self.ask("version").map(|()| self.ids.get(key).copied())
     }
     fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StoreError> {
-        self.ask("record").map(|()| self.records[&(feed, seq)].bytes.clone())
+        self.ask("record").map(|()| record::bytes_of(self.records[&(feed, seq)].encode()))
     }
     fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.ask("value").map(|()| self.values.get(&(table, key.to_vec())).cloned())
@@ -77,7 +77,7 @@ fn delete(id: &str) -> Prepared {
 }
 
 fn title(decided: &Decided, feed: FeedNumber, seq: Seq) -> Option<String> {
-    record::decode(seq, &decided.records[&(feed, seq)].bytes).unwrap().item.title
+    record::decode(seq, &record::bytes_of(decided.records.get(feed, seq).unwrap().encode())).unwrap().item.title
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn requests_of_one_group_see_each_other() {
     let last = group.append(&name("f1"), Expected::Last(4), vec![delete("b")]).unwrap();
     assert_eq!((last.first, last.head.items, last.head.live), (5, 2, 1));
     let decided = group.finish();
-    assert_eq!(decided.records.len(), 5);
+    assert_eq!(decided.records.iter().count(), 5);
     assert_eq!(decided.ids.len(), 2);
     let a = decided.ids[&keys::id(0, "a")];
     assert_eq!((a.before, a.now.first, a.now.latest), (None, 1, 4));
@@ -199,7 +199,7 @@ fn a_bulk_append_to_a_new_feed_asks_for_no_ids() {
 /// All changes of a feed, as its log has them.
 fn changes(stored: &Stored) -> Vec<Change> {
     let records = stored.records.iter();
-    records.map(|((_, seq), record)| record::decode(*seq, &record.bytes).unwrap()).collect()
+    records.map(|((_, seq), record)| record::decode(*seq, &record::bytes_of(record.encode())).unwrap()).collect()
 }
 
 #[test]
