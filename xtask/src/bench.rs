@@ -17,7 +17,8 @@ cargo xtask bench replication   sealed pages beside nginx, a cold follower besid
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot
 cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory
 cargo xtask bench export    10,000 feeds as static files, again with nothing new, again with ten changed
-cargo xtask bench cluster   appends through three nodes beside the client's own loop; catching up with a million items
+cargo xtask bench cluster   appends through three nodes beside the client's own loop; catching up with a million items;
+                            reading beside a node of its own; how much the log grows
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -75,8 +76,15 @@ fn sup() -> Result<(), String> {
 }
 
 fn cluster() -> Result<(), String> {
-    crate::setup::venv()?;
-    cargo(&["bench", "--package", "towpath-cluster"])
+    let venv = crate::setup::venv()?;
+    if !have("wrk") {
+        apt(&["wrk"])?;
+    }
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    cargo(&["bench", "--package", "towpath-cluster"])?;
+    let mut run = Command::new("python3");
+    run.arg("benches/cluster.py").arg(crate::run::target().join("release/towpath"));
+    status(run.arg(venv.with_file_name("nats-server")).current_dir(root()))
 }
 
 fn xmpp() -> Result<(), String> {

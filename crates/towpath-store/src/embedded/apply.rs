@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable,
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable, Slice,
 };
 use parking_lot::Mutex;
 use towpath_proto::change::Seq;
 use towpath_proto::feed_id::FeedId;
 
 use super::Options;
-use super::decide::{Decided, Lookup};
+use super::decide::{Decided, Lookup, Touched};
 use super::folder::Folder;
 use super::keys::{self, Feed, FeedNumber, Version};
 use super::record::bytes_of;
@@ -170,17 +170,21 @@ impl Engine {
         for (key, seq) in moments(decided) {
             batch.insert(&self.times, key, seq.to_be_bytes());
         }
-        // In their order, so that one entry's place in the engine is found close to the last one's.
+        // Each index in its order, so that one entry's place in the engine is found close to the last one's.
         let mut ids: Vec<_> = decided.ids.iter().collect();
         ids.sort_unstable_by_key(|(key, _)| *key);
-        for (key, touched) in ids {
-            let Version { latest, first, .. } = touched.now;
-            if let Some(before) = touched.before {
-                batch.remove(&self.modified, keys::place(touched.feed, before));
+        for (key, touched) in &ids {
+            batch.insert(&self.ids, Slice::clone(key), touched.now.encode());
+        }
+        ids.sort_unstable_by_key(|(_, touched)| (touched.feed, touched.now.latest));
+        for (_, Touched { feed, before, now }) in &ids {
+            if let Some(before) = before {
+                batch.remove(&self.modified, keys::place(*feed, *before));
             }
-            batch.insert(&self.modified, keys::place(touched.feed, latest), []);
-            batch.insert(&self.created, keys::place(touched.feed, first), latest.to_be_bytes());
-            batch.insert(&self.ids, key.clone(), touched.now.encode());
+            batch.insert(&self.modified, keys::place(*feed, now.latest), []);
+        }
+        for (_, Touched { feed, now, .. }) in &ids {
+            batch.insert(&self.created, keys::place(*feed, now.first), now.latest.to_be_bytes());
         }
         for (name, feed) in &decided.feeds {
             batch.insert(&self.feeds, name.as_str(), feed.encode());

@@ -127,3 +127,69 @@ impl Applying<'_> {
         self.notes.insert(key, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::change::NewChange;
+    use towpath_proto::item::{Content, Item};
+
+    use super::*;
+    use crate::{Expected, Limit, Store};
+
+    fn feed() -> FeedId {
+        FeedId::new("f1").unwrap()
+    }
+
+    fn open(folder: &Path) -> (EmbeddedStore, Replica) {
+        EmbeddedStore::open_replica(folder, &Options { reserve: 0, ..Options::default() }).unwrap()
+    }
+
+    /// A group of `count` changes of 10 kB to ids that some of the earlier ones had.
+    fn group<'a>(replica: &'a Replica, count: usize, mark: &str) -> Applying<'a> {
+        let content = |n: usize| Some(Content::new("text/plain", format!("{n:04}{mark:1}").repeat(2000)));
+        let put = |n: usize| NewChange::put(Item { content: content(n), ..Item::new(format!("{}", n % 450)) });
+        let mut group = replica.begin();
+        let command = Command::append(&feed(), Expected::Any, (0..count).map(put).collect()).unwrap();
+        let Outcome::Append(Ok(_)) = group.apply(Timestamp::UNIX_EPOCH, command).unwrap() else { panic!() };
+        group.keep(b"position".to_vec(), Some(Bytes::from_static(b"1")));
+        group
+    }
+
+    async fn contents(store: &EmbeddedStore) -> Vec<u8> {
+        let all = Limit { items: usize::MAX, bytes: usize::MAX };
+        let changes = store.read(&feed(), 0, all).await.unwrap();
+        assert!((1..).zip(&changes).all(|(seq, change)| change.seq == seq));
+        changes.iter().map(|change| change.item.content.as_ref().unwrap().bytes[4]).collect()
+    }
+
+    /// Entries that were loaded and not applied, since the process died in between, are read by nobody, and the next
+    /// ones take their places.
+    #[tokio::test]
+    async fn what_a_crash_left_loaded_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, replica) = open(folder.path());
+        let first = group(&replica, 500, "a");
+        replica.commit(first).unwrap();
+        let engine = Arc::clone(&replica.known.engine);
+        assert!(engine.log.l0_table_count() > 0, "the group was not loaded");
+        let lost = group(&replica, 600, "b").group.finish();
+        engine.load(&lost.records).unwrap();
+        assert_eq!(contents(&store).await, [b'a'; 500]);
+        assert_eq!(store.change(&feed(), 501).await.unwrap(), None);
+        drop((engine, replica));
+        store.close().await;
+
+        let (store, replica) = open(folder.path());
+        assert_eq!(contents(&store).await, [b'a'; 500]);
+        assert!(store.verify().await.unwrap().is_sound());
+        for count in [20, 700] {
+            let next = group(&replica, count, "c");
+            replica.commit(next).unwrap();
+        }
+        assert_eq!(contents(&store).await, [[b'a'; 500].as_slice(), &[b'c'; 720]].concat());
+        let found = store.verify().await.unwrap();
+        assert!(found.is_sound() && found.changes == 1220, "{found:?}");
+        drop(replica);
+        store.close().await;
+    }
+}

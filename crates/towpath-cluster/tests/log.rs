@@ -1,0 +1,143 @@
+//! What the log may have twice, and what it need not have any more.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream::Stream};
+use towpath_cluster::{Address, ClusterStore, Options};
+use towpath_proto::change::NewChange;
+use towpath_proto::item::{Content, Item};
+use towpath_store::battery::{append, feed, log, put};
+use towpath_store::{AppendError, Expected, Store, StoreError};
+
+async fn open(url: &str, folder: &Path) -> Result<ClusterStore, StoreError> {
+    let mut options = Options {
+        patience: Duration::from_secs(20),
+        connecting: Duration::from_secs(10),
+        ..Options::default()
+    };
+    options.replica.reserve = 0;
+    ClusterStore::open(&Address::parse(url).unwrap(), folder, options).await
+}
+
+async fn stream(url: &str, name: &str) -> Stream {
+    let client = async_nats::connect(url.split('?').next().unwrap()).await.unwrap();
+    jetstream::new(client).get_stream(name).await.unwrap()
+}
+
+/// A server that stands still is published to again, and then takes both: whoever appended after a place is told of
+/// their success, and not that they are in their own way. Whoever really comes second is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_that_is_published_again_is_no_conflict() {
+    let single = common::single("");
+    let folders = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(&single.server.url(), &folders.path().join("1")).await.unwrap());
+    let f = feed("f1");
+    let mut stream = stream(&single.server.url(), "towpath").await;
+    let mut last = 0;
+    for round in 0..10 {
+        single.server.signal("STOP");
+        let (appending, f1) = (Arc::clone(&store), f.clone());
+        let change = vec![put(&round.to_string(), "1")];
+        let append =
+            tokio::spawn(async move { appending.append(&f1, Expected::Last(last), change).await });
+        tokio::time::sleep(Duration::from_millis(1900)).await;
+        single.server.signal("CONT");
+        last = append.await.unwrap().unwrap().head.seq;
+        assert_eq!(last, round + 1);
+        if stream.info().await.unwrap().state.messages > last {
+            break;
+        }
+    }
+    assert!(stream.info().await.unwrap().state.messages > last, "nothing was published twice");
+    let second = store.append(&f, Expected::Last(last - 1), vec![put("second", "1")]).await.unwrap_err();
+    assert!(matches!(second, AppendError::Conflict { actual, .. } if actual == last), "{second}");
+    // A copy that comes much later, of whatever message, changes nothing either.
+    let client = async_nats::connect(single.server.url()).await.unwrap();
+    for at in 1..=stream.info().await.unwrap().state.last_sequence {
+        let message = stream.get_raw_message(at).await.unwrap();
+        client.publish(message.subject, message.payload).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    append(store.as_ref(), &f, vec![put("after", "1")]).await;
+    let all = log(store.as_ref(), &f).await;
+    assert_eq!(all.len() as u64, last + 1);
+    store.close().await;
+    let again = open(&single.server.url(), &folders.path().join("2")).await.unwrap();
+    assert_eq!(log(&again, &f).await, all);
+    assert!(again.verify().await.unwrap().is_sound());
+}
+
+/// What the documentation says of a log whose beginning was removed: replicas that have it go on, copies of their folders
+/// are new nodes, and an empty folder is told why it cannot be one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_without_its_beginning_goes_on_with_who_has_it() {
+    let url = common::fresh_stream();
+    let name = url.split("name=").nth(1).unwrap();
+    let folders = tempfile::tempdir().unwrap();
+    let path = |node: &str| folders.path().join(node);
+    let f = feed("f1");
+    let one = open(&url, &path("one")).await.unwrap();
+    let two = open(&url, &path("two")).await.unwrap();
+    for n in 0..20 {
+        append(&one, &f, vec![put(&n.to_string(), "1")]).await;
+    }
+    let stream = stream(&url, name).await;
+    let end = stream.get_info().await.unwrap().state.last_sequence;
+    one.close().await;
+    copy(&path("one"), &path("copy"));
+    stream.purge().sequence(end + 1).await.unwrap();
+    assert_eq!(stream.get_info().await.unwrap().state.messages, 0);
+    append(&two, &f, vec![put("more", "1")]).await;
+    for node in ["one", "copy"] {
+        let store = open(&url, &path(node)).await.unwrap();
+        append(&store, &f, vec![put(node, "1")]).await;
+        assert_eq!(store.standing().unwrap().problem, None);
+        store.close().await;
+    }
+    append(&two, &f, vec![put("last", "1")]).await;
+    assert_eq!(log(&two, &f).await.len(), 24);
+    let new = open(&url, &path("new")).await.unwrap();
+    let problem = new.standing().unwrap().problem.unwrap_or_default();
+    assert!(problem.contains("what is between was deleted"), "{problem}");
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+/// More than a group: what a replica loads past its journal is what the others have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_begins_anew_loads_a_large_log() {
+    let url = common::fresh_stream();
+    let folders = tempfile::tempdir().unwrap();
+    let store = open(&url, &folders.path().join("1")).await.unwrap();
+    let content = |n: usize| Content::new("text/plain", format!("{n:04}").repeat(2500));
+    let put = |n: usize| {
+        NewChange::put(Item { content: Some(content(n)), ..Item::new(format!("{}", n % 700)) })
+    };
+    let feeds = [feed("f1"), feed("f2")];
+    for n in (0..2000).step_by(100) {
+        append(&store, &feeds[n / 100 % 2], (n..n + 100).map(put).collect()).await;
+    }
+    append(&store, &feeds[0], vec![NewChange::delete("5"), NewChange::delete("none")]).await;
+    let again = open(&url, &folders.path().join("2")).await.unwrap();
+    for f in &feeds {
+        assert_eq!(log(&again, f).await, log(&store, f).await);
+        assert_eq!(again.known(f, None).await.unwrap(), store.known(f, None).await.unwrap());
+    }
+    assert!(again.verify().await.unwrap().is_sound());
+}
