@@ -106,12 +106,17 @@ impl ClusterStore {
     /// Waits until the replica has everything up to `end`, as long as that goes on.
     async fn catch_up(&self, end: u64) -> Result<(), StoreError> {
         let mut position = self.health.position();
+        let mut moved = Instant::now();
         loop {
             if *position.borrow_and_update() >= end || self.health.stopped().is_some() {
                 return Ok(());
             }
-            if timeout(Duration::from_secs(30), position.changed()).await.is_err() {
+            // Whether it goes on at all is not told by a place.
+            if timeout(Duration::from_millis(200), position.changed()).await.is_ok() {
+                moved = Instant::now();
+            } else if moved.elapsed() > Duration::from_secs(30) {
                 tracing::warn!(end, "catching up with the log stands still");
+                moved = Instant::now();
             }
         }
     }

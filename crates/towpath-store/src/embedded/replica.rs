@@ -171,7 +171,7 @@ mod tests {
         let first = group(&replica, 500, "a");
         replica.commit(first).unwrap();
         let engine = Arc::clone(&replica.known.engine);
-        assert!(engine.log.l0_table_count() > 0, "the group was not loaded");
+        assert!(engine.log.table_count() > 0, "the group was not loaded");
         let lost = group(&replica, 600, "b").group.finish();
         engine.load(&lost.records).unwrap();
         assert_eq!(contents(&store).await, [b'a'; 500]);
