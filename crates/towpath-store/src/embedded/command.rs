@@ -6,12 +6,13 @@
 //! ```text
 //! command   1 feed·2  expected            count:4 changes     an append
 //!           2 count:4 conditions          count:4 writes      writes to the tables
+//! condition table:1 key·4 (0 | 1 value·4 | 2 sha-256:32)
 //! expected  0 | 1 seq:8
 //! change    op:1 flags:1 id·2 [modified:12] then
 //!           put     hash:32 record·4
 //!           patch   media-type·4 patch·4 [entry-id·4]
 //!           delete  [entry-id·4]
-//! entry     table:1 key·4 (0 | 1 value·4)
+//! write     table:1 key·4 (0 | 1 value·4)
 //!
 //! x·n: its length in n bytes, then x. Numbers are big endian, times as in `keys`.
 //! ```
@@ -22,6 +23,7 @@ use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, ContentHash};
 
 use super::decide::{self, Kind, Prepared};
+use super::demand::{Demand, Demanded};
 use super::keys::{self, TIME, read_time, time};
 use super::record::Draft;
 use crate::{AppendError, Appended, Condition, Expected, StoreError, Table, Write};
@@ -41,7 +43,7 @@ pub struct Command(pub(super) Request);
 #[derive(Debug)]
 pub(super) enum Request {
     Append { feed: FeedId, expected: Expected, changes: Vec<Prepared> },
-    Write { writes: Vec<Write>, conditions: Vec<Condition> },
+    Write { writes: Vec<Write>, conditions: Vec<Demand> },
 }
 
 /// What became of a [`Command`].
@@ -63,6 +65,7 @@ impl Command {
     /// Writes to the tables. Fails where a key is too long.
     pub fn write(writes: Vec<Write>, conditions: Vec<Condition>) -> Result<Self, StoreError> {
         decide::check_keys(&writes)?;
+        let conditions = conditions.into_iter().map(|condition| Demand::from(condition).short()).collect();
         Ok(Self(Request::Write { writes, conditions }))
     }
 
@@ -85,9 +88,9 @@ impl Command {
             Request::Write { writes, conditions } => {
                 to.push(WRITE);
                 count(to, conditions.len());
-                conditions.iter().for_each(|c| entry(to, c.table, &c.key, c.value.as_ref()));
+                conditions.iter().for_each(|condition| demand(to, condition));
                 count(to, writes.len());
-                writes.iter().for_each(|w| entry(to, w.table, &w.key, w.value.as_ref()));
+                writes.iter().for_each(|one| write(to, one));
             }
         }
     }
@@ -103,10 +106,8 @@ impl Command {
                 Ok(Self(Request::Append { feed, expected, changes }))
             }
             WRITE => {
-                let conditions =
-                    reader.list(|r| r.entry().map(|(table, key, value)| Condition { table, key, value }))?;
-                let writes =
-                    reader.list(|r| r.entry().map(|(table, key, value)| Write { table, key, value }))?;
+                let conditions = reader.list(Reader::demand)?;
+                let writes = reader.list(Reader::write)?;
                 Ok(Self(Request::Write { writes, conditions }))
             }
             other => Err(damaged(&format!("a command of kind {other}, which is unknown"))),
@@ -128,12 +129,28 @@ fn long(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-fn entry(to: &mut Vec<u8>, table: Table, key: &[u8], value: Option<&Bytes>) {
-    to.push(keys::tag(table));
-    long(to, key);
-    to.push(value.is_some().into());
-    if let Some(value) = value {
+fn write(to: &mut Vec<u8>, write: &Write) {
+    to.push(keys::tag(write.table));
+    long(to, &write.key);
+    to.push(write.value.is_some().into());
+    if let Some(value) = &write.value {
         long(to, value);
+    }
+}
+
+fn demand(to: &mut Vec<u8>, demand: &Demand) {
+    to.push(keys::tag(demand.table));
+    long(to, &demand.key);
+    match &demand.value {
+        Demanded::Nothing => to.push(0),
+        Demanded::Value(value) => {
+            to.push(1);
+            long(to, value);
+        }
+        Demanded::Digest(digest) => {
+            to.push(2);
+            to.extend_from_slice(digest);
+        }
     }
 }
 
@@ -228,12 +245,27 @@ impl Reader<'_> {
         Ok(list)
     }
 
-    fn entry(&mut self) -> Result<(Table, Vec<u8>, Option<Bytes>), StoreError> {
+    fn key(&mut self) -> Result<(Table, Vec<u8>), StoreError> {
         let tag = self.byte()?;
         let table = keys::table(tag).ok_or_else(|| damaged(&format!("table {tag} is unknown")))?;
-        let key = self.long()?.to_vec();
+        Ok((table, self.long()?.to_vec()))
+    }
+
+    fn write(&mut self) -> Result<Write, StoreError> {
+        let (table, key) = self.key()?;
         let value = if self.flag()? { Some(self.long()?) } else { None };
-        Ok((table, key, value))
+        Ok(Write { table, key, value })
+    }
+
+    fn demand(&mut self) -> Result<Demand, StoreError> {
+        let (table, key) = self.key()?;
+        let value = match self.byte()? {
+            0 => Demanded::Nothing,
+            1 => Demanded::Value(self.long()?),
+            2 => Demanded::Digest(self.array()?),
+            other => return Err(damaged(&format!("{other} where 0, 1 or 2 is due"))),
+        };
+        Ok(Demand { table, key, value })
     }
 
     fn change(&mut self) -> Result<Prepared, StoreError> {
@@ -280,11 +312,12 @@ mod tests {
             key: b"k\0".to_vec(),
             value: value.map(Bytes::from_static),
         };
-        let condition = Condition { table: Table::Documents, key: vec![], value: None };
+        let values = [None, Some(Bytes::from_static(b"short")), Some(vec![7; 33].into())];
+        let conditions = values.map(|value| Condition { table: Table::Documents, key: vec![], value });
         vec![
             Command::append(&feed, Expected::Last(7), vec![put, patch, NewChange::delete("d")]).unwrap(),
             Command::append(&feed, Expected::Any, vec![]).unwrap(),
-            Command::write(vec![write(None), write(Some(b"")), write(Some(b"v"))], vec![condition]).unwrap(),
+            Command::write(vec![write(None), write(Some(b"")), write(Some(b"v"))], conditions.into()).unwrap(),
         ]
     }
 

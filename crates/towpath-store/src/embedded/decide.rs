@@ -15,10 +15,11 @@ use towpath_proto::item::{Content, ContentHash, Item};
 use towpath_proto::patch::{self, PatchError};
 
 use super::MAX_KEY_BYTES;
+use super::demand::Demand;
 use super::keys::{self, Feed, FeedNumber, Version};
 use super::record::{self, Draft, Place};
 use super::records::{Record, Records};
-use crate::{AppendError, Appended, Condition, EMPTY, Expected, Head, StoreError, Table, Write};
+use crate::{AppendError, Appended, EMPTY, Expected, Head, StoreError, Table, Write};
 
 /// What deciding needs to know of what is stored.
 pub(crate) trait Lookup {
@@ -177,14 +178,18 @@ impl<'a, L: Lookup> Group<'a, L> {
     }
 
     /// Decides writes to the tables.
-    pub(crate) fn write(&mut self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError> {
-        for Condition { table, key, value } in conditions {
+    pub(crate) fn write(
+        &mut self,
+        writes: Vec<Write>,
+        conditions: Vec<impl Into<Demand>>,
+    ) -> Result<(), StoreError> {
+        for Demand { table, key, value } in conditions.into_iter().map(Into::into) {
             let entry = (table, key);
             let there = match self.decided.values.get(&entry) {
                 Some(value) => value.clone(),
                 None => self.lookup.value(entry.0, &entry.1)?,
             };
-            if there != value {
+            if !value.is(there.as_ref()) {
                 return Err(StoreError::Condition);
             }
         }

@@ -11,6 +11,7 @@ mod apply;
 pub mod command;
 mod commit;
 mod decide;
+mod demand;
 mod folder;
 mod keys;
 mod read;

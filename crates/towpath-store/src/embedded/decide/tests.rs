@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::Condition;
 
 /// What is stored, in maps, and how often it was asked for.
 #[derive(Default)]
@@ -163,7 +164,7 @@ fn a_read_that_fails_refuses_only_what_needs_it() {
     let mut group = Group::new(&stored, NOW);
     let error = group.append(&name("f1"), Expected::Any, vec![put("a", "2")]).unwrap_err();
     assert!(matches!(error, AppendError::Store(StoreError::Read(_))), "{error}");
-    group.write(vec![Write { table: Table::Chains, key: vec![], value: None }], vec![]).unwrap();
+    group.write(vec![Write { table: Table::Chains, key: vec![], value: None }], Vec::<Condition>::new()).unwrap();
     let decided = group.finish();
     assert!(decided.records.is_empty() && decided.values.len() == 1);
 }
@@ -185,6 +186,24 @@ fn conditions_see_the_writes_before_them() {
     assert!(group.write(write("b"), is(None)).is_err());
     group.write(write("c"), is(Some("a"))).unwrap();
     assert_eq!(group.finish().values[&key()], Some("c".into()));
+}
+
+#[test]
+fn a_long_value_may_be_demanded_by_its_digest() {
+    let mut stored = Stored::default();
+    let (table, key, value) = (Table::Chains, vec![1], Bytes::from(vec![7; 1000]));
+    let demand = |value: &[u8]| {
+        let value = Some(Bytes::copy_from_slice(value));
+        vec![Demand::from(Condition { table, key: key.clone(), value }).short()]
+    };
+    let is_refused = |stored: &Stored, value: &[u8]| {
+        let written = Group::new(stored, NOW).write(Vec::new(), demand(value));
+        matches!(written, Err(StoreError::Condition))
+    };
+    assert!(is_refused(&stored, &value), "nothing is there");
+    stored.values.insert((table, key.clone()), value.clone());
+    assert!(!is_refused(&stored, &value));
+    assert!(is_refused(&stored, &value[1..]) && is_refused(&stored, b"short"));
 }
 
 #[test]

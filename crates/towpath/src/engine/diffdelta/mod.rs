@@ -32,6 +32,8 @@ const SHORTEST: Duration = Duration::from_millis(250);
 const TOGETHER: Duration = Duration::from_millis(100);
 /// The shortest time between two documents of the global feed that say nothing new.
 const CARRIES: Duration = Duration::from_secs(10);
+/// The same where each is written to a cluster's log, which keeps it.
+const SHARED_CARRIES: Duration = Duration::from_secs(60);
 
 /// What the engine holds for DiffDelta.
 pub struct DiffDelta {
@@ -217,10 +219,11 @@ async fn publish_moved(engine: &Arc<Engine>) {
 
 async fn run_global(engine: &Arc<Engine>, stop: Stop) {
     let global = &engine.diffdelta.global;
+    let carries = if engine.is_shared() { SHARED_CARRIES } else { CARRIES };
     let mut last = Instant::now();
     let mut waiting = false;
     loop {
-        let due = last + CARRIES;
+        let due = last + carries;
         tokio::select! {
             () = global.moved() => tokio::time::sleep(TOGETHER).await,
             () = tokio::time::sleep_until(due), if waiting => {}
