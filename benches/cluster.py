@@ -2,7 +2,7 @@
 
 One run. Reading: CPU for each request of both nodes, pinned to core 0, load (wrk) on core 1, rounds taken in turn,
 medians. The log: bytes of the stream for each poll, append, subscriber and delivery, as the server of NATS counts them.
-Usage: python3 benches/cluster.py path/to/towpath path/to/nats-server
+Usage: python3 benches/cluster.py path/to/towpath path/to/nats-server [reading | growth]
 """
 
 import http.client
@@ -23,7 +23,7 @@ import urllib.request
 
 ROUNDS, SECONDS = 7, 2
 NATS, PLAIN, NODE, SOURCE = 18391, 18392, 18393, 18394
-ITEMS, SOURCES, SUBSCRIBERS = 2000, 50, 100
+ITEMS, SMALL, SOURCES, SUBSCRIBERS = 2000, 75, 50, 100
 
 SERVER = """
 [server]
@@ -33,6 +33,8 @@ allow_private_callbacks = true
 {more}
 [[feed]]
 id = "bench"
+[[feed]]
+id = "large"
 """
 POLLED = """
 [[feed]]
@@ -126,13 +128,13 @@ def wait_for(what, is_so):
     sys.exit(f"never: {what}")
 
 
-def publish(port, first, count, each):
+def publish(port, first, count, each, feed="bench"):
     connection = http.client.HTTPConnection("127.0.0.1", port)
     for start in range(first, first + count, each):
         lines = "".join(
             json.dumps({"id": f"item-{n}", "content_type": "text/plain", "content": f"{n:06} ".ljust(1000, "x"),
                         "item": {"title": f"Item {n}"}}) + "\n" for n in range(start, start + each))
-        connection.request("POST", "/feeds/bench/items", lines.encode())
+        connection.request("POST", f"/feeds/{feed}/items", lines.encode())
         response = connection.getresponse()
         response.read()
         assert response.status == 200, response.status
@@ -152,15 +154,14 @@ def compare(name, path, extra_of, nodes):
             extra = extra_of(port)
             before = cpu(pid)
             done = load(port, path, extra)
-            each[port].append((cpu(pid) - before) / done)
-    ratio = statistics.median(plain / node for plain, node in zip(each[PLAIN], each[NODE]))
+            each[port].append((cpu(pid) - before) / max(done, 1))
     plain, node = (statistics.median(each[port]) for port in (PLAIN, NODE))
-    print(f"{name:<24} {plain:8.2f} µs {node:8.2f} µs   {ratio:.3f} (to reach: 0.95)", flush=True)
+    print(f"{name:<24} {plain:8.2f} µs {node:8.2f} µs   {plain / node:.3f} (to reach: 0.95)", flush=True)
 
 
 def reading(folder, nodes):
     script = f"{folder}/anew.lua"
-    pull = f"/feeds/bench/items?order=created&max=50&since=id:item-{ITEMS // 2}"
+    pull = f"/feeds/large/items?order=created&max=50&since=id:item-{ITEMS // 2}"
     with open(script, "w") as file:
         file.write(f"""local n = math.random(1000000000)
 function request() n = n + 1; return wrk.format("GET", "{pull}&n=" .. n) end""")
@@ -216,7 +217,7 @@ def start(command, processes):
     return processes[-1]
 
 
-def main(binary, server):
+def main(binary, server, part="all"):
     http.server.ThreadingHTTPServer.request_queue_size = 256
     source = http.server.ThreadingHTTPServer(("127.0.0.1", SOURCE), Source)
     threading.Thread(target=source.serve_forever, daemon=True).start()
@@ -246,9 +247,13 @@ def main(binary, server):
             cluster = f'cluster = "nats://127.0.0.1:{NATS}"\nbase_url = "http://127.0.0.1:{NODE}"'
             nodes = [(PLAIN, serve(PLAIN, ("", ""), "0")), (NODE, serve(NODE, (cluster, ""), "0"))]
             for port, _ in nodes:
-                publish(port, 0, ITEMS, 100)
+                publish(port, 0, SMALL, SMALL)
+                publish(port, 0, ITEMS, 100, "large")
             time.sleep(2)
-            reading(folder, [(port, process.pid) for port, process in nodes])
+            if part in ("all", "reading"):
+                reading(folder, [(port, process.pid) for port, process in nodes])
+            if part == "reading":
+                return
             for _, process in nodes:
                 stop(process)
 
