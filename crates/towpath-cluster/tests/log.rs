@@ -44,8 +44,7 @@ async fn a_success_that_is_published_again_is_no_conflict() {
         single.server.signal("STOP");
         let (appending, f1) = (Arc::clone(&store), f.clone());
         let change = vec![put(&round.to_string(), "1")];
-        let append =
-            tokio::spawn(async move { appending.append(&f1, Expected::Last(last), change).await });
+        let append = tokio::spawn(async move { appending.append(&f1, Expected::Last(last), change).await });
         tokio::time::sleep(Duration::from_millis(1900)).await;
         single.server.signal("CONT");
         last = append.await.unwrap().unwrap().head.seq;
@@ -126,9 +125,8 @@ async fn a_replica_that_begins_anew_loads_a_large_log() {
     let folders = tempfile::tempdir().unwrap();
     let store = open(&url, &folders.path().join("1")).await.unwrap();
     let content = |n: usize| Content::new("text/plain", format!("{n:04}").repeat(2500));
-    let put = |n: usize| {
-        NewChange::put(Item { content: Some(content(n)), ..Item::new(format!("{}", n % 700)) })
-    };
+    let put =
+        |n: usize| NewChange::put(Item { content: Some(content(n)), ..Item::new(format!("{}", n % 700)) });
     let feeds = [feed("f1"), feed("f2")];
     for n in (0..2000).step_by(100) {
         append(&store, &feeds[n / 100 % 2], (n..n + 100).map(put).collect()).await;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable, Slice,
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable,
+    Slice,
 };
 use parking_lot::Mutex;
 use towpath_proto::change::Seq;
@@ -261,7 +262,8 @@ fn moments(decided: &Decided) -> impl Iterator<Item = ([u8; 4 + keys::TIME], Seq
     std::iter::from_fn(move || {
         loop {
             let ((feed, seq), record) = records.next()?;
-            let again = records.peek().is_some_and(|((f, _), r)| (*f, r.modified()) == (feed, record.modified()));
+            let again =
+                records.peek().is_some_and(|((f, _), r)| (*f, r.modified()) == (feed, record.modified()));
             if !again {
                 return Some((keys::moment(feed, record.modified()), seq));
             }

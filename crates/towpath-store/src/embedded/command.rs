@@ -317,7 +317,8 @@ mod tests {
         vec![
             Command::append(&feed, Expected::Last(7), vec![put, patch, NewChange::delete("d")]).unwrap(),
             Command::append(&feed, Expected::Any, vec![]).unwrap(),
-            Command::write(vec![write(None), write(Some(b"")), write(Some(b"v"))], conditions.into()).unwrap(),
+            Command::write(vec![write(None), write(Some(b"")), write(Some(b"v"))], conditions.into())
+                .unwrap(),
         ]
     }
 

@@ -147,7 +147,8 @@ mod tests {
     /// A group of `count` changes of 10 kB to ids that some of the earlier ones had.
     fn group<'a>(replica: &'a Replica, count: usize, mark: &str) -> Applying<'a> {
         let content = |n: usize| Some(Content::new("text/plain", format!("{n:04}{mark:1}").repeat(2000)));
-        let put = |n: usize| NewChange::put(Item { content: content(n), ..Item::new(format!("{}", n % 450)) });
+        let put =
+            |n: usize| NewChange::put(Item { content: content(n), ..Item::new(format!("{}", n % 450)) });
         let mut group = replica.begin();
         let command = Command::append(&feed(), Expected::Any, (0..count).map(put).collect()).unwrap();
         let Outcome::Append(Ok(_)) = group.apply(Timestamp::UNIX_EPOCH, command).unwrap() else { panic!() };

@@ -7,8 +7,8 @@ use towpath_proto::feed_id::FeedId;
 
 use super::apply::{Engine, read_error};
 use super::keys::{self, Feed, Version};
-use super::record::{self, bytes_of};
 use super::read;
+use super::record::{self, bytes_of};
 use crate::StoreError;
 
 /// At most so many problems are told in full.

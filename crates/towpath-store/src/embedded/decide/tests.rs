@@ -78,7 +78,10 @@ fn delete(id: &str) -> Prepared {
 }
 
 fn title(decided: &Decided, feed: FeedNumber, seq: Seq) -> Option<String> {
-    record::decode(seq, &record::bytes_of(decided.records.get(feed, seq).unwrap().encode())).unwrap().item.title
+    record::decode(seq, &record::bytes_of(decided.records.get(feed, seq).unwrap().encode()))
+        .unwrap()
+        .item
+        .title
 }
 
 #[test]
@@ -164,7 +167,9 @@ fn a_read_that_fails_refuses_only_what_needs_it() {
     let mut group = Group::new(&stored, NOW);
     let error = group.append(&name("f1"), Expected::Any, vec![put("a", "2")]).unwrap_err();
     assert!(matches!(error, AppendError::Store(StoreError::Read(_))), "{error}");
-    group.write(vec![Write { table: Table::Chains, key: vec![], value: None }], Vec::<Condition>::new()).unwrap();
+    group
+        .write(vec![Write { table: Table::Chains, key: vec![], value: None }], Vec::<Condition>::new())
+        .unwrap();
     let decided = group.finish();
     assert!(decided.records.is_empty() && decided.values.len() == 1);
 }
@@ -218,7 +223,9 @@ fn a_bulk_append_to_a_new_feed_asks_for_no_ids() {
 /// All changes of a feed, as its log has them.
 fn changes(stored: &Stored) -> Vec<Change> {
     let records = stored.records.iter();
-    records.map(|((_, seq), record)| record::decode(*seq, &record::bytes_of(record.encode())).unwrap()).collect()
+    records
+        .map(|((_, seq), record)| record::decode(*seq, &record::bytes_of(record.encode())).unwrap())
+        .collect()
 }
 
 #[test]
