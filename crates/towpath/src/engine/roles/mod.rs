@@ -138,12 +138,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use towpath_store::lease::Row;
+    use towpath_store::lease::{Row, Term};
 
     use super::*;
 
     fn lease(epoch: u64) -> Option<Lease> {
-        Some(Lease::new(HUB, Row { holder: 1, epoch }))
+        Some(Lease::new(HUB, Row { holder: 1, epoch }, Term::until(std::time::Instant::now())))
     }
 
     #[test]
