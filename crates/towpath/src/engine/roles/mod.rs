@@ -13,7 +13,7 @@ use std::sync::Arc;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use towpath_store::lease::Holding;
-use towpath_store::{Condition, Store};
+use towpath_store::{Condition, Store, StoreError};
 
 pub use towpath_store::lease::Lease;
 
@@ -26,6 +26,15 @@ const SHARDS: u32 = 16;
 /// What every write made under a lease demands.
 pub fn conditions(lease: &Lease) -> Vec<Condition> {
     lease.condition().into_iter().collect()
+}
+
+/// What is done right before an effect that no condition guards.
+///
+/// # Errors
+///
+/// [`StoreError::Condition`] where another node may have the role by now.
+pub fn check(lease: &Lease) -> Result<(), StoreError> {
+    if lease.is_current() { Ok(()) } else { Err(StoreError::Condition) }
 }
 
 /// Some of the sources: those whose feed's name falls there.
@@ -64,6 +73,11 @@ pub const XMPP: &str = "xmpp";
 pub const DIFFDELTA: &str = "diffdelta";
 /// Sealing pages, retention, snapshots.
 pub const UPKEEP: &str = "upkeep";
+
+/// Keeping the static tree of this name.
+pub fn export(tree: &str) -> String {
+    format!("export/{tree}")
+}
 
 /// The roles of this node.
 pub struct Roles {
