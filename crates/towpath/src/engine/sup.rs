@@ -122,13 +122,16 @@ impl Sup {
     }
 
     /// Notes that a feed's log has the change `seq` since `now`. Called on the store's thread.
-    pub(super) fn note(&self, feed: &Feed, seq: Seq, now: Timestamp) {
+    ///
+    /// With `is_late` other nodes may have told of it long ago, and whoever then asked this one has missed it.
+    pub(super) fn note(&self, feed: &Feed, seq: Seq, now: Timestamp, is_late: bool) {
         let since = Instant::now();
+        let update = if is_late { seq | AGAIN } else { seq };
         feed.moves.moved(now);
         let filters = self.filters.get(feed.id()).into_iter().flatten().copied();
         let noted = std::iter::once(feed.moves.id).chain(filters);
         let mut all = self.noted.lock();
-        all.extend(noted.map(|id| Noted { id, update: seq, at: now, since }));
+        all.extend(noted.map(|id| Noted { id, update, at: now, since }));
         // Whoever makes a document has the index for as long as that takes: the store does not wait for them.
         if all.len() >= MANY
             && let Some(mut moves) = self.moves.try_lock()

@@ -131,6 +131,16 @@ impl Server {
         self.signal("-KILL");
     }
 
+    /// SIGSTOP: nothing is lost and nothing goes on.
+    pub fn stand_still(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Goes on after [`Self::stand_still`].
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
     fn signal(&self, signal: &str) {
         Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
     }

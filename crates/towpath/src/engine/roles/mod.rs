@@ -10,6 +10,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use towpath_store::lease::Holding;
@@ -82,14 +83,28 @@ pub fn export(tree: &str) -> String {
 /// The roles of this node.
 pub struct Roles {
     store: Arc<dyn Store>,
-    /// How many are held.
+    counted: Counted,
+}
+
+/// Which roles are held, and how many.
+#[derive(Clone, Default)]
+struct Counted {
     count: Gauge,
+    held: Family<[(&'static str, String); 1], Gauge>,
+}
+
+impl Counted {
+    fn set(&self, role: &str, is_held: bool) {
+        self.count.inc_by(if is_held { 1 } else { -1 });
+        self.held.get_or_create(&[("role", role.to_owned())]).set(is_held.into());
+    }
 }
 
 impl Roles {
     /// Those of an engine's store.
     pub fn new(engine: &Engine) -> Self {
-        Self { store: engine.store.clone(), count: engine.metrics.roles.clone() }
+        let (count, held) = (engine.metrics.roles.clone(), engine.metrics.held.clone());
+        Self { store: engine.store.clone(), counted: Counted { count, held } }
     }
 
     /// Runs a task whenever the role is held: begun when its lease comes, told to end when that is lost or all is to
@@ -99,11 +114,11 @@ impl Roles {
         F: Fn(Lease, Stop) -> T + Send,
         T: Future<Output = ()> + Send,
     {
-        run(self.store.hold(role), &self.count, stop, task).await;
+        run(self.store.hold(role), &self.counted, stop, task).await;
     }
 }
 
-async fn run<F, T>(mut holding: Holding, count: &Gauge, stop: Stop, task: F)
+async fn run<F, T>(mut holding: Holding, counted: &Counted, stop: Stop, task: F)
 where
     F: Fn(Lease, Stop) -> T + Send,
     T: Future<Output = ()> + Send,
@@ -114,7 +129,7 @@ where
             () = stopped(&stop) => return,
         };
         tracing::debug!(role = lease.role(), "held");
-        count.inc();
+        counted.set(lease.role(), true);
         let (end, ending) = watch::channel(false);
         let mut running = pin!(task(lease.clone(), ending));
         let mut lost = pin!(ends(&mut holding, &lease, &stop));
@@ -129,7 +144,7 @@ where
         } else {
             lost.await;
         }
-        count.dec();
+        counted.set(lease.role(), false);
         tracing::debug!(role = lease.role(), "given up");
     }
 }
@@ -186,7 +201,7 @@ mod tests {
                         running.fetch_sub(1, Ordering::SeqCst);
                     }
                 };
-                run(Holding::new(holding), &Gauge::default(), stopping, task).await;
+                run(Holding::new(holding), &Counted::default(), stopping, task).await;
             })
         };
         let settle = || tokio::time::sleep(Duration::from_millis(20));
