@@ -341,8 +341,13 @@ fn upkeep_goes_on_when_its_node_is_killed() {
     let is_gone = |node: usize, page: u64| {
         cluster.node(node).get(&format!("/feeds/news/replication/pages/{page}")).status == 410
     };
-    let pages = || (1..8).map(|page| cluster.node(0).get(&format!("/feeds/news/replication/pages/{page}")).status);
-    wait_until("old pages go", || is_gone(0, 1), || format!("{:?} {}", pages().collect::<Vec<_>>(), cluster.logs()));
+    let pages =
+        || (1..8).map(|page| cluster.node(0).get(&format!("/feeds/news/replication/pages/{page}")).status);
+    wait_until(
+        "old pages go",
+        || is_gone(0, 1),
+        || format!("{:?} {}", pages().collect::<Vec<_>>(), cluster.logs()),
+    );
     let snapshot = |cluster: &Cluster, node: usize| {
         let latest = cluster.node(node).get("/feeds/news/snapshots/latest");
         if latest.status == 200 { latest.json()["id"].as_str().unwrap().to_owned() } else { String::new() }

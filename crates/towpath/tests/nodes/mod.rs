@@ -79,30 +79,33 @@ impl Cluster {
         line.unwrap_or_else(|| panic!("{name} is not in {text}")).split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    /// The node that says that it holds a role. One that does not answer holds none.
-    pub fn holder(&self, role: &str) -> Option<usize> {
-        let name = format!("towpath_role_held{{role=\"{role}\"}} 1");
-        let holds = |node: &Server| {
-            let answer = node.try_ask("GET", "/metrics", &[], b"");
-            answer.is_ok_and(|answer| answer.text().lines().any(|line| line == name))
+    /// The roles that each node says that it holds.
+    fn held(&self) -> Vec<(usize, String)> {
+        let of = |(number, node): (usize, &Server)| -> Vec<(usize, String)> {
+            let text = node.get("/metrics").text();
+            let roles = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("towpath_role_held{role=\"")?.strip_suffix("\"} 1"));
+            roles.map(|role| (number, role.to_owned())).collect()
         };
-        self.alive().find(|(_, node)| holds(node)).map(|(number, _)| number)
+        self.alive().flat_map(of).collect()
     }
 
-    /// The node that holds a role, once roles have not changed hands for a while.
+    /// The node that holds a role, once no roles have changed hands for a while.
     pub fn settled_holder(&self, role: &str) -> usize {
-        let (mut known, mut since) = (None, Instant::now());
+        let (mut known, mut since) = (Vec::new(), Instant::now());
         let end = Instant::now() + PATIENCE;
         loop {
-            let now = self.holder(role);
+            let now = self.held();
             if now != known {
                 (known, since) = (now, Instant::now());
             }
-            match known {
-                Some(holder) if since.elapsed() > Duration::from_secs(3) => return holder,
+            let holder = known.iter().find(|(_, held)| held == role);
+            match holder {
+                Some((holder, _)) if since.elapsed() > Duration::from_secs(2) => return *holder,
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
-            assert!(Instant::now() < end, "nobody holds {role}: {}", self.logs());
+            assert!(Instant::now() < end, "nobody holds {role}: {known:?} {}", self.logs());
         }
     }
 
