@@ -93,7 +93,12 @@ async fn follow(own: &Own, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<
     let (place, protocol, state) = match kept {
         Some(kept) => (kept.follows, kept.protocol, Some(kept.state)),
         None => {
-            let offer = discover(fetcher, url).await.map_err(|e| MirrorError::Discover(e.to_string()))?;
+            // A feed that is empty may let this wait for its first item.
+            let offer = tokio::select! {
+                offer = discover(fetcher, url) => offer,
+                () = stopped(stop) => return Ok(()),
+            };
+            let offer = offer.map_err(|e| MirrorError::Discover(e.to_string()))?;
             tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", offer.url, offer.protocol, offer.why);
             (offer.url, offer.protocol.name().to_owned(), None)
         }

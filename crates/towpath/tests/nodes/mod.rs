@@ -100,9 +100,9 @@ impl Cluster {
             if now != known {
                 (known, since) = (now, Instant::now());
             }
-            let holder = known.iter().find(|(_, held)| held == role);
-            match holder {
-                Some((holder, _)) if since.elapsed() > Duration::from_secs(2) => return *holder,
+            let holders: Vec<_> = known.iter().filter(|(_, held)| held == role).collect();
+            match holders.as_slice() {
+                [(holder, _)] if since.elapsed() > Duration::from_secs(2) => return *holder,
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
             assert!(Instant::now() < end, "nobody holds {role}: {known:?} {}", self.logs());
