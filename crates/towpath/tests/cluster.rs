@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
-#[path = "../../towpath-cluster/tests/common/mod.rs"]
-mod nats;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -310,7 +308,7 @@ fn errors_say_what_to_do() {
     let wrong = place("http://127.0.0.1:4222").run(&["status"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("nats or tls is due"), "{}", stderr(&wrong));
-    let closed = nats::single("authorization { user: u, password: p }");
+    let closed = common::nats::single("authorization { user: u, password: p }");
     let output = place(&format!("nats://u:wrong@127.0.0.1:{}", closed.server.port)).run(&["status"]);
     let said = stderr(&output);
     assert!(!output.status.success() && said.to_lowercase().contains("authorization"), "{said}");

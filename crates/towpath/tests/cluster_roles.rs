@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
-#[path = "../../towpath-cluster/tests/common/mod.rs"]
-mod nats;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};

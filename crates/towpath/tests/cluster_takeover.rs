@@ -5,8 +5,6 @@
 
 mod callback;
 mod common;
-#[path = "../../towpath-cluster/tests/common/mod.rs"]
-mod nats;
 mod nodes;
 mod raw_server;
 

@@ -226,7 +226,7 @@ async fn no_reader_ever_finds_a_broken_link() {
                 snapshot::make(&engine, &feed, Vec::new()).await.unwrap();
             }
         }
-        diffdelta::settle(&engine).await.unwrap();
+        diffdelta::settle(&engine, true).await.unwrap();
         *recorder.left.lock() = (round % 3 != 2).then(|| fastrand::u64(1..80));
         let exported = async {
             let tree = open(&engine, &recorder).await?;

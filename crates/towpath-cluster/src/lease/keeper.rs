@@ -107,6 +107,13 @@ impl Keeper {
         self.others.insert(node, Other { heard: now, wants });
     }
 
+    /// A node is gone, as far as can be known: whatever it holds is free soon, unless it is heard all the same.
+    pub(crate) fn gone(&mut self, node: u64, now: Instant) {
+        if let Some(heard) = now.checked_sub(DEAD - GRACE) {
+            self.others.entry(node).or_insert(Other { heard, wants: None });
+        }
+    }
+
     /// The replica had all of the log at a time, with the rows that were given since then.
     pub(crate) fn current_at(&mut self, at: Instant) {
         let was_cut_off = self.current.is_none_or(|before| at.saturating_duration_since(before) > LOST / 2);

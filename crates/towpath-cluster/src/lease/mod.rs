@@ -6,6 +6,7 @@
 mod keeper;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,27 @@ impl Roles {
     }
 }
 
+/// Who a node is: another one each time its store is opened.
+pub(crate) struct Nodes {
+    own: u64,
+    /// Who had this folder before, and is gone, for one at a time has it.
+    before: Option<u64>,
+}
+
+impl Nodes {
+    /// A new one, noted in the node's folder. Where that cannot be, what this one holds is free a little later.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let file = folder.join("node");
+        let before = std::fs::read_to_string(&file).ok();
+        let before = before.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        let own = fastrand::u64(1..);
+        if let Err(e) = std::fs::write(&file, format!("{own:016x}\n")) {
+            tracing::debug!("{}: {e}", file.display());
+        }
+        Self { own, before }
+    }
+}
+
 /// The task.
 pub(crate) struct Task {
     beats: Subscriber,
@@ -77,12 +99,16 @@ impl Task {
         replica: Arc<EmbeddedStore>,
         requests: Arc<Requests>,
         health: Arc<Health>,
+        nodes: Nodes,
     ) -> Result<(Self, Roles), String> {
         let subject = format!("{name}.alive");
         let beats = client.subscribe(subject.clone()).await.map_err(|e| e.to_string())?;
-        let own = fastrand::u64(1..);
+        let Nodes { own, before } = nodes;
         let (sender, wanted) = mpsc::unbounded_channel();
-        let (keeper, holdings) = (Keeper::new(own), HashMap::new());
+        let (mut keeper, holdings) = (Keeper::new(own), HashMap::new());
+        if let Some(before) = before {
+            keeper.gone(before, Instant::now());
+        }
         let (says, said) = watch::channel(None);
         tokio::spawn(beat(client, subject, said));
         let task = Self { beats, says, own, keeper, holdings, wanted, replica, requests, health };

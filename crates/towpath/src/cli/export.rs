@@ -50,7 +50,7 @@ async fn export_once(
     base_url: &str,
 ) -> Result<Summary, CliError> {
     // Documents that are not made yet are made as a server would.
-    diffdelta::settle(engine).await?;
+    diffdelta::settle(engine, true).await?;
     let name = name_of(target.as_ref()).await?;
     let mut holding = engine.store.hold(&roles::export(&name));
     let lease = tokio::time::timeout(PATIENCE, holding.held()).await.map_err(|_| {

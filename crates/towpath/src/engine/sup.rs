@@ -285,7 +285,7 @@ mod tests {
         let config = Config::parse("", Path::new("towpath.toml")).unwrap();
         let sup = Sup::recover(&config, &announcer, [], time(0));
         let feed = Feed::new(FeedConfig::unnamed(id("news")), announcer.sup_id(&id("news")));
-        sup.note(&feed, 5, time(0));
+        sup.note(&feed, 5, time(0), false);
         sup.shown_late(&feed, 5, time(0));
         assert!(listed(&sup, time(0)).is_empty(), "not yet");
         std::thread::sleep(DELAY + Duration::from_millis(50));
@@ -295,5 +295,9 @@ mod tests {
         let again = listed(&sup, time(3));
         assert_eq!(again.len(), 1);
         assert_ne!(again[0].1, "5", "another update id");
+        // A node that was behind tells of what others have told of under another id than they.
+        sup.note(&feed, 6, time(4), true);
+        std::thread::sleep(DELAY + Duration::from_millis(50));
+        assert_ne!(listed(&sup, time(6))[0].1, "6");
     }
 }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Answer, PATIENCE, Place, Server, free_port};
-use crate::nats;
+use crate::common::{Answer, PATIENCE, Place, Server, free_port, nats};
 
 /// How many nodes there are.
 pub const NODES: usize = 3;

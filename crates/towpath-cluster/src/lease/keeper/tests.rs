@@ -191,6 +191,29 @@ fn a_node_that_stood_still_notices_by_its_clock() {
     assert!(!lease.is_current(), "what it gave is ended for good");
 }
 
+/// The same folder, another process.
+#[test]
+fn a_node_that_starts_again_takes_its_roles_back_soon() {
+    let mut world = World::new(1, &ROLES);
+    world.run(20, |_| {});
+    let again = |id: u64, world: &World| {
+        let mut node = Keeper::new(id);
+        ROLES.iter().for_each(|role| node.want(role));
+        node.gone(1, world.now);
+        node
+    };
+    let mut started = World { nodes: vec![again(2, &world)], ..world };
+    started.run(3, |_| {});
+    assert!(ROLES.iter().all(|role| started.holders(role) == [0]));
+    // Somebody who copied the folder of a node that lives takes nothing from it.
+    let copy = again(3, &started);
+    started.nodes.push(copy);
+    started.nodes[1].gone(2, started.now);
+    let rows = started.rows.clone();
+    started.run(20, |_| {});
+    assert_eq!(started.rows, rows);
+}
+
 #[test]
 fn a_role_that_is_left_is_taken_at_once() {
     let mut world = World::new(2, &["a"]);

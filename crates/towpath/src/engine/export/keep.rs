@@ -70,7 +70,7 @@ impl Moves {
 ///
 /// Any number of nodes may be told to keep a tree at the same place: its name is that of the role.
 pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, kept: Kept, stop: Stop) {
-    let Some(name) = name(&kept, &stop).await else { return };
+    let Some(name) = name(&engine, &kept, &stop).await else { return };
     let moves = Moves::of(&engine);
     let task = |lease, stop| {
         let (engine, kept, name, moves) = (engine.clone(), kept.clone(), name.clone(), moves.clone());
@@ -80,12 +80,15 @@ pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, kept: Kept, stop: Stop
 }
 
 /// The tree's name, as soon as its place answers.
-async fn name(kept: &Kept, stop: &Stop) -> Option<String> {
+async fn name(engine: &Engine, kept: &Kept, stop: &Stop) -> Option<String> {
     let mut trouble = Trouble::default();
     loop {
         let wait = match name_of(kept.target.as_ref()).await {
             Ok(name) => return Some(name),
-            Err(e) => trouble.goes_on(&e),
+            Err(e) => {
+                engine.metrics.exports_failed.inc();
+                trouble.goes_on(&e)
+            }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
-use towpath_store::lease::Holding;
-use towpath_store::{Condition, Store, StoreError};
+use towpath_store::lease::{Holding, Row, key};
+use towpath_store::{Condition, Store, StoreError, Table};
 
 pub use towpath_store::lease::Lease;
 
@@ -74,6 +74,16 @@ pub const XMPP: &str = "xmpp";
 pub const DIFFDELTA: &str = "diffdelta";
 /// Sealing pages, retention, snapshots.
 pub const UPKEEP: &str = "upkeep";
+
+/// Whether no node had a role when it was last given.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn is_free(engine: &Engine, role: &str) -> Result<bool, StoreError> {
+    let row = engine.store.get(Table::Leases, &key(role)).await?;
+    Ok(row.and_then(|row| Row::decode(&row)).is_none_or(|row| row.holder == 0))
+}
 
 /// Keeping the static tree of this name.
 pub fn export(tree: &str) -> String {
@@ -167,7 +177,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use towpath_store::lease::{Row, Term};
+    use towpath_store::lease::Term;
 
     use super::*;
 
