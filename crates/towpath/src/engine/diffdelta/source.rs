@@ -159,7 +159,9 @@ pub(super) async fn current(
     let snapshot = kept.snapshot(engine.store.as_ref()).await?;
     let (chain, at) = match kept.before_carry() {
         Some(carry) => carry,
-        None if kept.chain().is_unborn() && engine.is_shared() => return unborn(engine, feed).await,
+        None if kept.chain().is_unborn() && engine.is_shared() && !engine.is_tree => {
+            return unborn(engine, feed).await;
+        }
         None if kept.chain().is_unborn() => (kept.chain(), engine.now()),
         None => return Ok((kept.chain(), kept.head(), snapshot)),
     };
