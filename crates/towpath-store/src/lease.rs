@@ -54,6 +54,11 @@ impl Term {
         *self.0.lock() = None;
     }
 
+    /// Whether anybody else has it: a lease that is still acted on.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Whether it goes on at a time.
     pub fn has(&self, now: Instant) -> bool {
         self.0.lock().is_some_and(|end| now < end)
@@ -184,7 +189,7 @@ mod tests {
         assert!(!lease.is_current() && Lease::alone("polls").is_current());
         term.extend(now + second * 3600);
         term.extend(now);
-        assert!(lease.is_current());
+        assert!(lease.is_current() && term.is_used());
         term.end();
         term.extend(now + second * 3600);
         assert!(!lease.is_current(), "what has ended does not come back");

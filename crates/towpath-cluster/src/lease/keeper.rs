@@ -18,6 +18,8 @@ pub(crate) const LOST: Duration = Duration::from_secs(6);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a role is kept that was given away and came back: whoever was to have it does not take it.
 const KEEP: Duration = Duration::from_secs(60);
+/// How long whoever acts in a role that is given away may take to come to an end.
+const ENDING: Duration = Duration::from_secs(6);
 /// How long a free role is left to the node that is to have it.
 pub(crate) const COURTESY: Duration = Duration::from_secs(1);
 
@@ -68,6 +70,8 @@ struct Role {
     free: Option<Instant>,
     /// When this node last gave it to the one that is to have it.
     given: Option<Instant>,
+    /// Whether it is about to: whoever acts in it comes to an end first.
+    ending: bool,
 }
 
 impl Role {
@@ -132,7 +136,7 @@ impl Keeper {
         let Some(entry) = self.roles.get_mut(role) else { return };
         if entry.row != row {
             entry.end();
-            (entry.row, entry.free) = (row, None);
+            (entry.row, entry.free, entry.ending) = (row, None, false);
         }
         let Some(Row { holder, .. }) = row else { return };
         if holder != self.own {
@@ -145,7 +149,7 @@ impl Keeper {
 
     /// The lease of a role, while this node may act on it.
     pub(crate) fn lease(&self, role: &str, now: Instant) -> Option<Lease> {
-        let Role { row, term, .. } = self.roles.get(role)?;
+        let Role { row, term, .. } = self.roles.get(role).filter(|role| !role.ending)?;
         let (row, term) = (row.filter(|row| row.holder == self.own)?, term.clone()?);
         term.has(now).then(|| Lease::new(role, row, term))
     }
@@ -154,21 +158,31 @@ impl Keeper {
         self.current.is_some_and(|current| now.saturating_duration_since(current) < LOST)
     }
 
-    /// A role that another node is to have, which came later: it is given to that one, one role at a time.
+    /// A role that another node is to have, which came later: it is given to that one, one role at a time. First
+    /// [`Self::lease`] has it no more; it is given when nobody acts on the lease any more, with all that was done noted.
     pub(crate) fn gift(&mut self, now: Instant) -> Option<Claim> {
         let Self { own, others, roles, .. } = self;
         let is_due =
             |given: Option<Instant>| given.is_none_or(|at| now.saturating_duration_since(at) >= KEEP);
-        for (name, role) in roles {
-            let Some(before) = role.row.filter(|row| row.holder == *own) else { continue };
-            if first(name, *own, others, now) != *own && is_due(role.given) {
-                role.given = Some(now);
-                let after = Row { holder: 0, ..before };
-                // It is not acted on from here on, whether the row is written or not.
-                role.end();
-                role.row = Some(after);
-                return Some(Claim { role: name.clone(), before: Some(before), after });
+        if let Some((name, role)) = roles.iter_mut().find(|(_, role)| role.ending) {
+            let is_over = role.given.is_none_or(|since| now.saturating_duration_since(since) >= ENDING);
+            if !is_over && role.term.as_ref().is_some_and(Term::is_used) {
+                return None;
             }
+            role.end();
+            role.ending = false;
+            let before = role.row.filter(|row| row.holder == *own)?;
+            let after = Row { holder: 0, ..before };
+            // It is not acted on from here on, whether the row is written or not.
+            role.row = Some(after);
+            return Some(Claim { role: name.clone(), before: Some(before), after });
+        }
+        let is_to_go = |name: &str, role: &Role| {
+            let is_held = role.row.is_some_and(|row| row.holder == *own);
+            is_held && first(name, *own, others, now) != *own && is_due(role.given)
+        };
+        if let Some((_, role)) = roles.iter_mut().find(|(name, role)| is_to_go(name.as_str(), role)) {
+            (role.given, role.ending) = (Some(now), true);
         }
         None
     }

@@ -191,6 +191,32 @@ fn a_node_that_stood_still_notices_by_its_clock() {
     assert!(!lease.is_current(), "what it gave is ended for good");
 }
 
+/// What was done in a role is noted before another node begins.
+#[test]
+fn who_gives_a_role_away_comes_to_an_end_first() {
+    let mut world = World::new(1, &ROLES);
+    world.gifts = true;
+    world.run(20, |_| {});
+    let mut late = Keeper::new(2);
+    ROLES.iter().for_each(|role| late.want(role));
+    world.nodes.push(late);
+    let is_first = |role: &&&str| rank(role, 2) > rank(role, 1);
+    let role = *ROLES.iter().find(is_first).unwrap();
+    let acting = world.nodes[0].lease(role, world.now).unwrap();
+    let term = world.nodes[0].roles[role].term.clone().unwrap();
+    world.run(3, |_| {});
+    assert!(world.nodes[0].lease(role, world.now).is_none() && term.has(world.now));
+    assert_eq!(world.rows[role].holder, 1, "what is written is not refused yet");
+    drop((acting, term));
+    world.run(2, |_| {});
+    assert_eq!(world.rows[role].holder, 2);
+    // Who does not come to an end is not waited for for ever.
+    let second = *ROLES.iter().filter(is_first).nth(1).unwrap();
+    let _acting = world.nodes[0].lease(second, world.now);
+    world.run(20, |_| {});
+    assert_eq!(world.rows[second].holder, 2);
+}
+
 /// The same folder, another process.
 #[test]
 fn a_node_that_starts_again_takes_its_roles_back_soon() {
