@@ -15,6 +15,7 @@ cargo xtask setup           what the tests need beside Rust, where it is missing
 cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
 cargo xtask faults [N]      kill and stop a cluster's servers and nodes so many times [default: 100]
+cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
 cargo xtask bench [NAME]    benchmarks side by side with their peers; without a name, what there is";
 
 fn main() -> ExitCode {
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
+        ["cluster-tests", tests @ ..] => cluster_tests(tests),
         ["faults"] => faults("100"),
         ["faults", count] => faults(count),
         ["fanout", kind, port, channel, seconds] => fanout::run(kind, port, channel, seconds),
@@ -51,6 +53,8 @@ fn test() -> Result<(), String> {
     run::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
     purity::check()?;
     fuzz::all(fuzz::Effort::Repeatable)?;
+    // A few on the other backend; `cargo xtask cluster-tests` is all of them.
+    cluster_tests(&["publishing_history", "replication_feed", "smart_server"])?;
     // Last, so that the summary of the tests is what the output ends with.
     run::cargo_with(&["test", "--workspace", "--no-fail-fast"], &[("REQUIRE_XMLLINT", "1")])
 }
@@ -63,6 +67,16 @@ fn faults(count: &str) -> Result<(), String> {
     setup::venv()?;
     let test = ["test", "--package", "towpath-cluster", "--test", "faults", "--", "--nocapture"];
     run::cargo_with(&test, &[("TOWPATH_FAULTS", count)])
+}
+
+/// The program's tests, or those of some files, on the cluster backend.
+fn cluster_tests(tests: &[&str]) -> Result<(), String> {
+    setup::tests()?;
+    let named = tests.iter().flat_map(|test| ["--test", test]);
+    let all: &[&str] = if tests.is_empty() { &["--tests"] } else { &[] };
+    let arguments = ["test", "--package", "towpath", "--no-fail-fast"].into_iter().chain(named);
+    let arguments: Vec<&str> = arguments.chain(all.iter().copied()).collect();
+    run::cargo_with(&arguments, &[("TOWPATH_TEST_CLUSTER", "1"), ("REQUIRE_XMLLINT", "1")])
 }
 
 fn kill(rounds: &str) -> Result<(), String> {

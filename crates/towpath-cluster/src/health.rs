@@ -23,8 +23,10 @@ struct State {
     current_at: Option<Timestamp>,
     /// The log's end, and when it was there.
     end: Option<(u64, Timestamp)>,
-    /// When the log last answered.
-    answered: Option<Instant>,
+    /// A place at which the log ended when it was asked, and that the replica has not reached yet.
+    awaited: Option<(u64, Instant)>,
+    /// When the log last ended at a place that the replica has.
+    caught_up: Option<Instant>,
     problem: Option<String>,
     /// Why this node cannot go on until somebody does something about it.
     stopped: Option<String>,
@@ -51,7 +53,11 @@ impl Health {
     /// The log ended at a place at a time.
     pub(crate) fn log_ends(&self, end: u64, at: Timestamp, asked: Instant) {
         let mut state = self.state.lock();
-        (state.end, state.answered) = (Some((end, at)), Some(asked));
+        state.end = Some((end, at));
+        // A replica that is always a little behind reaches the one place before it is asked for the next.
+        if state.awaited.is_none_or(|(awaited, _)| end < awaited) {
+            state.awaited = Some((end, asked));
+        }
         drop(state);
         self.compare();
     }
@@ -64,11 +70,14 @@ impl Health {
         {
             state.current_at = state.current_at.max(Some(at));
         }
+        if let Some((_, asked)) = state.awaited.take_if(|(end, _)| applied >= *end) {
+            state.caught_up = Some(asked);
+        }
     }
 
-    /// When a question was asked that the log answered last.
-    pub(crate) fn answered(&self) -> Option<Instant> {
-        self.state.lock().answered
+    /// A time at which the log had nothing that the replica does not have: the last that is known.
+    pub(crate) fn caught_up(&self) -> Option<Instant> {
+        self.state.lock().caught_up
     }
 
     pub(crate) fn set_problem(&self, problem: String) {
@@ -114,5 +123,29 @@ impl Health {
     pub(crate) fn standing(&self) -> Standing {
         let current_at = self.state.lock().current_at;
         Standing { current_at, problem: self.problem() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_is_behind_is_as_current_as_what_it_has_reached() {
+        let (health, now, at) = (Health::new(0), Instant::now(), Timestamp::UNIX_EPOCH);
+        let later = |seconds| now + Duration::from_secs(seconds);
+        health.log_ends(10, at, now);
+        assert_eq!(health.caught_up(), None);
+        // Asked again before it has that: the first answer is what it is measured by.
+        health.log_ends(20, at, later(1));
+        health.applied(12);
+        assert_eq!(health.caught_up(), Some(now));
+        health.log_ends(30, at, later(2));
+        health.applied(29);
+        assert_eq!(health.caught_up(), Some(now));
+        health.applied(30);
+        assert_eq!(health.caught_up(), Some(later(2)));
+        health.log_ends(30, at, later(3));
+        assert_eq!(health.caught_up(), Some(later(3)), "nothing new is all of it");
     }
 }

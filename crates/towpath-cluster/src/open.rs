@@ -37,7 +37,8 @@ impl ClusterStore {
         folder: impl AsRef<Path>,
         options: Options,
     ) -> Result<Self, StoreError> {
-        let (reader, replica) = EmbeddedStore::open_replica(folder, &options.replica)?;
+        let (reader, replica) = EmbeddedStore::open_replica(&folder, &options.replica)?;
+        let nodes = lease::Nodes::new(folder.as_ref());
         let (kept, sessions) = notes::load(&replica)?;
         let health = Arc::new(Health::new(kept.map_or(0, |position| position.at)));
         let client = connect(address, &health).await?;
@@ -91,6 +92,7 @@ impl ClusterStore {
             Arc::clone(&reader),
             Arc::clone(&requests),
             Arc::clone(&health),
+            nodes,
         )
         .await
         .map_err(|reason| address.error(reason))?;

@@ -2,20 +2,67 @@
 //!
 //! A lease is a row of [`Table::Leases`]: the role's name, who holds it, and how often it changed hands. What is
 //! written under a lease carries its [`Lease::condition`]: once another node has the role, nothing of the one before
-//! gets in any more, however late it comes.
+//! gets in any more, however late it comes. What leaves the node is done only while the lease
+//! [is current](Lease::is_current): a node that stood still for a while notices by its clock.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{Condition, Table};
 
 /// A role that this node holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Lease {
     role: String,
     row: Option<Row>,
+    /// Until when it may be acted on; for ever where nobody else could.
+    term: Option<Term>,
+}
+
+/// Two leases are the same if they are the same row of the same role.
+impl PartialEq for Lease {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.role, self.row) == (&other.role, other.row)
+    }
+}
+
+impl Eq for Lease {}
+
+/// Until when a lease may be acted on, as far as its node knows just now.
+#[derive(Debug, Clone)]
+pub struct Term(Arc<Mutex<Option<Instant>>>);
+
+impl Term {
+    /// Ends at a time, unless it is extended.
+    pub fn until(end: Instant) -> Self {
+        Self(Arc::new(Mutex::new(Some(end))))
+    }
+
+    /// Ends later, unless it was ended for good.
+    pub fn extend(&self, end: Instant) {
+        if let Some(known) = &mut *self.0.lock() {
+            *known = end.max(*known);
+        }
+    }
+
+    /// Ends for good.
+    pub fn end(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Whether anybody else has it: a lease that is still acted on.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Whether it goes on at a time.
+    pub fn has(&self, now: Instant) -> bool {
+        self.0.lock().is_some_and(|end| now < end)
+    }
 }
 
 /// What the table has of a role.
@@ -42,14 +89,20 @@ impl Row {
 }
 
 impl Lease {
-    /// The lease that a row gives.
-    pub fn new(role: impl Into<String>, row: Row) -> Self {
-        Self { role: role.into(), row: Some(row) }
+    /// The lease that a row gives, for a term.
+    pub fn new(role: impl Into<String>, row: Row, term: Term) -> Self {
+        Self { role: role.into(), row: Some(row), term: Some(term) }
     }
 
     /// The lease of a store that nobody else writes to.
     pub fn alone(role: impl Into<String>) -> Self {
-        Self { role: role.into(), row: None }
+        Self { role: role.into(), row: None, term: None }
+    }
+
+    /// Whether nobody else can have the role just now. To be asked right before each effect that the store does not
+    /// see, such as a request to another server.
+    pub fn is_current(&self) -> bool {
+        self.term.as_ref().is_none_or(|term| term.has(Instant::now()))
     }
 
     /// The role.
@@ -124,8 +177,22 @@ mod tests {
         let row = Row { holder: u64::MAX, epoch: 7 };
         assert_eq!(Row::decode(&row.encode()), Some(row));
         assert!((0..16).all(|cut| Row::decode(&row.encode()[..cut]).is_none()));
-        let condition = Lease::new("polls", row).condition().unwrap();
+        let condition = Lease::new("polls", row, Term::until(Instant::now())).condition().unwrap();
         assert_eq!((condition.key, condition.value), (b"polls".to_vec(), Some(row.encode())));
+    }
+
+    #[test]
+    fn a_lease_is_current_for_its_term() {
+        let (now, second) = (Instant::now(), std::time::Duration::from_secs(1));
+        let term = Term::until(now);
+        let lease = Lease::new("polls", Row { holder: 1, epoch: 1 }, term.clone());
+        assert!(!lease.is_current() && Lease::alone("polls").is_current());
+        term.extend(now + second * 3600);
+        term.extend(now);
+        assert!(lease.is_current() && term.is_used());
+        term.end();
+        term.extend(now + second * 3600);
+        assert!(!lease.is_current(), "what has ended does not come back");
     }
 
     #[tokio::test]

@@ -3,12 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod callback;
 mod common;
-#[path = "../../towpath-cluster/tests/common/mod.rs"]
-mod nats;
 mod nodes;
-mod raw_server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -16,16 +12,13 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use callback::Callback;
 use common::{PATIENCE, Place, free_port, lines, stderr};
 use nodes::{Cluster, NODES, ids, publish, try_publish, wait_until};
-use raw_server::{RawServer, answer};
 use serde_json::Value;
 
 const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
-/// Held where there is no `[xmpp]`: hub, diffdelta, upkeep; and of the sources.
+/// Held where there is no `[xmpp]` and no source: hub, diffdelta, upkeep.
 const ROLES: u64 = 3;
-const SHARDS: u64 = 16;
 
 /// What must be the same wherever it is read. Whether a body is the same byte by byte is seen by its validators as well.
 fn assert_alike(cluster: &Cluster, path: &str) {
@@ -253,129 +246,9 @@ fn followers_change_nodes() {
     cluster.door.lead_to((victim + 1) % NODES);
     publish_some(&cluster, &mut all, 5);
     follow(&cluster, &all);
-    assert!(killed.elapsed() < Duration::from_secs(20));
+    assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
     wait_until("all is told", || following.told().len() >= all.len(), || format!("{:?}", following.told()));
     assert_eq!(following.told(), all);
-}
-
-/// Each source is polled by one node, which is replaced within 15 seconds.
-#[test]
-fn a_source_is_polled_by_one_node_and_taken_over() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let begun = Instant::now();
-    let origin = runtime.block_on(RawServer::start(move |_| {
-        let version = begun.elapsed().as_secs();
-        let item = format!("<item><guid>i{version}</guid><title>t</title></item>");
-        answer("200 OK", "", format!("<rss version=\"2.0\"><channel><title>t</title>{item}</channel></rss>"))
-    }));
-    let source = |id: &str| {
-        format!(
-            "[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{}\"\nevery = \"1s\"\n",
-            origin.url(&format!("/{id}"))
-        )
-    };
-    let config: String = ["s1", "s2", "s3"].map(source).concat();
-    let mut cluster = Cluster::start(&config);
-    cluster.wait_for_roles(ROLES + SHARDS);
-    // The nodes that started later are given some.
-    let has_some = |node: usize| cluster.metric(node, "towpath_roles") >= 1;
-    wait_until("every node has a role", || (0..NODES).all(has_some), || cluster.logs());
-    let polls_of = |path: &str| origin.asked().iter().filter(|asked| asked.path == path).count();
-    std::thread::sleep(Duration::from_secs(3));
-    let before = polls_of("/s1");
-    let from = Instant::now();
-    std::thread::sleep(Duration::from_secs(5));
-    let polls = (polls_of("/s1") - before) as f64;
-    // One node at its interval of a second to 1.1 seconds; two would poll twice as often.
-    assert!(polls <= from.elapsed().as_secs_f64() + 2.0 && polls >= 3.0, "{polls} polls");
-    // Every node shows what one of them found, and how the source is.
-    let position = cluster.node(0).json("/feeds/s1")["seq"].as_u64().unwrap();
-    assert!(position > 3);
-    for (_, node) in cluster.alive() {
-        node.wait_for("/diff/sources.json", |sources| {
-            let sources = sources["sources"].as_array().unwrap();
-            sources.len() == 3 && sources.iter().all(|source| source["status"] == "ok")
-        });
-    }
-    // Whoever polls is killed.
-    let victim = (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_polls_ok_total")).unwrap();
-    cluster.kill(victim);
-    let killed = Instant::now();
-    let counts: Vec<usize> = ["/s1", "/s2", "/s3"].map(&polls_of).into();
-    std::thread::sleep(Duration::from_millis(300));
-    let goes_on =
-        || ["/s1", "/s2", "/s3"].iter().zip(&counts).all(|(path, count)| polls_of(path) > count + 1);
-    wait_until("every source is polled again", goes_on, || cluster.logs());
-    assert!(killed.elapsed() < Duration::from_secs(16), "{:?}", killed.elapsed());
-}
-
-/// Subscribed on one node, published on another, delivered by a third; nothing is lost when that is killed.
-#[test]
-fn deliveries_go_on_when_the_node_that_makes_them_is_killed() {
-    let mut cluster = Cluster::start("[[feed]]\nid = \"news\"\n");
-    cluster.wait_for_roles(ROLES);
-    let callback = Callback::good();
-    let topic = format!("{}/feeds/news/items?order=modified", cluster.door.base);
-    let ask = |cluster: &Cluster, node: usize, mode: &str, path: &str| {
-        let form = url::form_urlencoded::Serializer::new(String::new())
-            .extend_pairs([("hub.mode", mode), ("hub.topic", &topic), ("hub.callback", &callback.url(path))])
-            .finish();
-        let headers = [("Content-Type", "application/x-www-form-urlencoded")];
-        let answer = cluster.node(node).ask("POST", "/feeds/news/hub", &headers, form.as_bytes());
-        assert_eq!(answer.status, 202, "{}", answer.text());
-    };
-    for node in 0..NODES {
-        ask(&cluster, node, "subscribe", &format!("/from{node}"));
-    }
-    ask(&cluster, 0, "subscribe", "/short");
-    let questions = |count| {
-        callback
-            .wait_for("questions", |calls| calls.iter().filter(|call| call.method == "GET").count() >= count);
-        std::thread::sleep(Duration::from_millis(300));
-    };
-    questions(NODES + 1);
-    ask(&cluster, 1, "unsubscribe", "/short");
-    questions(NODES + 2);
-    let delivered = |path: &str| -> Vec<String> {
-        let calls = callback.deliveries();
-        calls.iter().filter(|call| call.path == path).flat_map(callback::Call::ids).collect()
-    };
-    let has = |ids: &[String]| {
-        (0..NODES).all(|n| ids.iter().all(|id| delivered(&format!("/from{n}")).contains(id)))
-    };
-    let mut all = Vec::new();
-    for number in 0..6 {
-        all.push(format!("a{number}"));
-        publish(cluster.node(number % NODES), "news", &all[number]);
-    }
-    wait_until("all is delivered", || has(&all), || format!("{:?} {}", callback.calls(), cluster.logs()));
-    let holder = (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_pushes_ok_total")).unwrap();
-    assert!((0..NODES).filter(|node| cluster.metric(*node, "towpath_pushes_ok_total") > 0).count() == 1);
-    // Renewed on another node than the one that delivers: it stays where it stands.
-    ask(&cluster, (holder + 1) % NODES, "subscribe", "/from0");
-    questions(NODES + 3);
-    cluster.kill(holder);
-    let killed = Instant::now();
-    let living: Vec<usize> = cluster.alive().map(|(node, _)| node).collect();
-    for number in 0..4 {
-        all.push(format!("b{number}"));
-        publish(cluster.node(living[number % 2]), "news", all.last().unwrap());
-    }
-    wait_until("deliveries go on", || has(&all), || format!("{:?} {}", callback.calls(), cluster.logs()));
-    assert!(killed.elapsed() < Duration::from_secs(16), "{:?}", killed.elapsed());
-    for node in 0..NODES {
-        let told = delivered(&format!("/from{node}"));
-        let mut once = told.clone();
-        once.dedup();
-        let mut first: Vec<String> = Vec::new();
-        told.iter().for_each(|id| {
-            if !first.contains(id) {
-                first.push(id.clone());
-            }
-        });
-        assert_eq!(first, all, "in the order of the log");
-    }
-    assert!(delivered("/short").is_empty());
 }
 
 /// Without the log nothing is published and everything can be read; how old that is, is said.
@@ -399,7 +272,7 @@ fn without_the_log_reading_goes_on() {
         assert!(prebuilt.header("towpath-replica-age").unwrap().parse::<u64>().unwrap() >= 4);
         let health = cluster.node(node).json("/healthz.json");
         assert_eq!(health["status"], "degraded");
-        assert!(health["replica_age"].is_string());
+        assert!(health["replica_age"].as_u64().unwrap() >= 4);
         assert!(cluster.metric(node, "towpath_replica_age_seconds") >= 4);
     }
     // What was refused for certain is refused for good: nobody knows it later.
@@ -435,7 +308,7 @@ fn errors_say_what_to_do() {
     let wrong = place("http://127.0.0.1:4222").run(&["status"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("nats or tls is due"), "{}", stderr(&wrong));
-    let closed = nats::single("authorization { user: u, password: p }");
+    let closed = common::nats::single("authorization { user: u, password: p }");
     let output = place(&format!("nats://u:wrong@127.0.0.1:{}", closed.server.port)).run(&["status"]);
     let said = stderr(&output);
     assert!(!output.status.success() && said.to_lowercase().contains("authorization"), "{said}");

@@ -99,6 +99,8 @@ fn lived(place: &Place) -> Server {
     place.write("kev.json", &kev(20));
     place.write("odd.json", odd(1).as_bytes());
     let server = place.serve();
+    // It begins with nothing.
+    wait_for_snapshots(&server, "hostile", 1);
     publish(&server, &hostile());
     server.wait_for_first("kev");
     server.wait_for_first("odd");
@@ -172,6 +174,16 @@ fn python_recomputes_every_cursor_and_finds_every_document_valid() {
     // Polls go on: let the sources rest while the documents are collected.
     for file in ["kev.json", "odd.json"] {
         std::fs::remove_file(place.path(file)).unwrap();
+    }
+    // The feed over all sources follows them.
+    let mut known = Vec::new();
+    loop {
+        let now = server.get("/archive/_global/index.json").body;
+        if now == known {
+            break;
+        }
+        known = now;
+        std::thread::sleep(std::time::Duration::from_millis(500));
     }
     let crawled = crawl(&server, &folder);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,22 +1,27 @@
 //! Who may take which role, and when. Pure: time is an argument.
 //!
-//! A node that nobody heard for [`DEAD`] may be replaced in its roles. It stops by itself before that: when the log did
-//! not answer it for [`LOST`]. Should both clocks be wrong, the leases' rows still fence what it writes. Of the nodes
-//! that live, each role has one that takes it first; the others leave it [`COURTESY`] for that.
+//! A node that nobody heard for [`DEAD`] may be replaced in its roles. It stops by itself before that: when it is not
+//! known for [`LOST`] that the replica had all of the log. Should both clocks be wrong, the leases' rows still fence what
+//! it writes. Of the nodes that live and want a role, each role has one that takes it first; the others leave it
+//! [`COURTESY`] for that.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use towpath_store::lease::{Lease, Row};
+use towpath_store::lease::{Lease, Row, Term};
 
-/// How long a node may be silent before its roles are taken.
-pub(crate) const DEAD: Duration = Duration::from_secs(10);
-/// After how long without an answer from the log a node gives its roles up.
-pub(crate) const LOST: Duration = Duration::from_secs(8);
+/// How long a node may be silent before its roles are taken: eight heartbeats.
+pub(crate) const DEAD: Duration = Duration::from_secs(8);
+/// How long after the replica last had all of the log a node gives its roles up.
+pub(crate) const LOST: Duration = Duration::from_secs(6);
+/// How long others may be silent after this node itself was cut off: whoever lives is heard in that time.
+const GRACE: Duration = Duration::from_secs(2);
 /// How long a role is kept that was given away and came back: whoever was to have it does not take it.
 const KEEP: Duration = Duration::from_secs(60);
+/// How long whoever acts in a role that is given away may take to come to an end.
+const ENDING: Duration = Duration::from_secs(6);
 /// How long a free role is left to the node that is to have it.
-pub(crate) const COURTESY: Duration = Duration::from_secs(2);
+pub(crate) const COURTESY: Duration = Duration::from_secs(1);
 
 /// A row to be written on the condition of the one before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,25 +36,55 @@ pub(crate) struct Claim {
 pub(crate) struct Keeper {
     /// This node.
     own: u64,
-    /// When the log last answered.
-    answered: Option<Instant>,
-    /// When each other node was last heard, or first seen to hold something.
-    heard: HashMap<u64, Instant>,
+    /// A time at which the replica had all of the log, the last that is known.
+    current: Option<Instant>,
+    others: HashMap<u64, Other>,
     roles: BTreeMap<String, Role>,
+}
+
+/// Another node.
+#[derive(Debug)]
+struct Other {
+    /// When it was last heard, or first seen to hold something.
+    heard: Instant,
+    /// The roles that it wants, as [`name_hash`] has them; all of them as long as it did not say.
+    wants: Option<Vec<u64>>,
+}
+
+impl Other {
+    fn lives(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) < DEAD
+    }
+
+    fn wants(&self, role: &str) -> bool {
+        self.wants.as_ref().is_none_or(|wants| wants.contains(&name_hash(role)))
+    }
 }
 
 #[derive(Debug, Default)]
 struct Role {
     row: Option<Row>,
+    /// Of the lease that the row gives this node.
+    term: Option<Term>,
     /// Since when nobody who lives holds it.
     free: Option<Instant>,
     /// When this node last gave it to the one that is to have it.
     given: Option<Instant>,
+    /// Whether it is about to: whoever acts in it comes to an end first.
+    ending: bool,
+}
+
+impl Role {
+    fn end(&mut self) {
+        if let Some(term) = self.term.take() {
+            term.end();
+        }
+    }
 }
 
 impl Keeper {
     pub(crate) fn new(own: u64) -> Self {
-        Self { own, answered: None, heard: HashMap::new(), roles: BTreeMap::new() }
+        Self { own, current: None, others: HashMap::new(), roles: BTreeMap::new() }
     }
 
     /// This node wants a role.
@@ -59,7 +94,9 @@ impl Keeper {
 
     /// This node wants a role no more. Returns what gives it to the others at once, where this node had it.
     pub(crate) fn leave(&mut self, role: &str) -> Option<Claim> {
-        let before = self.roles.remove(role)?.row.filter(|row| row.holder == self.own)?;
+        let mut left = self.roles.remove(role)?;
+        left.end();
+        let before = left.row.filter(|row| row.holder == self.own)?;
         let after = Row { holder: 0, ..before };
         Some(Claim { role: role.to_owned(), before: Some(before), after })
     }
@@ -69,260 +106,135 @@ impl Keeper {
         self.roles.keys().map(String::as_str)
     }
 
-    /// Another node is alive.
-    pub(crate) fn heard(&mut self, node: u64, now: Instant) {
-        self.heard.insert(node, now);
+    /// Another node is alive, and wants these roles.
+    pub(crate) fn heard(&mut self, node: u64, wants: Option<Vec<u64>>, now: Instant) {
+        self.others.insert(node, Other { heard: now, wants });
     }
 
-    /// The log answered a question that was asked then.
-    pub(crate) fn answered(&mut self, asked: Instant) {
-        let deaf = self.answered.is_none_or(|before| asked.saturating_duration_since(before) > LOST / 2);
-        if deaf {
-            // Whoever was not heard meanwhile may well live.
-            self.heard.values_mut().for_each(|heard| *heard = asked);
+    /// A node is gone, as far as can be known: whatever it holds is free soon, unless it is heard all the same.
+    pub(crate) fn gone(&mut self, node: u64, now: Instant) {
+        if let Some(heard) = now.checked_sub(DEAD - GRACE) {
+            self.others.entry(node).or_insert(Other { heard, wants: None });
         }
-        self.answered = self.answered.max(Some(asked));
+    }
+
+    /// The replica had all of the log at a time, with the rows that were given since then.
+    pub(crate) fn current_at(&mut self, at: Instant) {
+        let was_cut_off = self.current.is_none_or(|before| at.saturating_duration_since(before) > LOST / 2);
+        if was_cut_off && let Some(latest) = at.checked_sub(DEAD - GRACE) {
+            // Whoever was not heard meanwhile may well live.
+            self.others.values_mut().for_each(|other| other.heard = other.heard.max(latest));
+        }
+        self.current = self.current.max(Some(at));
+        for term in self.roles.values().filter_map(|role| role.term.as_ref()) {
+            term.extend(at + LOST);
+        }
     }
 
     /// What the table has of a role.
     pub(crate) fn row(&mut self, role: &str, row: Option<Row>, now: Instant) {
         let Some(entry) = self.roles.get_mut(role) else { return };
         if entry.row != row {
-            (entry.row, entry.free) = (row, None);
+            entry.end();
+            (entry.row, entry.free, entry.ending) = (row, None, false);
         }
-        if let Some(Row { holder, .. }) = row {
+        let Some(Row { holder, .. }) = row else { return };
+        if holder != self.own {
             // Who holds something has lived, and is given the time to be heard.
-            self.heard.entry(holder).or_insert(now);
+            self.others.entry(holder).or_insert(Other { heard: now, wants: None });
+        } else if entry.term.is_none() {
+            entry.term = self.current.map(|current| Term::until(current + LOST));
         }
     }
 
     /// The lease of a role, while this node may act on it.
     pub(crate) fn lease(&self, role: &str, now: Instant) -> Option<Lease> {
-        let row = self.roles.get(role)?.row.filter(|row| row.holder == self.own)?;
-        self.is_connected(now).then(|| Lease::new(role, row))
+        let Role { row, term, .. } = self.roles.get(role).filter(|role| !role.ending)?;
+        let (row, term) = (row.filter(|row| row.holder == self.own)?, term.clone()?);
+        term.has(now).then(|| Lease::new(role, row, term))
     }
 
     fn is_connected(&self, now: Instant) -> bool {
-        self.answered.is_some_and(|answered| now.saturating_duration_since(answered) < LOST)
+        self.current.is_some_and(|current| now.saturating_duration_since(current) < LOST)
     }
 
-    /// A role that another node is to have, which came later: it is given to that one, one role at a time.
+    /// A role that another node is to have, which came later: it is given to that one, one role at a time. First
+    /// [`Self::lease`] has it no more; it is given when nobody acts on the lease any more, with all that was done noted.
     pub(crate) fn gift(&mut self, now: Instant) -> Option<Claim> {
-        let lives = |heard: &Instant| now.saturating_duration_since(*heard) < DEAD;
-        let living: Vec<u64> =
-            self.heard.iter().filter(|(_, heard)| lives(heard)).map(|(node, _)| *node).collect();
-        let own = self.own;
+        let Self { own, others, roles, .. } = self;
         let is_due =
             |given: Option<Instant>| given.is_none_or(|at| now.saturating_duration_since(at) >= KEEP);
-        for (name, role) in &mut self.roles {
-            let Some(before) = role.row.filter(|row| row.holder == own) else { continue };
-            if first(name, own, &living) != own && is_due(role.given) {
-                role.given = Some(now);
-                let after = Row { holder: 0, ..before };
-                // It is not acted on from here on, whether the row is written or not.
-                role.row = Some(after);
-                return Some(Claim { role: name.clone(), before: Some(before), after });
+        if let Some((name, role)) = roles.iter_mut().find(|(_, role)| role.ending) {
+            let is_over = role.given.is_none_or(|since| now.saturating_duration_since(since) >= ENDING);
+            if !is_over && role.term.as_ref().is_some_and(Term::is_used) {
+                return None;
             }
+            role.end();
+            role.ending = false;
+            let before = role.row.filter(|row| row.holder == *own)?;
+            let after = Row { holder: 0, ..before };
+            // It is not acted on from here on, whether the row is written or not.
+            role.row = Some(after);
+            return Some(Claim { role: name.clone(), before: Some(before), after });
+        }
+        let is_to_go = |name: &str, role: &Role| {
+            let is_held = role.row.is_some_and(|row| row.holder == *own);
+            is_held && first(name, *own, others, now) != *own && is_due(role.given)
+        };
+        if let Some((_, role)) = roles.iter_mut().find(|(name, role)| is_to_go(name.as_str(), role)) {
+            (role.given, role.ending) = (Some(now), true);
         }
         None
     }
 
     /// The roles that this node is to take now.
     pub(crate) fn claims(&mut self, now: Instant) -> Vec<Claim> {
-        let lives = |heard: &Instant| now.saturating_duration_since(*heard) < DEAD;
         // Much later, so that a holder that is long dead does not look as if it was never heard.
-        self.heard.retain(|_, heard| now.saturating_duration_since(*heard) < DEAD * 100);
+        self.others.retain(|_, other| now.saturating_duration_since(other.heard) < DEAD * 100);
         if !self.is_connected(now) {
             return Vec::new();
         }
-        let Self { own, heard, roles, .. } = self;
-        let living: Vec<u64> =
-            heard.iter().filter(|(_, heard)| lives(heard)).map(|(node, _)| *node).collect();
+        let Self { own, others, roles, .. } = self;
+        let lives = |node: u64| node == *own || others.get(&node).is_some_and(|other| other.lives(now));
         let mut claims = Vec::new();
         for (name, role) in roles {
-            let held = role
-                .row
-                .is_some_and(|row| row.holder == *own || row.holder != 0 && living.contains(&row.holder));
-            if held {
+            if role.row.is_some_and(|row| row.holder != 0 && lives(row.holder)) {
                 role.free = None;
                 continue;
             }
             let free = *role.free.get_or_insert(now);
-            if first(name, *own, &living) == *own || now.duration_since(free) >= COURTESY {
+            if first(name, *own, others, now) == *own || now.duration_since(free) >= COURTESY {
                 let epoch = role.row.map_or(0, |row| row.epoch) + 1;
-                claims.push(Claim {
-                    role: name.clone(),
-                    before: role.row,
-                    after: Row { holder: *own, epoch },
-                });
+                let after = Row { holder: *own, epoch };
+                claims.push(Claim { role: name.clone(), before: role.row, after });
             }
         }
         claims
     }
 }
 
-/// The node that is to have a role.
-fn first(role: &str, own: u64, living: &[u64]) -> u64 {
-    let others = living.iter().filter(|node| **node != 0);
-    others.chain([&own]).copied().max_by_key(|node| rank(role, *node)).unwrap_or(own)
+/// The node that is to have a role: of those who live and want it.
+fn first(role: &str, own: u64, others: &HashMap<u64, Other>, now: Instant) -> u64 {
+    let others = others.iter().filter(|(node, other)| **node != 0 && other.lives(now) && other.wants(role));
+    let nodes = others.map(|(node, _)| *node).chain([own]);
+    nodes.max_by_key(|node| rank(role, *node)).unwrap_or(own)
 }
 
-/// Every node ranks the nodes for a role alike, and differently for each role (FNV-1a, mixed once more).
+/// Every node ranks the nodes for a role alike, and differently for each role.
 fn rank(role: &str, node: u64) -> u64 {
-    let bytes = role.bytes().chain(node.to_be_bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fnv(name_hash(role), &node.to_be_bytes());
     (hash ^ hash >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Some nodes and the table between them; one node may be cut off.
-    struct World {
-        nodes: Vec<Keeper>,
-        rows: HashMap<String, Row>,
-        now: Instant,
-        cut: Option<usize>,
-        gone: Option<usize>,
-        gifts: bool,
-    }
-
-    impl World {
-        fn new(count: u64, roles: &[&str]) -> Self {
-            let mut nodes: Vec<_> = (1..=count).map(Keeper::new).collect();
-            nodes.iter_mut().for_each(|node| roles.iter().for_each(|role| node.want(role)));
-            Self { nodes, rows: HashMap::new(), now: Instant::now(), cut: None, gone: None, gifts: false }
-        }
-
-        fn is_cut(&self, n: usize) -> bool {
-            self.cut == Some(n) || self.gone == Some(n)
-        }
-
-        /// Half a second: heartbeats every two, rows and claims each time.
-        fn step(&mut self, beat: bool) {
-            self.now += Duration::from_millis(500);
-            for n in 0..self.nodes.len() {
-                if self.is_cut(n) {
-                    continue;
-                }
-                if beat {
-                    for m in (0..self.nodes.len()).filter(|m| *m != n && !self.is_cut(*m)).collect::<Vec<_>>()
-                    {
-                        let own = self.nodes[n].own;
-                        self.nodes[m].heard(own, self.now);
-                    }
-                }
-                let (now, rows) = (self.now, &self.rows);
-                let node = &mut self.nodes[n];
-                node.answered(now);
-                for role in node.wanted().map(str::to_owned).collect::<Vec<_>>() {
-                    node.row(&role, rows.get(&role).copied(), now);
-                }
-                let gift = if self.gifts { node.gift(now) } else { None };
-                for claim in gift.into_iter().chain(node.claims(now)) {
-                    if self.rows.get(&claim.role).copied() == claim.before {
-                        self.rows.insert(claim.role, claim.after);
-                    }
-                }
-            }
-        }
-
-        fn run(&mut self, seconds: usize, check: impl Fn(&Self)) {
-            for n in 0..seconds * 2 {
-                self.step(n % 4 == 0);
-                check(self);
-            }
-        }
-
-        /// Which nodes believe that they hold a role.
-        fn holders(&self, role: &str) -> Vec<usize> {
-            let holds = |n: &usize| self.gone != Some(*n) && self.nodes[*n].lease(role, self.now).is_some();
-            (0..self.nodes.len()).filter(holds).collect()
-        }
-    }
-
-    const ROLES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-
-    #[test]
-    fn every_role_is_taken_once_and_all_nodes_have_some() {
-        let mut world = World::new(3, &ROLES);
-        world.run(15, |world| assert!(ROLES.iter().all(|role| world.holders(role).len() <= 1)));
-        let holders: Vec<_> = ROLES.iter().map(|role| world.holders(role)).collect();
-        assert!(holders.iter().all(|holders| holders.len() == 1), "{holders:?}");
-        let epochs: Vec<_> = world.rows.values().map(|row| row.epoch).collect();
-        assert_eq!(epochs, vec![1; ROLES.len()], "nothing changes hands without need");
-    }
-
-    #[test]
-    fn a_node_that_comes_later_is_given_some() {
-        let mut world = World::new(1, &ROLES);
-        world.gifts = true;
-        world.run(20, |_| {});
-        assert!(ROLES.iter().all(|role| world.holders(role) == [0]));
-        let mut late = Keeper::new(2);
-        ROLES.iter().for_each(|role| late.want(role));
-        world.nodes.push(late);
-        world.run(30, |world| assert!(ROLES.iter().all(|role| world.holders(role).len() <= 1)));
-        let holders: Vec<_> = ROLES.iter().map(|role| world.holders(role)).collect();
-        assert!(holders.contains(&vec![0]) && holders.contains(&vec![1]), "{holders:?}");
-        assert!(holders.iter().all(|holders| holders.len() == 1), "{holders:?}");
-        let rows = world.rows.clone();
-        world.run(60, |_| {});
-        assert_eq!(world.rows, rows, "nothing changes hands without need");
-        // One that takes nothing is not waited for.
-        let held = |world: &World| ROLES.iter().filter(|role| world.holders(role) == [0]).count();
-        let before = held(&world);
-        let idle = (3..).find(|node| ROLES.iter().any(|r| first(r, 1, &[2, *node]) == *node)).unwrap();
-        world.nodes.push(Keeper::new(idle));
-        world.run(40, |_| {});
-        assert_eq!(
-            held(&world) + ROLES.iter().filter(|role| world.holders(role) == [1]).count(),
-            ROLES.len()
-        );
-        assert!(before > 0);
-    }
-
-    #[test]
-    fn roles_of_a_dead_node_are_taken_within_fifteen_seconds() {
-        let mut world = World::new(3, &ROLES);
-        world.run(20, |_| {});
-        let before = world.rows.clone();
-        world.gone = Some(0);
-        world.run(15, |world| assert!(ROLES.iter().all(|role| world.holders(role).len() <= 1)));
-        for role in ROLES {
-            assert_eq!(world.holders(role).len(), 1, "{role}");
-            let taken = u64::from(before[role].holder == 1);
-            assert_eq!(world.rows[role].epoch, before[role].epoch + taken);
-        }
-    }
-
-    #[test]
-    fn a_node_that_is_cut_off_stops_before_another_begins() {
-        let mut world = World::new(2, &ROLES);
-        world.run(20, |_| {});
-        world.cut = Some(0);
-        world.run(15, |world| assert!(ROLES.iter().all(|role| world.holders(role).len() <= 1)));
-        assert!(ROLES.iter().all(|role| world.holders(role) == [1]));
-        // It comes back, and takes nothing from one who lives.
-        world.cut = None;
-        world.run(30, |world| assert!(ROLES.iter().all(|role| world.holders(role).len() <= 1)));
-        assert!(ROLES.iter().all(|role| world.holders(role) == [1]));
-    }
-
-    #[test]
-    fn a_role_that_is_left_is_taken_at_once() {
-        let mut world = World::new(2, &["a"]);
-        world.run(20, |_| {});
-        let holder = world.holders("a")[0];
-        let claim = world.nodes[holder].leave("a").unwrap();
-        assert_eq!(claim.after.holder, 0);
-        assert_eq!(world.nodes[holder].leave("a"), None);
-        world.rows.insert(claim.role, claim.after);
-        world.run(3, |_| {});
-        assert_eq!(world.holders("a"), [1 - holder]);
-        assert_eq!(world.rows["a"].epoch, 2);
-    }
+/// What stands for a role's name in heartbeats.
+pub(crate) fn name_hash(role: &str) -> u64 {
+    fnv(0xcbf2_9ce4_8422_2325, role.as_bytes())
 }
+
+/// FNV-1a.
+fn fnv(begin: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(begin, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 mod keeper;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,19 +15,19 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use towpath_store::embedded::EmbeddedStore;
 use towpath_store::embedded::command::Command;
 use towpath_store::lease::{Holding, Lease, Row, key};
 use towpath_store::{Condition, Store, StoreError, Table, Write};
 
-use self::keeper::{Claim, Keeper};
+use self::keeper::{Claim, Keeper, name_hash};
 use crate::health::Health;
 use crate::publish::Reply;
 use crate::requests::Requests;
 
-const BEAT: Duration = Duration::from_secs(2);
-const TICK: Duration = Duration::from_millis(500);
+const BEAT: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(250);
 
 /// A role that is asked for, and who is told whether this node has it.
 type Wanted = (String, watch::Sender<Option<Lease>>);
@@ -54,11 +55,32 @@ impl Roles {
     }
 }
 
+/// Who a node is: another one each time its store is opened.
+pub(crate) struct Nodes {
+    own: u64,
+    /// Who had this folder before, and is gone, for one at a time has it.
+    before: Option<u64>,
+}
+
+impl Nodes {
+    /// A new one, noted in the node's folder. Where that cannot be, what this one holds is free a little later.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let file = folder.join("node");
+        let before = std::fs::read_to_string(&file).ok();
+        let before = before.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        let own = fastrand::u64(1..);
+        if let Err(e) = std::fs::write(&file, format!("{own:016x}\n")) {
+            tracing::debug!("{}: {e}", file.display());
+        }
+        Self { own, before }
+    }
+}
+
 /// The task.
 pub(crate) struct Task {
-    client: Client,
-    subject: String,
     beats: Subscriber,
+    /// What this node's heartbeats say; nothing as long as it wants no role.
+    says: watch::Sender<Option<Vec<u8>>>,
     own: u64,
     keeper: Keeper,
     /// Who holds each role here, or wants to.
@@ -77,19 +99,25 @@ impl Task {
         replica: Arc<EmbeddedStore>,
         requests: Arc<Requests>,
         health: Arc<Health>,
+        nodes: Nodes,
     ) -> Result<(Self, Roles), String> {
         let subject = format!("{name}.alive");
         let beats = client.subscribe(subject.clone()).await.map_err(|e| e.to_string())?;
-        let own = fastrand::u64(1..);
+        let Nodes { own, before } = nodes;
         let (sender, wanted) = mpsc::unbounded_channel();
-        let (keeper, holdings) = (Keeper::new(own), HashMap::new());
-        let task = Self { client, subject, beats, own, keeper, holdings, wanted, replica, requests, health };
+        let (mut keeper, holdings) = (Keeper::new(own), HashMap::new());
+        if let Some(before) = before {
+            keeper.gone(before, Instant::now());
+        }
+        let (says, said) = watch::channel(None);
+        tokio::spawn(beat(client, subject, said));
+        let task = Self { beats, says, own, keeper, holdings, wanted, replica, requests, health };
         Ok((task, Roles { wanted: Mutex::new(Some(sender)) }))
     }
 
     /// Runs until the store is closed; then lets go of what it holds.
     pub(crate) async fn run(mut self) {
-        let (mut beat, mut tick) = (interval(BEAT), interval(TICK));
+        let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -97,20 +125,17 @@ impl Task {
                     Some((role, sender)) => {
                         self.keeper.want(&role);
                         self.holdings.insert(role, sender);
+                        self.say();
                     }
                     None => break,
                 },
                 Some(message) = self.beats.next() => {
-                    let node = message.payload.first_chunk().map(|node| u64::from_be_bytes(*node));
-                    if let Some(node) = node.filter(|node| *node != self.own) {
-                        self.keeper.heard(node, Instant::now());
+                    let (words, _) = message.payload.as_chunks::<8>();
+                    let mut words = words.iter().map(|word| u64::from_be_bytes(*word));
+                    if let Some(node) = words.next().filter(|node| *node != self.own) {
+                        let wants = (words.len() > 0).then(|| words.collect());
+                        self.keeper.heard(node, wants, Instant::now());
                     }
-                }
-                // Who wants no role is not to be given any.
-                _ = beat.tick(), if !self.holdings.is_empty() => {
-                    let payload = self.own.to_be_bytes().to_vec();
-                    // A beat that is not heard is what others have to notice.
-                    drop(self.client.publish(self.subject.clone(), payload.into()).await);
                 }
                 _ = tick.tick() => self.tick().await,
             }
@@ -126,12 +151,17 @@ impl Task {
         for role in &left {
             self.holdings.remove(role);
         }
-        let left = left.iter().filter_map(|role| self.keeper.leave(role)).collect();
-        self.write(left).await;
-        if let Some(answered) = self.health.answered() {
-            self.keeper.answered(answered);
+        if !left.is_empty() {
+            let left = left.iter().filter_map(|role| self.keeper.leave(role)).collect();
+            self.say();
+            self.write(left).await;
         }
+        // In this order: the rows that are read now are at least as new as that.
+        let current = self.health.caught_up();
         self.read_rows().await;
+        if let Some(current) = current {
+            self.keeper.current_at(current);
+        }
         // What is lost is told before anything that takes time.
         let gift = self.keeper.gift(Instant::now());
         self.tell();
@@ -142,6 +172,15 @@ impl Task {
             self.read_rows().await;
             self.tell();
         }
+    }
+
+    /// Heartbeats name this node and the roles that it wants.
+    fn say(&self) {
+        let wanted = self.keeper.wanted().map(name_hash);
+        let words: Vec<u64> = [self.own].into_iter().chain(wanted).collect();
+        // Who wants no role is not to be given any.
+        let says = (words.len() > 1).then(|| words.into_iter().flat_map(u64::to_be_bytes).collect());
+        self.says.send_replace(says);
     }
 
     async fn read_rows(&mut self) {
@@ -181,6 +220,21 @@ impl Task {
                 Ok(()) | Err(StoreError::Condition | StoreError::Closed) => {}
                 Err(error) => tracing::warn!(%error, "a role could not be taken or left"),
             }
+        }
+    }
+}
+
+/// Sends heartbeats, whatever the task that leads them is waiting for, until that ends.
+async fn beat(client: Client, subject: String, mut says: watch::Receiver<Option<Vec<u8>>>) {
+    loop {
+        let payload = says.borrow_and_update().clone();
+        if let Some(payload) = payload {
+            // A beat that is not heard is what others have to notice.
+            drop(client.publish(subject.clone(), payload.into()).await);
+        }
+        tokio::select! {
+            () = sleep(BEAT) => {}
+            changed = says.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -175,7 +175,7 @@ pub fn sources(site: &Site, sources: &[(Source<'_>, &Chain)], now: Timestamp) ->
 struct Healthz<'a> {
     generated_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replica_age: Option<&'a str>,
+    replica_age: Option<Option<u64>>,
     sources_ok: usize,
     sources_stale: Vec<&'a str>,
     sources_total: usize,
@@ -183,8 +183,8 @@ struct Healthz<'a> {
 }
 
 /// `/healthz.json`: `ok`, or `degraded` with the names of the stale sources, and with how old what is read may be, in
-/// seconds, where that is more than it should be.
-pub fn healthz(sources: &[(Source<'_>, &Chain)], replica_age: Option<&str>, now: Timestamp) -> Bytes {
+/// seconds (`null` where that is not known), where that is more than it should be.
+pub fn healthz(sources: &[(Source<'_>, &Chain)], replica_age: Option<Option<u64>>, now: Timestamp) -> Bytes {
     let stale = sources.iter().filter(|(_, chain)| chain.health.status() != Status::Ok);
     let stale: Vec<&str> = stale.map(|(source, _)| source.id.as_str()).collect();
     json(&Healthz {

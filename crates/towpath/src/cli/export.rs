@@ -8,8 +8,11 @@ use clap::Args;
 use super::{CliError, ConfigArgs, Exit, open};
 use crate::client::{FetchOptions, Fetcher};
 use crate::config::{Config, check_base_url};
-use crate::engine::export::{Summary, Tree, Which, target};
-use crate::engine::{Engine, diffdelta};
+use crate::engine::export::{Summary, Tree, Which, name_of, target};
+use crate::engine::{Engine, diffdelta, roles};
+
+/// How long it may take until a node that kept the tree and is gone is known to be gone.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
@@ -47,8 +50,13 @@ async fn export_once(
     base_url: &str,
 ) -> Result<Summary, CliError> {
     // Documents that are not made yet are made as a server would.
-    diffdelta::settle(engine).await?;
-    let tree = Tree::open(engine, target, base_url).await?;
+    diffdelta::settle(engine, true).await?;
+    let name = name_of(target.as_ref()).await?;
+    let mut holding = engine.store.hold(&roles::export(&name));
+    let lease = tokio::time::timeout(PATIENCE, holding.held()).await.map_err(|_| {
+        CliError::failed("a node of the cluster keeps this tree: what there is to export, it exports")
+    })?;
+    let tree = Tree::open(engine, target, &name, base_url, lease).await?;
     Ok(tree.export(Which::All).await?)
 }
 

@@ -140,7 +140,8 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
         Some(path) => Some(StateFile::open(path, feed, way.protocol, &way.url)?),
         None => None,
     };
-    let follow = Follow { url: way.url, from: args.from.clone(), state: way.state, once: args.once };
+    let follow =
+        Follow { url: way.url, from: args.from.clone(), state: way.state, once: args.once, every: None };
     let mut lines = Lines::new(std::io::stdout(), state_file);
     let ended = if let Some(callback) = &args.callback {
         if way.protocol != Protocol::Smart {

@@ -206,7 +206,7 @@ impl Target {
     /// Publishes what was appended to the folder, and lets go of it.
     pub(crate) async fn close(&self) {
         if let Self::Folder(engine) = self {
-            if let Err(e) = diffdelta::settle(engine).await {
+            if let Err(e) = diffdelta::settle(engine, false).await {
                 eprintln!("towpath: the documents will be made when the server starts: {e}");
             }
             engine.store.close().await;

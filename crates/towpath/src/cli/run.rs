@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<Exit, CliError> {
     let fetcher =
         Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
     let mut rows = poll_all(&engine, &fetcher).await?;
-    diffdelta::settle(&engine).await?;
+    diffdelta::settle(&engine, true).await?;
     engine.store.close().await;
     rows.sort_by(|a, b| a.feed.cmp(&b.feed));
     // A closed standard output does not undo the pass.

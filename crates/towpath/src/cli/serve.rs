@@ -14,8 +14,7 @@ use super::export::{base_url, tell_of_private};
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
 use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
-use crate::engine::export::keep;
-use crate::engine::export::target::{self, Target};
+use crate::engine::export::{Kept, keep, target};
 use crate::engine::replication::snapshot;
 use crate::engine::roles::{DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
 use crate::engine::smart::Smart;
@@ -44,13 +43,6 @@ pub(crate) struct ServeArgs {
     /// The shortest time between two exports [default: the configuration's, or 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     export_every: Option<Duration>,
-}
-
-/// The tree that is to be kept.
-struct Kept {
-    target: Arc<dyn Target>,
-    base_url: String,
-    every: Duration,
 }
 
 impl ServeArgs {
@@ -96,8 +88,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let filters = engine.clone();
     tokio::spawn(async move { Smart::warm_up(&filters).await });
     let following = tokio::spawn(replica::run(engine.clone(), stop.clone()));
-    let exporting = tokio::spawn(export(engine.clone(), kept, stop.clone()));
     let roles = Arc::new(Roles::new(&engine));
+    let exporting = tokio::spawn(export(engine.clone(), roles.clone(), kept, stop.clone()));
     let mut tasks = in_roles(&engine, &roles, &fetcher, &stop);
     let served = server::serve(listener, engine.clone(), stop).await;
     while tasks.join_next().await.is_some() {}
@@ -109,10 +101,10 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
 }
 
 /// Keeps a tree, where there is to be one.
-async fn export(engine: Arc<Engine>, kept: Option<Kept>, stop: Stop) {
-    let Some(Kept { target, base_url, every }) = kept else { return };
+async fn export(engine: Arc<Engine>, roles: Arc<Roles>, kept: Option<Kept>, stop: Stop) {
+    let Some(kept) = kept else { return };
     tell_of_private(&engine);
-    keep(engine, target, base_url, every, stop).await;
+    keep(engine, roles, kept, stop).await;
 }
 
 /// Begins what only one node may do at a time.
@@ -134,7 +126,7 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
     begin(
         UPKEEP.into(),
         Box::new(move |lease, stop| {
-            let copying = snapshot::run(at.clone(), stop.clone());
+            let copying = snapshot::run(at.clone(), lease.clone(), stop.clone());
             let paging = pages::run(at.clone(), lease, stop);
             Box::pin(async move {
                 tokio::join!(paging, copying);

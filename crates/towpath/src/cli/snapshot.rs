@@ -24,7 +24,7 @@ pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<Exit, CliError> {
         Target::Server(server) => server.snapshot(&feed).await,
         Target::Folder(engine) => match engine.feed(feed.as_str()) {
             Some(feed) => {
-                let made = snapshot::make(engine, &feed).await;
+                let made = snapshot::make(engine, &feed, Vec::new()).await;
                 made.map_err(CliError::from).and_then(|made| {
                     let made = made.ok_or_else(|| CliError::failed("a snapshot is being made already"))?;
                     Ok(format!("{}{}", engine.base_url, snapshot::index_path(&feed, made.id)))

@@ -100,6 +100,9 @@ pub struct Follow {
     pub state: Option<Value>,
     /// Whether to stop at the end of what there is now.
     pub once: bool,
+    /// How often to ask, where the protocol leaves that to who follows (Data Replication, Feed History); what is usual
+    /// where this is `None`.
+    pub every: Option<Duration>,
 }
 
 /// The follower of a feed.
@@ -108,19 +111,21 @@ pub struct Follow {
 ///
 /// [`FollowError::Usage`] where the state or the start does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, follow: Follow) -> Result<Box<dyn Follower>, FollowError> {
-    let Follow { url, from, state, once } = follow;
+    let Follow { url, from, state, once, every } = follow;
     Ok(match protocol {
         Protocol::DiffDelta => {
             let options = FollowOptions { from, state, once, jitter: fastrand::u64(..) };
             Box::new(DiffDeltaFollower::new(&url, options)?)
         }
         Protocol::Replication => {
-            let options = Options { once, ..Options::default() };
+            let usual = Options::default();
+            let options = Options { once, poll: every.unwrap_or(usual.poll), ..usual };
             Box::new(ReplicationFollower::new(&url, from, state, options)?)
         }
         Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
         Protocol::History | Protocol::Rss => {
-            let options = HistoryOptions { once, ..HistoryOptions::default() };
+            let usual = HistoryOptions::default();
+            let options = HistoryOptions { once, poll: every.unwrap_or(usual.poll), ..usual };
             Box::new(HistoryFollower::new(&url, from, state, options)?)
         }
         Protocol::Sup => {

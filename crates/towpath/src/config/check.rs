@@ -98,7 +98,7 @@ impl FeedConfig {
 impl SourceConfig {
     fn check(&self) -> Result<(), String> {
         self.check_address()?;
-        if self.every < Duration::from_secs(1) {
+        if self.every() < Duration::from_secs(1) {
             return Err("source.every is below a second".into());
         }
         if self.timeout < Duration::from_secs(1) {

@@ -7,7 +7,10 @@ use serde::Deserialize;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
 
-use super::duration;
+use super::durations::{duration, some_duration};
+
+/// How often a source is polled of which nothing is said.
+const QUARTER_HOUR: Duration = Duration::from_secs(900);
 
 /// `[feed.source]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -23,9 +26,9 @@ pub struct SourceConfig {
     /// What the document is.
     #[serde(default)]
     pub format: SourceFormat,
-    /// How often to poll.
-    #[serde(default = "quarter_hour", deserialize_with = "duration")]
-    pub every: Duration,
+    /// How often to poll; a mirror, where its protocol polls. See [`SourceConfig::every`].
+    #[serde(default, deserialize_with = "some_duration")]
+    pub every: Option<Duration>,
     /// Whether the document lists every item, so that absence means removal.
     #[serde(default)]
     pub complete: bool,
@@ -46,6 +49,13 @@ pub struct SourceConfig {
     /// Headers to send, an `Authorization` for example.
     #[serde(default)]
     pub headers: HashMap<String, String>,
+}
+
+impl SourceConfig {
+    /// How often a source is polled.
+    pub fn every(&self) -> Duration {
+        self.every.unwrap_or(QUARTER_HOUR)
+    }
 }
 
 /// `[feed.source.guard]`.
@@ -86,10 +96,6 @@ pub enum SourceFormat {
     JsonFeed,
     /// Any JSON, through `[feed.source.json]`.
     Json,
-}
-
-fn quarter_hour() -> Duration {
-    Duration::from_secs(900)
 }
 
 fn two_minutes() -> Duration {

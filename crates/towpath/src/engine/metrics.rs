@@ -2,6 +2,7 @@
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
@@ -41,6 +42,8 @@ pub struct Metrics {
     pub waiters: Gauge,
     /// Roles that this node holds among those of its cluster.
     pub roles: Gauge,
+    /// Which: 1 for each.
+    pub held: Family<[(&'static str, String); 1], Gauge>,
     /// How old the replica is.
     pub replica_age: Gauge,
     registry: Registry,
@@ -53,6 +56,8 @@ impl Default for Metrics {
         registry.register("waiters", "Clients that wait for a feed to move", waiters.clone());
         registry.register("sup_feeds", "Feeds that moved within the longest SUP window", sup_feeds.clone());
         let (roles, replica_age) = (Gauge::default(), Gauge::default());
+        let held = Family::<[(&'static str, String); 1], Gauge>::default();
+        registry.register("role_held", "Whether this node holds a role", held.clone());
         registry.register("roles", "Roles that this node holds in its cluster", roles.clone());
         registry.register(
             "replica_age_seconds",
@@ -82,6 +87,7 @@ impl Default for Metrics {
             export_documents: counter("export_documents", "Documents that exports put"),
             waiters,
             roles,
+            held,
             replica_age,
             registry,
         }

@@ -153,7 +153,7 @@ impl Engine {
         for FeedHead { feed: id, head: Head { seq, .. }, appended } in self.store.heads().await? {
             let Some(feed) = self.feed_in_log(&id) else { continue };
             if feed.head.fetch_max(seq, Ordering::AcqRel) < seq {
-                self.sup.note(&feed, seq, appended);
+                self.sup.note(&feed, seq, appended, false);
             }
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Engine {
             engine.metrics.appends.inc();
             if let Some(feed) = engine.feed_in_log(id) {
                 // Before the head moves: whoever sees it there knows at least that time.
-                engine.sup.note(&feed, head.seq, engine.now());
+                engine.sup.note(&feed, head.seq, engine.now(), engine.replica_age().is_some());
                 feed.head.store(head.seq, Ordering::Release);
                 engine.diffdelta.note(&feed, head);
                 engine.pages.note(&feed);

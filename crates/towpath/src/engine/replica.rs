@@ -69,12 +69,12 @@ impl Engine {
         self.is_shared
     }
 
-    /// How old what is read here may be, in seconds, as a header says it; `None` where it is current.
-    pub fn replica_age(&self) -> Option<String> {
+    /// How old what is read here may be, in seconds if that is known; `None` where it is current.
+    pub fn replica_age(&self) -> Option<Option<u64>> {
         match self.replica.age.load(Ordering::Relaxed) {
             NONE => None,
-            UNKNOWN => Some("unknown".into()),
-            seconds => Some(seconds.to_string()),
+            UNKNOWN => Some(None),
+            seconds => Some(Some(seconds)),
         }
     }
 

@@ -122,13 +122,16 @@ impl Sup {
     }
 
     /// Notes that a feed's log has the change `seq` since `now`. Called on the store's thread.
-    pub(super) fn note(&self, feed: &Feed, seq: Seq, now: Timestamp) {
+    ///
+    /// With `is_late` other nodes may have told of it long ago, and whoever then asked this one has missed it.
+    pub(super) fn note(&self, feed: &Feed, seq: Seq, now: Timestamp, is_late: bool) {
         let since = Instant::now();
+        let update = if is_late { seq | AGAIN } else { seq };
         feed.moves.moved(now);
         let filters = self.filters.get(feed.id()).into_iter().flatten().copied();
         let noted = std::iter::once(feed.moves.id).chain(filters);
         let mut all = self.noted.lock();
-        all.extend(noted.map(|id| Noted { id, update: seq, at: now, since }));
+        all.extend(noted.map(|id| Noted { id, update, at: now, since }));
         // Whoever makes a document has the index for as long as that takes: the store does not wait for them.
         if all.len() >= MANY
             && let Some(mut moves) = self.moves.try_lock()
@@ -282,7 +285,7 @@ mod tests {
         let config = Config::parse("", Path::new("towpath.toml")).unwrap();
         let sup = Sup::recover(&config, &announcer, [], time(0));
         let feed = Feed::new(FeedConfig::unnamed(id("news")), announcer.sup_id(&id("news")));
-        sup.note(&feed, 5, time(0));
+        sup.note(&feed, 5, time(0), false);
         sup.shown_late(&feed, 5, time(0));
         assert!(listed(&sup, time(0)).is_empty(), "not yet");
         std::thread::sleep(DELAY + Duration::from_millis(50));
@@ -292,5 +295,9 @@ mod tests {
         let again = listed(&sup, time(3));
         assert_eq!(again.len(), 1);
         assert_ne!(again[0].1, "5", "another update id");
+        // A node that was behind tells of what others have told of under another id than they.
+        sup.note(&feed, 6, time(4), true);
+        std::thread::sleep(DELAY + Duration::from_millis(50));
+        assert_ne!(listed(&sup, time(6))[0].1, "6");
     }
 }

@@ -13,7 +13,7 @@ use super::document::Answer;
 use super::problem::Problem;
 use super::{auth, body, items};
 use crate::engine::Engine;
-use crate::engine::push::{Asking, SubscribeError, Taken, Topic, TopicError, subscribe};
+use crate::engine::push::{self, Asking, SubscribeError, Taken, Topic, TopicError, subscribe};
 
 /// The largest delivery to a feed that mirrors another one, in bytes.
 const MAX_DELIVERY: usize = 64 << 20;
@@ -56,7 +56,7 @@ async fn take(engine: &Arc<Engine>, name: &str, request: Request<Incoming>) -> R
 
 /// `/feeds/{feed}/callback`: what a hub sends to a feed that mirrors another one.
 pub(super) async fn callback(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     name: &str,
     request: Request<Incoming>,
 ) -> Result<Answer, Problem> {
@@ -64,7 +64,7 @@ pub(super) async fn callback(
     let (method, headers) = (request.method().clone(), request.headers().clone());
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = body::read(request, MAX_DELIVERY).await?;
-    let reply = engine.push.call(feed.id(), Call { method, query, headers, body }, engine.is_shared()).await;
+    let reply = push::call(engine, feed.id(), Call { method, query, headers, body }).await;
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::NOT_FOUND);
     Ok(Answer { status, headers: HeaderMap::new(), body: reply.body })
 }

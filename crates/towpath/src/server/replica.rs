@@ -28,7 +28,7 @@ pub(super) fn say_position(headers: &mut HeaderMap, seq: Seq) {
 
 /// Says how old what is answered may be, unless it is current.
 pub(super) fn say_age(engine: &Engine, headers: &mut HeaderMap) {
-    let age = engine.replica_age().and_then(|age| HeaderValue::from_str(&age).ok());
+    let age = engine.replica_age().map(|age| age.map_or(HeaderValue::from_static("unknown"), Into::into));
     age.map(|age| headers.insert(AGE, age));
 }
 

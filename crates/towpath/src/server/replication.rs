@@ -112,7 +112,7 @@ pub(super) async fn make(
     let making = {
         let (engine, feed) = (engine.clone(), feed.clone());
         // It is finished even when whoever asked for it goes away.
-        tokio::spawn(async move { snapshot::make(&engine, &feed).await })
+        tokio::spawn(async move { snapshot::make(&engine, &feed, Vec::new()).await })
     };
     let made = making.await.map_err(|e| Problem::internal(e.to_string()))??;
     let made = made.ok_or_else(|| Problem::busy("a snapshot of this feed is being made already"))?;

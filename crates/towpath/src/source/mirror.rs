@@ -15,8 +15,8 @@ use crate::client::{
     pushed_follower,
 };
 use crate::engine::diffdelta::{Run, publish};
-use crate::engine::roles::{Lease, Shard, conditions};
-use crate::engine::{Engine, Feed};
+use crate::engine::roles::{self, Lease, Shard, conditions};
+use crate::engine::{Engine, Feed, push};
 use crate::stop::{Stop, stopped};
 
 /// The longest time between two attempts to follow.
@@ -93,19 +93,25 @@ async fn follow(own: &Own, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<
     let (place, protocol, state) = match kept {
         Some(kept) => (kept.follows, kept.protocol, Some(kept.state)),
         None => {
-            let offer = discover(fetcher, url).await.map_err(|e| MirrorError::Discover(e.to_string()))?;
+            // A feed that is empty may let this wait for its first item.
+            let offer = tokio::select! {
+                offer = discover(fetcher, url) => offer,
+                () = stopped(stop) => return Ok(()),
+            };
+            let offer = offer.map_err(|e| MirrorError::Discover(e.to_string()))?;
             tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", offer.url, offer.protocol, offer.why);
             (offer.url, offer.protocol.name().to_owned(), None)
         }
     };
     let known: Protocol = protocol.parse().map_err(FollowError::Usage)?;
-    let follow = Follow { url: place.clone(), from: StartFrom::Beginning, state, once: false };
+    let every = feed.config.source.as_ref().and_then(|source| source.every);
+    let follow = Follow { url: place.clone(), from: StartFrom::Beginning, state, once: false, every };
     let kept = Kept { url: url.to_owned(), follows: place, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(own.clone(), kept).await?;
     if feed.config.source.as_ref().is_some_and(|source| source.push) && known == Protocol::Smart {
         let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
         let (mut follower, key) = pushed_follower(follow, &callback)?;
-        let calls = engine.push.open_inbox(feed.id(), key);
+        let calls = push::open_inbox(engine, feed, &key, &own.lease).await?;
         drive_called(&mut follower, fetcher, &mut mirror, stop, calls).await?;
     } else {
         drive(follower(known, follow)?.as_mut(), fetcher, &mut mirror, stop).await?;
@@ -210,6 +216,7 @@ impl Output for Mirror {
             .collect();
         if !changes.is_empty() {
             // Another node may mirror it by now: what that appends, this one does not.
+            roles::check(&lease)?;
             let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
             self.seq = engine.store.append(feed.id(), expected, changes).await?.head.seq;
         }

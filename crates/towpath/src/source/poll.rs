@@ -19,7 +19,7 @@ use crate::blocking::blocking;
 use crate::client::{Fetcher, local_path};
 use crate::config::{SourceConfig, SourceFormat};
 use crate::engine::diffdelta::{Run, publish};
-use crate::engine::roles::Lease;
+use crate::engine::roles::{self, Lease};
 use crate::engine::{Engine, Feed};
 
 /// How many problems of a document are kept.
@@ -89,7 +89,7 @@ pub async fn poll(
     let Some((source, address)) = feed.config.polled() else { return Ok(Polled::default()) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await?;
     let now = engine.now();
-    let result = attempt(engine, fetcher, feed, source, address, &state, now).await;
+    let result = attempt(engine, fetcher, (feed, lease), source, address, &state, now).await;
     state.last_attempt = Some(now);
     let (polled, stay_away) = match result {
         Ok(success) => (settle(&mut state, success, now), None),
@@ -99,8 +99,8 @@ pub async fn poll(
         }
     };
     let wait = match local_path(address) {
-        Some(_) => next_read(source.every),
-        None => next_poll(source.every, state.failures, stay_away, fastrand::u64(..)),
+        Some(_) => next_read(source.every()),
+        None => next_poll(source.every(), state.failures, stay_away, fastrand::u64(..)),
     };
     state.next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
     state.save(engine.store.as_ref(), lease, feed.id()).await?;
@@ -137,7 +137,7 @@ fn fail(state: &mut SourceState, error: &PollError) -> Polled {
 async fn attempt(
     engine: &Arc<Engine>,
     fetcher: &Fetcher,
-    feed: &Arc<Feed>,
+    own: (&Arc<Feed>, &Lease),
     source: &SourceConfig,
     address: &str,
     state: &SourceState,
@@ -154,7 +154,7 @@ async fn attempt(
         return Ok(Success { polled: Polled::default(), kept: Some(kept) });
     }
     let document = read(source, address, bytes, content_type, base_url).await?;
-    let polled = apply(engine, feed, source, address, document).await?;
+    let polled = apply(engine, own, source, address, document).await?;
     Ok(Success { polled, kept: Some(kept) })
 }
 
@@ -191,7 +191,7 @@ async fn read(
 /// appended in between.
 async fn apply(
     engine: &Arc<Engine>,
-    feed: &Arc<Feed>,
+    (feed, lease): (&Arc<Feed>, &Lease),
     source: &SourceConfig,
     address: &str,
     document: FeedDocument,
@@ -215,6 +215,8 @@ async fn apply(
         });
         let found = comparing.await?.map_err(|source| PollError::Guard { address, source })?;
         let polled = summary(&found, &document);
+        // Another node may have polled since: what it appended, this document may not undo.
+        roles::check(lease)?;
         match append(engine, feed, head.seq, found.changes).await {
             Err(PollError::Append(AppendError::Conflict { .. })) if tries < TRIES => tries += 1,
             other => return other.map(|()| polled),

@@ -103,7 +103,7 @@ async fn one(polling: Polling, lease: Lease, feed: Arc<Feed>) -> bool {
 }
 
 fn every(feed: &Feed) -> Duration {
-    feed.config.polled().map_or(Duration::ZERO, |(source, _)| source.every)
+    feed.config.polled().map_or(Duration::ZERO, |(source, _)| source.every())
 }
 
 fn log(feed: &Feed, polled: &Polled) {

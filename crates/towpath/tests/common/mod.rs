@@ -3,6 +3,9 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 pub mod chain;
+pub mod clustered;
+#[path = "../../../towpath-cluster/tests/common/mod.rs"]
+pub mod nats;
 pub mod notes;
 pub mod pages;
 pub mod prosody;
@@ -23,6 +26,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A folder with a configuration, for commands and servers.
 pub struct Place {
     pub folder: tempfile::TempDir,
+    /// The log of this place where the tests run on the cluster backend.
+    cluster: Option<String>,
 }
 
 /// A `towpath serve` that is ended when it goes out of scope.
@@ -36,7 +41,7 @@ pub struct Server {
 impl Place {
     /// A folder with this configuration; `[server]` is added where it is not there.
     pub fn new(config: &str) -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap() };
+        let place = Self { folder: tempfile::tempdir().unwrap(), cluster: clustered::log() };
         place.write("towpath.toml", config.as_bytes());
         place
     }
@@ -46,7 +51,11 @@ impl Place {
     }
 
     pub fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.path(name), bytes).unwrap();
+        let with_log = match (&self.cluster, name) {
+            (Some(log), "towpath.toml") => clustered::with_log(bytes, log),
+            _ => None,
+        };
+        std::fs::write(self.path(name), with_log.as_deref().unwrap_or(bytes)).unwrap();
     }
 
     /// A command of the program, with the folder as its working folder.
@@ -107,7 +116,11 @@ impl Place {
             panic!("no address in {line:?}; log: {}", self.log());
         };
         let base = line[at..].trim().trim_end_matches('/').to_owned();
-        Server { child, _stdout: stdout, base }
+        let server = Server { child, _stdout: stdout, base };
+        if self.cluster.is_some() {
+            clustered::wait_for_roles(&server);
+        }
+        server
     }
 
     pub fn log(&self) -> String {
@@ -129,6 +142,16 @@ impl Server {
     /// SIGKILL while others still use the server.
     pub fn kill_now(&self) {
         self.signal("-KILL");
+    }
+
+    /// SIGSTOP: nothing is lost and nothing goes on.
+    pub fn stand_still(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Goes on after [`Self::stand_still`].
+    pub fn go_on(&self) {
+        self.signal("-CONT");
     }
 
     fn signal(&self, signal: &str) {

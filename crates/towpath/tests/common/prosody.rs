@@ -115,6 +115,7 @@ impl Prosody {
             authentication = "internal_plain"
             {hosts}
             Component "{SERVICE}"
+                component_conflict_resolve = "kick_old"
                 component_secret = "{secret}"
             "#,
             client = self.client_port,

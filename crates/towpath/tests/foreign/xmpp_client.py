@@ -12,6 +12,8 @@ from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.plugins.xep_0059 import ResultIterator, Set
 from slixmpp.plugins.xep_0060.stanza import Pubsub
 from slixmpp.xmlstream import ET, register_stanza_plugin
+from slixmpp.xmlstream.handler import Callback
+from slixmpp.xmlstream.matcher import StanzaPath
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 FANOUT = "{http://fanout.org/protocol/atom}"
@@ -35,7 +37,8 @@ class Client(slixmpp.ClientXMPP):
         self.pushed = asyncio.Queue()
         self.add_event_handler("session_start", lambda _: self.ready.set())
         self.add_event_handler("disconnected", lambda _: self.ready.clear())
-        self.add_event_handler("pubsub_publish", self.on_push)
+        # Not the plugin's event: that fails where a push has several items.
+        self.register_handler(Callback("pushes", StanzaPath("message/pubsub_event/items"), self.on_push))
 
     def on_push(self, message):
         items = message.xml.find(f"{EVENT}event/{EVENT}items")

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Answer, PATIENCE, Place, Server, free_port};
-use crate::nats;
+use crate::common::{Answer, PATIENCE, Place, Server, free_port, nats};
 
 /// How many nodes there are.
 pub const NODES: usize = 3;
@@ -22,11 +21,17 @@ pub struct Cluster {
     pub places: Vec<Place>,
     pub nodes: Vec<Option<Server>>,
     ports: Vec<u16>,
+    args: Vec<String>,
 }
 
 impl Cluster {
     /// Nodes with this configuration; `[server]` is added.
     pub fn start(config: &str) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    /// The same with more arguments to `serve`.
+    pub fn start_with(config: &str, args: &[&str]) -> Self {
         let nats = nats::single("");
         let ports: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
         let door = Door::open(ports.clone());
@@ -36,14 +41,18 @@ impl Cluster {
             nats.server.url()
         );
         let places = (0..NODES).map(|_| Place::new(&format!("{server}{config}"))).collect();
-        let mut cluster = Self { nats, door, places, nodes: (0..NODES).map(|_| None).collect(), ports };
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut cluster = Self { nats, door, places, nodes: (0..NODES).map(|_| None).collect(), ports, args };
         (0..NODES).for_each(|node| cluster.serve(node));
         cluster
     }
 
     /// Starts a node.
     pub fn serve(&mut self, node: usize) {
-        let mut server = self.places[node].serve_at(self.ports[node]);
+        let listen = format!("127.0.0.1:{}", self.ports[node]);
+        let mut command = self.places[node].command(&["serve", "--listen", &listen]);
+        command.args(&self.args);
+        let mut server = self.places[node].start(command);
         server.base = format!("http://127.0.0.1:{}", self.ports[node]);
         self.nodes[node] = Some(server);
     }
@@ -67,6 +76,41 @@ impl Cluster {
         let text = self.node(node).get("/metrics").text();
         let line = text.lines().find(|line| line.split(' ').next() == Some(name));
         line.unwrap_or_else(|| panic!("{name} is not in {text}")).split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The roles that each node says that it holds.
+    fn held(&self) -> Vec<(usize, String)> {
+        let of = |(number, node): (usize, &Server)| -> Vec<(usize, String)> {
+            let text = node.get("/metrics").text();
+            let roles = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("towpath_role_held{role=\"")?.strip_suffix("\"} 1"));
+            roles.map(|role| (number, role.to_owned())).collect()
+        };
+        self.alive().flat_map(of).collect()
+    }
+
+    /// The node that holds a role, once no roles have changed hands for a while.
+    pub fn settled_holder(&self, role: &str) -> usize {
+        let (mut known, mut since) = (Vec::new(), Instant::now());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let now = self.held();
+            if now != known {
+                (known, since) = (now, Instant::now());
+            }
+            let holders: Vec<_> = known.iter().filter(|(_, held)| held == role).collect();
+            match holders.as_slice() {
+                [(holder, _)] if since.elapsed() > Duration::from_secs(2) => return *holder,
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+            assert!(Instant::now() < end, "nobody holds {role}: {known:?} {}", self.logs());
+        }
+    }
+
+    /// The nodes but one that run.
+    pub fn others(&self, than: usize) -> Vec<usize> {
+        self.alive().map(|(node, _)| node).filter(|node| *node != than).collect()
     }
 
     /// Waits until every role is held, each node having some.
@@ -160,4 +204,24 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
         }
         let _ = to.shutdown(Shutdown::Write);
     });
+}
+
+/// Over how many roles sources are spread.
+const SHARDS: u32 = 16;
+
+fn shard(feed: &str) -> u32 {
+    crc32fast::hash(feed.as_bytes()) % SHARDS
+}
+
+/// The node that polls or mirrors a feed, once that does not change hands any more.
+pub fn holder_of_source(cluster: &Cluster, feed: &str) -> usize {
+    cluster.settled_holder(&format!("sources/{}", shard(feed)))
+}
+
+/// Names that begin like these, of feeds whose sources are on one node.
+pub fn same_shard<const N: usize>(beginnings: [&str; N]) -> [String; N] {
+    beginnings.map(|beginning| {
+        let mut names = (0..).map(|number| format!("{beginning}{number}"));
+        names.find(|name| shard(name) == 5).unwrap()
+    })
 }

@@ -48,7 +48,7 @@ impl<L: Ledger> Asker<L> {
             },
         };
         let url = way.follows.as_deref().unwrap_or(&feed).to_owned();
-        let follow = Follow { url, from: self.from.clone(), state, once: true };
+        let follow = Follow { url, from: self.from.clone(), state, once: true, every: None };
         let mut follower = match follower(way.protocol, follow) {
             Ok(follower) => follower,
             Err(error) => return Ok(self.fail(&feed, Some(way), error)),

@@ -17,12 +17,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::publish::Health;
 use towpath_store::{Head, StoreError};
 
-use super::roles::Lease;
+use super::roles::{self, DIFFDELTA, Lease};
 use super::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
@@ -34,6 +34,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const CARRIES: Duration = Duration::from_secs(10);
 /// The same where each is written to a cluster's log, which keeps it.
 const SHARED_CARRIES: Duration = Duration::from_secs(60);
+
+/// How long it may take to get a role that nobody has, or a node had that ran on the same folder.
+const TAKING: Duration = Duration::from_secs(3);
 
 /// What the engine holds for DiffDelta.
 pub struct DiffDelta {
@@ -157,11 +160,24 @@ pub(super) async fn take_in(engine: &Arc<Engine>, name: &str) -> Result<(), Stor
     Ok(())
 }
 
-/// Publishes everything that is not published yet, once. In a cluster that is for the node that has this role.
-pub async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    if engine.is_shared() {
+/// Publishes everything that is not published yet, once. Where a node of the cluster has this role, it does. With
+/// `in_doubt` it is waited for a moment whether the node that had it last is still there.
+pub async fn settle(engine: &Arc<Engine>, in_doubt: bool) -> Result<(), StoreError> {
+    if !engine.is_shared() {
+        return settle_now(engine).await;
+    }
+    if !in_doubt && !roles::is_free(engine, DIFFDELTA).await? {
         return Ok(());
     }
+    let mut holding = engine.store.hold(DIFFDELTA);
+    let Ok(lease) = timeout(TAKING, holding.held()).await else { return Ok(()) };
+    engine.diffdelta.global.take_over(lease).await;
+    let settled = settle_now(engine).await;
+    engine.diffdelta.global.hand_over().await;
+    settled
+}
+
+async fn settle_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
     begin(engine).await?;
     publish_moved(engine).await;
     engine.diffdelta.global.run(engine).await

@@ -171,9 +171,7 @@ async fn around(engine: &Arc<Engine>, which: Around) -> Result<Option<Arc<Docume
     let now = engine.now();
     let (resource, body) = match which {
         Around::Sources => (Resource::Sources, discovery::sources(&engine.site, &shown, now)),
-        Around::Health => {
-            (Resource::Health, discovery::healthz(&shown, engine.replica_age().as_deref(), now))
-        }
+        Around::Health => (Resource::Health, discovery::healthz(&shown, engine.replica_age(), now)),
         Around::Manifest => {
             let sources: Vec<Source<'_>> = shown.iter().map(|(source, _)| *source).collect();
             let ttl_sec = sources.iter().map(|source| source.ttl_sec).min().unwrap_or(300);

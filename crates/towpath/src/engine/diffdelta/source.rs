@@ -72,7 +72,7 @@ async fn attempt(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Op
     }
     let minted = last.is_some();
     if last.is_none() && run.is_told() {
-        let published = carry(engine, feed, run, kept, now).await?;
+        let published = carry(engine, feed, Some(run), kept, now).await?;
         engine.diffdelta.global.note(engine, feed.id(), published.chain.clone(), Vec::new()).await?;
         last = Some(published);
     }
@@ -119,16 +119,18 @@ async fn mint(
     .await
 }
 
-/// Carries the chain to `now`.
+/// Carries the chain to `now`, with what a run says of its source.
 async fn carry(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
-    run: &Run,
+    run: Option<&Run>,
     mut kept: Kept,
     now: Timestamp,
 ) -> Result<Published, StoreError> {
     let mut chain = kept.chain();
-    run.apply(&mut chain.health, now);
+    if let Some(run) = run {
+        run.apply(&mut chain.health, now);
+    }
     let snapshot = kept.snapshot(engine.store.as_ref()).await?;
     let published = carried(engine, feed, chain.clone(), snapshot, now).await?;
     kept.carry(engine.store.as_ref(), feed.id().as_str(), (&chain, now), &published).await?;
@@ -157,10 +159,32 @@ pub(super) async fn current(
     let snapshot = kept.snapshot(engine.store.as_ref()).await?;
     let (chain, at) = match kept.before_carry() {
         Some(carry) => carry,
+        None if kept.chain().is_unborn() && engine.is_shared() && !engine.is_tree => {
+            return unborn(engine, feed).await;
+        }
         None if kept.chain().is_unborn() => (kept.chain(), engine.now()),
         None => return Ok((kept.chain(), kept.head(), snapshot)),
     };
     let Published { chain, head, latest, .. } = carried(engine, feed, chain, snapshot, at).await?;
+    Ok((chain, head, latest))
+}
+
+/// The same before a source's first run, where other nodes show it, too: the first that is asked says since when.
+async fn unborn(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(Chain, Bytes, Bytes), StoreError> {
+    let name = feed.id().as_str();
+    let now = engine.now();
+    let kept = Kept::load(engine.store.as_ref(), name).await?;
+    let Published { chain, head, latest, .. } = match carry(engine, feed, None, kept, now).await {
+        Err(StoreError::Condition) => {
+            let kept = Kept::load(engine.store.as_ref(), name).await?;
+            return Box::pin(current(engine, feed, &kept)).await;
+        }
+        // Readers are answered whether the log takes writes or not.
+        Err(StoreError::Unavailable { .. }) => {
+            carried(engine, feed, Chain::default(), Bytes::new(), now).await?
+        }
+        carried => carried?,
+    };
     Ok((chain, head, latest))
 }
 

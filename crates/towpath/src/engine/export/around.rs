@@ -54,7 +54,6 @@ impl Tree {
     }
 
     async fn put_around(&self, pointers: Vec<Pointer>, before: &Around) -> Result<(), ExportError> {
-        let store = self.engine.store.as_ref();
         let told = self.there.lock().as_ref().map_or(before.told, |there| there.last_move.max(before.told));
         let mut after = Around { archives: before.archives, told, pointers: BTreeMap::new() };
         for one in chains::snapshots(&self.engine, GLOBAL, before.archives).await? {
@@ -84,7 +83,7 @@ impl Tree {
         self.count_unchanged(before.archives);
         if after != *before {
             self.target.settle().await?;
-            store.write(vec![self.states.save_around(&after)], Vec::new()).await?;
+            self.write(vec![self.states.save_around(&after)]).await?;
         }
         Ok(())
     }

@@ -35,11 +35,13 @@ const WORTH_COMPRESSING: usize = 1024;
 #[derive(Clone)]
 pub struct Folder {
     root: Arc<Path>,
+    /// Where this process writes files before they are put in their place.
+    unfinished: Arc<Path>,
     next: Arc<AtomicU64>,
 }
 
 impl Folder {
-    /// Makes the folder where it is not there, and removes what a killed export left half written.
+    /// Makes the folder where it is not there.
     pub(super) fn new(root: &Path) -> Result<Self, TargetError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -47,13 +49,42 @@ impl Folder {
         };
         fs::create_dir_all(root).map_err(at(root))?;
         let root = root.canonicalize().map_err(at(root))?;
-        let unfinished = root.join(OWN).join("tmp");
-        match fs::remove_dir_all(&unfinished) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at(&unfinished)(e)),
-            _ => {}
-        }
+        let unfinished = root.join(OWN).join("tmp").join(format!("{:016x}", fastrand::u64(..)));
         fs::create_dir_all(&unfinished).map_err(at(&unfinished))?;
-        Ok(Self { root: root.into(), next: Arc::default() })
+        Ok(Self { root: root.into(), unfinished: unfinished.into(), next: Arc::default() })
+    }
+
+    /// Whoever still writes in the name of a role that it lost finds its folder gone, and puts nothing any more.
+    fn take_over_now(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.unfinished)?;
+        for entry in fs::read_dir(self.root.join(OWN).join("tmp"))? {
+            let path = entry?.path();
+            if path == *self.unfinished {
+                continue;
+            }
+            match if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) } {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A file elsewhere, to be put in its place.
+    fn unfinished(&self) -> PathBuf {
+        self.unfinished.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    fn create_now(&self, document: &TreeDocument) -> io::Result<bool> {
+        let (file, new) = (self.file(&document.path), self.unfinished());
+        fs::File::create_new(&new)?.write_all(&document.body)?;
+        // Unlike renaming, linking never replaces anything.
+        match fs::hard_link(&new, &file) {
+            Ok(()) => fs::remove_file(&new).map(|()| true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs::remove_file(&new).map(|()| false),
+            // A file system without links.
+            Err(_) => fs::rename(&new, &file).map(|()| true),
+        }
     }
 
     fn file(&self, path: &str) -> PathBuf {
@@ -120,8 +151,7 @@ impl Folder {
 
     /// Puts what `make` makes at another path in the place of a file.
     fn replace(&self, file: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
-        let name = self.next.fetch_add(1, Ordering::Relaxed).to_string();
-        let new = self.root.join(OWN).join("tmp").join(name);
+        let new = self.unfinished();
         make(&new)?;
         // Its folder may be missing, or be removed just now because it was empty.
         for _ in 0..10 {
@@ -180,6 +210,15 @@ impl Target for Folder {
             Err(e) => Err(e),
         })
         .await
+    }
+
+    async fn create(&self, document: &TreeDocument) -> Result<bool, TargetError> {
+        let created = document.clone();
+        self.apart(&document.path, move |folder| folder.create_now(&created)).await
+    }
+
+    async fn take_over(&self) -> Result<(), TargetError> {
+        self.apart("", Self::take_over_now).await
     }
 
     async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError> {

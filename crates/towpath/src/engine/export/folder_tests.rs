@@ -113,8 +113,34 @@ async fn what_a_killed_export_was_writing_is_gone_with_the_next() {
     Folder::new(temporary.path()).unwrap();
     fs::write(temporary.path().join(OWN).join("tmp/0"), b"half").unwrap();
     let folder = Folder::new(temporary.path()).unwrap();
+    folder.take_over().await.unwrap();
     assert_eq!(files(temporary.path()), [""; 0]);
     folder.put(&document("/sup.json", "{}", &[])).await.unwrap();
     folder.settle().await.unwrap();
     assert_eq!(files(temporary.path()), ["sup.json"]);
+}
+
+#[tokio::test]
+async fn who_was_replaced_writes_nothing_any_more() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (before, now) = (Folder::new(temporary.path()).unwrap(), Folder::new(temporary.path()).unwrap());
+    let page = document("/sup.json", "{}", &[]);
+    before.put(&page).await.unwrap();
+    now.take_over().await.unwrap();
+    before.put(&page).await.unwrap_err();
+    now.put(&page).await.unwrap();
+    // Until it takes over in turn.
+    before.take_over().await.unwrap();
+    before.put(&page).await.unwrap();
+    now.put(&page).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn of_those_who_begin_a_tree_one_names_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folders: Vec<Folder> = (0..8).map(|_| Folder::new(temporary.path()).unwrap()).collect();
+    let names = folders.iter().map(|folder| super::super::name_of(folder));
+    let names = futures_util::future::join_all(names).await;
+    let first = names[0].as_ref().unwrap();
+    assert!(names.iter().all(|name| name.as_ref().unwrap() == first), "{names:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,8 +12,9 @@ use towpath_proto::FeedId;
 use towpath_store::Head;
 
 use super::target::Target;
-use super::{ExportError, Summary, Tree, Which};
+use super::{ExportError, Summary, Tree, Which, name_of};
 use crate::engine::Engine;
+use crate::engine::roles::{self, Lease, Roles};
 use crate::stop::{Stop, stopped};
 
 /// How often all feeds are looked at: for what changes without a move, as snapshots do.
@@ -21,14 +23,39 @@ const ALL: Duration = Duration::from_secs(300);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Feeds that moved since they were exported.
-#[derive(Default)]
-struct Moved {
-    feeds: Mutex<HashSet<FeedId>>,
-    bell: Notify,
+/// A tree that is to be kept.
+#[derive(Clone)]
+pub struct Kept {
+    /// Where.
+    pub target: Arc<dyn Target>,
+    /// The address of its readers, without a slash at its end.
+    pub base_url: String,
+    /// The shortest time between two exports.
+    pub every: Duration,
 }
 
-impl Moved {
+/// Feeds that moved since they were exported.
+#[derive(Default)]
+struct Moves {
+    feeds: Mutex<HashSet<FeedId>>,
+    bell: Notify,
+    /// Whether somebody takes them.
+    is_watched: AtomicBool,
+}
+
+impl Moves {
+    /// Listens to all of them.
+    fn of(engine: &Engine) -> Arc<Self> {
+        let moves = Arc::new(Self::default());
+        let noted = moves.clone();
+        engine.store.on_move(Arc::new(move |id: &FeedId, _: Head| {
+            if noted.is_watched.load(Ordering::Acquire) {
+                noted.note([id.clone()]);
+            }
+        }));
+        moves
+    }
+
     fn note(&self, feeds: impl IntoIterator<Item = FeedId>) {
         self.feeds.lock().extend(feeds);
         self.bell.notify_one();
@@ -39,32 +66,56 @@ impl Moved {
     }
 }
 
-/// Keeps the tree at a place current until `stop` turns true: exports what moved, at most once in `every`.
+/// Keeps a tree current whenever this node is the one that does, until `stop` turns true.
 ///
-/// What is under way then is left as it is, with no link broken; the next start goes on from there.
-pub async fn keep(
-    engine: Arc<Engine>,
-    target: Arc<dyn Target>,
-    base_url: String,
-    every: Duration,
-    stop: Stop,
-) {
-    let moved = Arc::new(Moved::default());
-    let noted = moved.clone();
-    engine.store.on_move(Arc::new(move |id: &FeedId, _: Head| noted.note([id.clone()])));
-    let keeper = Keeper { engine, target, base_url, every, moved };
+/// Any number of nodes may be told to keep a tree at the same place: its name is that of the role.
+pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, kept: Kept, stop: Stop) {
+    let Some(name) = name(&engine, &kept, &stop).await else { return };
+    let moves = Moves::of(&engine);
+    let task = |lease, stop| {
+        let (engine, kept, name, moves) = (engine.clone(), kept.clone(), name.clone(), moves.clone());
+        keep_now(Keeper { engine, kept, name, moves, lease }, stop)
+    };
+    roles.run_while_held(&roles::export(&name), stop, task).await;
+}
+
+/// The tree's name, as soon as its place answers.
+async fn name(engine: &Engine, kept: &Kept, stop: &Stop) -> Option<String> {
+    let mut trouble = Trouble::default();
+    loop {
+        let wait = match name_of(kept.target.as_ref()).await {
+            Ok(name) => return Some(name),
+            Err(e) => {
+                engine.metrics.exports_failed.inc();
+                trouble.goes_on(&e)
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stopped(stop) => return None,
+        }
+    }
+}
+
+/// Exports what moved, at most once in so long. What is under way when `stop` turns true is left as it is, with no link
+/// broken: whoever comes next goes on from there.
+async fn keep_now(keeper: Keeper, stop: Stop) {
+    let moves = keeper.moves.clone();
+    moves.is_watched.store(true, Ordering::Release);
     tokio::select! {
         () = keeper.run() => {}
         () = stopped(&stop) => {}
     }
+    moves.is_watched.store(false, Ordering::Release);
+    moves.take();
 }
 
 struct Keeper {
     engine: Arc<Engine>,
-    target: Arc<dyn Target>,
-    base_url: String,
-    every: Duration,
-    moved: Arc<Moved>,
+    kept: Kept,
+    name: String,
+    moves: Arc<Moves>,
+    lease: Lease,
 }
 
 impl Keeper {
@@ -75,9 +126,9 @@ impl Keeper {
         loop {
             let (which, is_all) = match Instant::now() >= next_all {
                 true => (Which::All, true),
-                false => (Which::These(self.moved.take()), false),
+                false => (Which::These(self.moves.take()), false),
             };
-            let taken = if is_all { self.moved.take() } else { Vec::new() };
+            let taken = if is_all { self.moves.take() } else { Vec::new() };
             match self.export(&mut tree, which.clone()).await {
                 Ok(summary) => {
                     trouble.is_over(&summary);
@@ -87,22 +138,22 @@ impl Keeper {
                     let late = tree.as_ref().map(Tree::take_late).unwrap_or_default();
                     // What was put may be told of over all feeds a moment later only.
                     if summary.feeds > 0 || !late.is_empty() {
-                        self.moved.note(late);
+                        self.moves.note(late);
                     }
-                    tokio::time::sleep(self.every).await;
+                    tokio::time::sleep(self.kept.every).await;
                 }
                 Err(e) => {
                     self.engine.metrics.exports_failed.inc();
                     if let Which::These(ids) = which {
-                        self.moved.note(ids);
+                        self.moves.note(ids);
                     }
-                    self.moved.note(taken);
+                    self.moves.note(taken);
                     tokio::time::sleep(trouble.goes_on(&e)).await;
                     continue;
                 }
             }
             tokio::select! {
-                () = self.moved.bell.notified() => {}
+                () = self.moves.bell.notified() => {}
                 () = tokio::time::sleep_until(next_all) => {}
             }
         }
@@ -111,7 +162,13 @@ impl Keeper {
     async fn export(&self, tree: &mut Option<Tree>, which: Which) -> Result<Summary, ExportError> {
         let tree = match tree {
             Some(tree) => tree,
-            None => tree.insert(Tree::open(&self.engine, self.target.clone(), &self.base_url).await?),
+            None => {
+                let Kept { target, base_url, .. } = &self.kept;
+                let opened =
+                    Tree::open(&self.engine, target.clone(), &self.name, base_url, self.lease.clone())
+                        .await?;
+                tree.insert(opened)
+            }
         };
         let summary = tree.export(which).await?;
         self.engine.metrics.exports_ok.inc();

@@ -37,6 +37,7 @@ use towpath_proto::FeedId;
 use towpath_proto::sup::publish::RecentMoves;
 use towpath_store::{StoreError, Write};
 
+use super::roles::{self, Lease, conditions};
 use super::{Engine, Feed};
 use feed::Staged;
 use state::{Exported, States};
@@ -45,7 +46,7 @@ use target::{Target, TargetError};
 
 pub use document::TreeDocument;
 pub use folder::Folder;
-pub use keep::keep;
+pub use keep::{Kept, keep};
 pub use objects::Objects;
 pub use summary::Summary;
 
@@ -91,6 +92,7 @@ pub struct Tree {
     engine: Arc<Engine>,
     target: Arc<dyn Target>,
     states: States,
+    lease: Lease,
     /// What the export under way did.
     counted: Counted,
     /// The feeds that are there, and when they moved; none before all were looked at.
@@ -107,31 +109,52 @@ struct There {
     last_move: Timestamp,
 }
 
+/// The name of the tree at a place; where there is none, one is begun. Whoever keeps this tree says the same.
+///
+/// # Errors
+///
+/// A place that cannot be read from or written to.
+pub async fn name_of(target: &dyn Target) -> Result<String, ExportError> {
+    loop {
+        let known = target.read(NAME).await?;
+        let is_there = known.is_some();
+        let known = known.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
+        let name = known.as_ref().and_then(|known| known["tree"].as_str()).filter(|name| is_name(name));
+        if let Some(name) = name {
+            return Ok(name.to_owned());
+        }
+        let name = format!("{:032x}", fastrand::u128(..));
+        let body = Bytes::from(json!({ "tree": name }).to_string());
+        let document = TreeDocument { path: NAME.into(), body, headers: HeaderMap::new() };
+        match is_there {
+            // What cannot be read is replaced.
+            true => drop(target.put(&document).await?),
+            false => drop(target.create(&document).await?),
+        }
+        target.settle().await?;
+    }
+}
+
 impl Tree {
-    /// Opens the tree at a place, or begins one. `base_url` is the address at which its readers find it, without a
-    /// slash at its end.
+    /// Opens the tree of this name at a place. `base_url` is the address at which its readers find it, without a slash
+    /// at its end. What is done to it is done under the lease of its role.
     ///
     /// # Errors
     ///
-    /// A place that cannot be read from or written to.
-    pub async fn open(engine: &Engine, target: Arc<dyn Target>, base_url: &str) -> Result<Self, ExportError> {
-        let known = target.read(NAME).await?;
-        let known = known.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
-        let name = known.as_ref().and_then(|known| known["tree"].as_str()).filter(|name| is_name(name));
-        let name = match name {
-            Some(name) => name.to_owned(),
-            None => {
-                let name = format!("{:032x}", fastrand::u128(..));
-                let body = Bytes::from(json!({ "tree": name }).to_string());
-                target.put(&TreeDocument { path: NAME.into(), body, headers: HeaderMap::new() }).await?;
-                target.settle().await?;
-                name
-            }
-        };
+    /// A place that cannot be written to.
+    pub async fn open(
+        engine: &Engine,
+        target: Arc<dyn Target>,
+        name: &str,
+        base_url: &str,
+        lease: Lease,
+    ) -> Result<Self, ExportError> {
+        target.take_over().await?;
         Ok(Self {
             engine: engine.for_tree(base_url),
             target,
-            states: States::of(&name),
+            states: States::of(name),
+            lease,
             counted: Counted::default(),
             there: Mutex::default(),
             late: Mutex::default(),
@@ -187,7 +210,7 @@ impl Tree {
             if known.moved > told {
                 known.moved = now;
                 there.last_move = now;
-                store.write(vec![self.states.save(feed.id(), &known)], Vec::new()).await?;
+                self.write(vec![self.states.save(feed.id(), &known)]).await?;
             }
             moves.push((known.moved, feed.id().clone(), seq));
         }
@@ -261,7 +284,7 @@ impl Tree {
     async fn begin(&self, staged: &Staged) -> Result<(), ExportError> {
         let begun = staged.before.begin(&staged.extent);
         let write = self.states.save(staged.feed.id(), &begun);
-        Ok(self.engine.store.write(vec![write], Vec::new()).await?)
+        self.write(vec![write]).await
     }
 
     /// Puts the documents at which readers of these feeds begin, and then removes what nothing leads to.
@@ -302,7 +325,7 @@ impl Tree {
             let exported = Exported { done: Some(one.extent), begun: None, moved };
             writes.push(self.states.save(one.feed.id(), &exported));
         }
-        Ok(self.engine.store.write(writes, Vec::new()).await?)
+        self.write(writes).await
     }
 
     /// Removes feeds that are not there any more, or not everybody's any more.
@@ -314,13 +337,19 @@ impl Tree {
             }
             let known = self.states.load(store, &id).await?;
             self.drop_feed(&id, &known).await?;
-            store.write(vec![self.states.forget(&id)], Vec::new()).await?;
+            self.write(vec![self.states.forget(&id)]).await?;
             summary.feeds += 1;
         }
         Ok(())
     }
 
+    /// Notes what is or is about to be there, as long as no other node keeps the tree.
+    async fn write(&self, writes: Vec<Write>) -> Result<(), ExportError> {
+        Ok(self.engine.store.write(writes, conditions(&self.lease)).await?)
+    }
+
     async fn put(&self, document: &TreeDocument) -> Result<(), ExportError> {
+        roles::check(&self.lease)?;
         let bytes = self.target.put(document).await?;
         self.counted.written.fetch_add(1, Ordering::Relaxed);
         self.counted.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -328,6 +357,7 @@ impl Tree {
     }
 
     async fn remove(&self, path: &str) -> Result<(), ExportError> {
+        roles::check(&self.lease)?;
         self.target.remove(path).await?;
         self.counted.removed.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -15,7 +15,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, BackoffConfig, Error, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme,
-    PutOptions, RetryConfig,
+    PutMode, PutOptions, RetryConfig,
 };
 use url::Url;
 
@@ -97,6 +97,26 @@ impl Target for Objects {
         Ok(document.body.len() as u64)
     }
 
+    async fn create(&self, document: &TreeDocument) -> Result<bool, TargetError> {
+        let mode = PutMode::Create;
+        let options = PutOptions { attributes: attributes(document), mode, ..PutOptions::default() };
+        let key = self.key(&document.path);
+        match self.store.put_opts(&key, document.body.clone().into(), options).await {
+            Ok(_) => Ok(true),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
+            // Storage that knows no conditions: whoever comes first has to be lucky.
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                self.put(document).await.map(|_| true)
+            }
+            Err(e) => Err(self.error(&document.path, &e)),
+        }
+    }
+
+    /// What is half written is not there.
+    async fn take_over(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
     async fn remove(&self, path: &str) -> Result<(), TargetError> {
         match self.store.delete(&self.key(path)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -162,6 +182,7 @@ mod tests {
         headers.insert("x-sup-id", HeaderValue::from_static("https://a.example/sup.json#1"));
         let path = "/feeds/kev/replication".to_owned();
         let document = TreeDocument { path: path.clone(), body: Bytes::from_static(b"12345"), headers };
+        assert!(objects.create(&document).await.unwrap() && !objects.create(&document).await.unwrap());
         assert_eq!(objects.put(&document).await.unwrap(), 5);
         let got = store.get(&Path::from("my/tree/feeds/kev/replication")).await.unwrap();
         let attribute = |name| got.attributes.get(&name).map(|value| value.as_ref().to_owned());

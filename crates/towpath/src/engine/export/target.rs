@@ -16,6 +16,13 @@ pub trait Target: Send + Sync {
     /// The body of what was put at a path; `None` where nothing is there.
     async fn read(&self, path: &str) -> Result<Option<Bytes>, TargetError>;
 
+    /// Puts a document where nothing is; whether nothing was.
+    async fn create(&self, document: &TreeDocument) -> Result<bool, TargetError>;
+
+    /// Removes what others left half written, who wrote to this place before. What they still have under way comes to
+    /// nothing, as far as this kind of place can do that.
+    async fn take_over(&self) -> Result<(), TargetError>;
+
     /// Puts a document, with its headers as far as this kind of place keeps them. Returns how many bytes that took.
     async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError>;
 

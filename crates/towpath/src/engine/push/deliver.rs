@@ -34,7 +34,7 @@ struct Ended {
 
 /// Delivers what the logs have to all subscribers, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
-    engine.push.take_over(engine.config.hub, lease);
+    engine.push.take_over(engine.config.hub, lease.clone());
     if let Err(e) = kept::load(&engine).await {
         tracing::error!("cannot read the subscriptions: {e}");
     }
@@ -44,7 +44,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     while !*stop.borrow() {
         engine.push.take_moves();
         look_at_leases(&engine);
-        start(&engine, &stop, &mut under_way);
+        start(&engine, &lease, &stop, &mut under_way);
         tokio::select! {
             Some(ended) = under_way.join_next(), if !under_way.is_empty() => report(ended),
             () = engine.push.bell.notified() => {}
@@ -79,14 +79,14 @@ fn until_timeout(engine: &Engine) -> Duration {
 
 /// Starts what is to be sent now, as far as there are connections. Whoever has made a delivery makes the next one:
 /// there are never more tasks than connections.
-fn start(engine: &Arc<Engine>, stop: &Stop, under_way: &mut JoinSet<()>) {
-    while let Some((send, to)) = begin(engine) {
-        let (engine, stop) = (engine.clone(), stop.clone());
+fn start(engine: &Arc<Engine>, lease: &Lease, stop: &Stop, under_way: &mut JoinSet<()>) {
+    while let Some((send, to)) = begin(engine, lease) {
+        let (engine, lease, stop) = (engine.clone(), lease.clone(), stop.clone());
         under_way.spawn(async move {
             let mut work = Some((send, to));
             while let Some((send, to)) = work {
-                let ended = deliver(&engine, &to, send).await;
-                work = finish(&engine, &ended, *stop.borrow());
+                let ended = deliver(&engine, &lease, &to, send).await;
+                work = finish(&engine, &ended, *stop.borrow() || !lease.is_current());
             }
             // A host that was full may have room now, and what is to be looked at later has changed.
             engine.push.bell.notify_one();
@@ -102,7 +102,10 @@ fn next(subscribers: &mut Dispatcher<Arc<Subscribed>>, now: Timestamp) -> Option
     Some((send, to))
 }
 
-fn begin(engine: &Engine) -> Option<Work> {
+fn begin(engine: &Engine, lease: &Lease) -> Option<Work> {
+    if !lease.is_current() {
+        return None;
+    }
     next(&mut engine.push.subscribers.lock(), engine.now())
 }
 
@@ -113,7 +116,7 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
 }
 
 /// One delivery (WebSub 7).
-async fn deliver(engine: &Arc<Engine>, to: &Subscribed, send: Send) -> Ended {
+async fn deliver(engine: &Arc<Engine>, lease: &Lease, to: &Subscribed, send: Send) -> Ended {
     let ended = |carried, outcome| Ended { id: send.id, carried, outcome };
     let nothing_known = Carried { through: send.after, looked: send.after };
     let page = match page::page(engine, to, send.after).await {
@@ -133,6 +136,10 @@ async fn deliver(engine: &Arc<Engine>, to: &Subscribed, send: Send) -> Ended {
         if let Ok(value) = HeaderValue::from_str(&signature) {
             headers.insert(HeaderName::from_static(signature::HEADER), value);
         }
+    }
+    // Making the page takes time, in which another node may have begun to deliver.
+    if !lease.is_current() {
+        return ended(nothing_known, Outcome::Refused(None));
     }
     ended(page.carried, post(engine, &to.subscription.callback, headers, page.body.clone()).await)
 }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use towpath_proto::change::Seq;
 use towpath_proto::push::websub::dispatch::Id;
 use towpath_proto::push::websub::subscription::Subscription;
 use towpath_proto::push::websub::verify::denial;
-use towpath_store::{Limit, Order, Store, StoreError, Stretch, Table, Write};
+use towpath_store::{Condition, Limit, Order, Store, StoreError, Stretch, Table, Write};
 
 use super::{Subscribed, Topic};
 use crate::engine::Engine;
@@ -67,8 +68,19 @@ pub(super) async fn look(engine: &Arc<Engine>, id: Id) -> Result<(), StoreError>
 }
 
 /// Forgets a subscription.
-pub(super) async fn forget(store: &dyn Store, id: Id) -> Result<(), StoreError> {
-    store.write(vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)], Vec::new()).await
+pub(super) async fn forget(store: &dyn Store, id: Id, conditions: Vec<Condition>) -> Result<(), StoreError> {
+    store.write(vec![write(SUBSCRIPTIONS, id, None), write(POSITIONS, id, None)], conditions).await
+}
+
+/// Forgets one as it was read: it may have been renewed since, on another node.
+async fn forget_as_read(engine: &Engine, id: Id, value: &[u8]) -> Result<(), StoreError> {
+    let mut conditions = engine.push.conditions();
+    let value = Some(Bytes::copy_from_slice(value));
+    conditions.push(Condition { table: Table::Subscriptions, key: key(SUBSCRIPTIONS, id), value });
+    match forget(engine.store.as_ref(), id, conditions).await {
+        Err(StoreError::Condition) => Ok(()),
+        done => done,
+    }
 }
 
 /// Keeps the positions that have changed, and forgets what has ended.
@@ -121,10 +133,10 @@ async fn take_in(engine: &Arc<Engine>, kept: &[u8], value: &[u8]) -> Result<(), 
     let (Some(topic), Some(access)) = (topic, access) else {
         tracing::info!("{} is not subscribed any more to {}", subscription.callback, subscription.topic);
         deny(engine, &subscription);
-        return forget(engine.store.as_ref(), id).await;
+        return forget_as_read(engine, id, value).await;
     };
     if ended {
-        return forget(engine.store.as_ref(), id).await;
+        return forget_as_read(engine, id, value).await;
     }
     let kept = engine.store.get(Table::Subscriptions, &key(POSITIONS, id)).await?;
     let position = match kept.and_then(|bytes| Some(Seq::from_be_bytes(bytes.as_ref().try_into().ok()?))) {

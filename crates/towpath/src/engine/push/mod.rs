@@ -4,6 +4,7 @@
 //! once for all who stand at the same place. [`run`] is the one task that makes them; requests to the hub change what
 //! it works on ([`subscribe`]).
 
+mod calls;
 mod deliver;
 mod kept;
 mod page;
@@ -14,9 +15,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use towpath_proto::FeedId;
-use towpath_proto::follow::{Call, Reply};
 use towpath_proto::push::websub::delivery::Patience;
 use towpath_proto::push::websub::dispatch::{Dispatcher, Id};
 use towpath_proto::push::websub::request::Leases;
@@ -26,16 +26,13 @@ use towpath_store::{Condition, StoreError};
 use super::Engine;
 use super::roles::Lease;
 use super::smart::Access;
-use crate::client::listen::hand_over;
-use crate::client::{CallOptions, Caller, Calls, Delivered, SetupError};
+use crate::client::{CallOptions, Caller, SetupError};
 use crate::config::{Config, HubConfig};
 
+pub use calls::{call, open_inbox};
 pub use deliver::run;
 pub use topic::{Topic, TopicError};
 pub use verify::{Asking, SubscribeError, Taken, subscribe};
-
-/// Calls to one mirror that wait to be answered.
-const INBOX: usize = 16;
 
 /// What the engine holds for its subscribers.
 pub struct Push {
@@ -54,8 +51,8 @@ pub struct Push {
     lease: Mutex<Option<Lease>>,
     /// Held by those who keep what begins, and alone by who keeps what has changed or ended.
     keeping: tokio::sync::RwLock<()>,
-    /// Feeds that mirror another one and are pushed to, with what their hubs' calls must have in their query.
-    inboxes: Mutex<HashMap<FeedId, (String, mpsc::Sender<Delivered>)>>,
+    /// Feeds that mirror another one and are pushed to.
+    inboxes: calls::Inboxes,
     pages: page::Pages,
     asking: verify::AskingNow,
     leases: Leases,
@@ -88,7 +85,7 @@ impl Push {
             written: Mutex::default(),
             lease: Mutex::default(),
             keeping: tokio::sync::RwLock::default(),
-            inboxes: Mutex::default(),
+            inboxes: calls::Inboxes::default(),
             pages: page::Pages::default(),
             asking: verify::AskingNow::default(),
             leases: Leases::default(),
@@ -105,9 +102,9 @@ impl Push {
         }
     }
 
-    /// Notes a write to a subscription; whether it was one. Called on the store's thread.
+    /// Notes a write to a subscription, or to a call; whether it is to be taken in. Called on the store's thread.
     pub(super) fn wrote(&self, key: &[u8]) -> bool {
-        let Some(id) = kept::id_of(key) else { return false };
+        let Some(id) = kept::id_of(key) else { return self.inboxes.wrote(key) };
         self.written.lock().insert(id);
         true
     }
@@ -129,26 +126,6 @@ impl Push {
     /// What writes demand that only the node makes that delivers.
     fn conditions(&self) -> Vec<Condition> {
         self.lease.lock().iter().filter_map(Lease::condition).collect()
-    }
-
-    /// The calls that come to a feed that mirrors another one, from now on.
-    pub fn open_inbox(&self, feed: &FeedId, key: String) -> Calls {
-        let (calls, taken) = mpsc::channel(INBOX);
-        self.inboxes.lock().insert(feed.clone(), (key, calls));
-        Calls::of(taken)
-    }
-
-    /// Hands over what a hub sends to a feed that mirrors another one.
-    pub async fn call(&self, feed: &FeedId, call: Call, is_shared: bool) -> Reply {
-        let inbox = self.inboxes.lock().get(feed).cloned();
-        match inbox {
-            Some((key, calls)) if call.query.split('&').any(|pair| pair == key) => {
-                hand_over(&calls, call).await
-            }
-            // It may be another node that follows.
-            None if is_shared => Reply::status(503),
-            _ => Reply::status(404),
-        }
     }
 
     /// How many subscribers there are.
@@ -231,6 +208,7 @@ pub(super) async fn begin(engine: &Arc<Engine>) -> Result<(), StoreError> {
 
 /// Takes in what other nodes wrote of subscriptions.
 pub(super) async fn take_written(engine: &Arc<Engine>) {
+    calls::take_written(engine).await;
     let written: Vec<Id> = engine.push.written.lock().drain().collect();
     for id in written {
         if let Err(e) = kept::look(engine, id).await {

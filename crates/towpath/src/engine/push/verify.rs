@@ -172,7 +172,7 @@ async fn verify(engine: &Arc<Engine>, asking: Asking, lease: Duration, id: Id) -
         Mode::Subscribe => begin(engine, asking, lease, ends, id).await,
         Mode::Unsubscribe => {
             engine.push.remove(id);
-            Ok(kept::forget(engine.store.as_ref(), id).await?)
+            Ok(kept::forget(engine.store.as_ref(), id, Vec::new()).await?)
         }
     }
 }

@@ -24,6 +24,7 @@ use super::served::{self, Found};
 use super::table::{self as kept, Made, SnapshotPage};
 use crate::engine::pages::table::{self, RECORDS};
 use crate::engine::pages::{READ, blocking, limits, report, stretch};
+use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, Feed};
 use crate::server::document::{Document, Valid};
 use crate::stop::{Stop, stopped};
@@ -32,45 +33,62 @@ pub use super::table::Snapshot;
 
 /// The longest time between two looks at what is due.
 const LONGEST: Duration = Duration::from_secs(60);
-/// For how long a node may write a snapshot before another one takes it for what a crash left.
-const UNFINISHED: SignedDuration = SignedDuration::from_mins(5);
+/// After how long without a further page another node takes a snapshot for what a crash left.
+const UNFINISHED: SignedDuration = SignedDuration::from_secs(8);
+/// How soon it is looked at again where another node may still write one.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Makes the snapshots that the configuration wants, when they are due, until `stop` turns true.
-pub async fn run(engine: Arc<Engine>, stop: Stop) {
-    let engine = &engine;
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
+    let (engine, lease) = (&engine, &lease);
     let every = |feed: &Arc<Feed>| feed.config.snapshots.every;
     let feeds: Vec<(Arc<Feed>, Duration)> =
         engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), every(&feed)?))).collect();
     let Some(shortest) = feeds.iter().map(|(_, every)| *every).min() else { return };
     while !*stop.borrow() {
+        let mut wait = (shortest / 4).min(LONGEST);
         for (feed, every) in &feeds {
             tokio::select! {
-                done = make_if_due(engine, feed, *every) => report(feed, "make a snapshot", done),
+                done = make_if_due(engine, lease, feed, *every) => match done {
+                    Ok(true) => {}
+                    Ok(false) => wait = wait.min(AGAIN),
+                    Err(e) => report(feed, "make a snapshot", Err(e)),
+                },
                 // What is not complete when the process ends is begun anew.
                 () = stopped(&stop) => return,
             }
         }
         tokio::select! {
-            () = tokio::time::sleep((shortest / 4).min(LONGEST)) => {}
+            () = tokio::time::sleep(wait) => {}
             () = stopped(&stop) => return,
         }
     }
 }
 
-/// Nothing is due where nothing changed since the last.
-async fn make_if_due(engine: &Arc<Engine>, feed: &Arc<Feed>, every: Duration) -> Result<(), StoreError> {
+/// Whether it is made, if it is due: nothing is where nothing changed since the last.
+async fn make_if_due(
+    engine: &Arc<Engine>,
+    lease: &Lease,
+    feed: &Arc<Feed>,
+    every: Duration,
+) -> Result<bool, StoreError> {
     let head = engine.store.head(feed.id()).await?;
     let last = list(engine, feed).await?.pop();
     let every = SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX);
     let is_due = last.is_none_or(|last| head.seq > last.seq && age(engine, last.id) >= every);
     if head.seq > 0 && is_due {
-        make(engine, feed).await?;
+        return Ok(make(engine, feed, conditions(lease)).await?.is_some());
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Makes a snapshot and drops the oldest where there are more than are kept. `None` while another one is made.
-pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snapshot>, StoreError> {
+/// Makes a snapshot and drops the oldest where there are more than are kept, if it may be begun on some conditions.
+/// `None` while another one is made.
+pub async fn make(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    conditions: Vec<Condition>,
+) -> Result<Option<Snapshot>, StoreError> {
     let Ok(_alone) = feed.pages.snapshot.try_lock() else { return Ok(None) };
     let store = engine.store.as_ref();
     if !remove_unfinished(engine, feed).await? {
@@ -81,11 +99,11 @@ pub async fn make(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Snaps
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
     let begun = kept::begun_key(feed.id(), id);
-    let write = table::put(begun.clone(), &created_at);
+    let write = table::put(begun.clone(), &engine.now());
     // As long as nobody takes it for what a crash left.
-    let goes_on = Condition { table: Table::Chains, key: begun.clone(), value: write.value.clone() };
-    store.write(vec![write], Vec::new()).await?;
-    let (pages, items) = write_pages(engine, feed, id, head.seq, &goes_on).await?;
+    let mut goes_on = Condition { table: Table::Chains, key: begun.clone(), value: write.value.clone() };
+    store.write(vec![write], conditions).await?;
+    let (pages, items) = write_pages(engine, feed, id, head.seq, &mut goes_on).await?;
     let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq };
     let index = table::put(kept::snapshot_key(feed.id(), id), &snapshot);
     store.write(vec![index, table::remove(begun)], vec![goes_on]).await?;
@@ -122,7 +140,7 @@ async fn write_pages(
     feed: &Arc<Feed>,
     id: u64,
     last: Seq,
-    goes_on: &Condition,
+    goes_on: &mut Condition,
 ) -> Result<(u64, u64), StoreError> {
     let mut pages = Pages { number: 0, items: 0, places: Vec::new() };
     let mut writer = SnapshotWriter::new(&id.to_string(), limits(feed));
@@ -176,16 +194,24 @@ impl Pages {
     }
 }
 
+/// Keeps pages, and that the snapshot goes on.
 async fn keep(
     engine: &Engine,
     feed: &Feed,
     id: u64,
     records: Vec<(u64, SnapshotPage)>,
-    goes_on: &Condition,
+    goes_on: &mut Condition,
 ) -> Result<(), StoreError> {
+    if records.is_empty() {
+        return Ok(());
+    }
     let key = |number| kept::snapshot_page_key(feed.id(), id, number);
-    let writes: Vec<_> = records.iter().map(|(number, record)| table::put(key(*number), record)).collect();
-    if writes.is_empty() { Ok(()) } else { engine.store.write(writes, vec![goes_on.clone()]).await }
+    let begun = table::put(goes_on.key.clone(), &engine.now());
+    let value = begun.value.clone();
+    let pages = records.iter().map(|(number, record)| table::put(key(*number), record));
+    engine.store.write(pages.chain([begun]).collect(), vec![goes_on.clone()]).await?;
+    goes_on.value = value;
+    Ok(())
 }
 
 /// Every complete snapshot, oldest first.
@@ -214,13 +240,19 @@ async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
 /// Removes what a crash left of a snapshot; `false` where it may be that another node still writes it.
 async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<bool, StoreError> {
     let key = kept::begun_key(feed.id(), 0);
-    for (key, _) in engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await? {
+    for (key, value) in engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await? {
         let id = std::str::from_utf8(&key[key.len() - 20..]).ok().and_then(|digits| digits.parse().ok());
-        if engine.is_shared() && id.is_some_and(|id| age(engine, id) < UNFINISHED) {
+        let last: Option<Timestamp> = serde_json::from_slice(&value).ok();
+        let goes_on = |last| engine.now().duration_since(last) < UNFINISHED;
+        if engine.is_shared() && last.is_some_and(goes_on) {
             return Ok(false);
         }
         // Whoever still writes it after all cannot go on when the row is another.
-        engine.store.write(vec![table::put(key.to_vec(), &engine.now())], Vec::new()).await?;
+        let as_read = Condition { table: Table::Chains, key: key.to_vec(), value: Some(value) };
+        match engine.store.write(vec![table::put(key.to_vec(), &engine.now())], vec![as_read]).await {
+            Err(StoreError::Condition) => return Ok(false),
+            written => written?,
+        }
         if let Some(id) = id {
             remove_pages(engine, feed, id).await?;
         }

@@ -10,10 +10,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
-use towpath_store::lease::Holding;
-use towpath_store::{Condition, Store};
+use towpath_store::lease::{Holding, Row, key};
+use towpath_store::{Condition, Store, StoreError, Table};
 
 pub use towpath_store::lease::Lease;
 
@@ -26,6 +27,15 @@ const SHARDS: u32 = 16;
 /// What every write made under a lease demands.
 pub fn conditions(lease: &Lease) -> Vec<Condition> {
     lease.condition().into_iter().collect()
+}
+
+/// What is done right before an effect that no condition guards.
+///
+/// # Errors
+///
+/// [`StoreError::Condition`] where another node may have the role by now.
+pub fn check(lease: &Lease) -> Result<(), StoreError> {
+    if lease.is_current() { Ok(()) } else { Err(StoreError::Condition) }
 }
 
 /// Some of the sources: those whose feed's name falls there.
@@ -65,17 +75,46 @@ pub const DIFFDELTA: &str = "diffdelta";
 /// Sealing pages, retention, snapshots.
 pub const UPKEEP: &str = "upkeep";
 
+/// Whether no node had a role when it was last given.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn is_free(engine: &Engine, role: &str) -> Result<bool, StoreError> {
+    let row = engine.store.get(Table::Leases, &key(role)).await?;
+    Ok(row.and_then(|row| Row::decode(&row)).is_none_or(|row| row.holder == 0))
+}
+
+/// Keeping the static tree of this name.
+pub fn export(tree: &str) -> String {
+    format!("export/{tree}")
+}
+
 /// The roles of this node.
 pub struct Roles {
     store: Arc<dyn Store>,
-    /// How many are held.
+    counted: Counted,
+}
+
+/// Which roles are held, and how many.
+#[derive(Clone, Default)]
+struct Counted {
     count: Gauge,
+    held: Family<[(&'static str, String); 1], Gauge>,
+}
+
+impl Counted {
+    fn set(&self, role: &str, is_held: bool) {
+        self.count.inc_by(if is_held { 1 } else { -1 });
+        self.held.get_or_create(&[("role", role.to_owned())]).set(is_held.into());
+    }
 }
 
 impl Roles {
     /// Those of an engine's store.
     pub fn new(engine: &Engine) -> Self {
-        Self { store: engine.store.clone(), count: engine.metrics.roles.clone() }
+        let (count, held) = (engine.metrics.roles.clone(), engine.metrics.held.clone());
+        Self { store: engine.store.clone(), counted: Counted { count, held } }
     }
 
     /// Runs a task whenever the role is held: begun when its lease comes, told to end when that is lost or all is to
@@ -85,11 +124,11 @@ impl Roles {
         F: Fn(Lease, Stop) -> T + Send,
         T: Future<Output = ()> + Send,
     {
-        run(self.store.hold(role), &self.count, stop, task).await;
+        run(self.store.hold(role), &self.counted, stop, task).await;
     }
 }
 
-async fn run<F, T>(mut holding: Holding, count: &Gauge, stop: Stop, task: F)
+async fn run<F, T>(mut holding: Holding, counted: &Counted, stop: Stop, task: F)
 where
     F: Fn(Lease, Stop) -> T + Send,
     T: Future<Output = ()> + Send,
@@ -100,7 +139,7 @@ where
             () = stopped(&stop) => return,
         };
         tracing::debug!(role = lease.role(), "held");
-        count.inc();
+        counted.set(lease.role(), true);
         let (end, ending) = watch::channel(false);
         let mut running = pin!(task(lease.clone(), ending));
         let mut lost = pin!(ends(&mut holding, &lease, &stop));
@@ -115,7 +154,7 @@ where
         } else {
             lost.await;
         }
-        count.dec();
+        counted.set(lease.role(), false);
         tracing::debug!(role = lease.role(), "given up");
     }
 }
@@ -138,12 +177,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use towpath_store::lease::Row;
+    use towpath_store::lease::Term;
 
     use super::*;
 
     fn lease(epoch: u64) -> Option<Lease> {
-        Some(Lease::new(HUB, Row { holder: 1, epoch }))
+        Some(Lease::new(HUB, Row { holder: 1, epoch }, Term::until(std::time::Instant::now())))
     }
 
     #[test]
@@ -172,7 +211,7 @@ mod tests {
                         running.fetch_sub(1, Ordering::SeqCst);
                     }
                 };
-                run(Holding::new(holding), &Gauge::default(), stopping, task).await;
+                run(Holding::new(holding), &Counted::default(), stopping, task).await;
             })
         };
         let settle = || tokio::time::sleep(Duration::from_millis(20));

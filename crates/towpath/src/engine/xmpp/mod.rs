@@ -36,6 +36,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often places that have changed are kept, and how often that the stream is open.
 const KEEPING: SignedDuration = SignedDuration::from_secs(2);
 const SEEING: SignedDuration = SignedDuration::from_mins(5);
+/// How often it is looked whether the role is still held, where that is in doubt.
+const LOOK: Duration = Duration::from_millis(250);
 /// How much is read in one go.
 const READ: usize = 64 << 10;
 
@@ -74,7 +76,9 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
         }
     }
     shell.component.close();
-    let _ = timeout(GRACE, shell.flush()).await;
+    if shell.lease.is_current() {
+        let _ = timeout(GRACE, shell.flush()).await;
+    }
     shell.kept_at = Timestamp::MIN;
     shell.keep_places().await;
 }
@@ -159,7 +163,10 @@ impl Shell {
         let wants = self.component.wants_bytes();
         let read: OptionFuture<_> =
             self.reader.as_mut().filter(|_| wants).map(|reader| reader.read_buf(&mut self.input)).into();
-        let is_writing = self.output.has_remaining();
+        // Where another node may be the component by now, it is that one that speaks.
+        let is_held = self.lease.is_current();
+        let until = if is_held { until } else { until.min(LOOK) };
+        let is_writing = is_held && self.output.has_remaining();
         let write: OptionFuture<_> =
             self.writer.as_mut().filter(|_| is_writing).map(|w| w.write_buf(&mut self.output)).into();
         let connect: OptionFuture<_> = self.connecting.as_mut().into();

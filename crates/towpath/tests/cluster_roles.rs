@@ -1,0 +1,268 @@
+//! What reaches any node and is for one: a tree that all of them are told to keep, calls of hubs, and followers of SUP
+//! that change nodes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+mod nodes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::tree::{address, files};
+use common::{PATIENCE, Place, Server, free_port, get_from, lines, stderr};
+use nodes::{Cluster, NODES, holder_of_source, ids, publish, wait_until};
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// The file of a path in a tree.
+fn file_of(tree: &Path, path: &str) -> PathBuf {
+    let file = tree.join(path.trim_start_matches('/'));
+    if file.is_dir() { file.join("index") } else { file }
+}
+
+/// Goes along every link from where readers begin. Says which lead nowhere, and how many there are.
+fn broken(tree: &Path, base: &str) -> (Vec<String>, usize) {
+    let begin = ["/diff/head.json", "/diff/news/head.json", "/archive/news/index.json", "/feeds/news/atom"];
+    let mut open: Vec<(String, String)> = begin.map(|path| (path.to_owned(), String::new())).into();
+    let (mut seen, mut broken) = (BTreeSet::new(), Vec::new());
+    while let Some((path, from)) = open.pop() {
+        if !seen.insert(path.clone()) {
+            continue;
+        }
+        let Ok(text) = std::fs::read_to_string(file_of(tree, &path)) else {
+            if !from.is_empty() {
+                broken.push(format!("{path} from {from}"));
+            }
+            continue;
+        };
+        for start in [base, "\"latest_url\":\""] {
+            for (at, _) in text.match_indices(start) {
+                let rest = &text[at + start.len()..];
+                let link = &rest[..rest.find(['"', '\'', '<', '#', ' ', '?']).unwrap_or(rest.len())];
+                let is_document =
+                    ["/diff/", "/archive/", "/feeds/news/atom"].iter().any(|own| link.starts_with(own));
+                if is_document && !link.ends_with('/') {
+                    open.push((link.to_owned(), path.clone()));
+                }
+            }
+        }
+    }
+    (broken, seen.len())
+}
+
+/// All nodes are told to keep one tree: one does, another takes that over, and no reader ever finds a broken link.
+#[test]
+fn a_tree_is_kept_by_one_node_and_taken_over() {
+    let shared = tempfile::tempdir().unwrap();
+    let tree = shared.path().join("tree");
+    let (port, base) = address();
+    let args = ["--export", tree.to_str().unwrap(), "--export-base-url", &base, "--export-every", "1s"];
+    let mut cluster = Cluster::start_with("[[feed]]\nid = \"news\"\npage_items = 4\n", &args);
+    let name =
+        serde_json::from_slice::<Value>(&std::fs::read(tree.join(".towpath/tree.json")).unwrap()).unwrap();
+    let role = format!("export/{}", name["tree"].as_str().unwrap());
+    let shows = |id: &str| {
+        let latest = std::fs::read_to_string(tree.join("feeds/news/atom/index")).unwrap_or_default();
+        latest.contains(&format!("Title of {id}<"))
+    };
+    let mut all: Vec<String> = (0..10).map(|number| format!("a{number}")).collect();
+    all.iter().enumerate().for_each(|(number, id)| drop(publish(cluster.node(number % NODES), "news", id)));
+    wait_until("the tree is there", || shows("a9"), || cluster.logs());
+    let holder = cluster.settled_holder(&role);
+    let exports = |cluster: &Cluster| -> Vec<u64> {
+        let others = cluster.others(holder).into_iter();
+        others.map(|node| cluster.metric(node, "towpath_exports_ok_total")).collect()
+    };
+    let idle = exports(&cluster);
+    let over = AtomicBool::new(false);
+    let (served, reads) = (files(port, &tree), AtomicBool::new(false));
+    let follower = Place::new("");
+    let (killed, walked) = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut walked = 0;
+            while !over.load(Ordering::SeqCst) {
+                let (broken, documents) = broken(&tree, &base);
+                assert!(broken.is_empty(), "{broken:?}");
+                walked += documents;
+                reads.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            walked
+        });
+        wait_until("readers read", || reads.load(Ordering::SeqCst) || reading.is_finished(), String::new);
+        for number in 0..30 {
+            all.push(format!("b{number}"));
+            publish(cluster.node(number % NODES), "news", all.last().unwrap());
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        assert_eq!(exports(&cluster), idle, "one exports");
+        cluster.kill(holder);
+        let killed = Instant::now();
+        let living = cluster.others(holder);
+        for number in 0..30 {
+            all.push(format!("c{number}"));
+            publish(cluster.node(living[number % 2]), "news", all.last().unwrap());
+        }
+        let end = Instant::now() + PATIENCE;
+        while !shows("c29") && Instant::now() < end && !reading.is_finished() {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        let killed = killed.elapsed();
+        // Some more, so that pages are sealed by the one that took over.
+        std::thread::sleep(Duration::from_secs(3));
+        over.store(true, Ordering::SeqCst);
+        (killed, reading.join().unwrap())
+    });
+    assert!(shows("c29"), "{}", cluster.logs());
+    println!("export: taken over after {:.1} s; {walked} documents read meanwhile", killed.as_secs_f64());
+    assert!(killed < LIMIT, "{killed:?}");
+    for (path, protocol) in [("/diff/news/head.json", "diffdelta"), ("/feeds/news/atom", "history")] {
+        let url = format!("{}{path}", served.base);
+        let output = follower.run(&["follow", &url, "--protocol", protocol, "--once"]);
+        assert!(output.status.success(), "{protocol}: {}", stderr(&output));
+        let told: Vec<String> =
+            lines(&output).into_iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(told, all, "{protocol}");
+    }
+    // A command takes the role while it exports, or says that another has it; the tree is kept current after that.
+    let output = cluster.places[holder].run(&["export", tree.to_str().unwrap(), "--base-url", &base]);
+    match output.status.code() {
+        Some(0) => {}
+        code => {
+            assert_eq!(code, Some(1));
+            assert!(stderr(&output).contains("a node of the cluster keeps this tree"), "{}", stderr(&output));
+        }
+    }
+    let (_, node) = cluster.alive().next().unwrap();
+    publish(node, "news", "last");
+    wait_until("the tree is kept", || shows("last"), || cluster.logs());
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.get("/metrics").text();
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().parse().unwrap()
+}
+
+/// A hub's questions and deliveries reach any node; the mirror's node answers them.
+#[test]
+fn a_hub_may_call_any_node() {
+    let origin = Place::new("[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"news\"\n");
+    let server = origin.serve_at(free_port());
+    let publish_there = |id: &str| {
+        let line = json!({ "id": id, "item": { "title": "t" }, "content": "c" }).to_string();
+        assert_eq!(server.ask("POST", "/feeds/news/items", &[], line.as_bytes()).status, 200);
+    };
+    let config = format!(
+        "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/news/items\"\npush = true\n",
+        server.base
+    );
+    let mut cluster = Cluster::start(&config);
+    let holder = holder_of_source(&cluster, "copy");
+    // The first question of the hub may have met a node that knew of nothing.
+    let (ok, failed) = ("towpath_pushes_ok_total", "towpath_pushes_failed_total");
+    let mut all = Vec::new();
+    let end = Instant::now() + PATIENCE * 2;
+    while metric(&server, ok) == 0 {
+        assert!(Instant::now() < end, "nothing is pushed: {} {}", cluster.logs(), origin.log());
+        all.push(format!("before{}", all.len()));
+        publish_there(all.last().unwrap());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let (asked, refused) = (|| metric(&server, "towpath_requests_routed_total"), metric(&server, failed));
+    for node in 0..NODES {
+        cluster.door.lead_to(node);
+        for number in 0..3 {
+            let (before, questions) = (metric(&server, ok), asked());
+            all.push(format!("by{node}-{number}"));
+            publish_there(all.last().unwrap());
+            wait_until("it is pushed", || metric(&server, ok) > before, || cluster.logs());
+            let told =
+                || ids(&cluster.node(holder).json("/feeds/copy/items?order=created&max=1000&timeout=0"));
+            wait_until("it is there", || told() == all, || format!("{:?} {}", told(), cluster.logs()));
+            // The publication, and what this test asked: the mirror asked for nothing.
+            assert!(asked() - questions <= 40, "{}", asked() - questions);
+        }
+        // Whoever does not know the key is told nothing, wherever he asks.
+        let stranger = cluster.node(node).ask("POST", "/feeds/copy/callback?towpath-key=0", &[], b"{}");
+        assert_eq!(stranger.status, 404);
+    }
+    assert_eq!(metric(&server, failed), refused, "nothing was refused");
+    // Its node is gone: another follows, asks to be called at another address, and nothing is missing.
+    cluster.kill(holder);
+    let killed = Instant::now();
+    let living = cluster.others(holder);
+    cluster.door.lead_to(living[0]);
+    all.push("after".into());
+    publish_there("after");
+    let told = || ids(&cluster.node(living[1]).json("/feeds/copy/items?order=created&max=1000&timeout=0"));
+    wait_until("it goes on", || told() == all, || format!("{:?} {}", told(), cluster.logs()));
+    println!("a mirror that is pushed to: taken over after {:.1} s", killed.elapsed().as_secs_f64());
+    assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
+}
+
+/// Asks SUP every two seconds, each time another node, and reads the feeds of which something new is told, from yet
+/// another: hears of every item, whoever took it and whoever is killed.
+#[test]
+fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
+    let feeds = ["aa", "bb", "cc"];
+    let config: String = feeds.iter().map(|feed| format!("[[feed]]\nid = \"{feed}\"\n")).collect();
+    let mut cluster = Cluster::start(&config);
+    let base = cluster.door.base.clone();
+    let get = |path: &str| get_from(&base, path, &[]);
+    let sup_id = |feed: &str| {
+        let answer = get(&format!("/feeds/{feed}/atom"));
+        answer.header("x-sup-id").unwrap().rsplit_once('#').unwrap().1.to_owned()
+    };
+    let mut known: BTreeMap<String, (String, String)> =
+        feeds.iter().map(|feed| (sup_id(feed), ((*feed).to_owned(), String::new()))).collect();
+    let mut cursors: BTreeMap<String, String> = BTreeMap::new();
+    let (mut told, mut all) = (BTreeSet::new(), BTreeSet::new());
+    let mut turn = 0;
+    let mut living: Vec<usize> = (0..NODES).collect();
+    let mut poll = |cluster: &Cluster, living: &[usize], told: &mut BTreeSet<String>| {
+        turn += 1;
+        cluster.door.lead_to(living[turn % living.len()]);
+        let document = get("/sup.json?seconds=10");
+        assert_eq!(document.status, 200, "{}", document.text());
+        cluster.door.lead_to(living[(turn + 1) % living.len()]);
+        for update in document.json()["updates"].as_array().unwrap() {
+            let (id, news) = (update[0].as_str().unwrap(), update[1].as_str().unwrap());
+            let Some((feed, last)) = known.get_mut(id).filter(|(_, last)| last != news) else { continue };
+            *last = news.to_owned();
+            let since = cursors.get(feed).map(|cursor| format!("&since=cursor:{cursor}")).unwrap_or_default();
+            let page = get(&format!("/feeds/{feed}/items?order=created&max=1000&timeout=0{since}")).json();
+            told.extend(ids(&page));
+            if let Some(cursor) = page["last_cursor"].as_str() {
+                cursors.insert(feed.clone(), cursor.to_owned());
+            }
+        }
+    };
+    for round in 0..10 {
+        for number in 0..4 {
+            let feed = feeds[(round + number) % 3];
+            let id = format!("{feed}-{round}-{number}");
+            publish(cluster.node(living[(round * number) % living.len()]), feed, &id);
+            all.insert(id);
+        }
+        poll(&cluster, &living, &mut told);
+        std::thread::sleep(Duration::from_secs(2));
+        if round == 5 {
+            cluster.kill(1);
+            living = vec![0, 2];
+        }
+        if round == 7 {
+            cluster.serve(1);
+            living = vec![0, 1, 2];
+        }
+    }
+    for _ in 0..2 {
+        poll(&cluster, &living, &mut told);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    poll(&cluster, &living, &mut told);
+    assert_eq!(told, all);
+}
