@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The server's program: in `NATS_SERVER`, or where `cargo xtask setup` puts it.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     if let Some(program) = std::env::var_os("NATS_SERVER") {
         return program.into();
     }

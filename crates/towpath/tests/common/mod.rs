@@ -235,9 +235,20 @@ fn ask_at(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<Answer> {
-    let host = base.strip_prefix("http://").unwrap();
-    let mut stream = std::net::TcpStream::connect(host)?;
+    let stream = std::net::TcpStream::connect(base.strip_prefix("http://").unwrap())?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    ask_on(stream, method, path, headers, body)
+}
+
+/// One request on a new connection.
+pub fn ask_on(
+    mut stream: std::net::TcpStream,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
+    let host = stream.peer_addr()?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
