@@ -11,7 +11,7 @@ use towpath_store::StoreError;
 use towpath_store::embedded::command::{Command, Outcome};
 use towpath_store::embedded::replica::{Applying, Replica};
 
-use crate::frame::{Foreign, Header, Holds, Session};
+use crate::frame::{Foreign, Header, Holds, LogId, Session};
 use crate::health::Health;
 use crate::notes::{self, Mark, Position};
 use crate::sessions::{Sessions, Verdict};
@@ -28,6 +28,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Delivered {
     /// Its place in the stream.
     at: u64,
+    /// When the stream took it, in nanoseconds since 1970.
+    time: u64,
     bytes: usize,
     message: Result<(Header, Content), Foreign>,
     /// Its share of the room for what is not applied yet; free again once a group has it.
@@ -45,7 +47,7 @@ enum Content {
 
 impl Delivered {
     /// Reads what is at a place of the stream.
-    pub(crate) fn read(at: u64, mut payload: Bytes, room: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn read(at: u64, time: u64, mut payload: Bytes, room: OwnedSemaphorePermit) -> Self {
         let bytes = payload.len();
         let message = Header::decode(&mut payload).map(|header| {
             let content = match header.holds {
@@ -54,7 +56,13 @@ impl Delivered {
             };
             (header, content)
         });
-        Self { at, bytes, message, room }
+        Self { at, time, bytes, message, room }
+    }
+
+    /// What tells it from any other message in its place, where it is one of a log's.
+    pub(crate) fn mark(&self, log: LogId) -> Option<Mark> {
+        let (header, _) = self.message.as_ref().ok().filter(|(header, _)| header.log == log)?;
+        Some(Mark { at: self.at, session: header.session, number: header.number, time: self.time })
     }
 }
 
@@ -124,7 +132,7 @@ impl Applier {
         let ours = ours.load(Ordering::Acquire);
         let mut group = Group { applying: replica.begin(), events: Vec::new(), parts: HashMap::new() };
         let mut position = self.position;
-        for Delivered { at, message, room, .. } in messages {
+        for Delivered { at, time, message, room, .. } in messages {
             drop(room);
             position.at = at;
             let (header, content) = match message {
@@ -139,7 +147,7 @@ impl Applier {
                     continue;
                 }
             };
-            position.mark = Some(Mark { at, session: header.session, number: header.number });
+            position.mark = Some(Mark { at, session: header.session, number: header.number, time });
             let (verdict, changed) = sessions.take(at, &header);
             for (session, seen) in changed.forgotten {
                 group.applying.keep(notes::session(session), None);
@@ -173,7 +181,7 @@ impl Applier {
         group.applying.keep(notes::POSITION.to_vec(), Some(notes::encode_position(&position)));
         replica.commit(group.applying)?;
         self.position = position;
-        self.health.applied(position.at);
+        self.health.applied(position.at, position.mark);
         for event in group.events {
             // Nobody listens any more once the store is being closed.
             drop(self.events.send(event));

@@ -14,7 +14,7 @@ use towpath_store::Clock;
 use crate::address::Address;
 use crate::apply::Delivered;
 use crate::health::Health;
-use crate::notes::Position;
+use crate::notes::{Mark, Position};
 use crate::stream::{self, Refusal};
 
 /// How many messages are asked for at once.
@@ -40,7 +40,7 @@ fn room(bytes: usize) -> u32 {
 pub(crate) struct Follower {
     pub(crate) context: Context,
     pub(crate) address: Address,
-    /// Up to where messages were brought. Its mark stays what it was when the node began.
+    /// Up to where messages were brought.
     pub(crate) position: Position,
     pub(crate) messages: mpsc::Sender<Delivered>,
     /// For what was brought and is not applied yet, in kibibytes.
@@ -82,6 +82,10 @@ impl Follower {
         let info = stream.cached_info();
         let checked = timeout(PATIENCE, stream::check_position(&stream, info, log, &self.position)).await;
         checked.map_err(|_| later("the cluster does not answer"))??;
+        if let Some(lost) = self.health.lost() {
+            let found = timeout(PATIENCE, stream::check_mark(&stream, info, &lost)).await;
+            found.map_err(|_| later("the cluster does not answer"))??;
+        }
         // A problem of the replica stays: only what was wrong with the log is over.
         if !self.messages.is_closed() {
             self.health.resume();
@@ -110,7 +114,9 @@ impl Follower {
             };
             let message = message.ok_or_else(|| later("reading the log broke off"))?;
             let message = message.map_err(|e| Refusal::Later(format!("reading the log broke off: {e}")))?;
-            let at = message.info().map_err(|e| Refusal::Later(e.to_string()))?.stream_sequence;
+            let info = message.info().map_err(|e| Refusal::Later(e.to_string()))?;
+            let at = info.stream_sequence;
+            let time = u64::try_from(info.published.unix_timestamp_nanos()).unwrap_or_default();
             match at.checked_sub(self.position.at) {
                 // It came before.
                 None | Some(0) => continue,
@@ -121,16 +127,21 @@ impl Follower {
             let Ok(room) = Arc::clone(&self.room).acquire_many_owned(room(payload.len())).await else {
                 return Ok(());
             };
-            let message = Delivered::read(at, payload, room);
+            let message = Delivered::read(at, time, payload, room);
+            let mark = message.mark(log);
             if self.messages.send(message).await.is_err() {
                 return Ok(());
             }
-            self.position.at = at;
+            (self.position.at, self.position.mark) = (at, mark.or(self.position.mark));
         }
     }
 }
 
-/// Asks for the log's end again and again, and interrupts the follower where it stands still before it.
+/// Asks for the log's end again and again, and whether it still has what the replica has; interrupts the follower where
+/// that stands still before the end, or the log is another.
+///
+/// What a replica has last is asked for until that was answered: a log that lost messages while it was gone is found out
+/// even if it is longer again by then.
 pub(crate) async fn watch(
     context: Context,
     name: String,
@@ -140,16 +151,24 @@ pub(crate) async fn watch(
 ) {
     let mut position = health.position();
     let mut silent = 0;
+    let mut due = None;
     loop {
         let (asked, begun) = (clock(), Instant::now());
         let before = *position.borrow_and_update();
-        match timeout(PATIENCE, context.get_stream(&name)).await {
-            Ok(Ok(stream)) => {
-                let end = stream.cached_info().state.last_sequence;
+        due = due.or_else(|| health.mark());
+        match timeout(PATIENCE, look(&context, &name, due.as_ref())).await {
+            Ok(Ok(end)) => {
+                due = None;
                 health.log_ends(end, asked, begun);
                 silent = if end > before { silent + 1 } else { 0 };
             }
-            Ok(Err(error)) => health.set_problem(format!("the cluster does not answer: {error}")),
+            Ok(Err(Refusal::Never(reason))) => {
+                if let Some(mark) = due.filter(|_| health.stopped().is_none()) {
+                    health.lose(mark, reason);
+                    stuck.notify_one();
+                }
+            }
+            Ok(Err(Refusal::Later(reason))) => health.set_problem(reason),
             Err(_) => health.set_problem("the cluster does not answer".into()),
         }
         sleep(Duration::from_secs(1)).await;
@@ -161,4 +180,15 @@ pub(crate) async fn watch(
             stuck.notify_one();
         }
     }
+}
+
+/// Where the log ends, if it has a message.
+async fn look(context: &Context, name: &str, mark: Option<&Mark>) -> Result<u64, Refusal> {
+    let stream = context.get_stream(name).await;
+    let stream = stream.map_err(|e| Refusal::Later(format!("the cluster does not answer: {e}")))?;
+    let info = stream.cached_info();
+    if let Some(mark) = mark {
+        stream::check_mark(&stream, info, mark).await?;
+    }
+    Ok(info.state.last_sequence)
 }

@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use towpath_store::Standing;
 
+use crate::notes::Mark;
+
 /// How long an error that the connection reported explains what goes wrong after it.
 const RECENT: Duration = Duration::from_secs(15);
 
@@ -27,6 +29,10 @@ struct State {
     awaited: Option<(u64, Instant)>,
     /// When the log last ended at a place that the replica has.
     caught_up: Option<Instant>,
+    /// The last message that was applied.
+    mark: Option<Mark>,
+    /// A message that was applied and that the log does not have in its place.
+    lost: Option<Mark>,
     problem: Option<String>,
     /// Why this node cannot go on until somebody does something about it.
     stopped: Option<String>,
@@ -35,14 +41,32 @@ struct State {
 }
 
 impl Health {
-    pub(crate) fn new(position: u64) -> Self {
-        Self { applied: watch::Sender::new(position), state: Mutex::default() }
+    pub(crate) fn new(position: u64, mark: Option<Mark>) -> Self {
+        let state = Mutex::new(State { mark, ..State::default() });
+        Self { applied: watch::Sender::new(position), state }
     }
 
     /// The replica has everything up to a place.
-    pub(crate) fn applied(&self, at: u64) {
+    pub(crate) fn applied(&self, at: u64, mark: Option<Mark>) {
+        self.state.lock().mark = mark;
         self.applied.send_replace(at);
         self.compare();
+    }
+
+    /// The last message that was applied: what the log must have.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        self.state.lock().mark
+    }
+
+    /// A message that was applied and that the log was found not to have.
+    pub(crate) fn lost(&self) -> Option<Mark> {
+        self.state.lock().lost
+    }
+
+    /// The log does not have a message that was applied: nothing goes on until it does.
+    pub(crate) fn lose(&self, mark: Mark, reason: String) {
+        self.state.lock().lost = Some(mark);
+        self.stop(reason);
     }
 
     /// The place up to which the replica has everything, to be watched.
@@ -53,6 +77,10 @@ impl Health {
     /// The log ended at a place at a time.
     pub(crate) fn log_ends(&self, end: u64, at: Timestamp, asked: Instant) {
         let mut state = self.state.lock();
+        if state.stopped.is_some() {
+            // What the log has is not what this replica has.
+            return;
+        }
         state.end = Some((end, at));
         // A replica that is always a little behind reaches the one place before it is asked for the next.
         if state.awaited.is_none_or(|(awaited, _)| end < awaited) {
@@ -67,6 +95,7 @@ impl Health {
         let mut state = self.state.lock();
         if let Some((end, at)) = state.end
             && applied >= end
+            && state.stopped.is_none()
         {
             state.current_at = state.current_at.max(Some(at));
         }
@@ -94,11 +123,17 @@ impl Health {
 
     /// Nothing can be written until somebody does something about it.
     pub(crate) fn stop(&self, reason: String) {
-        self.state.lock().stopped = Some(reason);
+        let mut state = self.state.lock();
+        if state.stopped.as_ref() != Some(&reason) {
+            tracing::error!(reason, "this node stops following the log");
+            state.stopped = Some(reason);
+        }
+        (state.end, state.awaited) = (None, None);
     }
 
     pub(crate) fn resume(&self) {
-        self.state.lock().stopped = None;
+        let mut state = self.state.lock();
+        (state.stopped, state.lost) = (None, None);
     }
 
     pub(crate) fn stopped(&self) -> Option<String> {
@@ -132,18 +167,18 @@ mod tests {
 
     #[test]
     fn a_replica_that_is_behind_is_as_current_as_what_it_has_reached() {
-        let (health, now, at) = (Health::new(0), Instant::now(), Timestamp::UNIX_EPOCH);
+        let (health, now, at) = (Health::new(0, None), Instant::now(), Timestamp::UNIX_EPOCH);
         let later = |seconds| now + Duration::from_secs(seconds);
         health.log_ends(10, at, now);
         assert_eq!(health.caught_up(), None);
         // Asked again before it has that: the first answer is what it is measured by.
         health.log_ends(20, at, later(1));
-        health.applied(12);
+        health.applied(12, None);
         assert_eq!(health.caught_up(), Some(now));
         health.log_ends(30, at, later(2));
-        health.applied(29);
+        health.applied(29, None);
         assert_eq!(health.caught_up(), Some(now));
-        health.applied(30);
+        health.applied(30, None);
         assert_eq!(health.caught_up(), Some(later(2)));
         health.log_ends(30, at, later(3));
         assert_eq!(health.caught_up(), Some(later(3)), "nothing new is all of it");

@@ -1,7 +1,7 @@
 //! What a replica keeps in the same batch as what it applies, so that after a crash it goes on where it was.
 //!
 //! ```text
-//! position                    log:8 place in the stream:8 [mark: place:8 session:8 number:8]
+//! position                    log:8 place in the stream:8 [mark: place:8 session:8 number:8 time:8]
 //! session·s  session:8        number:8 place:8 parts:4
 //! part·p     session:8 number:8   a part of a command that is not whole yet
 //! ```
@@ -31,6 +31,9 @@ pub(crate) struct Mark {
     pub(crate) at: u64,
     pub(crate) session: Session,
     pub(crate) number: u64,
+    /// When the log took it, in nanoseconds since 1970: what is published again to a log that has lost it is told from
+    /// it so. Zero where a replica does not say.
+    pub(crate) time: u64,
 }
 
 pub(crate) fn session(session: Session) -> Vec<u8> {
@@ -43,7 +46,7 @@ pub(crate) fn part(session: Session, number: u64) -> Vec<u8> {
 
 pub(crate) fn encode_position(position: &Position) -> Bytes {
     let mut words = vec![position.log, position.at];
-    words.extend(position.mark.iter().flat_map(|mark| [mark.at, mark.session, mark.number]));
+    words.extend(position.mark.iter().flat_map(|mark| [mark.at, mark.session, mark.number, mark.time]));
     words.into_iter().flat_map(u64::to_be_bytes).collect()
 }
 
@@ -66,8 +69,12 @@ fn decode_position(note: &[u8]) -> Result<Position, StoreError> {
     let words = note.chunks(8).map(number).collect::<Result<Vec<_>, _>>()?;
     match words[..] {
         [log, at] => Ok(Position { log, at, mark: None }),
+        // As version 0.1 wrote it first.
         [log, at, place, session, number] => {
-            Ok(Position { log, at, mark: Some(Mark { at: place, session, number }) })
+            Ok(Position { log, at, mark: Some(Mark { at: place, session, number, time: 0 }) })
+        }
+        [log, at, place, session, number, time] => {
+            Ok(Position { log, at, mark: Some(Mark { at: place, session, number, time }) })
         }
         _ => Err(damaged()),
     }
@@ -93,14 +100,15 @@ mod tests {
 
     #[test]
     fn notes_come_back_and_others_are_damaged() {
-        let position = Position { log: 1, at: 2, mark: Some(Mark { at: 2, session: 3, number: u64::MAX }) };
+        let position =
+            Position { log: 1, at: 2, mark: Some(Mark { at: 2, session: 3, number: u64::MAX, time: 5 }) };
         let note = encode_position(&position);
         assert_eq!(decode_position(&note).unwrap(), position);
         let unmarked = Position { mark: None, ..position };
         assert_eq!(decode_position(&encode_position(&unmarked)).unwrap(), unmarked);
         let seen = Seen { number: 7, at: 9, parts: 2 };
         assert_eq!(decode_seen(&encode_session(seen)).unwrap(), seen);
-        for cut in (0..note.len()).filter(|cut| *cut != 16) {
+        for cut in (0..note.len()).filter(|cut| ![16, 40].contains(cut)) {
             assert!(decode_position(&note[..cut]).is_err(), "{cut}");
             assert!(decode_seen(&note[..cut.min(19)]).is_err(), "{cut}");
         }

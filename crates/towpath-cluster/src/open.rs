@@ -40,7 +40,10 @@ impl ClusterStore {
         let (reader, replica) = EmbeddedStore::open_replica(&folder, &options.replica)?;
         let nodes = lease::Nodes::new(folder.as_ref());
         let (kept, sessions) = notes::load(&replica)?;
-        let health = Arc::new(Health::new(kept.map_or(0, |position| position.at)));
+        let health = Arc::new(Health::new(
+            kept.map_or(0, |position| position.at),
+            kept.and_then(|position| position.mark),
+        ));
         let client = connect(address, &health).await?;
         let context = jetstream::new(client.clone());
         let found = find(&client, &context, address, &health, kept.is_none(), options.connecting).await;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::address::Address;
 use crate::frame::{FORMAT, Header, LogId};
-use crate::notes::Position;
+use crate::notes::{Mark, Position};
 
 /// How a stream of ours begins to describe itself; its format and its id follow.
 const DESCRIPTION: &str = "towpath log, format ";
@@ -144,15 +144,36 @@ pub(crate) async fn check_position(
             state.last_sequence, position.at
         )));
     }
-    let Some(mark) = position.mark.filter(|mark| mark.at >= state.first_sequence) else { return Ok(()) };
-    let message = stream.get_raw_message(mark.at).await;
-    let message = message.map_err(|e| Refusal::Later(format!("message {} cannot be read: {e}", mark.at)))?;
-    let header = Header::decode(&mut Bytes::clone(&message.payload));
-    match header {
-        Ok(header) if (header.session, header.number) == (mark.session, mark.number) => Ok(()),
-        _ => Err(Refusal::Never(format!(
-            "message {} of the log is another than this node's replica has: the cluster has lost what it acknowledged",
-            mark.at
-        ))),
+    match &position.mark {
+        Some(mark) => check_mark(stream, info, mark).await,
+        None => Ok(()),
     }
+}
+
+/// Whether the log has a message that a replica took from it.
+pub(crate) async fn check_mark(stream: &Stream, info: &Info, mark: &Mark) -> Result<(), Refusal> {
+    let (state, at) = (&info.state, mark.at);
+    if state.last_sequence < at {
+        return Err(Refusal::Never(format!(
+            "the log ends at {}, and this node's replica has message {at} of it: the cluster has lost what it acknowledged",
+            state.last_sequence
+        )));
+    }
+    if at < state.first_sequence {
+        return Ok(());
+    }
+    let is_time = |time: i128| mark.time == 0 || i128::from(mark.time) == time;
+    if state.last_sequence == at && mark.time != 0 && is_time(state.last_timestamp.unix_timestamp_nanos()) {
+        return Ok(());
+    }
+    let message = stream.get_raw_message(at).await;
+    let message = message.map_err(|e| Refusal::Later(format!("message {at} cannot be read: {e}")))?;
+    let header = Header::decode(&mut Bytes::clone(&message.payload));
+    let is_same = |header: &Header| (header.session, header.number) == (mark.session, mark.number);
+    if header.is_ok_and(|header| is_same(&header)) && is_time(message.time.unix_timestamp_nanos()) {
+        return Ok(());
+    }
+    Err(Refusal::Never(format!(
+        "message {at} of the log is another than this node's replica has: the cluster has lost what it acknowledged"
+    )))
 }

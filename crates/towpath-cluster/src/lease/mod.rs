@@ -146,6 +146,7 @@ impl Task {
     }
 
     async fn tick(&mut self) {
+        self.say();
         let left: Vec<_> =
             self.holdings.iter().filter(|(_, s)| s.is_closed()).map(|(r, _)| r.clone()).collect();
         for role in &left {
@@ -178,9 +179,14 @@ impl Task {
     fn say(&self) {
         let wanted = self.keeper.wanted().map(name_hash);
         let words: Vec<u64> = [self.own].into_iter().chain(wanted).collect();
-        // Who wants no role is not to be given any.
-        let says = (words.len() > 1).then(|| words.into_iter().flat_map(u64::to_be_bytes).collect());
-        self.says.send_replace(says);
+        // Who wants no role is not to be given any, and who cannot go on is to be replaced.
+        let speaks = words.len() > 1 && self.health.stopped().is_none();
+        let says = speaks.then(|| words.into_iter().flat_map(u64::to_be_bytes).collect());
+        self.says.send_if_modified(|said| {
+            let changed = *said != says;
+            *said = says;
+            changed
+        });
     }
 
     async fn read_rows(&mut self) {

@@ -14,7 +14,7 @@ use super::machines::{EACH, TOKEN};
 use crate::common::Answer;
 
 pub const FEEDS: [&str; 4] = ["fa", "fb", "fc", "fd"];
-const WRITERS: usize = 6;
+const WRITERS: usize = 10;
 const READERS: usize = 2;
 /// How long a client waits: longer than a node does for its cluster.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -117,7 +117,7 @@ impl World {
                 7..9 => self.edit(&mut random, &mark, &own),
                 _ => self.delete(&mut random, &mut own),
             }
-            std::thread::sleep(Duration::from_millis(random.u64(10..180)));
+            std::thread::sleep(Duration::from_millis(random.u64(10..300)));
         }
     }
 

@@ -43,14 +43,12 @@ pub struct Follower {
 /// Protocol, address of a feed, promise.
 pub type Way = (&'static str, fn(&str, &str) -> String, Promise);
 
-/// How each protocol's feeds are asked for again and again.
-pub const POLLED: [Way; 5] = [
+/// How each protocol's feeds are asked for again and again, and when the publisher's SUP document names them.
+pub const POLLED: [Way; 4] = [
     ("diffdelta", |base, feed| format!("{base}/diff/{feed}/head.json"), Promise::EveryItemOnce),
     ("replication", |base, feed| format!("{base}/feeds/{feed}/replication"), Promise::EveryChange),
     ("history", |base, feed| format!("{base}/feeds/{feed}/atom"), Promise::EveryItem),
     ("smart", smart, Promise::EveryItem),
-    // Whatever the feed's page offers, asked when the publisher's SUP document says so.
-    ("auto", |base, feed| format!("{base}/feeds/{feed}/feed.json"), Promise::EveryItem),
 ];
 
 fn smart(base: &str, feed: &str) -> String {

@@ -56,10 +56,11 @@ impl Harms {
     /// Does harm once and lets some time pass. Says what was done.
     pub fn harm(&mut self) -> String {
         let what = self.choose();
-        // Mostly one after the other, sometimes several at once.
-        let pause = match self.random.u8(..4) {
-            0 => self.random.u64(50..500),
-            _ => self.random.u64(800..2800),
+        // Mostly one after the other, sometimes several at once. Servers take seconds to agree on another leader.
+        let pause = match (self.random.u8(..4), what.contains("server")) {
+            (0, _) => self.random.u64(50..500),
+            (_, false) => self.random.u64(600..2400),
+            (_, true) => self.random.u64(1000..7000),
         };
         let end = Instant::now() + Duration::from_millis(pause);
         while Instant::now() < end {

@@ -54,7 +54,12 @@ impl Machine {
     pub fn keep_running(&mut self) {
         let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
         if let Some(status) = ended {
-            crate::nats::say(&format!("{} has ended with {status} and is started again", self.site.name));
+            let output = self.output();
+            let last = output.lines().last().unwrap_or_default();
+            crate::nats::say(&format!(
+                "{} has ended with {status} ({last}) and is started again",
+                self.site.name
+            ));
             self.lives.fetch_add(1, Ordering::SeqCst);
             self.start();
         }

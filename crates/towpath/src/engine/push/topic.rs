@@ -19,6 +19,7 @@ use crate::engine::{Engine, Feed};
 /// A feed in one order, or its newest document in one syntax.
 ///
 /// An order that is descending is pushed as the ascending one: "Push notifications MUST be delivered in order".
+#[derive(Clone)]
 pub struct Topic {
     /// The feed.
     pub feed: Arc<Feed>,

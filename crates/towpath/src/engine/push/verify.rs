@@ -24,6 +24,8 @@ use crate::random::unguessable;
 /// How many verifications may be under way, and of these with one host.
 const MAX_ASKING: usize = 2000;
 const MAX_ASKING_HOST: usize = 200;
+/// How long to wait before what was verified is kept again where the store takes no writes.
+const KEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a request is refused at once.
 #[derive(Debug, thiserror::Error)]
@@ -168,23 +170,35 @@ async fn verify(engine: &Arc<Engine>, asking: Asking, lease: Duration, id: Id) -
             }
         }
     };
-    match asking.request.mode {
-        Mode::Subscribe => begin(engine, asking, lease, ends, id).await,
-        Mode::Unsubscribe => {
-            engine.push.remove(id);
-            Ok(kept::forget(engine.store.as_ref(), id, Vec::new()).await?)
+    loop {
+        let done = match asking.request.mode {
+            Mode::Subscribe => begin(engine, &asking, lease, ends, id).await,
+            Mode::Unsubscribe => {
+                engine.push.remove(id);
+                kept::forget(engine.store.as_ref(), id, Vec::new()).await.map_err(SubscribeError::from)
+            }
+        };
+        match done {
+            // The subscriber has said yes and relies on it: what cannot be kept now is kept as soon as it can be.
+            Err(SubscribeError::Store(StoreError::Unavailable { reason, .. }))
+                if asking.request.verify != Verify::Sync && engine.now() < ends =>
+            {
+                tracing::warn!("{} is verified and cannot be kept yet: {reason}", asking.request.callback);
+                tokio::time::sleep(KEEP_PAUSE).await;
+            }
+            done => return done,
         }
     }
 }
 
 async fn begin(
     engine: &Arc<Engine>,
-    asking: Asking,
+    asking: &Asking,
     lease: Duration,
     ends: Timestamp,
     id: Id,
 ) -> Result<(), SubscribeError> {
-    let subscription = subscription(&asking, lease, ends)?;
+    let subscription = subscription(asking, lease, ends)?;
     let known = match engine.is_shared() {
         // Where it stands is known to the node that delivers, and kept now and then.
         true => kept::position(engine.store.as_ref(), id).await?,
@@ -205,7 +219,7 @@ async fn begin(
     let _keeping = engine.push.keeping.read().await;
     let new = if known.is_some() && engine.is_shared() { None } else { Some(position) };
     kept::keep(engine.store.as_ref(), id, &subscription, new).await?;
-    let (topic, access) = (Arc::new(asking.topic), asking.access);
+    let (topic, access) = (Arc::new(asking.topic.clone()), asking.access);
     engine.push.add(engine, id, position, Subscribed { subscription, topic, access });
     Ok(())
 }
