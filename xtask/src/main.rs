@@ -14,7 +14,8 @@ cargo xtask test            every check: formatting, lints, purity, all tests, a
 cargo xtask setup           what the tests need beside Rust, where it is missing (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
-cargo xtask faults [N]      kill and stop a cluster's servers and nodes so many times [default: 100]
+cargo xtask faults [N]      kill, stop and cut off a cluster's servers and nodes so many times [default: 100], and a quarter
+                            as often those of the store alone
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
 cargo xtask bench [NAME]    benchmarks side by side with their peers; without a name, what there is";
 
@@ -56,7 +57,9 @@ fn test() -> Result<(), String> {
     // A few on the other backend; `cargo xtask cluster-tests` is all of them.
     cluster_tests(&["publishing_history", "replication_feed", "smart_server"])?;
     // Last, so that the summary of the tests is what the output ends with.
-    run::cargo_with(&["test", "--workspace", "--no-fail-fast"], &[("REQUIRE_XMLLINT", "1")])
+    let required = [("REQUIRE_XMLLINT", "1"), ("REQUIRE_NAMESPACES", "1")];
+    let count = if setup::has_namespaces() { required.len() } else { 1 };
+    run::cargo_with(&["test", "--workspace", "--no-fail-fast"], &required[..count])
 }
 
 fn fuzz(seconds: u32) -> Result<(), String> {
@@ -64,9 +67,15 @@ fn fuzz(seconds: u32) -> Result<(), String> {
 }
 
 fn faults(count: &str) -> Result<(), String> {
+    let number: u32 = count.parse().map_err(|e| format!("{count}: {e}"))?;
     setup::venv()?;
-    let test = ["test", "--package", "towpath-cluster", "--test", "faults", "--", "--nocapture"];
-    run::cargo_with(&test, &[("TOWPATH_FAULTS", count)])
+    setup::network()?;
+    let test = |package, name, faults: u32| {
+        let test = ["test", "--package", package, "--test", name, "--", "--nocapture"];
+        run::cargo_with(&test, &[("TOWPATH_FAULTS", &faults.to_string())])
+    };
+    test("towpath", "cluster_faults", number)?;
+    test("towpath-cluster", "faults", number.div_ceil(4))
 }
 
 /// The program's tests, or those of some files, on the cluster backend.

@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::run::{have, root, status, target};
 
 /// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP independently;
-/// what validates Atom; the XMPP server beside which the component is tested; and the web server of exported trees.
+/// what validates Atom; the XMPP server beside which the component is tested; the web server of exported trees; and what
+/// makes networks in which machines are cut off.
 pub(crate) fn tests() -> Result<(), String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
@@ -18,12 +19,34 @@ pub(crate) fn tests() -> Result<(), String> {
     if !have("nginx") {
         apt(&["nginx-light"])?;
     }
+    network()?;
     venv().map(drop)
 }
 
 /// Debian's Prosody. The package starts one for the machine where it can; ours have folders and ports of their own.
 pub(crate) fn prosody() -> Result<(), String> {
     if have("prosody") { Ok(()) } else { apt(&["prosody"]) }
+}
+
+/// What makes networks of namespaces.
+pub(crate) fn network() -> Result<(), String> {
+    for (program, package) in [("ip", "iproute2"), ("unshare", "util-linux"), ("setpriv", "util-linux")] {
+        if !have(program) {
+            apt(&[package])?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this user may make namespaces here: tests may not do without them then.
+pub(crate) fn has_namespaces() -> bool {
+    let bridge = ["sh", "-c", "mount -t tmpfs none /run && ip link add hub type bridge"];
+    let may = |user: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc"]).args(user).args(bridge);
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    may(&[]) || may(&["--map-root-user"])
 }
 
 /// Installs packages of the system.

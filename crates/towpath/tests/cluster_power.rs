@@ -174,9 +174,9 @@ fn one_of_three_servers_loses_power_and_nothing_is_lost() {
 fn a_log_that_came_back_shorter_is_noticed_by_all_that_had_more() {
     let mut cluster = Cluster::start();
     cluster.publish(0..10);
-    cluster.keep_disks();
     // One node does not see what is lost later.
     cluster.nodes[2].stop();
+    cluster.keep_disks();
     for id in 10..20 {
         cluster.wait_until("an append is taken", |cluster| {
             publish(&cluster.nodes[id % 2], id).is_some_and(|answer| answer.status == 200)
