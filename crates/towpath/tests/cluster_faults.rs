@@ -12,6 +12,7 @@ mod faults;
 #[path = "../../towpath-cluster/tests/common/mod.rs"]
 mod nats;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ page_items = 7
 /// How long all may take to be well again once nothing fails any more.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// The same for followers, which wait longer the more often they failed.
-const CATCHING_UP: Duration = Duration::from_secs(120);
+const CATCHING_UP: Duration = Duration::from_secs(180);
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
@@ -107,9 +108,24 @@ fn the_log_is_linearizable_and_followers_are_told_everything() {
         followers.iter().map(|f| (&*f.name, f.count())).collect::<Vec<_>>(),
         harms.counts,
     ));
+    say(&format!("errors that the nodes logged: {:#?}", errors(&harms.nodes)));
     assert!(acknowledged > 50 && conflicts > 0, "too little happened");
     let was_cut = harms.counts.iter().any(|(what, _)| what.contains("cut off"));
     assert!(was_cut || !network.is_apart() || faults < 10, "nothing was cut off");
+}
+
+/// What the nodes logged as errors, without numbers, and how often.
+fn errors(nodes: &[Machine]) -> BTreeMap<String, usize> {
+    let mut errors = BTreeMap::new();
+    for output in nodes.iter().map(Machine::output) {
+        for line in output.lines() {
+            if let Some((_, error)) = line.split_once(" ERROR ").or(line.split_once("panicked")) {
+                let text = error.chars().filter(|c| !c.is_ascii_digit()).collect();
+                *errors.entry(text).or_default() += 1;
+            }
+        }
+    }
+    errors
 }
 
 /// All nodes take appends, and are current.

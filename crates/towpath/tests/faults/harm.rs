@@ -60,7 +60,7 @@ impl Harms {
         let pause = match (self.random.u8(..4), what.contains("server")) {
             (0, _) => self.random.u64(50..500),
             (_, false) => self.random.u64(600..2400),
-            (_, true) => self.random.u64(1000..7000),
+            (_, true) => self.random.u64(1000..5500),
         };
         let end = Instant::now() + Duration::from_millis(pause);
         while Instant::now() < end {
