@@ -24,7 +24,7 @@ use crate::random::unguessable;
 /// How many verifications may be under way, and of these with one host.
 const MAX_ASKING: usize = 2000;
 const MAX_ASKING_HOST: usize = 200;
-/// How long to wait before what was verified is kept again where the store takes no writes.
+/// How long to wait where the store takes no writes before what was verified is kept.
 const KEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a request is refused at once.
@@ -121,6 +121,10 @@ pub async fn subscribe(engine: &Arc<Engine>, asking: Asking) -> Result<Taken, Su
         if asking.request.mode == Mode::Subscribe && subscribers.get(id).is_none() {
             subscribers.room(&asking.topic.key, &host)?;
         }
+    }
+    if engine.is_shared() {
+        // A subscriber that said yes relies on it: none is asked where its yes could not be kept.
+        engine.store.write(Vec::new(), Vec::new()).await?;
     }
     push.asking.enter(&host)?;
     let (is_sync, at) = (asking.request.verify == Verify::Sync, engine.clone());
