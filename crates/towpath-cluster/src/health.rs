@@ -183,4 +183,30 @@ mod tests {
         health.log_ends(30, at, later(3));
         assert_eq!(health.caught_up(), Some(later(3)), "nothing new is all of it");
     }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_replica_of_a_log_that_has_lost_something_is_not_current() {
+        let health = Health::new(0, None);
+        let mark = Mark { at: 7, session: 1, number: 2, time: 3 };
+        health.applied(7, Some(mark));
+        assert_eq!(health.mark(), Some(mark));
+        health.log_ends(7, at(1), Instant::now());
+        assert_eq!(health.standing().current_at, Some(at(1)));
+        let before = health.caught_up();
+        health.lose(mark, "it is gone".into());
+        // The log is shorter, so that all of it seems to be here.
+        health.log_ends(5, at(2), Instant::now());
+        health.applied(8, Some(mark));
+        let standing = health.standing();
+        assert_eq!((standing.current_at, standing.problem.as_deref()), (Some(at(1)), Some("it is gone")));
+        assert_eq!((health.lost(), health.caught_up()), (Some(mark), before));
+        health.resume();
+        assert_eq!((health.lost(), health.stopped()), (None, None));
+        health.log_ends(8, at(3), Instant::now());
+        assert_eq!(health.standing().current_at, Some(at(3)));
+    }
 }

@@ -106,6 +106,8 @@ mod tests {
         assert_eq!(decode_position(&note).unwrap(), position);
         let unmarked = Position { mark: None, ..position };
         assert_eq!(decode_position(&encode_position(&unmarked)).unwrap(), unmarked);
+        let untimed = Position { mark: position.mark.map(|mark| Mark { time: 0, ..mark }), ..position };
+        assert_eq!(decode_position(&note[..40]).unwrap(), untimed, "as replicas were first written");
         let seen = Seen { number: 7, at: 9, parts: 2 };
         assert_eq!(decode_seen(&encode_session(seen)).unwrap(), seen);
         for cut in (0..note.len()).filter(|cut| ![16, 40].contains(cut)) {

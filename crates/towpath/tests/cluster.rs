@@ -234,7 +234,7 @@ fn followers_change_nodes() {
     publish_some(&cluster, &mut all, 0);
     let following = Following::start(&followers, &smart, "smart");
     for round in 0..NODES {
-        cluster.door.lead_to(round);
+        cluster.lead_to(round);
         publish_some(&cluster, &mut all, round + 1);
         follow(&cluster, &all);
     }
@@ -243,7 +243,7 @@ fn followers_change_nodes() {
         (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_diffdelta_mints_total")).unwrap();
     let killed = Instant::now();
     cluster.kill(victim);
-    cluster.door.lead_to((victim + 1) % NODES);
+    cluster.lead_to((victim + 1) % NODES);
     publish_some(&cluster, &mut all, 5);
     follow(&cluster, &all);
     assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
@@ -265,6 +265,13 @@ fn without_the_log_reading_goes_on() {
     let page = "/feeds/news/items?order=created&max=9&timeout=0";
     let is_said = |node: usize| cluster.node(node).get(page).header("towpath-replica-age").is_some();
     wait_until("its age is said", || (0..NODES).all(is_said), || cluster.logs());
+    let subscription = format!(
+        "hub.mode=subscribe&hub.callback=http%3A%2F%2F127.0.0.1%3A1%2F&hub.topic={}%2Ffeeds%2Fnews%2Fitems",
+        cluster.door.base
+    );
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    let refused = cluster.node(0).ask("POST", "/feeds/news/hub", &form, subscription.as_bytes());
+    assert_eq!(refused.status, 503, "a yes that cannot be kept is not asked for: {}", refused.text());
     for node in 0..NODES {
         let read = cluster.node(node).get(page);
         assert_eq!((read.status, ids(&read.json())), (200, vec!["one".to_owned()]));

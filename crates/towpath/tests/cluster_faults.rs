@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::door::Door;
 use faults::clients::{self, FEEDS, World, deleted};
-use faults::door::Door;
 use faults::followers::{self, Follower, POLLED, Told};
 use faults::harm::Harms;
 use faults::linear;

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 pub mod chain;
+pub mod door;
 pub mod clustered;
 #[path = "../../../towpath-cluster/tests/common/mod.rs"]
 pub mod nats;

@@ -16,11 +16,11 @@ use crate::common::free_port;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
     /// Every change, once, in the order of the log.
-    EveryChange,
+    Changes,
     /// Every item once, each as it is when the publisher comes to it: what changed twice meanwhile is told once.
-    EveryItemOnce,
+    ItemsOnce,
     /// Every item; some perhaps more than once.
-    EveryItem,
+    Items,
 }
 
 /// What was told: a feed, an item, and what the change is known by in the log.
@@ -45,10 +45,10 @@ pub type Way = (&'static str, fn(&str, &str) -> String, Promise);
 
 /// How each protocol's feeds are asked for again and again, and when the publisher's SUP document names them.
 pub const POLLED: [Way; 4] = [
-    ("diffdelta", |base, feed| format!("{base}/diff/{feed}/head.json"), Promise::EveryItemOnce),
-    ("replication", |base, feed| format!("{base}/feeds/{feed}/replication"), Promise::EveryChange),
-    ("history", |base, feed| format!("{base}/feeds/{feed}/atom"), Promise::EveryItem),
-    ("smart", smart, Promise::EveryItem),
+    ("diffdelta", |base, feed| format!("{base}/diff/{feed}/head.json"), Promise::ItemsOnce),
+    ("replication", |base, feed| format!("{base}/feeds/{feed}/replication"), Promise::Changes),
+    ("history", |base, feed| format!("{base}/feeds/{feed}/atom"), Promise::Items),
+    ("smart", smart, Promise::Items),
 ];
 
 fn smart(base: &str, feed: &str) -> String {
@@ -71,11 +71,11 @@ pub fn start_all(folder: &Path, door: &str, node: &str, own_ip: &str) -> Vec<Fol
     let waiting = [("held", door, 0), ("held at a node", node, 1)];
     followers.extend(waiting.map(|(name, base, feed)| {
         let arguments = held("smart", smart(base, FEEDS[feed]));
-        start(folder, &format!("smart {name}"), Promise::EveryItem, vec![feed], &arguments)
+        start(folder, &format!("smart {name}"), Promise::Items, vec![feed], &arguments)
     }));
     let callback = format!("http://{own_ip}:{}/called", free_port());
     let pushed = [smart(door, FEEDS[2]), "--push".into(), "--callback".into(), callback];
-    followers.push(start(folder, "smart pushed", Promise::EveryItem, vec![2], &pushed));
+    followers.push(start(folder, "smart pushed", Promise::Items, vec![2], &pushed));
     followers
 }
 
@@ -172,7 +172,7 @@ fn compare(told: &[Told], log: &[Told], feed: usize, promise: Promise) -> Vec<St
     let told: Vec<&Told> = told.iter().filter(|told| told.feed == feed).collect();
     let name = FEEDS[feed];
     let mut faults = Vec::new();
-    if promise == Promise::EveryChange {
+    if promise == Promise::Changes {
         if let Some(place) = (0..told.len().max(log.len())).find(|n| told.get(*n).copied() != log.get(*n)) {
             let (told_there, log_there) = (told.get(place), log.get(place));
             faults.push(format!(
@@ -192,7 +192,7 @@ fn compare(told: &[Told], log: &[Told], feed: usize, promise: Promise) -> Vec<St
             continue;
         };
         let before = last.insert(id, place);
-        if promise == Promise::EveryItemOnce && before.is_some_and(|before| before >= place) {
+        if promise == Promise::ItemsOnce && before.is_some_and(|before| before >= place) {
             faults.push(format!("{name}: {mark} was told again"));
         }
     }
@@ -232,22 +232,22 @@ mod tests {
 
     #[test]
     fn what_is_missing_doubled_or_invented_is_found() {
-        use Promise::{EveryChange, EveryItem, EveryItemOnce};
+        use Promise::{Changes, Items, ItemsOnce};
         let log = list("a:1 b:2 a:3 c:4 c:-c");
         let count = |told: &str, promise| compare(&list(told), &log, 0, promise).len();
-        assert_eq!(count("a:1 b:2 a:3 c:4 c:-c", EveryChange), 0);
+        assert_eq!(count("a:1 b:2 a:3 c:4 c:-c", Changes), 0);
         for wrong in ["a:1 b:2 a:3 c:4", "a:1 a:1 b:2 a:3 c:4 c:-c", "b:2 a:1 a:3 c:4 c:-c", ""] {
-            assert_eq!(count(wrong, EveryChange), 1, "{wrong}");
+            assert_eq!(count(wrong, Changes), 1, "{wrong}");
         }
         for right in ["a:1 b:2 a:3 c:4 c:-c", "b:2 a:3"] {
-            assert_eq!(count(right, EveryItemOnce), 0, "{right}");
+            assert_eq!(count(right, ItemsOnce), 0, "{right}");
         }
         for wrong in ["a:1 b:2", "b:2 a:3 c:4", "b:2 b:2 a:3", "a:3", "b:2 a:3 d:9"] {
-            assert_eq!(count(wrong, EveryItemOnce), 1, "{wrong}");
+            assert_eq!(count(wrong, ItemsOnce), 1, "{wrong}");
         }
-        assert_eq!(count("b:2 a:1 b:2 a:3 a:3", EveryItem), 0);
+        assert_eq!(count("b:2 a:1 b:2 a:3 a:3", Items), 0);
         for wrong in ["a:1 b:2", "b:2 a:3 a:1", "a:3"] {
-            assert_eq!(count(wrong, EveryItem), 1, "{wrong}");
+            assert_eq!(count(wrong, Items), 1, "{wrong}");
         }
     }
 }

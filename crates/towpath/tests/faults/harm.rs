@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::door::Door;
 use super::machines::{EACH, Machine, NODES, SERVERS, wipe};
 use super::network::all_of;
+use crate::common::door::Door;
 
 /// What can happen to a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

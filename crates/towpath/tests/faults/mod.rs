@@ -3,7 +3,6 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 pub mod clients;
-pub mod door;
 pub mod followers;
 pub mod harm;
 pub mod linear;

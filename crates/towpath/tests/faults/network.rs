@@ -44,8 +44,10 @@ impl Network {
             return Some(Self { is_apart: true });
         }
         let users: [&[&str]; 2] = [&[], &["--map-root-user"]];
-        let Some(unshare) =
-            users.iter().map(|user| [&UNSHARE[..], &["--mount-proc"], user].concat()).find(works)
+        let Some(unshare) = users
+            .iter()
+            .map(|user| [&UNSHARE[..], &["--mount-proc"], user].concat())
+            .find(|unshare| works(unshare))
         else {
             assert!(std::env::var_os(REQUIRED).is_none(), "namespaces cannot be made, and {REQUIRED} is set");
             eprintln!("no namespaces can be made here: machines are killed and stopped, and not cut off");
@@ -122,7 +124,7 @@ pub fn all_of(kind: u8) -> String {
     format!("10.77.{kind}.0/24")
 }
 
-fn works(unshare: &Vec<&str>) -> bool {
+fn works(unshare: &[&str]) -> bool {
     let test = "mount -t tmpfs none /run && ip link add hub type bridge && setpriv --pdeathsig KILL -- nsenter --version";
     let mut command = Command::new(unshare[0]);
     command.args(&unshare[1..]).args(["sh", "-c", test]).stdin(Stdio::null());

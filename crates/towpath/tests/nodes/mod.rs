@@ -2,14 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::common::door::Door;
 use crate::common::{Answer, PATIENCE, Place, Server, free_port, nats};
 
 /// How many nodes there are.
@@ -34,7 +31,7 @@ impl Cluster {
     pub fn start_with(config: &str, args: &[&str]) -> Self {
         let nats = nats::single("");
         let ports: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
-        let door = Door::open(ports.clone());
+        let door = Door::open("127.0.0.1");
         let server = format!(
             "[server]\nbase_url = \"{}\"\ncluster = \"{}\"\ncreate_feeds = true\nallow_private_callbacks = true\n",
             door.base,
@@ -44,7 +41,13 @@ impl Cluster {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let mut cluster = Self { nats, door, places, nodes: (0..NODES).map(|_| None).collect(), ports, args };
         (0..NODES).for_each(|node| cluster.serve(node));
+        cluster.lead_to(0);
         cluster
+    }
+
+    /// The address of all nodes leads to one from now on; what is open breaks off.
+    pub fn lead_to(&self, node: usize) {
+        self.door.lead_to(vec![([127, 0, 0, 1], self.ports[node]).into()]);
     }
 
     /// Starts a node.
@@ -155,73 +158,4 @@ pub fn try_publish(server: &Server, feed: &str, id: &str) -> Answer {
 pub fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}"));
     items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
-}
-
-/// One address for all nodes, as a load balancer is: carries connections to one node after the other.
-pub struct Door {
-    pub base: String,
-    target: Arc<AtomicUsize>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Door {
-    fn open(ports: Vec<u16>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
-        let (target, open) = (Arc::new(AtomicUsize::new(0)), Arc::<Mutex<Vec<TcpStream>>>::default());
-        let (to, kept) = (target.clone(), open.clone());
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let port = ports[to.load(Ordering::SeqCst) % ports.len()];
-                let Ok(node) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                for stream in [&client, &node] {
-                    stream.set_nodelay(true).unwrap();
-                    kept.lock().unwrap().push(stream.try_clone().unwrap());
-                }
-                carry(client.try_clone().unwrap(), node.try_clone().unwrap());
-                carry(node, client);
-            }
-        });
-        Self { base, target, open }
-    }
-
-    /// Leads to another node from now on; what is open breaks off.
-    pub fn lead_to(&self, node: usize) {
-        self.target.store(node, Ordering::SeqCst);
-        for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    std::thread::spawn(move || {
-        let mut buffer = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            if to.write_all(&buffer[..count]).is_err() {
-                break;
-            }
-        }
-        let _ = to.shutdown(Shutdown::Write);
-    });
-}
-
-/// Over how many roles sources are spread.
-const SHARDS: u32 = 16;
-
-fn shard(feed: &str) -> u32 {
-    crc32fast::hash(feed.as_bytes()) % SHARDS
-}
-
-/// The node that polls or mirrors a feed, once that does not change hands any more.
-pub fn holder_of_source(cluster: &Cluster, feed: &str) -> usize {
-    cluster.settled_holder(&format!("sources/{}", shard(feed)))
-}
-
-/// Names that begin like these, of feeds whose sources are on one node.
-pub fn same_shard<const N: usize>(beginnings: [&str; N]) -> [String; N] {
-    beginnings.map(|beginning| {
-        let mut names = (0..).map(|number| format!("{beginning}{number}"));
-        names.find(|name| shard(name) == 5).unwrap()
-    })
 }

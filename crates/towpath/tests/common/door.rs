@@ -1,14 +1,15 @@
 //! One address for all nodes, as a load balancer is: each connection goes to the next node that takes it.
 
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub struct Door {
     pub base: String,
-    nodes: Arc<OnceLock<Vec<SocketAddr>>>,
+    nodes: Arc<Mutex<Vec<SocketAddr>>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -17,23 +18,21 @@ impl Door {
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (nodes, open) =
-            (Arc::<OnceLock<Vec<SocketAddr>>>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
+            (Arc::<Mutex<Vec<SocketAddr>>>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
         let (to, kept) = (nodes.clone(), open.clone());
         std::thread::spawn(move || {
-            let turn = Arc::new(AtomicUsize::new(0));
-            for client in listener.incoming().map_while(Result::ok) {
-                let (to, kept, turn) = (to.clone(), kept.clone(), turn.clone());
-                std::thread::spawn(move || {
-                    carry_both(client, to.get().map_or(&[], Vec::as_slice), &turn, &kept)
-                });
+            for (turn, client) in listener.incoming().map_while(Result::ok).enumerate() {
+                let (nodes, kept) = (to.lock().unwrap().clone(), kept.clone());
+                std::thread::spawn(move || carry_both(client, &nodes, turn, &kept));
             }
         });
         Self { base, nodes, open }
     }
 
-    /// Where it leads from now on.
+    /// Leads to other nodes from now on; what is open breaks off.
     pub fn lead_to(&self, nodes: Vec<SocketAddr>) {
-        self.nodes.set(nodes).unwrap();
+        *self.nodes.lock().unwrap() = nodes;
+        self.slam();
     }
 
     /// Everything that is open breaks off.
@@ -45,8 +44,7 @@ impl Door {
 }
 
 /// Carries a connection to the first of the nodes, from the one whose turn it is, that takes it.
-fn carry_both(client: TcpStream, nodes: &[SocketAddr], turn: &AtomicUsize, kept: &Mutex<Vec<TcpStream>>) {
-    let turn = turn.fetch_add(1, Ordering::Relaxed);
+fn carry_both(client: TcpStream, nodes: &[SocketAddr], turn: usize, kept: &Mutex<Vec<TcpStream>>) {
     let mut tried = (0..nodes.len()).map(|n| &nodes[(turn + n) % nodes.len()]);
     let Some(node) = tried.find_map(|node| TcpStream::connect_timeout(node, Duration::from_millis(500)).ok())
     else {
