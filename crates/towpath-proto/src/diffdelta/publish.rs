@@ -240,6 +240,14 @@ impl Chain {
         self.snapshots == 0
     }
 
+    /// Whether a snapshot that is not there may be one that this chain comes to later: its name is not older than what
+    /// the chain has. Who has a copy of a chain says so, and not that the snapshot is gone.
+    pub fn may_lead_to(&self, path: &str) -> bool {
+        let stamp = path.rsplit('/').next().and_then(|file| file.split('_').next()).unwrap_or_default();
+        let is_stamp = stamp.len() == "20260202T024001Z".len() && stamp.ends_with('Z');
+        is_stamp && self.generated_at.is_none_or(|last| *stamp >= *name_stamp(last))
+    }
+
     #[cfg(test)]
     pub(super) fn state_for_tests(&self) -> StateDigest {
         self.state
@@ -356,7 +364,7 @@ impl Channel<'_> {
 
     /// Section 1: `/archive/{source_id}/{YYYY}/{MM}/{DD}/{YYYYMMDDTHHMMSSZ}_{cursor_hex}.json`.
     fn snapshot(&self, stamps: &Stamps, written: &Written) -> NewSnapshot {
-        let stamp = stamps.generated_at.to_string().replace(['-', ':'], "");
+        let stamp = name_stamp(stamps.generated_at);
         let (year, month, day) = (&stamp[..4], &stamp[4..6], &stamp[6..8]);
         let (name, cursor) = (self.name, stamps.cursor.short());
         let path = format!("/archive/{name}/{year}/{month}/{day}/{stamp}_{cursor}.json");
@@ -373,3 +381,8 @@ impl Channel<'_> {
 
 #[cfg(test)]
 mod tests;
+
+/// A time as the names of snapshots have it.
+fn name_stamp(time: Timestamp) -> String {
+    time.to_string().replace(['-', ':'], "")
+}

@@ -123,6 +123,7 @@ pub(super) fn feed(name: &str) -> FeedId {
 }
 
 /// A feed's log, and one chain over it: a publisher in memory.
+#[derive(Clone)]
 pub(super) struct Publisher {
     pub(super) site: Site,
     pub(super) id: FeedId,

@@ -38,10 +38,18 @@ pub(super) fn plan(mut index: ArchiveIndex, state: &State) -> Walk {
 
 /// Whether an index is older than what was handed over: a cache's old copy.
 pub(super) fn ends_before(index: &ArchiveIndex, state: &State) -> bool {
+    let Some(last) = index.snapshots.last() else { return false };
+    // Of several in one second the last may be missing.
+    let in_same_second = state.generated_at.as_ref() == Some(&last.generated_at);
+    let has_ours = || index.snapshots.iter().any(|s| Some(&s.cursor) == state.cursor.as_ref());
+    is_older(&last.generated_at, state) || in_same_second && !has_ours()
+}
+
+/// Whether something was made before what was handed over last.
+pub(super) fn is_older(generated_at: &str, state: &State) -> bool {
     let time = |text: &str| text.parse::<Timestamp>().ok();
-    let last = index.snapshots.last().and_then(|s| time(&s.generated_at));
     let handed = state.generated_at.as_deref().and_then(time);
-    matches!((last, handed), (Some(last), Some(handed)) if last < handed)
+    matches!((time(generated_at), handed), (Some(made), Some(handed)) if made < handed)
 }
 
 /// The place of the first snapshot after the one with this cursor: of several the one that was made when the

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::delivery::Delivery;
 use super::locate::{Feed, Place, locate};
-use super::plan::{Walk, ends_before, plan};
+use super::plan::{Walk, ends_before, is_older, plan};
 use super::state::is_zero;
 use super::{Ask, DiffDeltaFollower, Kept, Next, TTL_BOUNDS};
 use crate::asking::Asked;
@@ -18,7 +18,7 @@ use crate::diffdelta::wire::{ArchiveIndex, Head, Latest, Snapshot};
 use crate::follow::{Event, FollowError, ResponseHead, StartFrom};
 
 /// How often an index may lag behind the latest document before it is disbelieved.
-const MAX_LAGS: u32 = 3;
+const MAX_LAGS: u32 = 6;
 
 impl DiffDeltaFollower {
     fn take_ttl(&mut self, ttl_sec: u64) {
@@ -89,6 +89,9 @@ impl DiffDeltaFollower {
             self.next = self.begin_after(document.cursor);
         } else if is_zero(&document.cursor) {
             return Err(broken(&head.url, "its cursor is zero, although it had another before (section 5)"));
+        } else if is_older(&document.generated_at, &self.state) {
+            // Of several servers at one address, or caches, one may be behind: that is neither new nor a gap.
+            self.next = Next::Rest;
         } else {
             let follows_on = self.follows_on(&document);
             self.latest = Some(Kept { document, body: body.clone(), url: head.url.clone() });

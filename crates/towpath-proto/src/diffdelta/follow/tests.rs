@@ -23,6 +23,8 @@ enum Fault {
     /// Cut off without the transfer noticing.
     Shortened,
     Unavailable,
+    /// Answered by a server that is so many runs behind the others.
+    Behind(u8),
 }
 
 /// A document's answer to a request.
@@ -59,6 +61,8 @@ struct Driver {
     kept: usize,
     notices: Vec<Event>,
     asked: Vec<String>,
+    /// The publisher as it was after each of its runs.
+    before: Vec<Publisher>,
 }
 
 impl Driver {
@@ -70,6 +74,7 @@ impl Driver {
             kept: 0,
             notices: Vec::new(),
             asked: Vec::new(),
+            before: Vec::new(),
         }
     }
 
@@ -109,11 +114,19 @@ impl Driver {
     }
 
     fn send(&mut self, p: &Publisher, now: Timestamp, request: &Request, fault: Fault) {
-        let (mut status, headers, mut body) = answer(p, request);
+        let (mut status, mut headers, mut body) = answer(p, request);
+        if let Fault::Behind(runs) = fault
+            && let Some(then) = self.before.iter().rev().nth(runs.into())
+        {
+            (status, headers, body) = answer(then, request);
+            if status == 404 && then.chain.may_lead_to(&request.url) {
+                status = 503;
+            }
+        }
         let f = &mut self.follower;
         let mut result = Ok(());
         match fault {
-            Fault::None => {}
+            Fault::None | Fault::Behind(_) => {}
             Fault::Lost => {
                 return f.handle_end(now, request.id, Err(TransferError::Connect("lost".into())));
             }
@@ -475,7 +488,8 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => Just(Fault::Lost),
         1 => Just(Fault::CutOff),
         1 => Just(Fault::Shortened),
-        1 => Just(Fault::Unavailable)
+        1 => Just(Fault::Unavailable),
+        2 => (0u8..4).prop_map(Fault::Behind),
     ];
     prop_oneof![
         4 => (0u8..6, 0u8..3).prop_map(|(id, version)| Move::Put(id, version)),
@@ -540,12 +554,14 @@ proptest! {
         let mut d = Driver::new("/diff/ab", from);
         d.pass(&p, at(0), &[]);
         let mut now = 0;
-        for step in steps {
-            now += 1;
+        for (n, step) in (0..).zip(steps) {
+            // Some runs are within one second.
+            now += n % 2;
             match step {
                 Move::Put(id, v) => p.put(version(id, v), at(now)),
                 Move::Delete(id) => p.delete(&format!("item {id}"), at(now)),
                 Move::Run => {
+                    d.before.push(p.clone());
                     let before = p.snapshots.len();
                     let deltas = p.run(at(now));
                     if p.snapshots.len() > before {

@@ -64,6 +64,13 @@ fn a_mint_writes_a_snapshot_and_a_carry_keeps_its_buckets() {
     assert_eq!(entry.sha256, Cursor::of(&snapshot).hex());
     let name = format!("/archive/ab/2026/02/02/20260202T024001Z_{}.json", &entry.cursor[7..19]);
     assert_eq!(entry.url, name);
+    // Who has the chain up to here cannot know of what comes later, and knows of all that came before.
+    for (stamp, may_come) in
+        [("20260202T024001Z", true), ("20260202T024002Z", true), ("20260202T024000Z", false), ("x", false)]
+    {
+        assert_eq!(p.chain.may_lead_to(&format!("/archive/ab/2026/02/02/{stamp}_abc.json")), may_come);
+    }
+    assert!(Chain::default().may_lead_to(&name));
     p.run(at(2));
     let carried = json(&p.latest);
     assert_eq!(carried["buckets"], minted["buckets"]);

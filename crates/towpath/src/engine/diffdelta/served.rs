@@ -1,6 +1,7 @@
 //! DiffDelta's documents as they are served.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::diffdelta::cursor::Cursor;
@@ -14,6 +15,10 @@ use super::kept::Kept;
 use super::{source, tree};
 use crate::engine::{Engine, Feed};
 use crate::server::document::{Document, Valid};
+
+/// How long a snapshot is waited for that other nodes may have, and how often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Serves a chain's current documents from memory, at all of their addresses, from now on.
 pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, latest: Bytes) {
@@ -60,7 +65,7 @@ pub(crate) async fn document(
             feed_document(engine, &feed, path, file).await.map(Some)
         }
         ["archive", name, "index.json"] => index(engine, path, name).await,
-        ["archive", ..] => snapshot(engine, path).await,
+        ["archive", name, ..] => snapshot(engine, path, name).await,
         ["diff", "sources.json"] => around(engine, Around::Sources).await,
         ["healthz.json"] => around(engine, Around::Health).await,
         [".well-known", "diffdelta.json"] => around(engine, Around::Manifest).await,
@@ -135,9 +140,29 @@ async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Ar
     Ok(Some(document))
 }
 
-async fn snapshot(engine: &Arc<Engine>, path: &str) -> Result<Option<Arc<Document>>, StoreError> {
-    let Some(body) = engine.store.get(Table::Documents, path.as_bytes()).await? else { return Ok(None) };
-    Ok(Some(keep(engine, path, Resource::Snapshot, body, Valid::Immutable)))
+/// A snapshot. One that another node may have minted a moment ago is waited for, and never said not to be there: to a
+/// reader that would mean that it is gone.
+async fn snapshot(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    let begun = tokio::time::Instant::now();
+    loop {
+        if let Some(body) = engine.store.get(Table::Documents, path.as_bytes()).await? {
+            return Ok(Some(keep(engine, path, Resource::Snapshot, body, Valid::Immutable)));
+        }
+        let is_of_a_chain = || name == GLOBAL || engine.feed(name).is_some();
+        if !engine.is_shared() || !is_of_a_chain() {
+            return Ok(None);
+        }
+        if !Kept::load(engine.store.as_ref(), name).await?.chain().may_lead_to(path) {
+            // It may have come between the two looks.
+            let body = engine.store.get(Table::Documents, path.as_bytes()).await?;
+            return Ok(body.map(|body| keep(engine, path, Resource::Snapshot, body, Valid::Immutable)));
+        }
+        if begun.elapsed() > PATIENCE {
+            let reason = format!("this node does not have {path} yet");
+            return Err(StoreError::Unavailable { reason, retry_after: Duration::from_secs(1) });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn schema(engine: &Engine, path: &str) -> Option<Arc<Document>> {
