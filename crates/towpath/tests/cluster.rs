@@ -121,6 +121,12 @@ fn any_node_takes_any_append_and_all_answer_alike() {
     for path in &paths {
         assert_alike(&cluster, path);
     }
+    // What a node cannot know of yet is not said not to be there: to a follower that would be gone for good.
+    let archived =
+        |time: &str| cluster.node(1).get(&format!("/archive/news/2026/01/01/{time}_0123456789ab.json"));
+    let (later, never) = (archived("20990101T000000Z"), archived("20000101T000000Z"));
+    assert_eq!((later.status, later.header("retry-after")), (503, Some("1")));
+    assert_eq!(never.status, 404);
     // Simple Update Protocol: the same ids, and the same news of each.
     let told = |node: usize| -> BTreeMap<String, String> {
         let document = cluster.node(node).json("/sup.json?seconds=120");
