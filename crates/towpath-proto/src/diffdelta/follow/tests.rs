@@ -459,6 +459,32 @@ fn an_index_that_lags_is_asked_again() {
     assert_eq!((d.told.len(), d.incomplete()), (3, 0));
 }
 
+/// Of several servers at one address one may be behind: that is neither news nor a gap, within a second neither.
+#[test]
+fn a_server_that_is_behind_is_no_news() {
+    // Within a second it cannot be told from an index that lags, which is believed in the end.
+    for (second, passes) in [(30, 3), (35, 10)] {
+        let mut p = Publisher::new("ab");
+        let mint = |p: &mut Publisher, second: i64| {
+            p.put(titled("a", &p.snapshots.len().to_string()), at(second));
+            p.run(at(second));
+        };
+        mint(&mut p, 10);
+        mint(&mut p, 30);
+        let before = p.clone();
+        mint(&mut p, second);
+        let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+        d.pass(&p, at(50), &[]);
+        for n in 1..=passes {
+            d.pass(&before, at(n * 4000), &[]);
+            assert_eq!((d.told.len(), d.incomplete()), (3, 0), "{second}: {:?}", d.notices);
+        }
+        mint(&mut p, 90_000);
+        d.pass(&p, at(100_000), &[]);
+        assert_eq!((d.told.len(), d.incomplete()), (4, 0), "{second}: {:?}", d.notices);
+    }
+}
+
 #[test]
 fn a_state_or_an_address_that_is_none_is_the_users_fault() {
     let options = FollowOptions { state: Some(serde_json::json!({"cursor": 7})), ..FollowOptions::default() };
