@@ -231,6 +231,32 @@ async fn the_position_is_kept() {
     assert_eq!((exit, ids), (Some(0), vec!["<d>".to_owned()]), "{told}");
 }
 
+/// Of several servers at one address one may be behind: its page is shorter, or not there. Nothing is told twice for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_behind_is_asked_again() {
+    let round = Arc::new(AtomicUsize::new(0));
+    let now = round.clone();
+    let server = RawServer::start(move |asked| {
+        let ids: &[&str] = match now.load(Ordering::SeqCst) {
+            0 => &["a", "c"],
+            1 => &["a"],
+            2 => return vec![send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")],
+            _ => &["a", "c", "d"],
+        };
+        let entities: Vec<String> = ids.iter().map(|id| entity(id)).collect();
+        reply(asked, &headers(&[link("/1", "self")]), body(&entities))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    for (at, exit, told) in [(0, 0, vec!["<a>", "<c>"]), (1, 1, vec![]), (2, 1, vec![]), (3, 0, vec!["<d>"])]
+    {
+        round.store(at, Ordering::SeqCst);
+        let (ended, ids, said) = follow(&server.url("/1"), &["--state", text(&state)]).await;
+        assert_eq!((ended, ids), (Some(exit), told.into_iter().map(str::to_owned).collect()), "{at}: {said}");
+    }
+}
+
 /// "Immutability of pages"; "missing content ID"; "timestamps not old enough": reported, and what there is comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_had_any_more_is_reported_as_missing() {
@@ -255,6 +281,11 @@ async fn what_cannot_be_had_any_more_is_reported_as_missing() {
     assert_eq!((exit, ids), (Some(3), vec!["<d>".to_owned()]), "{told}");
     assert!(told.contains("a published page was changed"), "{told}");
     round.store(2, Ordering::SeqCst);
+    for _ in 0..3 {
+        // It is shorter than before: the server may be behind another one.
+        let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
+        assert_eq!((exit, ids.len()), (Some(1), 0), "{told}");
+    }
     let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
     assert_eq!((exit, ids.len()), (Some(3), 2), "{told}");
     assert!(told.contains("missing content ID: <d>"), "{told}");

@@ -13,6 +13,9 @@ use crate::replication::ReplicationError;
 use crate::replication::publish;
 use crate::replication::wire::FeedPageHead;
 
+/// How often in a row a feed may end before the position until it is believed.
+const MAX_BEHIND: u8 = 3;
+
 impl ReplicationFollower {
     pub(super) fn crawl_head(&mut self, now: Timestamp, head: &ResponseHead) {
         let Phase::Crawl { crawl, url, answered, .. } = &mut self.phase else { return };
@@ -79,7 +82,11 @@ impl ReplicationFollower {
             },
             304 if *is_resumed => {
                 self.request = None;
+                self.place.behind = 0;
                 self.rest_at_end(now);
+            }
+            404 if *is_resumed && self.place.behind < MAX_BEHIND => {
+                self.wait_for_more(now, FollowError::Status { url, status: 404 });
             }
             404 | 410 if *is_resumed => self.crawl(),
             404 | 410 if !self.restarted => {
@@ -135,6 +142,7 @@ impl ReplicationFollower {
     fn end_of_page(&mut self, now: Timestamp, head: FeedPageHead) {
         self.failures = 0;
         self.restarted = false;
+        self.place.behind = 0;
         let Phase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
         if let Some(next) = head.next {
             url.clone_from(&next);
@@ -160,8 +168,19 @@ impl ReplicationFollower {
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
                 self.crawl();
             }
+            Halt::Behind(error) if self.place.behind < MAX_BEHIND => {
+                self.wait_for_more(now, FollowError::Protocol { url, reason: error.to_string() });
+            }
+            Halt::Behind(error) => self.halt(now, Halt::Changed(error)),
             Halt::NoContentId => self.without_content_id(now, &url),
         }
+    }
+
+    /// What was read before is not there: a server that is behind the others is asked again before it is believed.
+    fn wait_for_more(&mut self, now: Timestamp, error: FollowError) {
+        self.place.behind += 1;
+        self.checkpoint();
+        self.fail(now, error);
     }
 
     /// "Missing content ID": at least once from its time on; nothing can be done where that is not known.

@@ -36,6 +36,8 @@ pub(super) enum Halt {
     NoContentId,
     /// What was read of the page before is not there any more.
     Changed(ReplicationError),
+    /// The feed ends before what was read of it: it may not be there yet.
+    Behind(ReplicationError),
 }
 
 impl From<ReplicationError> for Halt {
@@ -196,7 +198,9 @@ impl Walk {
         match &self.skip {
             Skip::To(place) => {
                 let index = place.entities.saturating_sub(1);
-                return Err(Halt::Changed(ReplicationError::PageChanged { index }));
+                let error = ReplicationError::PageChanged { index };
+                let is_end = page.head.next.is_none();
+                return Err(if is_end { Halt::Behind(error) } else { Halt::Changed(error) });
             }
             Skip::Through { .. } if page.head.next.is_none() => return Err(Halt::NoContentId),
             _ => {}
