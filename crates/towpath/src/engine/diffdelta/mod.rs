@@ -34,7 +34,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const CARRIES: Duration = Duration::from_secs(10);
 
 /// How long it may take to get a role that nobody has, or a node had that ran on the same folder.
-const TAKING: Duration = Duration::from_secs(3);
+const TAKING: Duration = Duration::from_secs(5);
 
 /// What the engine holds for DiffDelta.
 pub struct DiffDelta {
