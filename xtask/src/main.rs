@@ -54,7 +54,7 @@ fn test() -> Result<(), String> {
     purity::check()?;
     fuzz::all(fuzz::Effort::Repeatable)?;
     // A few on the other backend; `cargo xtask cluster-tests` is all of them.
-    cluster_tests(&["publishing_history", "replication_feed", "smart_server"])?;
+    cluster_tests(&["publishing_history", "replication_mirror", "smart_server"])?;
     // Last, so that the summary of the tests is what the output ends with.
     run::cargo_with(&["test", "--workspace", "--no-fail-fast"], &[("REQUIRE_XMLLINT", "1")])
 }

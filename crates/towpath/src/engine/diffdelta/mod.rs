@@ -178,6 +178,10 @@ pub async fn settle(engine: &Arc<Engine>, in_doubt: bool) -> Result<(), StoreErr
 async fn settle_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
     begin(engine).await?;
     publish_moved(engine).await;
+    if engine.is_shared() {
+        // What was minted just now: nobody watches the replica for it.
+        look(engine).await?;
+    }
     engine.diffdelta.global.run(engine).await
 }
 
