@@ -55,7 +55,7 @@ fn test() -> Result<(), String> {
     purity::check()?;
     fuzz::all(fuzz::Effort::Repeatable)?;
     // A few on the other backend; `cargo xtask cluster-tests` is all of them.
-    cluster_tests(&["publishing_history", "replication_feed", "smart_server"])?;
+    cluster_tests(&["publishing_history", "replication_mirror", "smart_server"])?;
     // Last, so that the summary of the tests is what the output ends with.
     let required = [("REQUIRE_XMLLINT", "1"), ("REQUIRE_NAMESPACES", "1")];
     let count = if setup::has_namespaces() { required.len() } else { 1 };

@@ -191,7 +191,9 @@ fn sigterm_ends_a_server_while_clients_are_connected() {
     let _idle: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(&host).unwrap()).collect();
     let started = began.elapsed();
     assert_eq!(server.stop(), Some(0));
-    assert!(began.elapsed() - started < Duration::from_secs(3), "idle clients hold nothing up");
+    // A node makes the documents of the large item after its start, not before.
+    let limit = Duration::from_secs(if clustered::is_on() { 12 } else { 3 });
+    assert!(began.elapsed() - started < limit, "idle clients hold nothing up");
 }
 
 /// RFC 9112, section 3.2: a request without Host, or with two, is refused.

@@ -36,7 +36,7 @@ const CARRIES: Duration = Duration::from_secs(10);
 const SHARED_CARRIES: Duration = Duration::from_secs(60);
 
 /// How long it may take to get a role that nobody has, or a node had that ran on the same folder.
-const TAKING: Duration = Duration::from_secs(3);
+const TAKING: Duration = Duration::from_secs(5);
 
 /// What the engine holds for DiffDelta.
 pub struct DiffDelta {
@@ -180,6 +180,10 @@ pub async fn settle(engine: &Arc<Engine>, in_doubt: bool) -> Result<(), StoreErr
 async fn settle_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
     begin(engine).await?;
     publish_moved(engine).await;
+    if engine.is_shared() {
+        // What was minted just now: nobody watches the replica for it.
+        look(engine).await?;
+    }
     engine.diffdelta.global.run(engine).await
 }
 
