@@ -33,8 +33,12 @@ mod filter_tests;
 #[cfg(test)]
 mod follow_tests;
 #[cfg(test)]
+mod follow_url_tests;
+#[cfg(test)]
 pub(crate) mod memory;
 #[cfg(test)]
 mod publish_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod waiting_tests;

@@ -39,7 +39,7 @@ pub(super) async fn events(
     let settings = feed.settings(engine);
     let asked = PullQuery::parse(request.uri().query().unwrap_or_default(), &settings.limits)?;
     if asked.order != Order::MODIFIED {
-        return Err(QueryError::Order("only modified, for events".into()).into());
+        return Err(QueryError::EventsOrder(asked.order).into());
     }
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let end = engine.store.head(feed.log()).await?.seq;
@@ -96,8 +96,8 @@ impl Stream {
     async fn next(&mut self) -> Result<(), Over> {
         let told = match self.asked.run().await {
             Ok(Outcome::Page(page)) => Arc::new(told(&self.asked, self.asked.settings(), &page)),
-            Ok(Outcome::Wait { after, key }) => {
-                let seat = self.asked.join(*key, after, FORM, told).map_err(|Full| Over)?;
+            Ok(Outcome::Wait { after, query }) => {
+                let seat = self.asked.join(*query, after, FORM, told).map_err(|Full| Over)?;
                 self.wait(seat.answer()).await?
             }
             Err(AskError::Pull(e)) => return Err(self.broken(&e)),
