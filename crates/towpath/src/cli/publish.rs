@@ -121,7 +121,9 @@ fn content(file: &Path, media_type: Option<String>) -> Result<Content, CliError>
     };
     read.map_err(|e| CliError::failed(format!("cannot read {}: {e}", file.display())))?;
     let media_type = media_type.unwrap_or_else(|| guess(file, &bytes).to_owned());
-    Ok(Content::new(media_type, bytes))
+    let content = Content::new(media_type, bytes);
+    content.check_type().map_err(|e| CliError::usage(e.to_string()))?;
+    Ok(content)
 }
 
 fn guess(file: &Path, bytes: &[u8]) -> &'static str {

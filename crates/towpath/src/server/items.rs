@@ -96,7 +96,7 @@ pub(super) async fn item(
     let method = request.method().clone();
     let change = match method {
         Method::PUT => NewChange::put(put_item(id, request).await?),
-        Method::PATCH => NewChange::patch(id, patch(request).await?),
+        Method::PATCH => NewChange::patch(id, content(request, towpath_proto::patch::MERGE_PATCH).await?),
         _ => NewChange::delete(id),
     };
     let (known, appended) = append_if(engine, &feed, &condition, change).await?;
@@ -159,12 +159,9 @@ async fn put_item(id: &str, request: Request<Incoming>) -> Result<Item, Problem>
     for (name, value) in parameters(request.uri().query()) {
         set(&mut item, &name, value.into_owned())?;
     }
-    let media_type = media_type(request.headers())?;
-    let body = body::read(request, MAX_CONTENT).await?;
-    if media_type.is_some() || !body.is_empty() {
-        item.content =
-            Some(Content::new(media_type.unwrap_or_else(|| "application/octet-stream".into()), body));
-    }
+    let is_typed = request.headers().contains_key(CONTENT_TYPE);
+    let content = content(request, "application/octet-stream").await?;
+    item.content = Some(content).filter(|content| is_typed || !content.bytes.is_empty());
     Ok(item)
 }
 
@@ -188,16 +185,14 @@ fn set(item: &mut Item, name: &str, value: String) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn patch(request: Request<Incoming>) -> Result<Content, Problem> {
-    let media_type =
-        media_type(request.headers())?.unwrap_or_else(|| towpath_proto::patch::MERGE_PATCH.into());
-    Ok(Content::new(media_type, body::read(request, MAX_CONTENT).await?))
-}
-
-fn media_type(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(None) };
-    let text = value.to_str().map_err(|_| Problem::bad_request("Content-Type is not text"))?;
-    Ok(Some(text.to_owned()))
+/// The request's body, of its type or else the `usual` one.
+async fn content(request: Request<Incoming>, usual: &str) -> Result<Content, Problem> {
+    let value = request.headers().get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
+    let media_type = value.map_err(|_| Problem::bad_request("Content-Type is not text"))?.unwrap_or(usual);
+    let mut content = Content::new(media_type, Bytes::new());
+    content.check_type().map_err(|e| Problem::bad_request(e.to_string()))?;
+    content.bytes = body::read(request, MAX_CONTENT).await?;
+    Ok(content)
 }
 
 /// `If-Match` and `If-None-Match: *` (RFC 9110, section 13.1) on the item's version.

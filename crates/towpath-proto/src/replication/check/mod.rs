@@ -33,9 +33,9 @@ pub struct CheckOptions {
 }
 
 impl Default for CheckOptions {
-    /// 20 pages of the feed and 5 of the snapshot, entities up to 64 MiB.
+    /// 20 pages of the feed and 5 of the snapshot, entities up to 72 MiB.
     fn default() -> Self {
-        Self { pages: 20, snapshot_pages: 5, snapshot: None, max_entity: 64 << 20 }
+        Self { pages: 20, snapshot_pages: 5, snapshot: None, max_entity: 72 << 20 }
     }
 }
 

@@ -114,10 +114,14 @@ impl ReplicationFollower {
             },
         };
         let is_news = self.events.len() > told;
+        let is_told = self.events.range(told..).any(|event| matches!(event, Event::Change(_)));
         if walk.skip == Skip::Nothing
             && let Some(seen) = &walk.seen
         {
             self.place.position = Some(seen.clone());
+        }
+        if is_told {
+            self.got_on();
         }
         if let Err(halt) = result {
             if is_news {
@@ -133,8 +137,6 @@ impl ReplicationFollower {
     }
 
     fn end_of_page(&mut self, now: Timestamp, head: FeedPageHead) {
-        self.failures = 0;
-        self.restarted = false;
         let Phase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
         if let Some(next) = head.next {
             url.clone_from(&next);
@@ -158,9 +160,21 @@ impl ReplicationFollower {
             Halt::Broken(error) => self.fail_protocol(now, &url, &error),
             Halt::Changed(error) => {
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
-                self.crawl();
+                self.crawl_to_time();
             }
             Halt::NoContentId => self.without_content_id(now, &url),
+        }
+    }
+
+    /// What stood at the position stands there no more, so its Content-ID proves nothing: at least once from its
+    /// time on ("without content ID: first entity with given timestamp").
+    fn crawl_to_time(&mut self) {
+        match &self.place.position {
+            Some(position) => {
+                let modified = position.modified;
+                self.crawl_to(Goal::Time(modified), Skip::Older(modified));
+            }
+            None => self.crawl(),
         }
     }
 
@@ -169,9 +183,8 @@ impl ReplicationFollower {
         match (&self.place.position, &self.place.start) {
             (Some(position), _) => {
                 let error = ReplicationError::MissingContentId(position.content_id.clone());
-                let modified = position.modified;
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
-                self.crawl_to(Goal::Time(modified), Skip::Older(modified));
+                self.crawl_to_time();
             }
             (None, Start::Id(id)) => {
                 let error = ReplicationError::MissingContentId(id.clone());

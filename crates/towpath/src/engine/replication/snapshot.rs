@@ -345,10 +345,12 @@ pub async fn page(
     let (Some(_), Some(SnapshotPage { places, made })) = (is_complete, page) else {
         return Ok(Found::Nothing);
     };
-    let mut headers = made.headers();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_EVER));
+    let for_ever = |mut headers: HeaderMap| {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_EVER));
+        headers
+    };
     if only_head {
-        return Ok(Found::Head(headers, made.length));
+        return Ok(Found::Head(for_ever(made.headers()), made.length));
     }
     let mut changes = Vec::new();
     for (first, count) in places {
@@ -362,6 +364,7 @@ pub async fn page(
         builder.finish()
     });
     let Some(page) = page.await? else { return Ok(Found::Nothing) };
+    let headers = for_ever(page.headers());
     let document = Document::new(page.body, headers, Valid::Immutable);
     Ok(Found::Page(engine.documents.put(&page_path(feed, id, number), document)))
 }
