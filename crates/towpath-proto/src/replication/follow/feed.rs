@@ -56,6 +56,9 @@ impl ReplicationFollower {
                 self.head(&prev);
             }
             Ok(Step::Start { page, proven }) => {
+                let is_first = |known: &String| self.place.position.is_none() && *known == page;
+                let proven = proven
+                    || matches!(&self.place.start, Start::Snapshot { page: known, .. } if is_first(known));
                 let walk = Walk::new(&self.feed, self.options.max_entity, skip.clone(), proven);
                 self.walk(walk, page, None, false);
             }

@@ -229,7 +229,9 @@ impl ReplicationFollower {
             }
             (None, Start::Beginning) => (Goal::Beginning, Skip::Nothing),
             (None, Start::Now) => (Goal::Newest, Skip::All),
-            (None, Start::Time(time)) => (Goal::Time(*time), Skip::Older(*time)),
+            (None, Start::Time(time) | Start::Snapshot { time, .. }) => {
+                (Goal::Time(*time), Skip::Older(*time))
+            }
             (None, Start::Id(id)) => {
                 (Goal::Beginning, Skip::Through { content_id: id.clone(), modified: None })
             }
