@@ -221,7 +221,7 @@ fn immutability_a_changed_page_is_named() {
             }
         });
         assert!(!consumer.incomplete.is_empty() || !consumer.failed.is_empty());
-        assert_eq!(consumer.incomplete.iter().any(|i| i.contains("page was changed")), !gone);
+        assert_eq!(consumer.incomplete.iter().any(|i| i.contains("missing content ID")), !gone);
     }
 }
 

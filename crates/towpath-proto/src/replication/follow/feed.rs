@@ -163,21 +163,9 @@ impl ReplicationFollower {
             Halt::Broken(error) => self.fail_protocol(now, &url, &error),
             Halt::Changed(error) => {
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
-                self.crawl_to_time();
+                self.crawl();
             }
             Halt::NoContentId => self.without_content_id(now, &url),
-        }
-    }
-
-    /// What stood at the position stands there no more, so its Content-ID proves nothing: at least once from its
-    /// time on ("without content ID: first entity with given timestamp").
-    fn crawl_to_time(&mut self) {
-        match &self.place.position {
-            Some(position) => {
-                let modified = position.modified;
-                self.crawl_to(Goal::Time(modified), Skip::Older(modified));
-            }
-            None => self.crawl(),
         }
     }
 
@@ -186,8 +174,9 @@ impl ReplicationFollower {
         match (&self.place.position, &self.place.start) {
             (Some(position), _) => {
                 let error = ReplicationError::MissingContentId(position.content_id.clone());
+                let modified = position.modified;
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
-                self.crawl_to_time();
+                self.crawl_to(Goal::Time(modified), Skip::Older(modified));
             }
             (None, Start::Id(id)) => {
                 let error = ReplicationError::MissingContentId(id.clone());
