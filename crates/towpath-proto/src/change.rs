@@ -93,6 +93,14 @@ impl NewChange {
         Self { op: Op::Patch, patch: Some(patch), ..Self::put(Item::new(id)) }
     }
 
+    /// The same, made no later than `now`. For what people publish: as times never decrease along a log, one that
+    /// lies in the future would be the time of every change after it.
+    #[must_use]
+    pub fn not_after(mut self, now: Timestamp) -> Self {
+        self.modified = self.modified.map(|modified| modified.min(now));
+        self
+    }
+
     /// Deletes the item with this id.
     pub fn delete(id: impl Into<String>) -> Self {
         Self { op: Op::Delete, ..Self::put(Item::new(id)) }

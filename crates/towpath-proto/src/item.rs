@@ -11,6 +11,9 @@ use sha2::{Digest, Sha256};
 /// The longest item id, in bytes.
 pub const MAX_ID_BYTES: usize = 2048;
 
+/// The longest media type that can be published, in bytes.
+pub const MAX_MEDIA_TYPE_BYTES: usize = 1024;
+
 /// One entry of a feed. Raw content (any media type) and parsed entries are the same type: raw content
 /// simply has no title.
 ///
@@ -107,6 +110,16 @@ impl Content {
         Self { media_type: media_type.into(), bytes: bytes.into() }
     }
 
+    /// Checks what is published with a media type of the publisher's choice: 1 to [`MAX_MEDIA_TYPE_BYTES`]
+    /// printable characters of ASCII. What comes from sources and other feeds is kept as it is.
+    pub fn check_type(&self) -> Result<(), ItemError> {
+        let is_short = (1..=MAX_MEDIA_TYPE_BYTES).contains(&self.media_type.len());
+        if is_short && self.media_type.bytes().all(|b| matches!(b, b' '..=b'~')) {
+            return Ok(());
+        }
+        Err(ItemError::MediaType { start: self.media_type.chars().take(60).collect() })
+    }
+
     /// The media type without parameters, in lower case: `text/html; charset=utf-8` gives `text/html`.
     pub fn essence(&self) -> String {
         let essence = self.media_type.split(';').next().unwrap_or_default();
@@ -181,6 +194,12 @@ pub enum ItemError {
     LongId {
         /// Its length in bytes.
         length: usize,
+        /// Its first characters.
+        start: String,
+    },
+    /// The media type is empty, longer than [`MAX_MEDIA_TYPE_BYTES`], or cannot stand in a header.
+    #[error("a content type is 1 to {MAX_MEDIA_TYPE_BYTES} printable ASCII characters, and not {start:?}…")]
+    MediaType {
         /// Its first characters.
         start: String,
     },
@@ -343,6 +362,16 @@ mod tests {
         assert!(Item::new("x".repeat(MAX_ID_BYTES)).check().is_ok());
         let error = Item::new("x".repeat(MAX_ID_BYTES + 1)).check().unwrap_err();
         assert!(error.to_string().contains("2049 bytes"), "{error}");
+    }
+
+    #[test]
+    fn media_types_are_short_and_fit_a_header() {
+        let check = |media_type: &str| Content::new(media_type, "").check_type();
+        assert!(check("text/html; charset=\"utf-8\"").is_ok());
+        assert!(check(&"x".repeat(MAX_MEDIA_TYPE_BYTES)).is_ok());
+        for bad in ["", "a\nb", "text/\u{7f}", "text/ä", &"x".repeat(MAX_MEDIA_TYPE_BYTES + 1)] {
+            assert!(matches!(check(bad), Err(ItemError::MediaType { .. })), "{bad:?}");
+        }
     }
 
     #[test]

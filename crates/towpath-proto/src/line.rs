@@ -81,9 +81,9 @@ pub enum LineError {
     /// Not JSON, or not of the line's form.
     #[error("not a line of the item format: {0}")]
     Json(#[from] serde_json::Error),
-    /// The id cannot be kept.
+    /// The id or the content's type cannot be kept.
     #[error(transparent)]
-    Id(#[from] ItemError),
+    Item(#[from] ItemError),
     /// `content_base64` is not Base 64.
     #[error("content_base64 of item {id:?} is not Base 64: {reason}")]
     Base64 {
@@ -142,6 +142,7 @@ impl Line {
         let media_type = self.content_type;
         let content =
             content.map(|(bytes, usual)| Content::new(media_type.unwrap_or_else(|| usual.into()), bytes));
+        content.as_ref().map_or(Ok(()), Content::check_type)?;
         let mut change = match (self.op, content) {
             (Op::Put, content) => NewChange::put(self.item.unwrap_or_default().into_item(self.id, content)),
             (Op::Patch, Some(patch)) => NewChange::patch(self.id, patch),
@@ -223,6 +224,9 @@ mod tests {
         assert!(error(r#"{"id":"a","content_base64":"*"}"#).contains("\"a\""));
         assert!(error(r#"{"id":"a","op":"patch"}"#).contains("no content"));
         assert!(error(r#"{"id":"","content":"x"}"#).contains("empty"));
+        let long = format!(r#"{{"id":"a","content":"x","content_type":"{}"}}"#, "x".repeat(70_000));
+        assert!(error(&long).contains("content type is 1 to 1024"));
+        assert!(error(r#"{"id":"a","content":"x","content_type":"a\nb"}"#).contains("a\\nb"));
         assert!(error(r#"{"id":"a","op":"shove"}"#).contains("shove"));
         assert!(error(r#"{"id":"a","content":"#).contains("EOF"));
     }

@@ -54,6 +54,19 @@ fn a_batch_is_appended_whole_or_not_at_all() {
     );
     assert_eq!(good.json()["appended"], 2);
     assert_eq!(server.get("/feeds/notes/items/a").status, 410);
+    let long = format!(r#"{{"id":"a","content":"1","content_type":"{}"}}"#, "x".repeat(70_000));
+    let refused = server.ask("POST", "/feeds/notes/items", &[], long.as_bytes());
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("line 1: a content type is"), "{}", refused.text());
+    let long = "x".repeat(2000);
+    for method in ["PUT", "PATCH"] {
+        let typed = [("content-type", long.as_str())];
+        assert_eq!(server.ask(method, "/feeds/notes/items/a", &typed, b"x").status, 400);
+    }
+    let future = br#"{"id":"a","content":"2","modified":"2199-01-01T00:00:00Z"}"#;
+    let published = server.ask("POST", "/feeds/copy/items", &[], future);
+    assert_eq!(published.status, 200);
+    assert!(!published.text().contains("2199"), "{}", published.text());
     let stale = server.ask("POST", "/feeds/notes/items?expect=1", &[], b"{\"id\":\"b\"}\n");
     assert_eq!(stale.status, 409, "{}", stale.text());
     let fresh = server.ask("POST", "/feeds/notes/items?expect=2", &[], b"{\"id\":\"b\"}\n");

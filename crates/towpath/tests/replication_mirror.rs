@@ -8,8 +8,8 @@ mod raw_server;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::Place;
 use common::pages::walk;
+use common::{Place, stderr};
 use raw_server::{Asked, RawServer, Step, send};
 
 /// A page as another publisher writes it: headers of its own, in an order of its own, a one-digit day, bare line
@@ -58,7 +58,8 @@ async fn a_mirror_of_another_publisher_has_its_entities() {
     .await;
     let url = publisher.url("/feed");
     let checking = tokio::task::spawn_blocking(move || {
-        let place = Place::new(&format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{url}\"\n"));
+        let config = format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{url}\"\n");
+        let place = Place::new(&config);
         let server = place.serve();
         server.wait_for("/feeds/copy", |view| view["seq"] == 5);
         let pages = walk(&server, "copy");
@@ -99,6 +100,26 @@ async fn a_mirror_of_another_publisher_has_its_entities() {
         server.wait_for("/diff/sources.json", |sources| sources.to_string().contains("PATCH_NOT_APPLICABLE"));
         assert!(place.log().contains("text/x-diff"), "{}", place.log());
         assert_eq!(server.json("/feeds/copy")["seq"], 5);
+        // It stops in front of it, also where it meets it together with what is before it, and tries again.
+        let place = Place::new(&config);
+        let server = place.serve();
+        for _ in 0..2 {
+            server.wait_for("/diff/sources.json", |all| all.to_string().contains("PATCH_NOT_APPLICABLE"));
+            assert_eq!(server.json("/feeds/copy")["seq"], 5);
+            server.wait_for("/diff/sources.json", |_| place.log().matches("text/x-diff").count() >= 2);
+        }
+        assert_eq!(walk(&server, "copy")[0].entities.len(), 5);
+        // What is another one's is published there.
+        for (method, path) in [("PUT", "/feeds/copy/items/a"), ("POST", "/feeds/copy/items")] {
+            let refused = server.ask(method, path, &[], b"{\"id\":\"a\"}");
+            assert_eq!(refused.status, 409);
+            assert!(refused.text().contains("feed copy mirrors http://"), "{}", refused.text());
+        }
+        assert!(!server.get("/feeds/copy").text().contains("publish"));
+        drop(server);
+        let put = place.run_with(&["put", "copy", "a", "-"], b"x");
+        assert_eq!(put.status.code(), Some(1));
+        assert!(stderr(&put).contains("mirrors"), "{}", stderr(&put));
     });
     checking.await.unwrap();
 }

@@ -182,6 +182,48 @@ fn snapshots_are_made_on_demand_and_on_schedule() {
     assert_eq!(server.json("/feeds/notes/snapshots"), list);
 }
 
+fn follow(place: &Place, url: &str) -> usize {
+    let followed = place.run(&["follow", url, "--protocol", "replication", "--once"]);
+    assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
+    lines(&followed).len()
+}
+
+/// "Finding an entry point": nothing is missing, and that is told.
+#[test]
+fn an_index_says_where_its_feed_goes_on() {
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let (empty, index) = snapshot(&server);
+    let first = format!("{}/feeds/notes/replication/pages/1", server.base);
+    assert_eq!((&index["page"], &index["after"]), (&json!(first), &Value::Null));
+    for n in 0..5 {
+        put(&server, &format!("n{n}"), "x");
+    }
+    assert_eq!(follow(&place, &empty), 5);
+    let (_, index) = snapshot(&server);
+    let second = format!("{}/feeds/notes/replication/pages/2", server.base);
+    assert_eq!((&index["page"], &index["after"]), (&json!(second), &json!("<5@notes>")));
+}
+
+/// The only page that is left begins in the second of the snapshot.
+#[test]
+fn a_snapshot_is_enough_after_retention() {
+    let config = "[[feed]]\nid = \"notes\"\npage_items = 2\n[feed.retention]\nage = \"2s\"\ngrace = \"1s\"\n";
+    let place = Place::new(config);
+    let server = place.serve();
+    put(&server, "n0", "x");
+    put(&server, "n1", "x");
+    std::thread::sleep(Duration::from_millis(1100));
+    put(&server, "n2", "x");
+    let (url, _) = snapshot(&server);
+    let end = Instant::now() + PATIENCE;
+    while server.get("/feeds/notes/replication/pages/1").status != 410 {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(follow(&place, &url), 4, "three items, and the last of them once more");
+}
+
 /// A snapshot that was not complete when the server was killed is never seen, and leaves nothing behind.
 #[test]
 fn killed_while_a_snapshot_is_made() {

@@ -2,7 +2,8 @@
 //!
 //! An entity's headers say what the text demands. What is left of the item (its id, title, address…) stands
 //! in one further header, [`wire::ITEM`], and only where a reader would not come to the same item without
-//! it; so the entities of other publishers go through a mirror as they are.
+//! it; so the entities of other publishers go through a mirror as they are. Where an entity's headers would
+//! have more than [`MAX_HEADERS`] bytes with it, it stands in the body, before the content, see [`in_body`].
 //!
 //! Of an entity that we would have written otherwise (other headers, another spelling of a date) the
 //! follower keeps the headers in [`Change::entry_id`], see [`EntryForm`], and the mirror writes them again.
@@ -27,8 +28,12 @@ use crate::item::{Content, Item};
 /// required of deletions too).
 const NO_CONTENT_TYPE: &str = "application/octet-stream";
 
-/// The longest [`wire::ITEM`] header, in bytes; what has no room in it is left out.
-const MAX_ITEM_HEADER: usize = 512 << 10;
+/// The most that the header lines of one entity have together, the empty line included, in bytes. Readers have
+/// limits, and this was the first one of ours. As long as it stays, pages that are sealed stay as they are.
+const MAX_HEADERS: usize = 64 << 10;
+
+/// The longest media type that stands in a Content-Type, in bytes; a longer one stands with the item.
+const MAX_TYPE: usize = 1024;
 
 /// How an entity stood at the publisher that it was mirrored from: the text of [`Change::entry_id`].
 ///
@@ -80,19 +85,22 @@ pub fn content_id(feed: &FeedId, change: &Change) -> String {
     }
 }
 
-/// How many bytes the entity's body has: the change's content or patch.
+/// How many bytes the entity's body has, about: the change's content or patch, and texts so long that they stand in
+/// the body.
 pub fn body_len(change: &Change) -> u64 {
-    body(change.op, &change.item, change.patch.as_ref()).map_or(0, |c| c.bytes.len() as u64)
+    let content = body(change.op, &change.item, change.patch.as_ref()).map_or(0, |c| c.bytes.len());
+    let texts = [&change.item.title, &change.item.summary].into_iter().flatten().map(String::len).sum();
+    let texts = if change.op == Op::Put && texts > MAX_HEADERS { texts } else { 0 };
+    (content + texts) as u64
 }
 
 /// A change as an entity of a feed page ("Additional headers for feed entities").
 pub fn feed_entity(feed: &FeedId, change: &Change) -> Entity {
     let form = change.entry_id.as_deref().map(EntryForm::parse);
     let content_id = content_id(feed, change);
-    let entity = write(Some(&content_id), change.op, &change.item, change.patch.as_ref(), change.modified);
     match form {
-        Some(form) if !form.headers.is_empty() => as_it_stood(form, entity, change.modified),
-        _ => entity,
+        Some(form) if !form.headers.is_empty() => as_it_stood(form, change),
+        _ => write(Some(&content_id), change.op, &change.item, change.patch.as_ref(), change.modified),
     }
 }
 
@@ -102,13 +110,23 @@ pub fn snapshot_entity(change: &Change) -> Entity {
 }
 
 /// The headers of the publisher, with what must fit this log: its time and the body's length.
-fn as_it_stood(form: EntryForm, ours: Entity, modified: Timestamp) -> Entity {
-    let body = if form.body.is_empty() { ours.body } else { form.body };
+fn as_it_stood(form: EntryForm, change: &Change) -> Entity {
+    let content = body(change.op, &change.item, change.patch.as_ref());
+    let is_in_body = form
+        .headers
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case(wire::ITEM) && value == wire::IN_BODY);
+    let body = match content {
+        _ if !form.body.is_empty() => form.body,
+        content if is_in_body => in_body(change.op, &change.item, content),
+        content => content.map(|c| c.bytes.clone()).unwrap_or_default(),
+    };
+    let last_modified = http_date::write(change.modified);
     let mut headers = Headers::new();
     for (name, value) in &form.headers {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
-        if is("last-modified") && http_date::parse(value) != http_date::parse(&http_date::write(modified)) {
-            headers.push(name, &http_date::write(modified));
+        if is("last-modified") && http_date::parse(value) != http_date::parse(&last_modified) {
+            headers.push(name, &last_modified);
         } else if is("content-length") {
             headers.push(name, &body.len().to_string());
         } else {
@@ -137,29 +155,65 @@ fn write(
     let body = content.map(|c| c.bytes.clone()).unwrap_or_default();
     let media_type = content.map_or(NO_CONTENT_TYPE, |c| c.media_type.as_str());
     let sent_type = if is_clean(media_type) { media_type } else { NO_CONTENT_TYPE };
-    let mut headers = Headers::new();
-    if content_id.is_some() {
-        headers.push(wire::OPERATION_TYPE, wire::operation_type(op));
-    }
-    headers.push("Content-Type", sent_type);
-    if let Some(content_id) = content_id {
-        headers.push(wire::CONTENT_ID, content_id);
-    }
-    headers.push("Last-Modified", &http_date::write(modified));
-    headers.push("Content-Length", &body.len().to_string());
+    let head = |media_type: &str, length: usize| {
+        let mut headers = Headers::new();
+        if content_id.is_some() {
+            headers.push(wire::OPERATION_TYPE, wire::operation_type(op));
+        }
+        headers.push("Content-Type", media_type);
+        if let Some(content_id) = content_id {
+            headers.push(wire::CONTENT_ID, content_id);
+        }
+        headers.push("Last-Modified", &http_date::write(modified));
+        headers.push("Content-Length", &length.to_string());
+        headers
+    };
+    let mut headers = head(sent_type, body.len());
     let form = ItemForm::new(op, item, content, sent_type);
-    if form != ItemForm::implied(&headers, content_id, &body) {
-        headers.push(wire::ITEM, &form.into_text());
+    if form == ItemForm::implied(&headers, content_id, &body) {
+        return Entity { headers, body };
+    }
+    headers.push(wire::ITEM, &form.ascii());
+    if lines_len(&headers) > MAX_HEADERS {
+        let body = in_body(op, item, content);
+        let mut headers = head(wire::IN_BODY_TYPE, body.len());
+        headers.push(wire::ITEM, wire::IN_BODY);
+        return Entity { headers, body };
     }
     Entity { headers, body }
 }
 
-/// Whether a text survives as a header's value.
-fn is_clean(text: &str) -> bool {
-    !text.is_empty() && text.trim_ascii() == text && !text.bytes().any(|b| b.is_ascii_control())
+/// How many bytes the header lines have, the empty one included.
+fn lines_len(headers: &Headers) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum::<usize>() + 2
 }
 
-/// The [`wire::ITEM`] header.
+/// The body of an entity whose headers have no room for the item: the item as JSON, a line feed, the content.
+fn in_body(op: Op, item: &Item, content: Option<&Content>) -> Bytes {
+    let form = ItemForm {
+        content_type: content.map(|c| c.media_type.clone()),
+        ..ItemForm::new(op, item, content, wire::IN_BODY_TYPE)
+    };
+    let mut body = form.json().into_bytes();
+    body.push(b'\n');
+    body.extend_from_slice(content.map_or(&[], |c| &c.bytes));
+    body.into()
+}
+
+/// Takes such a body apart.
+fn split_body(body: &Bytes) -> Result<(ItemForm, Bytes), String> {
+    let end = memchr::memchr(b'\n', body).ok_or("the body has no line of JSON")?;
+    let form = serde_json::from_slice(&body[..end]).map_err(|e| e.to_string())?;
+    Ok((form, body.slice(end + 1..)))
+}
+
+/// Whether a media type survives as a header's value.
+fn is_clean(text: &str) -> bool {
+    let is_short = (1..=MAX_TYPE).contains(&text.len());
+    is_short && text.trim_ascii() == text && !text.bytes().any(|b| b.is_ascii_control())
+}
+
+/// What stands in the [`wire::ITEM`] header, or at the beginning of the body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct ItemForm {
     #[serde(flatten)]
@@ -198,23 +252,14 @@ impl ItemForm {
         Self { item: Item::new(id), content: true, content_type: None }
     }
 
-    fn into_text(mut self) -> String {
-        let text = self.ascii();
-        if text.len() <= MAX_ITEM_HEADER {
-            return text;
-        }
-        self.item.extra.clear();
-        let text = self.ascii();
-        if text.len() <= MAX_ITEM_HEADER {
-            return text;
-        }
-        self.item.summary = None;
-        self.ascii()
+    /// JSON without line ends.
+    fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// JSON in ASCII alone: outside ASCII are only characters within strings, which may be escaped.
     fn ascii(&self) -> String {
-        let json = serde_json::to_string(self).unwrap_or_default();
+        let json = self.json();
         if json.bytes().all(|b| matches!(b, b' '..=b'~')) {
             return json;
         }
@@ -292,15 +337,18 @@ fn read_item(
     entity: &Entity,
     index: u64,
 ) -> Result<(Item, Option<Content>), ReplicationError> {
-    let form = match entity.headers.get(wire::ITEM) {
-        Some(text) => serde_json::from_str(text)
-            .map_err(|e| ReplicationError::ItemHeader { index, reason: e.to_string() })?,
-        None => ItemForm::implied(&entity.headers, content_id, &entity.body),
+    let unreadable = |reason| ReplicationError::ItemHeader { index, reason };
+    let (form, bytes) = match entity.headers.get(wire::ITEM) {
+        Some(wire::IN_BODY) => split_body(&entity.body).map_err(unreadable)?,
+        Some(text) => {
+            let form = serde_json::from_str(text).map_err(|e| unreadable(e.to_string()))?;
+            (form, entity.body.clone())
+        }
+        None => (ItemForm::implied(&entity.headers, content_id, &entity.body), entity.body.clone()),
     };
     let ItemForm { item, content, content_type } = form;
     let media_type = content_type.unwrap_or_else(|| head.content_type.to_owned());
-    let content = content.then(|| Content { media_type, bytes: entity.body.clone() });
-    Ok((item, content))
+    Ok((item, content.then_some(Content { media_type, bytes })))
 }
 
 /// The entity's form: without headers where we would write the same entity ourselves.

@@ -70,7 +70,7 @@ pub enum ReplicationError {
         /// The operation, without `http-equiv=`.
         value: String,
     },
-    /// The entity's `Towpath-Item` header cannot be read.
+    /// The entity's `Towpath-Item` cannot be read, in its header or in its body.
     #[error("entity {index}: Towpath-Item: {reason}")]
     ItemHeader {
         /// Which entity.

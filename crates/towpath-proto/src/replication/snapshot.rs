@@ -1,6 +1,7 @@
 //! Snapshots: the index and the pages, for both ends.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ReplicationError;
@@ -21,6 +22,19 @@ pub struct SnapshotIndex {
     pub pages: Vec<String>,
     /// The address of the feed that goes on from the snapshot: a property of our own, which the text allows.
     pub feed: Option<String>,
+    /// Where the feed goes on, as properties of our own.
+    pub goes_on: Option<GoesOn>,
+}
+
+/// Where a feed goes on after a snapshot. The time alone cannot prove that nothing is missing where the oldest page
+/// that is left begins at that time, or where there was nothing before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoesOn {
+    /// `page`: the address of the page on which the last change stands that the snapshot has; of an empty feed,
+    /// that of the first page.
+    pub page: String,
+    /// `after`: the Content-ID of that change; `null` where the feed was empty.
+    pub after: Option<String>,
 }
 
 impl SnapshotIndex {
@@ -32,6 +46,10 @@ impl SnapshotIndex {
         index.insert("pages".into(), self.pages.clone().into());
         if let Some(feed) = &self.feed {
             index.insert("feed".into(), feed.clone().into());
+        }
+        if let Some(GoesOn { page, after }) = &self.goes_on {
+            index.insert("page".into(), page.clone().into());
+            index.insert("after".into(), after.clone().into());
         }
         Value::Object(index).to_string()
     }
@@ -61,7 +79,9 @@ impl SnapshotIndex {
         let id = text("id")?.to_owned();
         let pages = pages.iter().enumerate().map(page).collect::<Result<_, _>>()?;
         let feed = value.get("feed").and_then(Value::as_str).map(str::to_owned);
-        Ok(Self { id, created_at, pages, feed })
+        // Others may have properties of these names, with other types.
+        let goes_on = value.get("after").and_then(|_| GoesOn::deserialize(&value).ok());
+        Ok(Self { id, created_at, pages, feed, goes_on })
     }
 }
 
@@ -127,6 +147,7 @@ mod tests {
             created_at: "2023-09-29T20:52:17.999Z".parse().unwrap(),
             pages: vec!["https://e.com/1".into()],
             feed: None,
+            goes_on: None,
         };
         let json: Value = serde_json::from_str(&index.to_json()).unwrap();
         let expected = serde_json::json!(
@@ -155,6 +176,24 @@ mod tests {
         ] {
             let error = SnapshotIndex::parse(bad.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(message), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn additional_properties_say_where_the_feed_goes_on() {
+        let index = |more: &str| {
+            let json = format!(r#"{{"id":"a","createdAt":"2023-10-07T15:00:00Z","pages":[]{more}}}"#);
+            SnapshotIndex::parse(json.as_bytes()).unwrap()
+        };
+        for after in [None, Some("<7@news>".to_owned())] {
+            let goes_on = Some(GoesOn { page: "https://e.com/1".into(), after });
+            let written = SnapshotIndex { goes_on, ..index("") };
+            assert_eq!(SnapshotIndex::parse(written.to_json().as_bytes()), Ok(written));
+        }
+        for other in
+            ["", r#","page":"x""#, r#","after":null"#, r#","page":1,"after":"x""#, r#","page":"x","after":2"#]
+        {
+            assert_eq!(index(other).goes_on, None, "{other}");
         }
     }
 

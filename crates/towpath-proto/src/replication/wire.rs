@@ -17,6 +17,11 @@ pub const OPERATION_TYPE: &str = "Operation-Type";
 /// What a page has no header of its own for, as JSON: the item's id, title, address and so on. Only where a
 /// reader would not come to the same item without it.
 pub const ITEM: &str = "Towpath-Item";
+/// The value of [`ITEM`] where the JSON has no room in a header: it is the first line of the body, and what
+/// follows is the content.
+pub const IN_BODY: &str = "body";
+/// The Content-Type of such an entity. That of the content stands in the JSON.
+pub const IN_BODY_TYPE: &str = "application/vnd.towpath.item";
 
 /// `http-equiv=PUT`, `http-equiv=PATCH` or `http-equiv=DELETE` ("Operation-Type").
 pub fn operation_type(op: Op) -> &'static str {

@@ -19,9 +19,17 @@ fn publisher() -> Publisher {
 }
 
 /// `change` is told how often the same request came before.
-fn check(publisher: &Publisher, mut change: impl FnMut(&Request, usize, &mut Response)) -> Report {
+fn check(publisher: &Publisher, change: impl FnMut(&Request, usize, &mut Response)) -> Report {
+    check_from(BASE, publisher, change)
+}
+
+fn check_from(
+    url: &str,
+    publisher: &Publisher,
+    mut change: impl FnMut(&Request, usize, &mut Response),
+) -> Report {
     let options = CheckOptions { snapshot: Some(SNAPSHOT.into()), ..CheckOptions::default() };
-    let mut checker = ReplicationChecker::new(BASE, options);
+    let mut checker = ReplicationChecker::new(url, options);
     let mut seen: Vec<String> = Vec::new();
     while let Some(request) = checker.poll_request(time(0)) {
         assert!(seen.len() < 100, "a check ends");
@@ -80,6 +88,73 @@ fn an_empty_feed_conforms() {
         }
     });
     assert_eq!(failed(&report), []);
+}
+
+fn add_next(response: &mut Response, number: u64) {
+    response.headers.append("link", format!("<{BASE}/pages/{number}>; rel=next").parse().unwrap());
+}
+
+#[test]
+fn pagination_the_newest_page_is_found_from_any_other() {
+    for with_head in [true, false] {
+        let mut got = Vec::new();
+        let report = check_from(&format!("{BASE}/pages/2"), &publisher(), |request, _, response| {
+            if !with_head && !is_get(request) {
+                *response = Response::status(405);
+            }
+            got.push(request.url.clone());
+        });
+        assert_eq!(failed(&report).len(), usize::from(!with_head), "{:?}", failed(&report));
+        assert!((1..=4).all(|number| got.contains(&format!("{BASE}/pages/{number}"))), "{got:?}");
+    }
+}
+
+/// "Links must be consistent, i.e. the prev and next links of adjacent pages must match and the feed must not form
+/// a loop": forward as well.
+#[test]
+fn pagination_what_is_wrong_ahead_is_found() {
+    let cases: Vec<(&str, &str, Change)> = vec![
+        (BASE, "A next link leads to a page", |r, _, a| {
+            if r.url == BASE || page(r, 4) {
+                add_next(a, 5);
+            }
+        }),
+        (BASE, "The feed forms no loop", |r, _, a| {
+            if r.url == BASE || page(r, 4) {
+                add_next(a, 1);
+            }
+        }),
+        (BASE, "The feed forms no loop", |r, _, a| {
+            if r.url == BASE || page(r, 4) {
+                add_next(a, 4);
+            }
+        }),
+        ("/pages/1", "A feed page has its headers", |r, _, a| {
+            if page(r, 2) {
+                a.headers.insert("content-type", "text/html".parse().unwrap());
+            }
+        }),
+        ("/pages/1", "A next link leads to a page", |r, _, a| {
+            if page(r, 3) {
+                *a = Response::status(410);
+            }
+        }),
+        ("/pages/1", "The links of adjacent pages match", |r, _, a| {
+            if page(r, 3) {
+                a.headers.remove("link");
+                for (number, rel) in [(3, "self"), (1, "prev"), (4, "next")] {
+                    a.headers.append("link", format!("<{BASE}/pages/{number}>; rel={rel}").parse().unwrap());
+                }
+            }
+        }),
+    ];
+    let publisher = publisher();
+    for (number, (start, rule, change)) in cases.into_iter().enumerate() {
+        let url = if start == BASE { BASE.to_owned() } else { format!("{BASE}{start}") };
+        let report = check_from(&url, &publisher, change);
+        let failed: Vec<_> = report.findings.iter().filter(|f| f.outcome == Outcome::Fail).collect();
+        assert!(failed.iter().any(|f| f.rule == rule), "{number} {rule}: {failed:?}");
+    }
 }
 
 /// How an answer is changed, given how often the same request came before.

@@ -105,6 +105,7 @@ fn case_e_and_f_entities_with_wrong_or_missing_headers_are_named() {
         ("Last-Modified: Tue, 14 Nov 2023 22:13:23 GMT", "X: y", "entity 1 has no Last-Modified"),
         ("14 Nov 2023 22:13:23 GMT", "soon", "entity 1: Last-Modified: \"Tue, soon\""),
         ("\"item 4\"", "item 4", "entity 1: Towpath-Item"),
+        ("{\"id\":\"item 4\"}", "body", "entity 1: Towpath-Item"),
         (
             "Content-Length: 21\r\nTowpath-Item: {\"id\":\"item 4\"}",
             "Content-Length: 18",
@@ -281,6 +282,68 @@ fn a_page_that_is_gone_in_the_middle_of_a_crawl_begins_it_again_once() {
         });
         assert_eq!(consumer.failed.len(), times - 1);
         assert_eq!(consumer.told.len(), if times == 1 { 5 } else { 0 });
+    }
+}
+
+/// Decision 8: "404 in mid-crawl restarts once", however much of what is known is read again on the way.
+#[test]
+fn pagination_a_next_link_that_leads_nowhere_fails_and_waits_longer_and_longer() {
+    let publisher = publisher();
+    for (status, resumed) in [(404, false), (410, true)] {
+        let mut consumer = Consumer::default();
+        if resumed {
+            consumer = follow_once(&publisher, StartFrom::Beginning, None);
+        }
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, Options::default());
+        let mut now = time(1000);
+        for wait in [5, 10, 20] {
+            consumer.requests.clear();
+            consumer.drive(&mut follower, now, |request| {
+                let mut response = publisher.answer(request);
+                if request.url == page(4) {
+                    response = Response::status(status);
+                } else if response.headers["link"].to_str().unwrap().contains("pages/3") {
+                    response.headers.append("link", format!("<{}>; rel=next", page(4)).parse().unwrap());
+                    response.status = 200;
+                    response.body = publisher.answer(&Request::get(request.id, page(3))).body;
+                }
+                (response, Way::Pieces(100))
+            });
+            let until = follower.poll_timeout().unwrap();
+            assert_eq!(until.as_second() - now.as_second(), wait);
+            assert!(consumer.requests.len() < 20, "{:?}", consumer.requests);
+            now = until;
+        }
+        assert_eq!(consumer.positions(), publisher.content_ids());
+        let expected = FollowError::Status { url: page(4), status };
+        assert_eq!(consumer.failed, vec![expected; 3]);
+        assert_eq!(consumer.incomplete, Vec::<String>::new());
+    }
+}
+
+/// The publisher began anew: its Content-IDs are those of other entities now. "Without content ID: first entity
+/// with given timestamp -> at least once semantics."
+#[test]
+fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on() {
+    for (old, new) in [(5, 8), (5, 5), (5, 3), (2, 7)] {
+        let mut first = Publisher::of(5);
+        (0..old).for_each(|second| first.put(second));
+        first.seal();
+        let mut consumer = follow_once(&first, StartFrom::Beginning, None);
+        consumer.told.clear();
+        let mut second = Publisher::of(5);
+        (0..new).for_each(|n| second.put(100 + n));
+        second.seal();
+        run(&mut consumer, &second, |_, _| {});
+        assert_eq!(consumer.positions(), second.content_ids(), "{old} {new}");
+        assert!(!consumer.incomplete.is_empty() && consumer.failed.is_empty());
+        // From there on it is as if nothing had happened.
+        consumer.incomplete.clear();
+        second.put(200);
+        second.seal();
+        run(&mut consumer, &second, |_, _| {});
+        assert_eq!(consumer.positions(), second.content_ids());
+        consumer.assert_calm();
     }
 }
 

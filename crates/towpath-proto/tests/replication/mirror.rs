@@ -5,27 +5,40 @@ use proptest::prelude::*;
 use serde_json::{Map, Value};
 use towpath_proto::change::{Change, Op};
 use towpath_proto::follow::{Followed, StartFrom};
-use towpath_proto::format::multipart::{ContentType, Entity, EntityReader};
+use towpath_proto::format::multipart::{ContentType, Entity, EntityReader, HeaderLimits, Parser, Token};
 use towpath_proto::item::{Author, Content, Item};
 use towpath_proto::replication::entity::{feed_entity, same_headers};
 use towpath_proto::replication::pages::PageLimits;
-use towpath_proto::replication::wire;
+use towpath_proto::replication::{publish, wire};
 
 use crate::consumer::{Consumer, Way, follow_once, once};
-use crate::publisher::{BASE, Publisher, Response, time};
+use crate::publisher::{BASE, Publisher, Response, item, time};
 
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof!["[ -~]{0,12}", "\\PC{0,6}", Just("\r\n--B\u{7f}\u{2028}é😀".to_owned())]
 }
 
+/// Now and then more than headers have room for.
+fn long_text() -> impl Strategy<Value = String> {
+    prop_oneof![9 => any_text(), 1 => ("[ -~é\n]{1,3}", 1..90_000usize).prop_map(|(text, n)| text.repeat(n))]
+}
+
 fn any_item() -> impl Strategy<Value = Item> {
-    let media_type =
-        prop_oneof![Just("text/plain"), Just("text/html; charset=\"x\""), Just(""), Just(" a\nb")];
+    let media_type = prop_oneof![
+        4 => Just("text/plain".to_owned()),
+        4 => Just("text/html; charset=\"x\"".to_owned()),
+        1 => Just(String::new()),
+        1 => Just(" a\nb".to_owned()),
+        1 => Just(wire::IN_BODY_TYPE.to_owned()),
+        1 => (1..80_000usize).prop_map(|n| format!("a/{}", "b".repeat(n))),
+    ];
     let content = prop::option::of((media_type, prop::collection::vec(any::<u8>(), 0..40)));
-    let optional = || prop::option::of(any_text());
+    let optional = || prop::option::of(long_text());
     let times = (prop::option::of(0..2_000_000_000_000i64), any::<bool>());
-    ((any_text(), optional(), optional(), optional()), content, (optional(), times, any::<bool>())).prop_map(
-        |((id, url, title, summary), content, (author, (published, updated), with_extra))| {
+    let tags = prop::collection::vec(long_text(), 0..3);
+    let more = (optional(), tags, times, any::<bool>());
+    ((any_text(), optional(), optional(), optional()), content, more).prop_map(
+        |((id, url, title, summary), content, (author, tags, (published, updated), with_extra))| {
             let published = published.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
             let mut extra = Map::new();
             if with_extra {
@@ -38,7 +51,7 @@ fn any_item() -> impl Strategy<Value = Item> {
                 summary,
                 content: content.map(|(media_type, bytes)| Content::new(media_type, bytes)),
                 authors: author.into_iter().map(Author::named).collect(),
-                tags: vec![],
+                tags,
                 published,
                 updated: published.filter(|_| updated),
                 extra,
@@ -145,6 +158,57 @@ fn page_format_entities_of_other_publishers_go_through_a_mirror_as_they_are() {
         let again = follow_once(&mirror(&consumer.told), StartFrom::Beginning, None);
         assert_same_entities(&originals, &entities(&mirror(&again.told)));
     }
+}
+
+fn header_len(entity: &Entity) -> usize {
+    entity.headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
+}
+
+/// A title of so many bytes, published in a feed of its own.
+fn titled(bytes: usize) -> Publisher {
+    let mut publisher = Publisher::of(1);
+    let title = Some("t".repeat(bytes));
+    publisher.append(Op::Put, Item { title, ..item("a", "the\ncontent") }, time(0));
+    publisher
+}
+
+#[test]
+fn page_format_an_item_that_headers_have_no_room_for_stands_in_the_body() {
+    let limits = HeaderLimits { bytes: 64 << 10, count: 128 };
+    let is_in_body = |bytes| {
+        let publisher = titled(bytes);
+        let page = publish::page(&publisher.feed, 1, &publisher.log).unwrap();
+        let boundary = ContentType::parse(&page.content_type).unwrap().boundary;
+        let mut parser = Parser::with_limits(&boundary, limits).unwrap();
+        parser.push(page.body);
+        while parser.poll_token().unwrap() != Some(Token::End) {}
+        let consumer = follow_once(&publisher, StartFrom::Beginning, None);
+        consumer.assert_calm();
+        assert_eq!(consumer.told[0].item, publisher.log[0].item);
+        entities(&publisher)[0].headers.get(wire::ITEM) == Some(wire::IN_BODY)
+    };
+    // Up to the limit an entity stands as ever, so that sealed pages are the same bytes.
+    let longest = (64 << 10) - (header_len(&entities(&titled(0))[0]) + 2);
+    assert!(!is_in_body(longest));
+    assert!(is_in_body(longest + 1));
+    let whole = &entities(&titled(longest + 1))[0];
+    assert_eq!(whole.headers.get("content-type"), Some(wire::IN_BODY_TYPE));
+    assert!(whole.body.starts_with(b"{\"id\":\"a\",") && whole.body.ends_with(b"}\nthe\ncontent"));
+}
+
+/// Before items could stand in the body, their headers had up to half a megabyte.
+#[test]
+fn page_format_an_item_in_a_long_header_is_read_and_goes_through_a_mirror_as_it_is() {
+    let mut publisher = titled(300_000);
+    let form = format!("{{\"id\":\"a\",\"title\":\"{}\"}}", "t".repeat(300_000));
+    let headers = "<1@old>\nOperation-Type: http-equiv=PUT\nContent-Type: text/plain\nContent-ID: <1@old>";
+    let headers = format!("{headers}\nLast-Modified: Tue, 14 Nov 2023 22:13:20 GMT\nTowpath-Item: {form}");
+    publisher.log[0].entry_id = Some(headers);
+    assert_eq!(entities(&publisher)[0].body, "the\ncontent");
+    let consumer = follow_once(&publisher, StartFrom::Beginning, None);
+    consumer.assert_calm();
+    assert_eq!(consumer.told[0].item, publisher.log[0].item);
+    assert_same_entities(&entities(&publisher), &entities(&mirror(&consumer.told)));
 }
 
 #[test]

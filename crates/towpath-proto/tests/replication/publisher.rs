@@ -9,7 +9,7 @@ use towpath_proto::follow::Request;
 use towpath_proto::item::{Content, ContentHash, Item};
 use towpath_proto::replication::pages::{Cleanup, LetGo, PageLimits, PageSpan, PageState, Pager, Retention};
 use towpath_proto::replication::publish::{self, PageLinks};
-use towpath_proto::replication::snapshot::{SnapshotIndex, SnapshotWriter};
+use towpath_proto::replication::snapshot::{GoesOn, SnapshotIndex, SnapshotWriter};
 
 pub(crate) const BASE: &str = "https://pub.example/feeds/news/replication";
 pub(crate) const SNAPSHOT: &str = "https://pub.example/feeds/news/snapshots/latest";
@@ -168,8 +168,14 @@ impl Publisher {
         pages.extend(writer.finish());
         let url = |number: usize| format!("https://pub.example/feeds/news/snapshots/{id}/pages/{number}");
         let urls: Vec<String> = (0..pages.len()).map(url).collect();
-        let index =
-            SnapshotIndex { id: id.into(), created_at: now, pages: urls.clone(), feed: Some(BASE.into()) };
+        let newest = self.visible().last().map_or(1, |(page, _)| page.number);
+        let index = SnapshotIndex {
+            id: id.into(),
+            created_at: now,
+            pages: urls.clone(),
+            feed: Some(BASE.into()),
+            goes_on: Some(GoesOn { page: publish::page_url(BASE, newest), after: self.content_ids().pop() }),
+        };
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, "application/json".parse().unwrap());
         let index = Response { status: 200, headers, body: index.to_json().into() };

@@ -5,7 +5,7 @@ use towpath_proto::change::Op;
 use towpath_proto::follow::{Exchange, FollowError, Request, StartFrom};
 use towpath_proto::item::Item;
 use towpath_proto::replication::follow::{Options, ReplicationFollower};
-use towpath_proto::replication::pages::PageLimits;
+use towpath_proto::replication::pages::{Cleanup, PageLimits};
 
 use crate::consumer::{Consumer, Way, once};
 use crate::publisher::{BASE, Publisher, Response, SNAPSHOT, item, time};
@@ -167,8 +167,63 @@ fn an_empty_snapshot_has_no_pages() {
     let mut publisher = Publisher::of(2);
     publisher.make_snapshot("empty", time(0), PageLimits::default());
     publisher.put(1);
-    let consumer = run(&publisher, options(2), |_| None);
+    // Without our own properties: whether the feed lost something before its first entity cannot be seen.
+    let body = "{\"id\":\"empty\",\"createdAt\":\"2023-11-14T22:13:20Z\",\"pages\":[]}";
+    let consumer = run(&publisher, options(2), |request| {
+        let index = (request.url == SNAPSHOT).then(|| publisher.answer(request));
+        index.map(|index| Response { body: body.into(), ..index })
+    });
     assert_eq!(consumer.positions(), ["<1@news>"]);
-    // Whether the feed lost something before its first entity cannot be seen.
     assert!(consumer.incomplete[0].contains("timestamps not old enough"), "{:?}", consumer.incomplete);
+}
+
+/// One pass that begins with the index.
+fn from_index(publisher: &Publisher) -> Consumer {
+    let mut consumer = Consumer::default();
+    let mut follower = consumer.follower(SNAPSHOT, StartFrom::Beginning, once());
+    consumer.drive(&mut follower, time(100), |r| (publisher.answer(r), Way::Pieces(50)));
+    consumer
+}
+
+const LIMITS: PageLimits = PageLimits { bytes: 1000, entities: 10 };
+
+#[test]
+fn finding_an_entry_point_nothing_precedes_the_snapshot_of_an_empty_feed() {
+    let mut publisher = Publisher::of(2);
+    publisher.make_snapshot("empty", time(5), LIMITS);
+    assert_eq!(publisher.snapshot.len(), 1);
+    // Also what is older than the snapshot, as in a mirror.
+    for second in [2, 5, 6, 7] {
+        publisher.put(second);
+    }
+    publisher.seal();
+    let consumer = from_index(&publisher);
+    consumer.assert_calm();
+    assert_eq!(consumer.positions(), publisher.content_ids());
+    // Once the first page is gone, something is missing.
+    publisher.cleanup = Cleanup { first_page: 2, gone_below: 2 };
+    let consumer = from_index(&publisher);
+    assert_eq!(consumer.positions(), publisher.content_ids()[2..]);
+    assert!(consumer.incomplete[0].contains("not old enough"), "{:?}", consumer.incomplete);
+}
+
+#[test]
+fn finding_an_entry_point_the_page_of_the_last_change_proves_that_nothing_is_missing() {
+    let mut publisher = Publisher::of(2);
+    for second in [0, 0, 5] {
+        publisher.put(second);
+    }
+    publisher.seal();
+    publisher.make_snapshot("s", time(5), LIMITS);
+    publisher.put(5);
+    publisher.put(9);
+    publisher.seal();
+    // The oldest page that is left begins in the second of the snapshot.
+    publisher.cleanup = Cleanup { first_page: 2, gone_below: 2 };
+    let consumer = from_index(&publisher);
+    consumer.assert_calm();
+    assert_eq!(consumer.positions()[3..], publisher.content_ids()[2..]);
+    publisher.cleanup = Cleanup { first_page: 3, gone_below: 3 };
+    let consumer = from_index(&publisher);
+    assert!(consumer.incomplete[0].contains("not old enough"), "{:?}", consumer.incomplete);
 }

@@ -121,7 +121,9 @@ fn content(file: &Path, media_type: Option<String>) -> Result<Content, CliError>
     };
     read.map_err(|e| CliError::failed(format!("cannot read {}: {e}", file.display())))?;
     let media_type = media_type.unwrap_or_else(|| guess(file, &bytes).to_owned());
-    Ok(Content::new(media_type, bytes))
+    let content = Content::new(media_type, bytes);
+    content.check_type().map_err(|e| CliError::usage(e.to_string()))?;
+    Ok(content)
 }
 
 fn guess(file: &Path, bytes: &[u8]) -> &'static str {
@@ -181,9 +183,14 @@ impl Target {
         match self {
             Self::Server(server) => server.append(feed, &changes).await,
             Self::Folder(engine) => {
-                if engine.feed_to_publish(feed).is_none() {
+                let Some(known) = engine.feed_to_publish(feed) else {
                     return Err(CliError::usage(format!("the configuration has no feed {feed:?}")));
+                };
+                if let Some(why) = known.not_published_to() {
+                    return Err(CliError::failed(why));
                 }
+                let now = engine.now();
+                let changes = changes.into_iter().map(|change| change.not_after(now)).collect();
                 let appended = engine.store.append(feed, Expected::Any, changes).await;
                 appended.map(drop).map_err(|e| CliError::failed(e.to_string()))
             }

@@ -56,6 +56,16 @@ impl Feed {
         self.config.filter.is_some()
     }
 
+    /// Why nothing can be published to it, where that is so: it has another one's items, and no others.
+    pub fn not_published_to(&self) -> Option<String> {
+        let (source, id) = (self.config.source.as_ref()?, self.id());
+        if let Some(origin) = &source.follow {
+            return Some(format!("feed {id} mirrors {origin}: publish there"));
+        }
+        let why = "its source lists all of its items, so the next poll would remove what is published here";
+        source.complete.then(|| format!("feed {id} is not published to: {why}"))
+    }
+
     /// Whether the documents over all feeds show it: everybody may read it, and it is not there twice.
     pub fn is_listed(&self) -> bool {
         self.config.is_public() && !self.is_filter()

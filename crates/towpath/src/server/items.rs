@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use serde_json::json;
+use towpath_proto::format::http_date;
 use towpath_proto::line::Line;
 use towpath_proto::{Author, Change, Content, FeedId, Item, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected};
@@ -35,9 +37,9 @@ pub(super) async fn post(
     request: Request<Incoming>,
 ) -> Result<Answer, Problem> {
     auth::may_publish(&engine.config.server.tokens, peer, request.headers())?;
-    let feed = to_publish(engine, feed)?;
+    let feed = to_change(engine, feed)?;
     let expected = expected(request.uri().query())?;
-    let changes = lines(&body::read(request, MAX_BATCH).await?)?;
+    let changes = lines(&body::read(request, MAX_BATCH).await?, engine.now())?;
     let count = changes.len();
     let appended = engine.store.append(feed.id(), expected, changes).await?;
     let receipt = json!({
@@ -61,7 +63,7 @@ fn expected(query: Option<&str>) -> Result<Expected, Problem> {
     Ok(Expected::Last(seq))
 }
 
-fn lines(text: &[u8]) -> Result<Vec<NewChange>, Problem> {
+fn lines(text: &[u8], now: Timestamp) -> Result<Vec<NewChange>, Problem> {
     let mut changes = Vec::new();
     for (index, line) in text.split(|b| *b == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
@@ -71,7 +73,8 @@ fn lines(text: &[u8]) -> Result<Vec<NewChange>, Problem> {
             return Err(Problem::too_large(format!("more than {MAX_LINES} lines; split the batch")));
         }
         let change = Line::parse(line).and_then(Line::into_change);
-        changes.push(change.map_err(|e| Problem::bad_request(format!("line {}: {e}", index + 1)))?);
+        let change = change.map_err(|e| Problem::bad_request(format!("line {}: {e}", index + 1)))?;
+        changes.push(change.not_after(now));
     }
     Ok(changes)
 }
@@ -91,12 +94,12 @@ pub(super) async fn item(
         return Err(Problem::method("GET, HEAD, PUT, PATCH, DELETE"));
     }
     auth::may_publish(&engine.config.server.tokens, peer, request.headers())?;
-    let feed = to_publish(engine, feed)?;
+    let feed = to_change(engine, feed)?;
     let condition = Condition::of(request.headers())?;
     let method = request.method().clone();
     let change = match method {
         Method::PUT => NewChange::put(put_item(id, request).await?),
-        Method::PATCH => NewChange::patch(id, patch(request).await?),
+        Method::PATCH => NewChange::patch(id, content(request, towpath_proto::patch::MERGE_PATCH).await?),
         _ => NewChange::delete(id),
     };
     let (known, appended) = append_if(engine, &feed, &condition, change).await?;
@@ -159,12 +162,9 @@ async fn put_item(id: &str, request: Request<Incoming>) -> Result<Item, Problem>
     for (name, value) in parameters(request.uri().query()) {
         set(&mut item, &name, value.into_owned())?;
     }
-    let media_type = media_type(request.headers())?;
-    let body = body::read(request, MAX_CONTENT).await?;
-    if media_type.is_some() || !body.is_empty() {
-        item.content =
-            Some(Content::new(media_type.unwrap_or_else(|| "application/octet-stream".into()), body));
-    }
+    let is_typed = request.headers().contains_key(CONTENT_TYPE);
+    let content = content(request, "application/octet-stream").await?;
+    item.content = Some(content).filter(|content| is_typed || !content.bytes.is_empty());
     Ok(item)
 }
 
@@ -188,16 +188,14 @@ fn set(item: &mut Item, name: &str, value: String) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn patch(request: Request<Incoming>) -> Result<Content, Problem> {
-    let media_type =
-        media_type(request.headers())?.unwrap_or_else(|| towpath_proto::patch::MERGE_PATCH.into());
-    Ok(Content::new(media_type, body::read(request, MAX_CONTENT).await?))
-}
-
-fn media_type(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(None) };
-    let text = value.to_str().map_err(|_| Problem::bad_request("Content-Type is not text"))?;
-    Ok(Some(text.to_owned()))
+/// The request's body, of its type or else the `usual` one.
+async fn content(request: Request<Incoming>, usual: &str) -> Result<Content, Problem> {
+    let value = request.headers().get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
+    let media_type = value.map_err(|_| Problem::bad_request("Content-Type is not text"))?.unwrap_or(usual);
+    let mut content = Content::new(media_type, Bytes::new());
+    content.check_type().map_err(|e| Problem::bad_request(e.to_string()))?;
+    content.bytes = body::read(request, MAX_CONTENT).await?;
+    Ok(content)
 }
 
 /// `If-Match` and `If-None-Match: *` (RFC 9110, section 13.1) on the item's version.
@@ -252,7 +250,9 @@ async fn get(engine: &Engine, feed: &str, id: &str, request: &Request<Incoming>)
     };
     let tag = format!("\"{}\"", latest.seq);
     insert(&mut answer.headers, ETAG, &tag);
-    insert(&mut answer.headers, LAST_MODIFIED, &towpath_proto::format::http_date::write(latest.modified));
+    // A mirror has its publisher's times, which may lie in the future (RFC 9110, section 8.8.2.1).
+    let last_modified = http_date::write(latest.modified.min(engine.now()));
+    insert(&mut answer.headers, LAST_MODIFIED, &last_modified);
     answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Sent as it is: its tag is the version, which If-Match may name, so it must not be weak.
     let document = Document::uncoded(answer.body, answer.headers, Valid::UntilReplaced);
@@ -274,6 +274,12 @@ fn line(change: &Change) -> Result<Answer, Problem> {
     line.position = Some(change.seq.to_string());
     let body = serde_json::to_vec(&line).map_err(|e| Problem::internal(e.to_string()))?;
     Ok(whole(StatusCode::OK, "application/json; charset=utf-8", body))
+}
+
+/// The feed of a name whose items are to be changed.
+fn to_change(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
+    let feed = to_publish(engine, feed)?;
+    feed.not_published_to().map_or(Ok(feed), |why| Err(Problem::conflict(why)))
 }
 
 /// The feed of a name to publish to, made where that is allowed.

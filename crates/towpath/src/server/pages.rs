@@ -49,7 +49,7 @@ impl Address {
 /// The addresses that a feed has.
 pub(crate) fn addresses(base: &str, feed: &Feed) -> Vec<Address> {
     let address = |name, path: String, about| Address { name, url: format!("{base}{path}"), about };
-    let (id, is_filter) = (feed.id(), feed.is_filter());
+    let (id, is_filter, is_published_to) = (feed.id(), feed.is_filter(), feed.not_published_to().is_none());
     let feed = id.as_str();
     let smart = [
         address(
@@ -80,8 +80,11 @@ pub(crate) fn addresses(base: &str, feed: &Feed) -> Vec<Address> {
             format!("/feeds/{feed}/snapshots/latest"),
             "Data Replication: the newest snapshot",
         ),
-        address("items", format!("/feeds/{feed}/items"), "publish: POST lines of JSON, PUT …/items/{id}"),
     ];
+    if is_published_to {
+        let about = "publish: POST lines of JSON, PUT …/items/{id}";
+        addresses.push(address("items", format!("/feeds/{feed}/items"), about));
+    }
     addresses.splice(3..3, smart);
     addresses
 }

@@ -200,6 +200,30 @@ impl Mirror {
     }
 }
 
+impl Mirror {
+    /// Appends changes; where a patch among them cannot be applied, what stands before it. That is told again
+    /// with the patch, and recognised.
+    async fn append(&mut self, changes: Vec<NewChange>) -> Result<(), AppendError> {
+        let has_patch = changes.iter().any(|change| change.op == Op::Patch);
+        let mut before = if has_patch { changes.clone() } else { Vec::new() };
+        let appended = self.append_all(changes).await;
+        if let Err(AppendError::Patch { index, .. }) = appended {
+            before.truncate(index);
+            self.append_all(before).await?;
+        }
+        appended
+    }
+
+    async fn append_all(&mut self, changes: Vec<NewChange>) -> Result<(), AppendError> {
+        let Own { engine, feed, lease } = &self.own;
+        // Another node may mirror it by now: what that appends, this one does not.
+        roles::check(lease)?;
+        let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
+        self.seq = engine.store.append(feed.id(), expected, changes).await?.head.seq;
+        Ok(())
+    }
+}
+
 impl Output for Mirror {
     type Error = MirrorError;
 
@@ -215,10 +239,7 @@ impl Output for Mirror {
             .filter_map(|change| (!self.is_told_again(&change)).then_some(change))
             .collect();
         if !changes.is_empty() {
-            // Another node may mirror it by now: what that appends, this one does not.
-            roles::check(&lease)?;
-            let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
-            self.seq = engine.store.append(feed.id(), expected, changes).await?.head.seq;
+            self.append(changes).await?;
         }
         let Some(state) = checkpoint else { return Ok(()) };
         self.kept.state = state;

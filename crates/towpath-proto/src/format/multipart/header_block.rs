@@ -14,9 +14,9 @@ pub struct HeaderLimits {
 }
 
 impl Default for HeaderLimits {
-    /// 64 KiB and 128 headers.
+    /// 1 MiB and 128 headers.
     fn default() -> Self {
-        Self { bytes: 64 << 10, count: 128 }
+        Self { bytes: 1 << 20, count: 128 }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The conformance check: looks at the newest pages of a feed, and at a snapshot, twice.
 //!
-//! First every page is asked for by HEAD and by GET, from the newest one back along `prev`; then every page
-//! is read again, which shows whether published pages stay as they were. A snapshot's index and its first
+//! First the newest page is looked for along `next`; then every page is asked for by HEAD and by GET, from there
+//! back along `prev`; then every page is read again, which shows whether published pages stay as they were. A snapshot's index and its first
 //! pages are read in the same way. Sections are named by their headings, because the text has no numbers.
 
+mod forward;
 mod page;
 
 use std::collections::{HashSet, VecDeque};
@@ -33,9 +34,9 @@ pub struct CheckOptions {
 }
 
 impl Default for CheckOptions {
-    /// 20 pages of the feed and 5 of the snapshot, entities up to 64 MiB.
+    /// 20 pages of the feed and 5 of the snapshot, entities up to 72 MiB.
     fn default() -> Self {
-        Self { pages: 20, snapshot_pages: 5, snapshot: None, max_entity: 64 << 20 }
+        Self { pages: 20, snapshot_pages: 5, snapshot: None, max_entity: 72 << 20 }
     }
 }
 
@@ -53,18 +54,40 @@ pub struct ReplicationChecker {
     snapshot_pages: Vec<Visit>,
     index: Option<Vec<u8>>,
     visited: HashSet<String>,
+    /// The pages that were gone past on the way to the newest one; `None` once that is found.
+    forward: Option<HashSet<String>>,
     content_ids: HashSet<String>,
 }
 
 /// One request, and what its answer is for.
 #[derive(Debug, Clone)]
 enum Job {
-    Head { url: String },
-    FeedPage { url: String, head: HeaderMap },
-    FeedPageAgain { number: usize },
-    Index { url: String, again: bool },
-    SnapshotPage { url: String },
-    SnapshotPageAgain { number: usize },
+    Head {
+        url: String,
+    },
+    /// A page to which the `next` of `from` leads. By GET where HEAD is not answered.
+    Forward {
+        url: String,
+        from: String,
+        method: Method,
+    },
+    FeedPage {
+        url: String,
+        head: HeaderMap,
+    },
+    FeedPageAgain {
+        number: usize,
+    },
+    Index {
+        url: String,
+        again: bool,
+    },
+    SnapshotPage {
+        url: String,
+    },
+    SnapshotPageAgain {
+        number: usize,
+    },
 }
 
 /// The answer that is coming in.
@@ -103,6 +126,7 @@ impl ReplicationChecker {
             snapshot_pages: Vec::new(),
             index: None,
             visited: HashSet::new(),
+            forward: Some(HashSet::new()),
             content_ids: HashSet::new(),
         }
     }
@@ -110,6 +134,7 @@ impl ReplicationChecker {
     fn url(&self, job: &Job) -> String {
         match job {
             Job::Head { url }
+            | Job::Forward { url, .. }
             | Job::FeedPage { url, .. }
             | Job::Index { url, .. }
             | Job::SnapshotPage { url } => url.clone(),
@@ -132,6 +157,9 @@ impl ReplicationChecker {
             (Ok(()), status) => Some(format!("{url} answers {}", status.unwrap_or_default())),
         };
         let is_whole = failure.is_none();
+        if let Job::Forward { url, from, method } = job {
+            return self.page_ahead(url, from, &method, answer.head, failure);
+        }
         let rule = "A request results in status 200 and a whole answer";
         match (&job, status) {
             // What HEAD does not answer, GET may.
@@ -195,6 +223,10 @@ impl ReplicationChecker {
             }
         };
         self.must("Required headers", "A feed page has its headers", None);
+        if let Some(next) = page.next.clone().filter(|_| self.forward.is_some()) {
+            return self.go_forward(page.own, next);
+        }
+        self.forward = None;
         for id in visit.content_ids.drain(..) {
             let problem = self.content_ids.contains(&id).then(|| format!("{url}: {id} is there twice"));
             self.must("Content-ID", "A Content-ID is unique within the feed", problem);
@@ -312,6 +344,7 @@ impl Exchange for ReplicationChecker {
         let mut request = Request::get(id, self.url(&job));
         match job {
             Job::Head { .. } => request.method = Method::HEAD,
+            Job::Forward { ref method, .. } => request.method = method.clone(),
             Job::Index { .. } => request.max_body = MAX_INDEX,
             _ => request.max_body = u64::MAX,
         }
@@ -327,7 +360,7 @@ impl Exchange for ReplicationChecker {
         let kind = match job {
             Job::FeedPage { .. } | Job::FeedPageAgain { .. } => Some(Kind::Feed),
             Job::SnapshotPage { .. } | Job::SnapshotPageAgain { .. } => Some(Kind::Snapshot),
-            Job::Head { .. } | Job::Index { .. } => None,
+            Job::Head { .. } | Job::Forward { .. } | Job::Index { .. } => None,
         };
         let again = matches!(job, Job::FeedPageAgain { .. } | Job::SnapshotPageAgain { .. });
         let url = self.url(job);

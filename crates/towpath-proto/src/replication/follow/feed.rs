@@ -59,6 +59,9 @@ impl ReplicationFollower {
                 self.head(&prev);
             }
             Ok(Step::Start { page, proven }) => {
+                let is_first = |known: &String| self.place.position.is_none() && *known == page;
+                let proven = proven
+                    || matches!(&self.place.start, Start::Snapshot { page: known, .. } if is_first(known));
                 let walk = Walk::new(&self.feed, self.options.max_entity, skip.clone(), proven);
                 self.walk(walk, page, None, false);
             }
@@ -121,10 +124,14 @@ impl ReplicationFollower {
             },
         };
         let is_news = self.events.len() > told;
+        let is_told = self.events.range(told..).any(|event| matches!(event, Event::Change(_)));
         if walk.skip == Skip::Nothing
             && let Some(seen) = &walk.seen
         {
             self.place.position = Some(seen.clone());
+        }
+        if is_told {
+            self.got_on();
         }
         if let Err(halt) = result {
             if is_news {
@@ -140,8 +147,6 @@ impl ReplicationFollower {
     }
 
     fn end_of_page(&mut self, now: Timestamp, head: FeedPageHead) {
-        self.failures = 0;
-        self.restarted = false;
         self.place.behind = 0;
         let Phase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
         if let Some(next) = head.next {

@@ -55,14 +55,14 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// For ever, every 30 seconds; entities up to 64 MiB, pages up to 64 GiB, two snapshot pages at once.
+    /// For ever, every 30 seconds; entities up to 72 MiB, pages up to 64 GiB, two snapshot pages at once.
     fn default() -> Self {
         Self {
             feed: None,
             once: false,
             poll: Duration::from_secs(30),
             retry: Duration::from_secs(5),
-            max_entity: 64 << 20,
+            max_entity: 72 << 20,
             max_page: 64 << 30,
             snapshot: None,
             parallel: 2,
@@ -86,7 +86,7 @@ pub struct ReplicationFollower {
     requests: VecDeque<Request>,
     last_id: u64,
     wake: Option<Timestamp>,
-    /// Failures since the last page that was read whole.
+    /// Failures since a change was told or the end of the feed was reached.
     failures: u32,
     /// How long the publisher wants to be left alone (`Retry-After`).
     asked: Option<Duration>,
@@ -229,7 +229,9 @@ impl ReplicationFollower {
             }
             (None, Start::Beginning) => (Goal::Beginning, Skip::Nothing),
             (None, Start::Now) => (Goal::Newest, Skip::All),
-            (None, Start::Time(time)) => (Goal::Time(*time), Skip::Older(*time)),
+            (None, Start::Time(time) | Start::Snapshot { time, .. }) => {
+                (Goal::Time(*time), Skip::Older(*time))
+            }
             (None, Start::Id(id)) => {
                 (Goal::Beginning, Skip::Through { content_id: id.clone(), modified: None })
             }
@@ -281,10 +283,16 @@ impl ReplicationFollower {
         self.wake = Some(now.checked_add(wait).unwrap_or(Timestamp::MAX));
     }
 
-    /// The end of the feed is reached.
-    fn rest_at_end(&mut self, now: Timestamp) {
+    /// Something was told, or the end of the feed is reached. To read again what was known is no progress: a page
+    /// may lead to another that is not there.
+    fn got_on(&mut self) {
         self.failures = 0;
         self.restarted = false;
+    }
+
+    /// The end of the feed is reached.
+    fn rest_at_end(&mut self, now: Timestamp) {
+        self.got_on();
         self.rest(now, self.options.poll);
     }
 

@@ -39,6 +39,12 @@ pub(super) enum Start {
     Time(Timestamp),
     /// After this Content-ID, of which the time is not known.
     Id(String),
+    /// From this time on, as a snapshot's index says. As long as this page is left, nothing is missing, whether or
+    /// not anything is older than the time.
+    Snapshot {
+        time: Timestamp,
+        page: String,
+    },
 }
 
 /// The last entity that was told, and its page.

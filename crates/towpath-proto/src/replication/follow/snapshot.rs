@@ -12,7 +12,7 @@ use crate::follow::{Event, FollowError, RequestId, ResponseHead};
 use crate::format::multipart::EntityReader;
 use crate::replication::ReplicationError;
 use crate::replication::entity::read_snapshot_entity;
-use crate::replication::snapshot::{SnapshotIndex, floor_to_second};
+use crate::replication::snapshot::{GoesOn, SnapshotIndex, floor_to_second};
 use crate::replication::wire::PageHead;
 
 /// How far the reading of a snapshot has come.
@@ -244,7 +244,13 @@ impl ReplicationFollower {
         let Some(index) = walk.index.take() else { return };
         let is_own_address = walk.place.index == self.url;
         self.place.snapshot = None;
-        self.place.start = Start::Time(floor_to_second(index.created_at));
+        let time = floor_to_second(index.created_at);
+        self.place.start = match index.goes_on {
+            None => Start::Time(time),
+            Some(GoesOn { page, after: Some(_) }) => Start::Snapshot { time, page },
+            // Nothing came before, so everything comes after, whatever its time.
+            Some(GoesOn { page, after: None }) => Start::Snapshot { time: Timestamp::UNIX_EPOCH, page },
+        };
         self.place.feed = self.place.feed.take().or(index.feed.filter(|_| is_own_address));
         self.checkpoint();
         if is_own_address && self.place.feed.is_none() {

@@ -18,8 +18,8 @@ pub(super) enum Skip {
     Nothing,
     /// "Skip everything older than timestamp."
     Older(Timestamp),
-    /// "First entity after content ID": everything up to this entity. Of the time of a position that the
-    /// user named nothing is known.
+    /// "First entity after content ID": everything up to this entity, whose time must be the same too, or it is
+    /// another one. Of the time of a position that the user named nothing is known.
     Through { content_id: String, modified: Option<Timestamp> },
     /// Everything up to this place on the page where following stopped.
     To(Position),
@@ -169,7 +169,7 @@ impl Walk {
                 Ok(Some(followed))
             }
             Skip::Through { content_id, modified } => {
-                if *content_id == seen.content_id {
+                if *content_id == seen.content_id && modified.is_none_or(|m| seen.modified == m) {
                     self.skip = Skip::Nothing;
                 } else if modified.is_some_and(|m| seen.modified > m) {
                     return Err(Halt::NoContentId);
@@ -178,7 +178,7 @@ impl Walk {
             }
             Skip::To(place) if seen.entities < place.entities => Ok(None),
             Skip::To(place) => {
-                if place.content_id != seen.content_id {
+                if place.content_id != seen.content_id || place.modified != seen.modified {
                     return Err(Halt::Changed(ReplicationError::PageChanged { index: seen.entities - 1 }));
                 }
                 if place.crc != seen.crc {

@@ -194,11 +194,21 @@ pub async fn page_since(
     time: Timestamp,
 ) -> Result<Option<u64>, StoreError> {
     let wanted = engine.store.last_before(feed.id(), time).await? + 1;
+    page_at(engine, feed, wanted).await
+}
+
+/// The page on which a place of the log stands; the newest page where that is not taken yet, the oldest listed page
+/// where its page was let go. None while the feed is empty. Logarithmic.
+pub(in crate::engine) async fn page_at(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    place: Seq,
+) -> Result<Option<u64>, StoreError> {
     let Division { last, open: Some(open) } = divided(engine, feed).await? else { return Ok(None) };
-    if wanted >= open.first {
+    if place >= open.first {
         return Ok(Some(open.number));
     }
     let first = cleanup(engine, feed).await?.first_page.max(1);
     let sealed = last.map_or(0, |page| page.number).max(first);
-    number_at(engine, feed, wanted, first..=sealed).await.map(Some)
+    number_at(engine, feed, place, first..=sealed).await.map(Some)
 }

@@ -16,12 +16,13 @@ use towpath_proto::Op;
 use towpath_proto::change::Seq;
 use towpath_proto::format::http_date;
 use towpath_proto::replication::entity;
-use towpath_proto::replication::publish::{Page, PageBuilder};
-use towpath_proto::replication::snapshot::{SnapshotIndex, SnapshotWriter, floor_to_second};
+use towpath_proto::replication::publish::{self, Page, PageBuilder};
+use towpath_proto::replication::snapshot::{GoesOn, SnapshotIndex, SnapshotWriter, floor_to_second};
 use towpath_store::{Condition, Head, Order, StoreError, Stretch, Table};
 
 use super::served::{self, Found};
 use super::table::{self as kept, Made, SnapshotPage};
+use crate::engine::pages::paging::page_at;
 use crate::engine::pages::table::{self, RECORDS};
 use crate::engine::pages::{READ, blocking, limits, report, stretch};
 use crate::engine::roles::{Lease, conditions};
@@ -95,6 +96,7 @@ pub async fn make(
         return Ok(None);
     }
     let head = engine.store.head(feed.id()).await?;
+    let feed_goes_on = goes_on(engine, feed, head.seq).await?;
     let created_at = creation_time(engine, feed, head).await?;
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
@@ -104,7 +106,7 @@ pub async fn make(
     let mut goes_on = Condition { table: Table::Chains, key: begun.clone(), value: write.value.clone() };
     store.write(vec![write], conditions).await?;
     let (pages, items) = write_pages(engine, feed, id, head.seq, &mut goes_on).await?;
-    let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq };
+    let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq, goes_on: feed_goes_on };
     let index = table::put(kept::snapshot_key(feed.id(), id), &snapshot);
     store.write(vec![index, table::remove(begun)], vec![goes_on]).await?;
     drop_old(engine, feed).await?;
@@ -132,6 +134,20 @@ async fn creation_time(engine: &Arc<Engine>, feed: &Arc<Feed>, head: Head) -> Re
         tokio::time::sleep(wait).await;
     }
     Ok(engine.now())
+}
+
+/// The page on which the place `last` stands, and its Content-ID. Of an empty feed the first page, and none.
+async fn goes_on(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    last: Seq,
+) -> Result<Option<(u64, Option<String>)>, StoreError> {
+    if last == 0 {
+        return Ok(Some((1, None)));
+    }
+    let Some(page) = page_at(engine, feed, last).await? else { return Ok(None) };
+    let change = engine.store.change(feed.id(), last).await?;
+    Ok(change.map(|change| (page, Some(entity::content_id(feed.id(), &change)))))
 }
 
 /// Every item that was there at the place `last`, in its latest version. Returns how many pages and items.
@@ -322,11 +338,14 @@ pub async fn index(
 /// A snapshot's index as the text has it.
 pub fn index_of(engine: &Engine, feed: &Feed, snapshot: &Snapshot) -> SnapshotIndex {
     let url = |number| format!("{}{}", engine.base_url, page_path(feed, snapshot.id, number));
+    let address = served::address(engine, feed);
+    let goes_on = snapshot.goes_on.clone();
     SnapshotIndex {
         id: snapshot.id.to_string(),
         created_at: snapshot.created_at,
         pages: (0..snapshot.pages).map(url).collect(),
-        feed: Some(served::address(engine, feed)),
+        goes_on: goes_on.map(|(page, after)| GoesOn { page: publish::page_url(&address, page), after }),
+        feed: Some(address),
     }
 }
 
@@ -345,10 +364,12 @@ pub async fn page(
     let (Some(_), Some(SnapshotPage { places, made })) = (is_complete, page) else {
         return Ok(Found::Nothing);
     };
-    let mut headers = made.headers();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_EVER));
+    let for_ever = |mut headers: HeaderMap| {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_EVER));
+        headers
+    };
     if only_head {
-        return Ok(Found::Head(headers, made.length));
+        return Ok(Found::Head(for_ever(made.headers()), made.length));
     }
     let mut changes = Vec::new();
     for (first, count) in places {
@@ -362,6 +383,7 @@ pub async fn page(
         builder.finish()
     });
     let Some(page) = page.await? else { return Ok(Found::Nothing) };
+    let headers = for_ever(page.headers());
     let document = Document::new(page.body, headers, Valid::Immutable);
     Ok(Found::Page(engine.documents.put(&page_path(feed, id, number), document)))
 }

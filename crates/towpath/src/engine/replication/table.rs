@@ -59,6 +59,9 @@ pub struct Snapshot {
     pub items: u64,
     /// Where the log ended when it was begun.
     pub seq: Seq,
+    /// Where the feed goes on: the number of the page, and the Content-ID there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goes_on: Option<(u64, Option<String>)>,
 }
 
 /// The record of a snapshot's page: where in the log its items stand.

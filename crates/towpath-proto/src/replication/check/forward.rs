@@ -1,0 +1,69 @@
+//! The way to the newest page, where the check was given the address of another one.
+
+use http::Method;
+
+use super::{Job, PAGINATION, ReplicationChecker};
+use crate::follow::ResponseHead;
+use crate::replication::wire::FeedPageHead;
+use crate::report::Level;
+
+/// How many pages are gone past.
+const MAX_PAGES: usize = 1000;
+
+impl ReplicationChecker {
+    /// From the page `own` to the one after it.
+    pub(super) fn go_forward(&mut self, own: String, next: String) {
+        let Some(passed) = &mut self.forward else { return };
+        let count = passed.len();
+        if !passed.insert(own.clone()) {
+            self.must(PAGINATION, "The feed forms no loop", Some(format!("{own} was visited before")));
+            return self.go_back(own);
+        }
+        if count == MAX_PAGES {
+            let reason = format!("{own} has as many pages after it");
+            self.report.skip(PAGINATION, Level::Must, "The last page has no next link", &reason);
+            return self.go_back(own);
+        }
+        self.jobs.push_front(Job::Forward { url: next, from: own, method: Method::HEAD });
+    }
+
+    /// The page after `from` has answered, or could not be had because of `failure`.
+    pub(super) fn page_ahead(
+        &mut self,
+        url: String,
+        from: String,
+        method: &Method,
+        head: Option<ResponseHead>,
+        failure: Option<String>,
+    ) {
+        if *method == Method::HEAD && head.as_ref().is_some_and(|h| matches!(h.status, 405 | 501)) {
+            return self.jobs.push_front(Job::Forward { url, from, method: Method::GET });
+        }
+        let problem = failure.map(|failure| format!("{from} has this next: {failure}"));
+        let is_there = problem.is_none();
+        self.must(PAGINATION, "A next link leads to a page", problem);
+        let Some(head) = head.filter(|_| is_there) else { return self.go_back(from) };
+        let page = match FeedPageHead::parse(&head.url, &head.headers) {
+            Ok(page) => page,
+            Err(error) => {
+                let problem = format!("{url}, the next of {from}: {error}");
+                self.must("Required headers", "A feed page has its headers", Some(problem));
+                return self.go_back(from);
+            }
+        };
+        // "A prev link may be removed from an older page as part of a gradual cleanup process."
+        let astray = page.prev.as_ref().filter(|prev| **prev != from);
+        let problem = astray.map(|prev| format!("{from} has the next {url}, whose prev is {prev}"));
+        self.must(PAGINATION, "The links of adjacent pages match", problem);
+        match page.next {
+            Some(next) => self.go_forward(page.own, next),
+            None => self.go_back(page.own),
+        }
+    }
+
+    /// The newest page that can be reached is found: the check begins.
+    fn go_back(&mut self, newest: String) {
+        self.forward = None;
+        self.jobs.push_front(Job::Head { url: newest });
+    }
+}
