@@ -9,21 +9,19 @@
 
 mod common;
 mod faults;
-#[path = "../../towpath-cluster/tests/common/mod.rs"]
-mod nats;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::door::Door;
+use common::nats::say;
 use faults::clients::{self, FEEDS, World, deleted};
 use faults::followers::{self, Follower, POLLED, Told};
 use faults::harm::Harms;
 use faults::linear;
 use faults::machines::{self, EACH, Machine};
 use faults::network::Network;
-use nats::say;
 use towpath_proto::{FeedId, Op};
 use towpath_store::embedded::{EmbeddedStore, Options};
 use towpath_store::{Limit, Store};

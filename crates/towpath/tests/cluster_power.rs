@@ -6,8 +6,6 @@
 
 mod common;
 mod faults;
-#[path = "../../towpath-cluster/tests/common/mod.rs"]
-mod nats;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -229,7 +227,7 @@ fn two_of_three_servers_lose_power_and_it_is_said_where_something_is_lost() {
     cluster.wait_until("it is settled", is_settled);
     std::thread::sleep(Duration::from_secs(3));
     let lost = cluster.nodes.iter().filter(|node| loss(node).is_some()).count();
-    nats::say(&format!(
+    common::nats::say(&format!(
         "two of three servers have lost power: {lost} of {EACH} nodes say that something is lost"
     ));
     assert!(lost == 0 || lost == EACH, "the nodes disagree");

@@ -174,7 +174,7 @@ fn a_hub_may_call_any_node() {
     }
     let (asked, refused) = (|| metric(&server, "towpath_requests_routed_total"), metric(&server, failed));
     for node in 0..NODES {
-        cluster.door.lead_to(node);
+        cluster.lead_to(node);
         for number in 0..3 {
             let (before, questions) = (metric(&server, ok), asked());
             all.push(format!("by{node}-{number}"));
@@ -195,7 +195,7 @@ fn a_hub_may_call_any_node() {
     cluster.kill(holder);
     let killed = Instant::now();
     let living = cluster.others(holder);
-    cluster.door.lead_to(living[0]);
+    cluster.lead_to(living[0]);
     all.push("after".into());
     publish_there("after");
     let told = || ids(&cluster.node(living[1]).json("/feeds/copy/items?order=created&max=1000&timeout=0"));
@@ -225,10 +225,10 @@ fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
     let mut living: Vec<usize> = (0..NODES).collect();
     let mut poll = |cluster: &Cluster, living: &[usize], told: &mut BTreeSet<String>| {
         turn += 1;
-        cluster.door.lead_to(living[turn % living.len()]);
+        cluster.lead_to(living[turn % living.len()]);
         let document = get("/sup.json?seconds=10");
         assert_eq!(document.status, 200, "{}", document.text());
-        cluster.door.lead_to(living[(turn + 1) % living.len()]);
+        cluster.lead_to(living[(turn + 1) % living.len()]);
         for update in document.json()["updates"].as_array().unwrap() {
             let (id, news) = (update[0].as_str().unwrap(), update[1].as_str().unwrap());
             let Some((feed, last)) = known.get_mut(id).filter(|(_, last)| last != news) else { continue };

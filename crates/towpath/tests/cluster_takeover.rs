@@ -212,7 +212,7 @@ fn chains_go_on_when_the_node_that_makes_them_is_killed() {
     cluster.kill(holder);
     let killed = Instant::now();
     let living = cluster.others(holder);
-    cluster.door.lead_to(living[0]);
+    cluster.lead_to(living[0]);
     for number in 0..3 {
         all.push(format!("b{number}"));
         publish(cluster.node(living[number % 2]), "news", all.last().unwrap());

@@ -3,8 +3,8 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 pub mod chain;
-pub mod door;
 pub mod clustered;
+pub mod door;
 #[path = "../../../towpath-cluster/tests/common/mod.rs"]
 pub mod nats;
 pub mod notes;

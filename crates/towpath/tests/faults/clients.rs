@@ -102,7 +102,7 @@ impl World {
     }
 
     fn fault(&self, text: String) {
-        crate::nats::say(&format!("FAULT {text}"));
+        crate::common::nats::say(&format!("FAULT {text}"));
         self.faults.lock().unwrap().push(text);
     }
 

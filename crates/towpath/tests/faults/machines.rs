@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::network::{Network, Site};
 use crate::common::free_port;
-use crate::nats;
+use crate::common::nats;
 
 /// How many there are of each kind.
 pub const EACH: usize = 3;
@@ -56,7 +56,7 @@ impl Machine {
         if let Some(status) = ended {
             let output = self.output();
             let last = output.lines().last().unwrap_or_default();
-            crate::nats::say(&format!(
+            crate::common::nats::say(&format!(
                 "{} has ended with {status} ({last}) and is started again",
                 self.site.name
             ));
