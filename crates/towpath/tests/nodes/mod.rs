@@ -159,3 +159,23 @@ pub fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}"));
     items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
 }
+
+/// Over how many roles sources are spread.
+const SHARDS: u32 = 16;
+
+fn shard(feed: &str) -> u32 {
+    crc32fast::hash(feed.as_bytes()) % SHARDS
+}
+
+/// The node that polls or mirrors a feed, once that does not change hands any more.
+pub fn holder_of_source(cluster: &Cluster, feed: &str) -> usize {
+    cluster.settled_holder(&format!("sources/{}", shard(feed)))
+}
+
+/// Names that begin like these, of feeds whose sources are on one node.
+pub fn same_shard<const N: usize>(beginnings: [&str; N]) -> [String; N] {
+    beginnings.map(|beginning| {
+        let mut names = (0..).map(|number| format!("{beginning}{number}"));
+        names.find(|name| shard(name) == 5).unwrap()
+    })
+}
