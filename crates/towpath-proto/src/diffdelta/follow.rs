@@ -1,9 +1,11 @@
 //! Following a DiffDelta feed (sections 2.2, 2.3 and 6), any publisher's.
 //!
 //! Polls `head.json` no more often than its `ttl_sec`, with `If-None-Match`. There is something new when its
-//! cursor is not the one kept (never by `changed` alone). A latest document that follows on the kept cursor
-//! is handed over as it is; otherwise the archive index tells which snapshots lie between, and they are
-//! handed over in its order. A carried document (`changed: false`) is never handed over where there is an
+//! cursor is not the one kept (never by `changed` alone). A latest document that follows on the one that was
+//! handed over is handed over as it is; otherwise the archive index tells which snapshots lie between, and they
+//! are handed over in its order. A cursor may come back (A, B, A), so that `prev_cursor` alone does not show
+//! what a document follows on: the head also says when that was made (`prev_generated_at`, as ours do), or the
+//! index is asked, where there is one. A carried document (`changed: false`) is never handed over where there is an
 //! archive: the snapshot that minted its cursor is.
 //!
 //! # What is verified
@@ -28,7 +30,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use url::Url;
 
-use super::wire::{Latest, Snapshot};
+use super::wire::{Head, Latest, Snapshot};
 use crate::asking::Asking;
 use crate::follow::{
     Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
@@ -117,6 +119,10 @@ pub struct DiffDeltaFollower {
     checkpoint_due: bool,
     walk: VecDeque<Snapshot>,
     latest: Option<Kept>,
+    /// The last head that came.
+    head: Option<Head>,
+    /// Whether the last question for an archive index showed that there is none.
+    has_no_index: bool,
     /// The head's validator, and the cursor it came with.
     validator: Option<(String, String)>,
     poll_at: Timestamp,
@@ -163,6 +169,8 @@ impl DiffDeltaFollower {
             checkpoint_due: false,
             walk: VecDeque::new(),
             latest: None,
+            head: None,
+            has_no_index: false,
             validator: None,
             poll_at: Timestamp::MIN,
             now: Timestamp::MIN,

@@ -266,6 +266,7 @@ impl Chain {
         let stamps = Stamps {
             cursor,
             prev_cursor: self.cursor,
+            prev_generated_at: self.minted_at,
             prev_hash: self.hash,
             generated_at: self.name_time(cursor, now),
         };
@@ -295,6 +296,7 @@ impl Chain {
         let stamps = Stamps {
             cursor: self.cursor,
             prev_cursor: self.cursor,
+            prev_generated_at: self.minted_at,
             prev_hash: self.hash,
             generated_at: self.not_before_the_last(now),
         };
@@ -321,6 +323,7 @@ impl Chain {
             hash: Some(written.hash.to_string()),
             latest_url: channel.site.link(&channel.latest_path()),
             prev_cursor: stamps.prev_cursor.to_string(),
+            prev_generated_at: stamps.prev_generated_at.map(|time| time.to_string()),
             ttl_sec: envelope.ttl_sec,
         };
         Published { latest: written.bytes, head: json(&head), snapshot, chain: self }

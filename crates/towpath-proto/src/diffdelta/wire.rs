@@ -40,9 +40,20 @@ pub struct Head {
     /// Section 2.2.
     #[serde(default)]
     pub prev_cursor: String,
+    /// When the snapshot of `prev_cursor` was made: it tells apart two snapshots with one cursor. Not in the
+    /// text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev_generated_at: Option<String>,
     /// Section 2.5, in seconds.
     #[serde(default)]
     pub ttl_sec: u64,
+}
+
+impl Head {
+    /// When the snapshot of `cursor` was made, where the head tells.
+    pub(super) fn minted_at(&self) -> Option<&str> {
+        if self.changed { Some(&self.generated_at) } else { self.prev_generated_at.as_deref() }
+    }
 }
 
 /// A feed document as it is read: what a client needs, whatever else is there.

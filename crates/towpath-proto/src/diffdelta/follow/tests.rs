@@ -12,6 +12,8 @@ use crate::diffdelta::wire::Kind;
 use crate::follow::Followed;
 use crate::item::{Content, Item};
 
+mod foreign;
+
 const BASE: &str = "http://127.0.0.1:8080";
 
 /// What may go wrong with one answer.
@@ -63,6 +65,8 @@ struct Driver {
     asked: Vec<String>,
     /// The publisher as it was after each of its runs.
     before: Vec<Publisher>,
+    /// Whether the archive answers.
+    has_archive: bool,
 }
 
 impl Driver {
@@ -75,6 +79,7 @@ impl Driver {
             notices: Vec::new(),
             asked: Vec::new(),
             before: Vec::new(),
+            has_archive: true,
         }
     }
 
@@ -122,6 +127,9 @@ impl Driver {
             if status == 404 && then.chain.may_lead_to(&request.url) {
                 status = 503;
             }
+        }
+        if !self.has_archive && request.url.contains("/archive/") {
+            (status, body) = (404, Vec::new());
         }
         let f = &mut self.follower;
         let mut result = Ok(());
@@ -229,6 +237,24 @@ fn the_next_document_is_taken_as_it_is() {
     assert_eq!(d.ops().last(), Some(&(Op::Delete, "a")));
     assert_eq!(d.told.last().unwrap().item, titled("a", "3"), "whole, as last known");
     assert_eq!(d.told.last().unwrap().modified, Some(at(60)));
+}
+
+/// The head tells which snapshot is the last, minted or carried.
+#[test]
+fn who_begins_now_needs_no_index() {
+    for carried in [false, true] {
+        let mut p = three_mints();
+        if carried {
+            p.run(at(40));
+        }
+        let mut d = Driver::new("/diff/ab", StartFrom::Now);
+        d.pass(&p, at(50), &[]);
+        p.put(titled("b", "1"), at(60));
+        p.run(at(60));
+        d.pass(&p, at(200), &[]);
+        assert_eq!(d.ops(), [(Op::Put, "b")]);
+        assert!(d.asked.iter().all(|url| !url.contains("/archive/")), "{:?}", d.asked);
+    }
 }
 
 /// Section 2.2: a gap is repaired through the archive, in its order, also behind a carried document.
@@ -355,53 +381,6 @@ fn a_tampered_snapshot_is_refused_until_it_is_whole_again() {
     d.pass(&p, at(5000), &[]);
     assert_eq!(d.told.len(), 3);
     assert_eq!(d.incomplete(), 0);
-}
-
-/// A publisher as the public ones are: cursors that do not recompute, no archive index.
-#[test]
-fn a_foreign_feed_is_followed_without_proof() {
-    let document = |cursor: &str, prev: &str, id: &str| {
-        serde_json::json!({
-            "cursor": cursor, "prev_cursor": prev, "changed": true, "cursor_basis": "canonical_v1",
-            "ttl_sec": 60, "generated_at": "2026-01-01T00:00:00Z", "source_id": "ab",
-            "buckets": {
-                "new": [{"source": "ab", "id": id, "url": "https://x/", "headline": "h"}, {"id": 7}],
-                "flagged": [{"source": "ab", "id": format!("f{id}"), "headline": "h"}],
-                "removed": [{"source": "ab", "id": "gone", "headline": "h"}],
-                "some_day": [{"source": "ab", "id": "unknown"}]
-            }
-        })
-    };
-    let mut p = Publisher::new("ab");
-    let serve = |p: &mut Publisher, cursor: &str, prev: &str, id: &str| {
-        p.latest = document(cursor, prev, id).to_string().into_bytes();
-        p.head = document(cursor, prev, id).to_string().into_bytes();
-        p.chain.cursor = Cursor::of(cursor.as_bytes());
-    };
-    let mut d = Driver::new("/diff/ab/latest.json", StartFrom::Beginning);
-    let pass = |d: &mut Driver, p: &Publisher, now: i64| {
-        for _ in 0..20 {
-            d.take_events(usize::MAX);
-            let Some(request) = d.follower.poll_request(at(now)) else { break };
-            if request.url.contains("/archive/") {
-                let head = ResponseHead { status: 404, url: request.url, headers: HeaderMap::new() };
-                d.follower.handle_head(at(now), request.id, head);
-                d.follower.handle_end(at(now), request.id, Ok(()));
-            } else {
-                d.send(p, at(now), &request, Fault::None);
-            }
-        }
-    };
-    serve(&mut p, "c2", "c1", "1");
-    pass(&mut d, &p, 0);
-    assert_eq!(d.ops(), [(Op::Put, "1"), (Op::Put, "f1"), (Op::Delete, "gone")], "{:?}", d.notices);
-    assert_eq!((d.incomplete(), d.notices.len()), (0, 3), "no index, no proof, a bad item: {:?}", d.notices);
-    serve(&mut p, "c3", "c2", "2");
-    pass(&mut d, &p, 100);
-    assert_eq!((d.told.len(), d.incomplete(), d.notices.len()), (6, 0, 4), "{:?}", d.notices);
-    serve(&mut p, "c9", "c8", "3");
-    pass(&mut d, &p, 200);
-    assert_eq!((d.told.len(), d.incomplete()), (9, 1), "{:?}", d.notices);
 }
 
 #[test]
