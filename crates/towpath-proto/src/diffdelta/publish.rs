@@ -179,13 +179,18 @@ impl Source<'_> {
         let health = &chain.health;
         let status = health.status();
         let stale = status != Status::Ok;
-        let never = || SourceError { code: "NOT_YET_FETCHED".into(), http_status: None };
+        let because = |code: &str| SourceError { code: code.into(), http_status: None };
+        let error = match status {
+            Status::Ok => None,
+            Status::Disabled => Some(because("DISABLED")),
+            Status::Error => Some(health.error.clone().unwrap_or_else(|| because("NOT_YET_FETCHED"))),
+        };
         let last_ok_at = health.last_ok_at.filter(|_| stale);
         SourceStatus {
             changed: false,
             cursor: chain.cursor,
             delta_counts: None,
-            error: (status == Status::Error).then(|| health.error.clone().unwrap_or_else(never)),
+            error,
             impact: None,
             impact_reason: None,
             last_ok_at: last_ok_at.map(whole_second),

@@ -131,10 +131,10 @@ pub enum Status {
     Disabled,
 }
 
-/// Why a source is in error (section 5).
+/// Why a source is in error or disabled (section 5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceError {
-    /// `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, …
+    /// `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, `DISABLED`, …
     pub code: String,
     /// The HTTP status, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ pub struct SourceStatus {
     /// How many items changed, where `changed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta_counts: Option<DeltaCounts>,
-    /// Only of a source in error.
+    /// Of a source in error or disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<SourceError>,
     /// Where `changed`.

@@ -131,7 +131,7 @@ fn errors_keep_the_cursor_and_never_mint() {
     let document = json(&p.latest);
     assert_eq!(document["status"], "disabled");
     assert_eq!(document["sources"]["ab"]["stale"], true);
-    assert!(document["sources"]["ab"].get("error").is_none());
+    assert_eq!(document["sources"]["ab"]["error"], serde_json::json!({"code": "DISABLED"}));
     p.run(at(300));
     let document = json(&p.latest);
     assert_eq!(document["status"], "ok");
