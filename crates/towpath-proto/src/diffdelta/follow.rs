@@ -5,8 +5,8 @@
 //! handed over is handed over as it is; otherwise the archive index tells which snapshots lie between, and they
 //! are handed over in its order. A cursor may come back (A, B, A), so that `prev_cursor` alone does not show
 //! what a document follows on: the head also says when that was made (`prev_generated_at`, as ours do), or the
-//! index is asked, where there is one. A carried document (`changed: false`) is never handed over where there is an
-//! archive: the snapshot that minted its cursor is.
+//! index is asked, where there is one. A carried document (`changed: false`) is not handed over where there is an
+//! archive: the snapshot that minted its cursor is, unless that is gone.
 //!
 //! # What is verified
 //!
@@ -30,6 +30,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use url::Url;
 
+use super::cursor::Cursor;
 use super::wire::{Head, Latest, Snapshot};
 use crate::asking::Asking;
 use crate::follow::{
@@ -140,7 +141,7 @@ pub struct DiffDeltaFollower {
 
 impl DiffDeltaFollower {
     /// Follows the feed at `address`: a site's root or manifest (its global feed), a feed's folder, its
-    /// `head.json` or `latest.json`. Fails on an address or a state that is none: the user's fault.
+    /// `head.json` or `latest.json`. Fails on an address, a state or a position that is none: the user's fault.
     pub fn new(address: &str, options: FollowOptions) -> Result<Self, FollowError> {
         let usage = FollowError::Usage;
         let place = locate(address).map_err(usage)?;
@@ -151,7 +152,10 @@ impl DiffDeltaFollower {
         };
         if state == State::default() {
             match &options.from {
-                StartFrom::Position(cursor) => state.cursor = Some(cursor.clone()),
+                StartFrom::Position(cursor) => {
+                    cursor.parse::<Cursor>().map_err(|e| usage(format!("no place to begin: {e}")))?;
+                    state.cursor = Some(cursor.clone());
+                }
                 StartFrom::Time(time) => state.since = Some(*time),
                 StartFrom::Beginning | StartFrom::Now => {}
             }

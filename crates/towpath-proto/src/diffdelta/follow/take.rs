@@ -237,6 +237,26 @@ impl DiffDeltaFollower {
         Ok(())
     }
 
+    /// A snapshot is gone. The last one's changes may still stand in the latest document.
+    fn do_without_snapshot(&mut self, url: &str, gone: &Snapshot) -> Result<(), FollowError> {
+        let text = format!("{url}: the snapshot of {} is gone", gone.cursor);
+        let is_last = self.walk.is_empty();
+        if let Some(mut kept) = self.latest.take_if(|kept| is_last && kept.document.cursor == gone.cursor) {
+            let unproved = if kept.document.changed { "" } else { ", which nothing proves" };
+            let text = format!("{text}; what it told stands in {}{unproved}", kept.url);
+            self.outbox.push_back(Event::Warning(text));
+            kept.document.generated_at.clone_from(&gone.generated_at);
+            return self.deliver_latest(kept);
+        }
+        self.outbox.push_back(Event::Incomplete(text));
+        self.state.cursor = Some(gone.cursor.clone());
+        self.state.generated_at = Some(gone.generated_at.clone());
+        self.state.partial = None;
+        self.checkpoint();
+        self.next = Next::Walk;
+        Ok(())
+    }
+
     /// All snapshots of the walk were handed over: is the latest document still to come?
     pub(super) fn end_walk(&mut self) -> Result<(), FollowError> {
         self.next = Next::Rest;
@@ -268,14 +288,7 @@ impl DiffDeltaFollower {
                 Some(self.find_no_index(&asked.url))
             }
             (Ask::Snapshot(snapshot), _) if gone => {
-                let text = format!("{}: the snapshot of {} is gone", asked.url, snapshot.cursor);
-                self.outbox.push_back(Event::Incomplete(text));
-                self.state.cursor = Some(snapshot.cursor.clone());
-                self.state.generated_at = Some(snapshot.generated_at.clone());
-                self.state.partial = None;
-                self.checkpoint();
-                self.next = Next::Walk;
-                Some(Ok(()))
+                Some(self.do_without_snapshot(&asked.url, snapshot))
             }
             (_, status) => Some(Err(FollowError::Status { url: asked.url.clone(), status })),
         }

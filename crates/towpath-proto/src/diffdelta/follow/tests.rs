@@ -67,6 +67,8 @@ struct Driver {
     before: Vec<Publisher>,
     /// Whether the archive answers.
     has_archive: bool,
+    /// The archive index, where it is another one than that of the snapshots which are there.
+    index: Option<Bytes>,
 }
 
 impl Driver {
@@ -80,6 +82,7 @@ impl Driver {
             asked: Vec::new(),
             before: Vec::new(),
             has_archive: true,
+            index: None,
         }
     }
 
@@ -130,6 +133,9 @@ impl Driver {
         }
         if !self.has_archive && request.url.contains("/archive/") {
             (status, body) = (404, Vec::new());
+        }
+        if let Some(index) = self.index.as_ref().filter(|_| request.url.ends_with("/archive/ab/index.json")) {
+            body = index.to_vec();
         }
         let f = &mut self.follower;
         let mut result = Ok(());
@@ -342,23 +348,9 @@ fn what_the_archive_lost_is_reported_and_following_goes_on() {
     p.snapshots.insert(0, (dropped.0, Vec::new()));
     let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
     p.snapshots[0].0.url = "/archive/gone.json".into();
-    let index = p.index();
+    d.index = Some(p.index());
     p.snapshots[0].0.url = "/elsewhere.json".into();
-    let served = |d: &mut Driver| {
-        for _ in 0..20 {
-            d.take_events(usize::MAX);
-            let Some(request) = d.follower.poll_request(at(60)) else { break };
-            if request.url.ends_with("/archive/ab/index.json") {
-                let head = ResponseHead { status: 200, url: request.url.clone(), headers: HeaderMap::new() };
-                d.follower.handle_head(at(60), request.id, head);
-                d.follower.handle_chunk(at(60), request.id, index.clone());
-                d.follower.handle_end(at(60), request.id, Ok(()));
-            } else {
-                d.send(&p, at(60), &request, Fault::None);
-            }
-        }
-    };
-    served(&mut d);
+    d.pass(&p, at(60), &[]);
     assert_eq!(d.incomplete(), 2, "the hole and the missing snapshot: {:?}", d.notices);
     assert_eq!(d.ops(), [(Op::Put, "a"), (Op::Put, "b")]);
 }
@@ -468,6 +460,13 @@ fn a_server_that_is_behind_is_no_news() {
 fn a_state_or_an_address_that_is_none_is_the_users_fault() {
     let options = FollowOptions { state: Some(serde_json::json!({"cursor": 7})), ..FollowOptions::default() };
     assert!(matches!(DiffDeltaFollower::new("http://h/diff/ab", options), Err(FollowError::Usage(_))));
+    // Section 2.1: `sha256:<64-char lowercase hex>`.
+    for position in ["garbage", "1700000000", "<1@feed>", "sha256:ab", &Cursor::ZERO.to_string().to_uppercase()] {
+        let from = StartFrom::Position(position.to_owned());
+        let options = FollowOptions { from, ..FollowOptions::default() };
+        let refused = DiffDeltaFollower::new("http://h/diff/ab", options).err();
+        assert!(matches!(refused, Some(FollowError::Usage(_))), "{position}: {refused:?}");
+    }
     let options = FollowOptions::default();
     assert!(matches!(DiffDeltaFollower::new("nowhere", options), Err(FollowError::Usage(_))));
 }

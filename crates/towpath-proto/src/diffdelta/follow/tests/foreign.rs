@@ -76,6 +76,65 @@ fn without_an_index_a_document_follows_on_its_prev_cursor() {
     assert_eq!(d.asked.iter().filter(|url| url.contains("/archive/")).count(), 1, "{:?}", d.asked);
 }
 
+/// Carries: the last document's buckets under the same cursor, later.
+fn carry(p: &mut Publisher, now: i64) {
+    for text in [&mut p.latest, &mut p.head] {
+        let mut document: Value = serde_json::from_slice(text).unwrap();
+        document["changed"] = json!(false);
+        document["prev_cursor"] = document["cursor"].clone();
+        document["generated_at"] = json!(at(now).to_string());
+        *text = document.to_string().into_bytes();
+    }
+}
+
+/// Section 2.2: a run that was missed, and whose snapshot is gone, is told of as long as the latest document
+/// still has it.
+#[test]
+fn what_the_latest_document_still_has_is_not_given_up() {
+    for carried in [false, true] {
+        let mut p = Publisher::new("ab");
+        put(&mut p, "a", 0);
+        let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+        d.pass(&p, at(1), &[]);
+        put(&mut p, "b", 2);
+        put(&mut p, "c", 3);
+        let index = p.index();
+        p.snapshots.pop();
+        if carried {
+            carry(&mut p, 4);
+        }
+        d.index = Some(index);
+        d.pass(&p, at(100), &[]);
+        assert_eq!(ids(&d), ["a", "b", "c"], "{:?}", d.notices);
+        assert!(matches!(d.notices.as_slice(), [Event::Warning(w)] if w.contains("gone")), "{:?}", d.notices);
+        // The place is the snapshot's, whenever the document that stood in for it was made.
+        assert_eq!(d.state.as_ref().unwrap()["generated_at"], at(3).to_string());
+    }
+}
+
+/// A removed item is shown as last known: what it says of itself may be older than its removal.
+#[test]
+fn a_start_in_time_goes_by_documents_where_items_do_not_tell() {
+    let dated = |id: &str, fetched: i64| {
+        let mut item = item(id);
+        item["provenance"] = json!({"fetched_at": at(fetched).to_string()});
+        item
+    };
+    let mut p = Publisher::new("ab");
+    mint(&mut p, json!({"new": [dated("a", -9)]}), 1);
+    mint(&mut p, json!({"new": [dated("b", 2)]}), 2);
+    mint(&mut p, json!({"removed": [dated("a", -9)]}), 3);
+    for (from, expected) in [(1, vec!["a", "b", "a"]), (2, vec!["a", "b"]), (3, vec!["a"]), (4, vec![])] {
+        let mut d = Driver::new("/diff/ab", StartFrom::Time(at(from)));
+        d.pass(&p, at(100), &[]);
+        let mut told = ids(&d);
+        told.sort_unstable();
+        let mut expected = expected;
+        expected.sort_unstable();
+        assert_eq!(told, expected, "from {from}");
+    }
+}
+
 /// A publisher as the public ones are: cursors that do not recompute, no archive index.
 #[test]
 fn a_foreign_feed_is_followed_without_proof() {
