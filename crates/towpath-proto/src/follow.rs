@@ -283,6 +283,11 @@ pub trait Follower: Exchange {
         Reply::status(404)
     }
 
+    /// Whether everything that there was at the last answer has been told, or the attempt failed.
+    fn has_caught_up(&self) -> bool {
+        self.poll_timeout().is_some()
+    }
+
     /// How far a long beginning has come, in words, while there is one.
     fn progress(&self) -> Option<String> {
         None

@@ -144,6 +144,38 @@ fn any_json_through_pointers() {
     assert_eq!(feed.problems, expected);
 }
 
+/// Numbers of any size and precision are different ids where they are different, and content stays what it was.
+#[test]
+fn numbers_in_any_json_stay_as_they_are_written() {
+    let document = r#"{"list": [
+        {"v": 1.50, "id": 18446744073709551616, "n": {"big": [18446744073709551617]}},
+        {"id": 18446744073709551617, "v": 1, "v": -0},
+        {"id": -9223372036854775809}, {"id": 7}, {"id": 0.1}, {"id": 0.10}
+    ]}"#;
+    let mapping = Mapping {
+        items: "/list".into(),
+        id: "/id".into(),
+        url: Some("https://x.example/{/id}".into()),
+        title: Some("/n/big/0".into()),
+        ..Mapping::default()
+    };
+    let options = ReadOptions { mapping: Some(&mapping), format: Some(Format::Json), ..options() };
+    let items = read(document.as_bytes(), &options).unwrap().items;
+    let ids: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
+    let expected =
+        ["18446744073709551616", "18446744073709551617", "-9223372036854775809", "7", "0.1", "0.10"];
+    assert_eq!(ids, expected);
+    assert_eq!(items[0].url.as_deref(), Some("https://x.example/18446744073709551616"));
+    assert_eq!(items[0].title.as_deref(), Some("18446744073709551617"));
+    let content = |index: usize| items[index].content.as_ref().unwrap().text().unwrap();
+    assert_eq!(content(0), r#"{"id":18446744073709551616,"n":{"big":[18446744073709551617]},"v":1.50}"#);
+    assert_eq!(content(1), r#"{"id":18446744073709551617,"v":-0}"#, "of one name's values the last");
+    let mapping = Mapping { content: Some("/n".into()), ..mapping.clone() };
+    let options = ReadOptions { mapping: Some(&mapping), ..options };
+    let items = read(document.as_bytes(), &options).unwrap().items;
+    assert_eq!(items[0].content.as_ref().unwrap().text(), Some(r#"{"big":[18446744073709551617]}"#));
+}
+
 #[test]
 fn pointers_that_find_nothing() {
     let document = std::fs::read(data("catalogue.json")).unwrap();
@@ -162,6 +194,10 @@ fn pointers_that_find_nothing() {
     );
     assert_eq!(wrong(|m| m.id = "/no".into()), "\"/no\": nothing is there in any of the 4 items");
     assert!(wrong(|m| m.title = Some("name".into())).contains("must begin with /"));
+    let unclosed = wrong(|m| m.url = Some("https://x/{/y?a={/cveID}".into()));
+    assert!(unclosed.contains("url has a { without its }") && unclosed.contains("/y?a="), "{unclosed}");
+    let no_pointer = wrong(|m| m.url = Some("https://x/{cveID}".into()));
+    assert!(no_pointer.contains("{cveID}") && no_pointer.contains("must begin with /"), "{no_pointer}");
     let no_mapping = ReadOptions { format: Some(Format::Json), ..options() };
     assert!(matches!(read(&document, &no_mapping), Err(FormatError::Mapping { .. })));
     assert!(matches!(read(&document, &options()), Err(FormatError::Unknown(_))));

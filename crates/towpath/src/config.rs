@@ -362,6 +362,12 @@ impl FeedConfig {
         Some((source, source.url.as_deref()?))
     }
 
+    /// The source, where it is a feed that is followed.
+    pub fn mirrored(&self) -> Option<(&SourceConfig, &str)> {
+        let source = self.source.as_deref()?;
+        Some((source, source.follow.as_deref()?))
+    }
+
     /// Whether everybody may read it.
     pub fn is_public(&self) -> bool {
         self.readers.is_empty()

@@ -87,7 +87,10 @@ async fn mistakes_of_the_user_exit_with_2_and_say_what_to_do() {
     for (args, what) in [
         (vec!["follow", "example.com/feed"], "must begin with http"),
         (vec!["follow", "ftp://example.com/feed"], "neither http nor https"),
-        (vec!["follow", &url, "--protocol", "gopher"], "is no protocol"),
+        (vec!["follow", &url, "--protocol", "gopher"], "is no protocol; there are auto, diffdelta"),
+        (vec!["follow", &url, "--protocol", "diffdelta", "--from", "garbage"], "64 lower-case hex digits"),
+        (vec!["follow", &url, "--protocol", "history", "--from", "garbage"], "not an address"),
+        (vec!["status", "--server", "nonsense"], "must begin with http"),
         (vec!["follow", &url, "--from", ""], "empty cursor"),
         (vec!["follow", &other, "--state", text(&state)], "give every feed a state file of its own"),
         (

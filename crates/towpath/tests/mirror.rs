@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::chain::Chain;
-use common::{Place, Server, free_port};
+use common::{Place, Server, free_port, stdout};
 use serde_json::{Value, json};
 
 fn publisher() -> Place {
@@ -118,4 +118,19 @@ fn a_mirror_whose_publisher_is_away_says_so_and_keeps_what_it_has() {
     assert_eq!(list["sources"][0]["error"]["code"], "NETWORK_ERROR");
     assert_eq!(Chain::whole(&copy, "copy").items.len(), 20);
     assert_eq!(copy.get("/feeds/copy/items/item%2F3").status, 200);
+    let status = |copy: &Server| stdout(&mirror.run(&["status", "--server", &copy.base]));
+    let source = copy.wait_for("/feeds/copy", |feed| feed["source"]["error"].is_object())["source"].clone();
+    assert_eq!(source["address"], format!("http://127.0.0.1:{port}/diff/notes/head.json"));
+    assert_eq!((&source["protocol"], &source["error"]["code"]), (&json!("diffdelta"), &json!("NETWORK_ERROR")));
+    assert!(source["last_ok"].is_string(), "{source}");
+    assert!(status(&copy).contains("NETWORK_ERROR: "), "{}", status(&copy));
+    let page = copy.ask("GET", "/feeds/copy", &[("Accept", "text/html")], b"").text();
+    assert!(page.contains("followed by diffdelta") && page.contains("NETWORK_ERROR"), "{page}");
+    // The publisher is back, with nothing new.
+    let server = origin.serve_at(port);
+    let feed = copy.wait_for("/feeds/copy", |feed| feed["source"]["error"].is_null());
+    assert_eq!(feed["seq"], 20);
+    copy.wait_for("/diff/sources.json", |list| list["sources"][0]["status"] == "ok");
+    assert!(status(&copy).contains(", by diffdelta"), "{}", status(&copy));
+    drop(server);
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, lines, stderr};
+use common::{Place, Server, lines, stderr};
 use serde_json::json;
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
@@ -133,6 +133,42 @@ fn the_command_line_publishes_into_a_folder_or_a_running_server() {
     assert!(stderr(&missing).contains("404"), "{}", stderr(&missing));
     let status = place.run(&["status", "--server", &server.base]);
     assert!(common::stdout(&status).contains("notes"), "{}", stderr(&status));
+}
+
+/// DiffDelta 1.3: what an archive holds is never deleted. What not everybody could read goes with the configuration that
+/// said who may.
+#[test]
+fn an_archive_outlives_its_feed_in_the_configuration() {
+    let private = "[[feed]]\nid = \"private\"\nreaders = [\"secret\"]\n";
+    let feeds = format!("[server]\ncreate_feeds = false\n{NOTES}{private}");
+    let place = Place::new(&feeds);
+    let server = place.serve();
+    let bearer = [("Authorization", "Bearer secret")];
+    let snapshots = |server: &Server, feed: &str| -> Vec<String> {
+        let index = server.ask("GET", &format!("/archive/{feed}/index.json"), &bearer, b"").json();
+        let urls = index["snapshots"].as_array().unwrap().iter().map(|s| s["url"].as_str().unwrap().to_owned());
+        urls.collect()
+    };
+    for feed in ["notes", "private"] {
+        assert_eq!(server.ask("PUT", &format!("/feeds/{feed}/items/a"), &[], b"x").status, 201);
+    }
+    let end = std::time::Instant::now() + common::PATIENCE;
+    while ["notes", "private"].iter().any(|feed| snapshots(&server, feed).len() < 2) {
+        assert!(std::time::Instant::now() < end, "nothing is minted");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let (public, secret) = (snapshots(&server, "notes"), snapshots(&server, "private"));
+    assert_eq!(server.get(&secret[1]).status, 401);
+    let before = server.get(&public[1]).body;
+    assert_eq!(server.stop(), Some(0));
+    place.write("towpath.toml", b"[server]\ncreate_feeds = false\n");
+    let server = place.serve();
+    assert_eq!(server.get("/diff/notes/head.json").status, 404);
+    assert_eq!(snapshots(&server, "notes"), public);
+    assert_eq!(server.get(&public[1]).body, before);
+    for gone in ["/archive/private/index.json", &secret[1], "/archive/never/index.json"] {
+        assert_eq!(server.ask("GET", gone, &bearer, b"").status, 404, "{gone}");
+    }
 }
 
 #[test]

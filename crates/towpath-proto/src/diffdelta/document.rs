@@ -73,10 +73,11 @@ pub(super) struct Envelope {
     pub(super) sources: Sources,
 }
 
-/// The volatile members.
+/// The volatile members, and when the snapshot of `prev_cursor` was made.
 pub(super) struct Stamps {
     pub(super) cursor: Cursor,
     pub(super) prev_cursor: Cursor,
+    pub(super) prev_generated_at: Option<Timestamp>,
     pub(super) prev_hash: Option<Cursor>,
     pub(super) generated_at: Timestamp,
 }

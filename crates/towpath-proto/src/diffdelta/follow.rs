@@ -1,10 +1,12 @@
 //! Following a DiffDelta feed (sections 2.2, 2.3 and 6), any publisher's.
 //!
 //! Polls `head.json` no more often than its `ttl_sec`, with `If-None-Match`. There is something new when its
-//! cursor is not the one kept (never by `changed` alone). A latest document that follows on the kept cursor
-//! is handed over as it is; otherwise the archive index tells which snapshots lie between, and they are
-//! handed over in its order. A carried document (`changed: false`) is never handed over where there is an
-//! archive: the snapshot that minted its cursor is.
+//! cursor is not the one kept (never by `changed` alone). A latest document that follows on the one that was
+//! handed over is handed over as it is; otherwise the archive index tells which snapshots lie between, and they
+//! are handed over in its order. A cursor may come back (A, B, A), so that `prev_cursor` alone does not show
+//! what a document follows on: the head also says when that was made (`prev_generated_at`, as ours do), or the
+//! index is asked, where there is one. A carried document (`changed: false`) is not handed over where there is an
+//! archive: the snapshot that minted its cursor is, unless that is gone.
 //!
 //! # What is verified
 //!
@@ -28,7 +30,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use url::Url;
 
-use super::wire::{Latest, Snapshot};
+use super::cursor::Cursor;
+use super::wire::{Head, Latest, Snapshot};
 use crate::asking::Asking;
 use crate::follow::{
     Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
@@ -117,6 +120,10 @@ pub struct DiffDeltaFollower {
     checkpoint_due: bool,
     walk: VecDeque<Snapshot>,
     latest: Option<Kept>,
+    /// The last head that came.
+    head: Option<Head>,
+    /// Whether the last question for an archive index showed that there is none.
+    has_no_index: bool,
     /// The head's validator, and the cursor it came with.
     validator: Option<(String, String)>,
     poll_at: Timestamp,
@@ -134,7 +141,7 @@ pub struct DiffDeltaFollower {
 
 impl DiffDeltaFollower {
     /// Follows the feed at `address`: a site's root or manifest (its global feed), a feed's folder, its
-    /// `head.json` or `latest.json`. Fails on an address or a state that is none: the user's fault.
+    /// `head.json` or `latest.json`. Fails on an address, a state or a position that is none: the user's fault.
     pub fn new(address: &str, options: FollowOptions) -> Result<Self, FollowError> {
         let usage = FollowError::Usage;
         let place = locate(address).map_err(usage)?;
@@ -145,7 +152,10 @@ impl DiffDeltaFollower {
         };
         if state == State::default() {
             match &options.from {
-                StartFrom::Position(cursor) => state.cursor = Some(cursor.clone()),
+                StartFrom::Position(cursor) => {
+                    cursor.parse::<Cursor>().map_err(|e| usage(format!("no place to begin: {e}")))?;
+                    state.cursor = Some(cursor.clone());
+                }
                 StartFrom::Time(time) => state.since = Some(*time),
                 StartFrom::Beginning | StartFrom::Now => {}
             }
@@ -163,6 +173,8 @@ impl DiffDeltaFollower {
             checkpoint_due: false,
             walk: VecDeque::new(),
             latest: None,
+            head: None,
+            has_no_index: false,
             validator: None,
             poll_at: Timestamp::MIN,
             now: Timestamp::MIN,

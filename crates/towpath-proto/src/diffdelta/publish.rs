@@ -179,13 +179,18 @@ impl Source<'_> {
         let health = &chain.health;
         let status = health.status();
         let stale = status != Status::Ok;
-        let never = || SourceError { code: "NOT_YET_FETCHED".into(), http_status: None };
+        let because = |code: &str| SourceError { code: code.into(), http_status: None };
+        let error = match status {
+            Status::Ok => None,
+            Status::Disabled => Some(because("DISABLED")),
+            Status::Error => Some(health.error.clone().unwrap_or_else(|| because("NOT_YET_FETCHED"))),
+        };
         let last_ok_at = health.last_ok_at.filter(|_| stale);
         SourceStatus {
             changed: false,
             cursor: chain.cursor,
             delta_counts: None,
-            error: (status == Status::Error).then(|| health.error.clone().unwrap_or_else(never)),
+            error,
             impact: None,
             impact_reason: None,
             last_ok_at: last_ok_at.map(whole_second),
@@ -266,6 +271,7 @@ impl Chain {
         let stamps = Stamps {
             cursor,
             prev_cursor: self.cursor,
+            prev_generated_at: self.minted_at,
             prev_hash: self.hash,
             generated_at: self.name_time(cursor, now),
         };
@@ -295,6 +301,7 @@ impl Chain {
         let stamps = Stamps {
             cursor: self.cursor,
             prev_cursor: self.cursor,
+            prev_generated_at: self.minted_at,
             prev_hash: self.hash,
             generated_at: self.not_before_the_last(now),
         };
@@ -321,6 +328,7 @@ impl Chain {
             hash: Some(written.hash.to_string()),
             latest_url: channel.site.link(&channel.latest_path()),
             prev_cursor: stamps.prev_cursor.to_string(),
+            prev_generated_at: stamps.prev_generated_at.map(|time| time.to_string()),
             ttl_sec: envelope.ttl_sec,
         };
         Published { latest: written.bytes, head: json(&head), snapshot, chain: self }

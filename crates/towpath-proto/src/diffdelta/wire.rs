@@ -40,9 +40,20 @@ pub struct Head {
     /// Section 2.2.
     #[serde(default)]
     pub prev_cursor: String,
+    /// When the snapshot of `prev_cursor` was made: it tells apart two snapshots with one cursor. Not in the
+    /// text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev_generated_at: Option<String>,
     /// Section 2.5, in seconds.
     #[serde(default)]
     pub ttl_sec: u64,
+}
+
+impl Head {
+    /// When the snapshot of `cursor` was made, where the head tells.
+    pub(super) fn minted_at(&self) -> Option<&str> {
+        if self.changed { Some(&self.generated_at) } else { self.prev_generated_at.as_deref() }
+    }
 }
 
 /// A feed document as it is read: what a client needs, whatever else is there.
@@ -120,10 +131,10 @@ pub enum Status {
     Disabled,
 }
 
-/// Why a source is in error (section 5).
+/// Why a source is in error or disabled (section 5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceError {
-    /// `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, …
+    /// `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, `DISABLED`, …
     pub code: String,
     /// The HTTP status, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,7 +151,7 @@ pub struct SourceStatus {
     /// How many items changed, where `changed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta_counts: Option<DeltaCounts>,
-    /// Only of a source in error.
+    /// Of a source in error or disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<SourceError>,
     /// Where `changed`.

@@ -22,6 +22,8 @@ pub enum Style {
     /// `json.dumps(obj, sort_keys=True, separators=(',',':'), ensure_ascii=False)`: numbers as Python writes
     /// them (`0.0`, `1e-07`, whole numbers of any size), keys in the order of their code points.
     Python,
+    /// Numbers as they are written, of any size and precision; keys in the order of their code points.
+    AsWritten,
 }
 
 /// Why a text has no canonical form. Offsets are bytes from the start of the text.
@@ -245,7 +247,7 @@ impl Writer<'_> {
         let compare = |a: &Member, b: &Member| {
             let (a, b) = (a.name(out), b.name(out));
             match style {
-                Style::Python => a.cmp(b),
+                Style::Python | Style::AsWritten => a.cmp(b),
                 Style::Jcs => utf16_order(a, b),
             }
         };
@@ -371,6 +373,7 @@ impl Writer<'_> {
         let written = match self.style {
             Style::Jcs => number::ecmascript(lexeme),
             Style::Python => number::python(lexeme),
+            Style::AsWritten => Some(lexeme.into()),
         };
         let written = written.ok_or(JcsError::Number { offset: self.at })?;
         self.out.extend_from_slice(written.as_bytes());

@@ -7,7 +7,7 @@ use super::xml::place;
 use super::{FormatError, has_scheme};
 
 /// Reads a whole document. Nesting is limited (by serde_json, to 128).
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, FormatError> {
+pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, FormatError> {
     let text = text.trim_start_matches('\u{FEFF}');
     serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());

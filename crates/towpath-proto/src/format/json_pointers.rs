@@ -10,16 +10,23 @@ use super::{FeedDocument, Format, FormatError, date};
 use crate::Timestamp;
 use crate::item::{Author, Content, Item};
 
+mod node;
+mod template;
+
+use node::Node;
+use template::{Part, parts};
+
 /// Where a JSON document has what: pointers (RFC 6901). `items` is into the document, all others into one item.
 ///
 /// A value with `{` in it is a template: `https://example.com/{/id}` has each `{pointer}` replaced by what it
 /// points at, percent-encoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct Mapping {
     /// The array (or object, whose values are the items) of items; the empty pointer is the document itself.
+    #[serde(default)]
     pub items: String,
-    /// The item's id: text or a number.
+    /// The item's id: text or a number, which counts as it is written.
     pub id: String,
     /// See [`crate::item::Item::url`].
     pub url: Option<String>,
@@ -48,32 +55,28 @@ const MAX_PROBLEMS: usize = 100;
 
 /// Reads any JSON as a feed. Relative addresses are resolved against `base_url`.
 ///
-/// The content of an item is the item itself as compact JSON with sorted keys, unless the mapping says where
-/// else it is.
+/// The content of an item is the item itself as compact JSON with sorted keys and numbers as they are written,
+/// unless the mapping says where else it is.
 pub(crate) fn read(
     text: &str,
     mapping: &Mapping,
     base_url: Option<&str>,
 ) -> Result<FeedDocument, FormatError> {
     mapping.check()?;
-    let document: Value = parse(text)?;
-    let found = document.pointer(&mapping.items);
-    let items: Vec<&Value> = match found {
-        Some(Value::Array(items)) => items.iter().collect(),
-        Some(Value::Object(items)) => items.values().collect(),
-        other => {
-            let what = other.map_or("nothing", kind);
-            return Err(mapping_error(
-                &mapping.items,
-                format!("{what} is there instead of an array or object"),
-            ));
-        }
+    let document = parse(text)?;
+    let document = Node { value: &document, raw: parse(text)? };
+    let found = document.at(&mapping.items);
+    let Some(items) = found.and_then(Node::children) else {
+        let what = found.map_or("nothing", |found| kind(found.value));
+        let reason = format!("{what} is there instead of an array or object");
+        return Err(mapping_error(&mapping.items, reason));
     };
     let base = base_url.and_then(|u| Url::parse(u).ok());
     let mut feed = FeedDocument::new(Format::Json);
-    for (index, value) in items.iter().enumerate() {
-        let mut reader = ItemReader { mapping, index, base: base.as_ref(), problems: &mut feed.problems };
-        feed.items.extend(reader.read(value));
+    for (index, item) in items.iter().enumerate() {
+        let problems = &mut feed.problems;
+        let mut reader = ItemReader { mapping, index, item: *item, base: base.as_ref(), problems };
+        feed.items.extend(reader.read());
     }
     // One item without id is the item's fault, all of them are the pointer's.
     if feed.items.is_empty() && !items.is_empty() {
@@ -105,13 +108,30 @@ impl Mapping {
             ("updated", self.updated.as_ref()),
         ];
         for (name, value) in fields {
-            if value.is_some_and(|v| !v.contains('{') && !is_pointer(v)) {
-                let reason = format!("{name} is not a pointer: it must begin with /");
-                return Err(mapping_error(value.map_or("", |v| v), reason));
-            }
+            let Some(value) = value else { continue };
+            check_value(value).map_err(|reason| mapping_error(value, format!("{name} {reason}")))?;
         }
         Ok(())
     }
+}
+
+/// Checks a pointer or template.
+fn check_value(value: &str) -> Result<(), String> {
+    if !value.contains('{') {
+        return if is_pointer(value) { Ok(()) } else { Err("is not a pointer: it must begin with /".into()) };
+    }
+    for part in parts(value) {
+        match part {
+            Part::Unclosed(rest) => {
+                return Err(format!("has a {{ without its }}: a pointer is written {{/id}}, here is {rest:?}"));
+            }
+            Part::Pointer(pointer) if !is_pointer(pointer) => {
+                return Err(format!("has {{{pointer}}}, which is not a pointer: it must begin with /"));
+            }
+            Part::Pointer(_) | Part::Text(_) => {}
+        }
+    }
+    Ok(())
 }
 
 fn is_pointer(text: &str) -> bool {
@@ -122,27 +142,28 @@ fn is_pointer(text: &str) -> bool {
 struct ItemReader<'a> {
     mapping: &'a Mapping,
     index: usize,
+    item: Node<'a>,
     base: Option<&'a Url>,
     problems: &'a mut Vec<String>,
 }
 
 impl ItemReader<'_> {
-    fn read(&mut self, value: &Value) -> Option<Item> {
+    fn read(&mut self) -> Option<Item> {
         let mapping = self.mapping;
-        let Some(id) = self.text(value, Some(&mapping.id)).filter(|id| !id.is_empty()) else {
+        let Some(id) = self.text(Some(&mapping.id)).filter(|id| !id.is_empty()) else {
             self.problem(&mapping.id, "there is no id; the item was left out");
             return None;
         };
         Some(Item {
             id,
-            url: self.text(value, mapping.url.as_ref()).map(|u| resolve(u, self.base)),
-            title: self.text(value, mapping.title.as_ref()),
-            summary: self.text(value, mapping.summary.as_ref()),
-            content: self.content(value),
-            authors: self.authors(value),
-            tags: self.list(value, mapping.tags.as_ref(), scalar),
-            published: self.date(value, mapping.published.as_ref()),
-            updated: self.date(value, mapping.updated.as_ref()),
+            url: self.text(mapping.url.as_ref()).map(|u| resolve(u, self.base)),
+            title: self.text(mapping.title.as_ref()),
+            summary: self.text(mapping.summary.as_ref()),
+            content: self.content(),
+            authors: self.authors(),
+            tags: self.list(mapping.tags.as_ref(), scalar),
+            published: self.date(mapping.published.as_ref()),
+            updated: self.date(mapping.updated.as_ref()),
             ..Item::default()
         })
     }
@@ -154,33 +175,34 @@ impl ItemReader<'_> {
     }
 
     /// The text (or number) that a pointer or template gives.
-    fn text(&mut self, value: &Value, pointer: Option<&String>) -> Option<String> {
+    fn text(&mut self, pointer: Option<&String>) -> Option<String> {
         let pointer = pointer?;
         if pointer.contains('{') {
-            return template(pointer, value);
+            return template(pointer, self.item);
         }
-        let found = value.pointer(pointer)?;
-        let text = scalar(found);
-        if text.is_none() && !found.is_null() {
+        let text = self.item.scalar(pointer);
+        if text.is_none()
+            && let Some(found) = self.item.value.pointer(pointer).filter(|found| !found.is_null())
+        {
             self.problem(pointer, &format!("{} is there instead of text", kind(found)));
         }
         text
     }
 
-    fn content(&mut self, value: &Value) -> Option<Content> {
+    fn content(&mut self) -> Option<Content> {
         let Some(pointer) = &self.mapping.content else {
-            return Some(Content::new("application/json", value.to_string()));
+            return Some(Content::new("application/json", self.item.compact()));
         };
-        let text = match value.pointer(pointer) {
-            Some(found @ (Value::Array(_) | Value::Object(_))) => Some(found.to_string()),
-            _ => self.text(value, Some(pointer)),
+        let text = match self.item.value.pointer(pointer) {
+            Some(Value::Array(_) | Value::Object(_)) => self.item.at(pointer).map(Node::compact),
+            _ => self.text(Some(pointer)),
         };
         let media_type = self.mapping.content_type.as_deref().unwrap_or("text/html");
         text.map(|text| Content::new(media_type, text))
     }
 
-    fn authors(&mut self, value: &Value) -> Vec<Author> {
-        self.list(value, self.mapping.authors.as_ref(), |found| match found {
+    fn authors(&mut self) -> Vec<Author> {
+        self.list(self.mapping.authors.as_ref(), |found| match found {
             Value::Object(_) => {
                 serde_json::from_value(found.clone()).ok().filter(|a: &Author| !a.name.is_empty())
             }
@@ -191,12 +213,11 @@ impl ItemReader<'_> {
     /// What `read` makes of a value, or of each of an array's.
     fn list<T>(
         &mut self,
-        value: &Value,
         pointer: Option<&String>,
         read: impl Fn(&Value) -> Option<T>,
     ) -> Vec<T> {
         let Some(pointer) = pointer else { return Vec::new() };
-        let found: Vec<&Value> = match value.pointer(pointer) {
+        let found: Vec<&Value> = match self.item.value.pointer(pointer) {
             Some(Value::Array(values)) => values.iter().collect(),
             Some(Value::Null) | None => Vec::new(),
             Some(one) => vec![one],
@@ -208,8 +229,8 @@ impl ItemReader<'_> {
         list
     }
 
-    fn date(&mut self, value: &Value, pointer: Option<&String>) -> Option<Timestamp> {
-        let text = self.text(value, pointer).filter(|t| !t.trim().is_empty())?;
+    fn date(&mut self, pointer: Option<&String>) -> Option<Timestamp> {
+        let text = self.text(pointer).filter(|t| !t.trim().is_empty())?;
         let date = date::parse_or_seconds(&text);
         if date.is_none() {
             let text: String = text.chars().take(60).collect();
@@ -220,16 +241,16 @@ impl ItemReader<'_> {
 }
 
 /// A template with its pointers replaced; `None` where one finds no text.
-fn template(template: &str, value: &Value) -> Option<String> {
+fn template(template: &str, item: Node<'_>) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('{') {
-        let (pointer, after) = after.split_once('}')?;
-        out.push_str(before);
-        let text = scalar(value.pointer(pointer)?)?;
-        out.extend(utf8_percent_encode(&text, UNRESERVED));
-        rest = after;
+    for part in parts(template) {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Pointer(pointer) => {
+                out.extend(utf8_percent_encode(&item.scalar(pointer)?, UNRESERVED));
+            }
+            Part::Unclosed(_) => return None,
+        }
     }
-    out.push_str(rest);
     Some(out)
 }

@@ -388,4 +388,8 @@ impl Follower for SmartFollower {
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
+
+    fn has_caught_up(&self) -> bool {
+        !self.behind
+    }
 }

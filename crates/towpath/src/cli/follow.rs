@@ -70,7 +70,12 @@ pub(crate) struct FollowArgs {
 pub(super) struct ProtocolArg(pub(super) Option<Protocol>);
 
 pub(super) fn parse_protocol(text: &str) -> Result<ProtocolArg, String> {
-    Ok(ProtocolArg(if text == "auto" { None } else { Some(text.parse()?) }))
+    if text == "auto" {
+        return Ok(ProtocolArg(None));
+    }
+    let names = || Protocol::ALL.map(Protocol::name).join(", ");
+    let unknown = |_: String| format!("{text:?} is no protocol; there are auto, {}", names());
+    text.parse().map(|protocol| ProtocolArg(Some(protocol))).map_err(unknown)
 }
 
 /// Whether an address is of a node.

@@ -13,7 +13,9 @@ use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
 use towpath_proto::line::Line;
 use towpath_proto::{Content, FeedId, Item, NewChange, Op};
 use towpath_store::Expected;
+use url::Url;
 
+use super::follow::parse_url;
 use super::{CliError, ConfigArgs, Exit, import, open};
 use crate::client::{FetchOptions, Fetcher, Whole};
 use crate::config::Config;
@@ -25,8 +27,8 @@ pub(crate) struct TargetArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The server to speak to [default: the configuration's, if it runs; else the data folder]
-    #[arg(long, value_name = "URL")]
-    server: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = parse_url)]
+    server: Option<Url>,
     /// The token to publish with [default: the configuration's first]
     #[arg(long, value_name = "TOKEN", env = "TOWPATH_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -160,7 +162,7 @@ impl TargetArgs {
         if let Some(base) = &self.server {
             return Ok(Target::Server(Server {
                 fetcher,
-                base: base.trim_end_matches('/').to_owned(),
+                base: base.as_str().trim_end_matches('/').to_owned(),
                 token,
             }));
         }

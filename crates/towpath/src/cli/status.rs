@@ -25,6 +25,11 @@ pub(crate) async fn status(args: &TargetArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// The protocol that a mirror follows by.
+fn by(source: &Value) -> String {
+    source["protocol"].as_str().map_or_else(String::new, |protocol| format!(", by {protocol}"))
+}
+
 fn print(feeds: &[Value]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -36,8 +41,8 @@ fn print(feeds: &[Value]) -> std::io::Result<()> {
             Value::Null => "published".to_owned(),
             source => match (source["error"]["message"].as_str(), source["last_ok"].as_str()) {
                 (Some(message), _) => format!("{}: {message}", text(&source["error"]["code"])),
-                (None, Some(at)) => format!("ok at {at}"),
-                (None, None) => "not polled yet".to_owned(),
+                (None, Some(at)) => format!("ok at {at}{}", by(source)),
+                (None, None) => "not asked yet".to_owned(),
             },
         };
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));

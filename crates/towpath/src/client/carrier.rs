@@ -51,6 +51,8 @@ enum Part {
 pub(super) enum Step {
     /// Something may have changed: look at it again.
     Moved,
+    /// The same, and an answer came to its end.
+    Answered,
     /// Nothing is under way and nothing will ever happen again.
     Stuck,
 }
@@ -90,16 +92,14 @@ impl Carrier {
         let due = self.clock.sleep_until(until, !self.is_busy());
         tokio::select! {
             Some(happening) = self.under_way.next() => self.take(exchange, happening),
-            () = due => {}
+            () = due => Step::Moved,
         }
-        Step::Moved
     }
 
     /// The same without regard to time-outs.
     pub(super) async fn arrive<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> Step {
         let Some(happening) = self.under_way.next().await else { return Step::Stuck };
-        self.take(exchange, happening);
-        Step::Moved
+        self.take(exchange, happening)
     }
 
     /// Whether requests are under way.
@@ -108,14 +108,21 @@ impl Carrier {
     }
 
     /// Tells the exchange, or holds back what was asked ahead of time.
-    fn take<E: Exchange + ?Sized>(&mut self, exchange: &mut E, happening: Happening) {
+    fn take<E: Exchange + ?Sized>(&mut self, exchange: &mut E, happening: Happening) -> Step {
         match happening.after.filter(|after| self.open.contains(after)) {
-            Some(after) => self.held.push((after, happening)),
+            Some(after) => {
+                self.held.push((after, happening));
+                Step::Moved
+            }
             None => self.tell(exchange, happening),
         }
     }
 
-    fn tell<E: Exchange + ?Sized>(&mut self, exchange: &mut E, Happening { id, part, .. }: Happening) {
+    fn tell<E: Exchange + ?Sized>(
+        &mut self,
+        exchange: &mut E,
+        Happening { id, part, .. }: Happening,
+    ) -> Step {
         let now = self.clock.now();
         match part {
             Part::Head(head, body) => {
@@ -130,14 +137,17 @@ impl Carrier {
             }
             Part::End(result) => {
                 self.heard.end(id);
+                let step = if result.is_ok() { Step::Answered } else { Step::Moved };
                 exchange.handle_end(now, id, result);
                 self.open.remove(&id);
                 if let Some(at) = self.held.iter().position(|(after, _)| *after == id) {
                     let (_, happening) = self.held.swap_remove(at);
                     self.tell(exchange, happening);
                 }
+                return step;
             }
         }
+        Step::Moved
     }
 }
 

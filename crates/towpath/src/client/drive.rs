@@ -41,6 +41,11 @@ pub trait Output: Send {
 
     /// Takes notice of something a person should know.
     fn notice(&mut self, notice: Notice);
+
+    /// Hears that the publisher was asked, and everything told that it has.
+    fn well(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// What is told beside changes.
@@ -118,12 +123,18 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
 ) -> Result<Ended, O::Error> {
     let mut hand = Hand::new(output, stop);
     let mut told = Instant::now();
+    let mut is_answered = false;
     while !*stop.borrow() {
         if told.elapsed() >= PROGRESS {
             told = Instant::now();
             follower.progress().inspect(|progress| tracing::info!("{progress}"));
         }
         hand.take_events(follower).await?;
+        is_answered &= !std::mem::take(&mut hand.has_failed);
+        if is_answered && follower.has_caught_up() {
+            is_answered = false;
+            hand.output.well().await;
+        }
         carrier.send(follower);
         // Asking may have led to events as well.
         hand.take_events(follower).await?;
@@ -132,9 +143,13 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
         }
         let due = hand.due();
         tokio::select! {
-            step = carrier.step(follower) => if step == Step::Stuck {
-                hand.stuck();
-                break;
+            step = carrier.step(follower) => match step {
+                Step::Moved => {}
+                Step::Answered => is_answered = true,
+                Step::Stuck => {
+                    hand.stuck();
+                    break;
+                }
             },
             called = calls.next() => {
                 let reply = follower.handle_call(Timestamp::now(), &called.call);
@@ -186,6 +201,8 @@ pub(super) struct Hand<'a, O> {
     since: Option<Instant>,
     /// Whether the output was given up; nothing may be handed over after a hole.
     abandoned: bool,
+    /// Whether an attempt failed since the last look.
+    has_failed: bool,
     ended: Ended,
 }
 
@@ -199,6 +216,7 @@ impl<'a, O: Output> Hand<'a, O> {
             checkpoint: None,
             since: None,
             abandoned: false,
+            has_failed: false,
             ended: Ended::default(),
         }
     }
@@ -242,6 +260,7 @@ impl<'a, O: Output> Hand<'a, O> {
                 self.output.notice(Notice::Incomplete(text));
             }
             Event::Failed(error) => {
+                self.has_failed = true;
                 self.ended.failed = Some(error.clone());
                 self.output.notice(Notice::Failed(error));
             }

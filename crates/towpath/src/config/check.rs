@@ -67,6 +67,9 @@ impl FeedConfig {
         if self.complete && self.filter.is_some() {
             return Err("complete: a feed with a filter has no documents of its own that could be".into());
         }
+        if let Some(lang) = self.lang.as_deref().filter(|lang| !is_language_tag(lang)) {
+            return Err(format!("lang {lang:?} is not a language tag (BCP 47), as en or pt-BR is"));
+        }
         self.check_pages()?;
         access::check_readers(self)?;
         self.source.as_ref().map_or(Ok(()), |source| source.check())
@@ -114,7 +117,9 @@ impl SourceConfig {
         match &self.json {
             Some(mapping) => mapping.check().map_err(|e| format!("source.json: {e}")),
             None if self.format == SourceFormat::Json => {
-                Err("source.format is json, which needs [feed.source.json] with items and id".into())
+                let why = "source.format is json, which needs [feed.source.json] with id, and items where the \
+                           list is not the whole document";
+                Err(why.into())
             }
             None => Ok(()),
         }
@@ -125,7 +130,8 @@ impl SourceConfig {
             (Some(_), Some(_)) => Err("source has both url and follow; one of them".into()),
             (None, None) => Err("source has neither url nor follow".into()),
             (Some(_), None) if self.push => Err("source.push is for a feed that is followed".into()),
-            (Some(url), None) if local_path(url).is_some() => Ok(()),
+            // What begins like an address is meant as one, also where it is none.
+            (Some(url), None) if !begins_like_http(url) && local_path(url).is_some() => Ok(()),
             (Some(url), None) => check_http("url", url),
             (None, Some(url)) => check_http("follow", url),
         }
@@ -145,5 +151,28 @@ fn check_http(key: &str, address: &str) -> Result<(), String> {
     let url =
         url::Url::parse(address).map_err(|e| format!("source.{key} {address:?} is not an address: {e}"))?;
     let reachable = matches!(url.scheme(), "http" | "https") && url.host().is_some();
-    if reachable { Ok(()) } else { Err(format!("source.{key} {address:?} is not an http(s) address")) }
+    // A parser of addresses makes something of http:x and http:/x/y, too.
+    let has_slashes = address.trim_start().split_once(':').is_some_and(|(_, rest)| rest.starts_with("//"));
+    if reachable && has_slashes {
+        return Ok(());
+    }
+    Err(format!("source.{key} {address:?} is not an http(s) address: it must begin with http:// or https://"))
+}
+
+fn begins_like_http(address: &str) -> bool {
+    let scheme = address.trim_start().split_once(':').map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+/// Whether a text has the form of a language tag (BCP 47: RFC 5646, section 2.1): subtags of 1 to 8 letters and
+/// digits, joined by hyphens, the first of letters and not alone if it is a single one (`x-klingon`).
+fn is_language_tag(tag: &str) -> bool {
+    let mut subtags = tag.split('-');
+    let first = subtags.next().unwrap_or_default();
+    let is_subtag = |s: &str| (1..=8).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_alphanumeric());
+    let is_alone = tag.len() == first.len();
+    first.bytes().all(|b| b.is_ascii_alphabetic())
+        && is_subtag(first)
+        && !(is_alone && first.len() == 1)
+        && subtags.all(is_subtag)
 }

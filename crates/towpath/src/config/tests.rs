@@ -58,6 +58,37 @@ fn what_is_wrong_is_named_with_its_place() {
     assert!(error("[server\n").contains("line 1"));
     let json = "[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"x\"\nformat = \"json\"\n";
     assert!(error(json).contains("[feed.source.json]"));
+    let mapping = |text: &str| error(&format!("{json}[feed.source.json]\nitems = \"/v\"\n{text}\n"));
+    let no_id = mapping("");
+    assert!(no_id.contains("`id`") && no_id.contains("line 6"), "{no_id}");
+    let unclosed = mapping("id = \"/i\"\nurl = \"https://x/{/y\"");
+    assert!(unclosed.contains("source.json") && unclosed.contains("url has a {"), "{unclosed}");
+}
+
+#[test]
+fn an_address_is_one_or_is_named() {
+    let source = |url: &str| format!("[[feed]]\nid = \"aa\"\n[feed.source]\n{url}\n");
+    for bad in ["http://", "http:/host/x", "HTTP:host", "https:x", "http:///", "ftp://x/y"] {
+        for key in ["url", "follow"] {
+            let text = error(&source(&format!("{key} = {bad:?}")));
+            assert!(text.contains(bad) && text.contains(key), "{bad}: {text}");
+        }
+    }
+    for good in ["HTTP://host:80/x", "https://host", "data/a.json", "/data/http:/x", "file:///a"] {
+        assert!(parse(&source(&format!("url = {good:?}"))).is_ok(), "{good}");
+    }
+}
+
+#[test]
+fn languages() {
+    let feed = |lang: &str| parse(&format!("[[feed]]\nid = \"aa\"\nlang = {lang:?}\n"));
+    for tag in ["en", "en-US", "zh-Hant-TW", "x-klingon", "de-1996", "i-klingon"] {
+        assert!(feed(tag).is_ok(), "{tag}");
+    }
+    for bad in ["", "<x>", "en_US", "e", "en-", "-en", "toolonglanguage", "en-\"", "1a", "en US"] {
+        let text = feed(bad).unwrap_err().to_string();
+        assert!(text.contains("lang") && text.contains("\"aa\""), "{bad}: {text}");
+    }
 }
 
 #[test]

@@ -106,6 +106,9 @@ struct FeedView {
 #[derive(Debug, Serialize)]
 struct SourceView {
     address: String,
+    /// Of a mirror, once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<String>,
     last_ok: Option<jiff::Timestamp>,
     next: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,11 +212,11 @@ fn alternates(engine: &Engine, feed: &Feed) -> Markup {
 fn source_part(source: &SourceView) -> Markup {
     html! {
         h2 { "Source" }
-        p { (source.address) }
+        p { (source.address) @if let Some(protocol) = &source.protocol { ", followed by " (protocol) } }
         @match (&source.error, source.last_ok) {
             (Some(error), _) => p class="bad" { (error.code) ": " (error.message) },
-            (None, Some(at)) => p { "Polled without error at " (at) "." },
-            (None, None) => p { "Not polled yet." },
+            (None, Some(at)) => p { "Asked without error at " (at) "." },
+            (None, None) => p { "Not asked yet." },
         }
         @for problem in &source.problems { p { "Left out: " (problem) } }
     }
@@ -255,11 +258,16 @@ async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, StoreError> {
 }
 
 async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>, StoreError> {
-    let Some((source, address)) = feed.config.polled() else { return Ok(None) };
+    let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
+    let Some((source, address)) = polled.or(mirrored) else { return Ok(None) };
+    let protocol = match mirrored {
+        Some((_, url)) => crate::source::mirror::protocol(engine, feed, url).await?,
+        None => None,
+    };
     let fingerprint = crate::source::poll::fingerprint(source);
     let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint).await?;
     let SourceState { last_ok, next, error, problems, .. } = state;
-    Ok(Some(SourceView { address: address.to_owned(), last_ok, next, error, problems }))
+    Ok(Some(SourceView { address: address.to_owned(), protocol, last_ok, next, error, problems }))
 }
 
 /// `/metrics`.

@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::Mutex;
 use towpath_proto::follow::{FollowError, Followed, StartFrom};
 use towpath_proto::{NewChange, Op};
 use towpath_store::{AppendError, Expected, StoreError, Table, Write};
 
+use super::poll::fingerprint;
+use super::state::{SourceError, SourceState};
 use crate::client::{
     Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, drive_called, follower,
     pushed_follower,
@@ -21,15 +25,24 @@ use crate::stop::{Stop, stopped};
 
 /// The longest time between two attempts to follow.
 const LONGEST: Duration = Duration::from_secs(600);
+/// How often it is kept that a publisher answers.
+const KEPT_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// Follows every feed of a shard that the configuration says to mirror, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease: Lease, stop: Stop) {
     let mut follows = tokio::task::JoinSet::new();
     for feed in engine.feeds().into_iter().filter(|feed| shard.has(feed.id().as_str())) {
-        let Some(url) = feed.config.source.as_ref().and_then(|source| source.follow.clone()) else {
+        let Some((source, url)) = feed.config.mirrored().filter(|(source, _)| source.enabled) else {
             continue;
         };
-        let own = Own { engine: engine.clone(), feed, lease: lease.clone() };
+        let (configured, url) = (fingerprint(source), url.to_owned());
+        let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
+        let state = state.unwrap_or_else(|e| {
+            tracing::error!(feed = %feed.id(), "{e}");
+            SourceState { configured, ..SourceState::default() }
+        });
+        let (engine, lease, state) = (engine.clone(), lease.clone(), Arc::new(Mutex::new(state)));
+        let own = Own { engine, feed, lease, state };
         follows.spawn(mirror(own, fetcher.clone(), url, stop.clone()));
     }
     while follows.join_next().await.is_some() {}
@@ -41,25 +54,61 @@ struct Own {
     engine: Arc<Engine>,
     feed: Arc<Feed>,
     lease: Lease,
+    /// How it is, for people to see.
+    state: Arc<Mutex<SourceState>>,
+}
+
+impl Own {
+    /// Notes that the publisher answered; makes that last where it is news.
+    async fn well(&self) {
+        let now = self.engine.now();
+        let mut state = self.state.lock().await;
+        let is_fresh = |at: Timestamp| now.duration_since(at) < KEPT_EVERY;
+        let has_recovered = state.error.take().is_some();
+        if !has_recovered && state.last_ok.is_some_and(is_fresh) {
+            return;
+        }
+        (state.last_ok, state.failures) = (Some(now), 0);
+        self.save(&state).await;
+        if has_recovered {
+            self.publish(Run::Polled).await;
+        }
+    }
+
+    /// Notes that an attempt failed.
+    async fn failed(&self, error: SourceError) {
+        let run = Run::Failed { code: error.code.clone(), http_status: error.http_status };
+        let mut state = self.state.lock().await;
+        state.last_attempt = Some(self.engine.now());
+        state.failures = state.failures.saturating_add(1);
+        state.error = Some(error);
+        self.save(&state).await;
+        self.publish(run).await;
+    }
+
+    async fn save(&self, state: &SourceState) {
+        let Self { engine, feed, lease, .. } = self;
+        if let Err(e) = state.save(engine.store.as_ref(), lease, feed.id()).await {
+            tracing::error!(feed = %feed.id(), "cannot keep how the mirror is: {e}");
+        }
+    }
+
+    async fn publish(&self, run: Run) {
+        if let Err(e) = publish(&self.engine, &self.feed, run).await {
+            tracing::error!(feed = %self.feed.id(), "cannot publish: {e}");
+        }
+    }
 }
 
 async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
     let mut failures = 0;
-    let Own { engine, feed, .. } = &own;
     while !*stop.borrow() {
         match follow(&own, &fetcher, &url, &stop).await {
             Ok(()) => failures = 0,
             Err(e) => {
                 failures += 1;
-                tracing::warn!(feed = %feed.id(), "cannot mirror {url}: {e}");
-                if let MirrorError::Append(AppendError::Patch { .. }) = &e {
-                    // Of a type that cannot be applied here, or to something else than the publisher had: the
-                    // mirror stays where it is, and its state says so.
-                    let run = Run::Failed { code: "PATCH_NOT_APPLICABLE".into(), http_status: None };
-                    if let Err(e) = publish(engine, feed, run).await {
-                        tracing::error!(feed = %feed.id(), "cannot publish: {e}");
-                    }
-                }
+                tracing::warn!(feed = %own.feed.id(), "cannot mirror {url}: {e}");
+                own.failed(e.kept()).await;
             }
         }
         let wait = backoff(failures.max(1), Duration::from_secs(2), LONGEST, fastrand::u64(..));
@@ -79,6 +128,20 @@ enum MirrorError {
     Follow(#[from] FollowError),
     #[error(transparent)]
     Append(#[from] AppendError),
+}
+
+impl MirrorError {
+    fn kept(&self) -> SourceError {
+        let code = match self {
+            Self::Discover(_) => "NOT_FOLLOWABLE",
+            Self::Follow(error) => return failed(error),
+            // Of a type that cannot be applied here, or to something else than the publisher had: the mirror
+            // stays where it is.
+            Self::Append(AppendError::Patch { .. }) => "PATCH_NOT_APPLICABLE",
+            Self::Append(_) => "STORE_ERROR",
+        };
+        SourceError { code: code.to_owned(), http_status: None, message: self.to_string() }
+    }
 }
 
 impl From<StoreError> for MirrorError {
@@ -130,6 +193,11 @@ struct Kept {
     /// Where our own log ended when `state` was current.
     seq: u64,
     state: Value,
+}
+
+/// The protocol that a mirror follows by, once that is known.
+pub(crate) async fn protocol(engine: &Engine, feed: &Feed, url: &str) -> Result<Option<String>, StoreError> {
+    Ok(Kept::load(engine, feed, url).await?.map(|kept| kept.protocol))
 }
 
 fn key(feed: &Feed) -> Vec<u8> {
@@ -232,7 +300,7 @@ impl Output for Mirror {
         changes: Vec<Followed>,
         checkpoint: Option<Value>,
     ) -> Result<(), Self::Error> {
-        let Own { engine, feed, lease } = self.own.clone();
+        let Own { engine, feed, lease, .. } = self.own.clone();
         let changes: Vec<NewChange> = changes
             .into_iter()
             .map(new_change)
@@ -257,22 +325,25 @@ impl Output for Mirror {
             Notice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
             Notice::Failed(error) => {
                 tracing::warn!(%feed, "{error}");
-                let Own { engine, feed, .. } = self.own.clone();
-                let run = failed(&error);
-                tokio::spawn(async move { publish(&engine, &feed, run).await });
+                let own = self.own.clone();
+                tokio::spawn(async move { own.failed(failed(&error)).await });
             }
         }
     }
+
+    async fn well(&mut self) {
+        self.own.well().await;
+    }
 }
 
-fn failed(error: &FollowError) -> Run {
+fn failed(error: &FollowError) -> SourceError {
     let (code, http_status) = match error {
         FollowError::Transfer { .. } => ("NETWORK_ERROR".to_owned(), None),
         FollowError::Status { status, .. } => (format!("HTTP_{status}"), Some(*status)),
         FollowError::Protocol { .. } => ("PROTOCOL_ERROR".to_owned(), None),
         FollowError::Usage(_) => ("CONFIG_ERROR".to_owned(), None),
     };
-    Run::Failed { code, http_status }
+    SourceError { code, http_status, message: error.to_string() }
 }
 
 fn new_change(followed: Followed) -> NewChange {

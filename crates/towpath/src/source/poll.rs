@@ -303,6 +303,7 @@ fn transfer_code(error: &TransferError) -> &'static str {
 
 /// A digest of what a source's state holds for: another address, format or mapping begins anew.
 pub(crate) fn fingerprint(source: &SourceConfig) -> String {
-    let text = format!("{:?} {:?} {:?} {}", source.url, source.format, source.json, source.complete);
+    let address = source.url.as_ref().or(source.follow.as_ref());
+    let text = format!("{address:?} {:?} {:?} {}", source.format, source.json, source.complete);
     hex::encode(&Sha256::digest(text.as_bytes())[..8])
 }

@@ -52,8 +52,11 @@ impl DiffDeltaChecker {
         self.note_at(rules::CHAIN, &response.url, problem);
         let Some(subject) = &mut self.subject else { return };
         let cursor = subject.latest.as_ref().map(|l| text(&l.value, "cursor")).unwrap_or_default();
+        let is_reset = cursor.parse() == Ok(Cursor::ZERO) && !snapshots.is_empty();
         subject.has_snapshot = snapshots.iter().any(|s| s.cursor == cursor);
         let listed = subject.has_snapshot;
+        let problem = is_reset.then(|| format!("the cursor is zero, after {} snapshots", snapshots.len()));
+        self.note_at(rules::ZERO, &response.url, problem);
         let newest = snapshots.len().saturating_sub(MAX_SNAPSHOTS);
         self.first(snapshots.into_iter().skip(newest).map(Step::Snapshot).collect());
         if !listed {

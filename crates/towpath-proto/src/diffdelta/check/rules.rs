@@ -46,7 +46,8 @@ rules! {
     SOURCES: "§4" Must "the keys of sources are sorted";
     SORTED: "§4" Must "buckets are sorted by published_at, source and id";
     STALE: "§5" Must "a source in error or disabled has changed false, stale true and prev_cursor equal to cursor";
-    STALE_CODE: "§5" Must "a source in error says why, with error.code";
+    STALE_CODE: "§5" Must "a source in error or disabled says why, with error.code";
+    ZERO: "§5" Must "the zero cursor is shown only by a source that never succeeded, and so has no snapshot";
     STALE_SINCE: "§5" Must "a stale source that ever succeeded has last_ok_at and stale_age_sec, and not the zero cursor";
     ETAG: "§6.1" Must "head and latest have an ETag";
     ETAG_CURSOR: "§6.1" Should "the ETag of head and latest is the quoted cursor";
@@ -222,8 +223,8 @@ pub(super) fn stale_is_marked(source: &Value) -> Option<String> {
 }
 
 pub(super) fn stale_says_why(source: &Value) -> Option<String> {
-    let silent = text(source, "status") == "error" && source.pointer("/error/code").is_none();
-    silent.then(|| "status is error, without error.code".to_owned())
+    let silent = source.pointer("/error/code").is_none();
+    silent.then(|| format!("status is {}, without error.code", text(source, "status")))
 }
 
 /// A zero cursor is for those that never succeeded, and only for them.

@@ -17,6 +17,9 @@ pub struct ReadDelta {
     pub item: Item,
     /// When this version was first observed, or when the item was removed.
     pub modified: Option<Timestamp>,
+    /// When the change that the delta is was made, where the item says so, as ours do. (`fetched_at` alone may
+    /// be much older than a removal.)
+    pub changed_at: Option<Timestamp>,
 }
 
 /// The members that have a place in [`Item`], or that say nothing of the item.
@@ -54,12 +57,14 @@ pub fn read(value: Value) -> Result<ReadDelta, String> {
     let observed = members.get("provenance").and_then(|p| date(p.get("fetched_at")));
     let removed = payload.as_ref().and_then(|p| p.removed_at);
     let source = text(&members, "source").unwrap_or_default();
+    let modified = removed.or(observed);
+    let changed_at = payload.as_ref().and(modified);
     let shown = shown_item(&members)?;
     let item = match payload {
         Some(payload) => restore(shown, payload)?,
         None => foreign(shown, members),
     };
-    Ok(ReadDelta { source, kind, item, modified: removed.or(observed) })
+    Ok(ReadDelta { source, kind, item, modified, changed_at })
 }
 
 fn text(members: &Map<String, Value>, name: &str) -> Option<String> {

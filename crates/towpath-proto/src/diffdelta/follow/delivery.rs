@@ -34,16 +34,18 @@ impl Delivery {
     pub(super) fn new(document: Latest, feed: &str, state: &State, problems: &mut Vec<String>) -> Self {
         let Latest { cursor, generated_at, source_id, buckets, .. } = document;
         let feed = source_id.as_deref().unwrap_or(feed);
+        let wanted = Wanted::new(state.since, &generated_at);
         let mut changes = Vec::new();
         for (name, usual, items) in named(buckets) {
             for (index, item) in items.into_iter().enumerate() {
-                match read(item).and_then(|r| followed(r, usual, feed, &cursor)) {
-                    Ok(change) => changes.push(change),
+                let read = read(item).and_then(|r| Ok((r.changed_at, followed(r, usual, feed, &cursor)?)));
+                match read {
+                    Ok((changed_at, change)) if wanted.has(changed_at) => changes.push(change),
+                    Ok(_) => {}
                     Err(reason) => problems.push(format!("item {} of bucket {name}: {reason}", index + 1)),
                 }
             }
         }
-        changes.retain(|c| is_wanted(c, state.since));
         changes.sort_by_key(|c| c.modified);
         let delivered = state.delivered_of(&cursor).min(changes.len());
         changes.drain(..delivered);
@@ -103,9 +105,28 @@ fn followed(read: ReadDelta, bucket: Kind, feed: &str, cursor: &str) -> Result<F
     })
 }
 
-fn is_wanted(change: &Followed, since: Option<Timestamp>) -> bool {
-    match (change.modified, since) {
-        (Some(modified), Some(since)) => modified >= since,
-        _ => true,
+/// Which changes of a document are wanted.
+struct Wanted {
+    since: Option<Timestamp>,
+    /// Whether the document is early enough to be without any wanted change.
+    is_earlier: bool,
+}
+
+impl Wanted {
+    /// Documents are stamped in whole seconds; one without a readable time counts as later.
+    fn new(since: Option<Timestamp>, generated_at: &str) -> Self {
+        let earlier = |since: Timestamp| {
+            generated_at.parse::<Timestamp>().is_ok_and(|made| made.as_second() < since.as_second())
+        };
+        Self { since, is_earlier: since.is_some_and(earlier) }
+    }
+
+    /// Whether a change made at this time is wanted. Of one that does not say when it was made only its
+    /// document's time is known.
+    fn has(&self, changed_at: Option<Timestamp>) -> bool {
+        match (self.since, changed_at) {
+            (Some(since), Some(changed_at)) => changed_at >= since,
+            _ => !self.is_earlier,
+        }
     }
 }

@@ -56,10 +56,11 @@ impl DiffDeltaFollower {
         self.next = if self.state.cursor.as_deref() == Some(&parsed.cursor) {
             Next::Rest
         } else if self.begins_now() || (is_zero(&parsed.cursor) && self.state.cursor.is_none()) {
-            self.begin_after(parsed.cursor)
+            self.begin_after(parsed.cursor.clone(), parsed.minted_at())
         } else {
             Next::Ask(Ask::Latest)
         };
+        self.head = Some(parsed);
         Ok(())
     }
 
@@ -68,8 +69,9 @@ impl DiffDeltaFollower {
         self.from == StartFrom::Now && self.state.cursor.is_none()
     }
 
-    fn begin_after(&mut self, cursor: String) -> Next {
+    fn begin_after(&mut self, cursor: String, minted_at: Option<&str>) -> Next {
         self.state.cursor = Some(cursor);
+        self.state.generated_at = minted_at.map(str::to_owned);
         self.checkpoint();
         Next::Rest
     }
@@ -86,21 +88,21 @@ impl DiffDeltaFollower {
         if stored == Some(&document.cursor) {
             self.next = Next::Rest;
         } else if self.begins_now() || (is_zero(&document.cursor) && stored.is_none()) {
-            self.next = self.begin_after(document.cursor);
+            self.next = self.begin_after(document.cursor, None);
         } else if is_zero(&document.cursor) {
             return Err(broken(&head.url, "its cursor is zero, although it had another before (section 5)"));
         } else if is_older(&document.generated_at, &self.state) {
             // Of several servers at one address, or caches, one may be behind: that is neither new nor a gap.
             self.next = Next::Rest;
         } else {
-            let follows_on = self.follows_on(&document);
+            let follows_on = self.follows_on(&document) && self.is_sure(&document);
             self.latest = Some(Kept { document, body: body.clone(), url: head.url.clone() });
             self.next = if follows_on { Next::Walk } else { Next::Ask(Ask::Index) };
         }
         Ok(())
     }
 
-    /// Whether a latest document is the very next after what was handed over.
+    /// Whether a latest document is the very next after what was handed over, as far as cursors tell.
     fn follows_on(&self, document: &Latest) -> bool {
         let next = match &self.state.cursor {
             Some(cursor) => *cursor == document.prev_cursor,
@@ -109,12 +111,25 @@ impl DiffDeltaFollower {
         next && document.changed && document.cursor != document.prev_cursor
     }
 
+    /// Whether a document that [follows on](Self::follows_on) what was handed over does so for sure, or nothing
+    /// can tell: its head says when the snapshot of its `prev_cursor` was made.
+    fn is_sure(&self, document: &Latest) -> bool {
+        let says_so = |head: &Head| {
+            let before = head.prev_generated_at.as_ref();
+            (&head.cursor, &head.generated_at) == (&document.cursor, &document.generated_at)
+                && before.is_some()
+                && before == self.state.generated_at.as_ref()
+        };
+        is_zero(&document.prev_cursor) || self.has_no_index || self.head.as_ref().is_some_and(says_so)
+    }
+
     fn take_index(&mut self, head: &ResponseHead, body: &[u8]) -> Result<(), FollowError> {
         let url = head.url.as_str();
         let index = match read_index(head, body)? {
             Some(index) => index,
-            None => return self.do_without_index(&format!("there is no index at {url}")),
+            None => return self.find_no_index(url),
         };
+        self.has_no_index = false;
         let Some(kept) = &self.latest else { return Ok(()) };
         if lags(&index, &kept.document) || (self.lags < MAX_LAGS && ends_before(&index, &self.state)) {
             self.lags += 1;
@@ -128,7 +143,7 @@ impl DiffDeltaFollower {
         if self.state.since.is_some() && self.state.cursor.is_none() && snapshots.is_empty() {
             // Nothing is as late as what was asked for: begin after the latest.
             let cursor = kept.document.cursor.clone();
-            self.next = self.begin_after(cursor);
+            self.next = self.begin_after(cursor, None);
             return Ok(());
         }
         self.outbox.extend(gaps.into_iter().map(Event::Incomplete));
@@ -138,17 +153,24 @@ impl DiffDeltaFollower {
         Ok(())
     }
 
-    /// There is no archive index: hands over the latest document, whatever was missed before it.
+    fn find_no_index(&mut self, url: &str) -> Result<(), FollowError> {
+        self.has_no_index = true;
+        self.do_without_index(&format!("there is no index at {url}"))
+    }
+
+    /// Without an archive index: hands over the latest document, whatever was missed before it.
     fn do_without_index(&mut self, why: &str) -> Result<(), FollowError> {
         let Some(kept) = self.latest.take() else { return Ok(()) };
         let cursor = &kept.document.cursor;
-        self.outbox.push_back(match &self.state.cursor {
+        let missed = match &self.state.cursor {
+            _ if self.follows_on(&kept.document) => None,
             Some(stored) => {
                 let lies = if kept.document.changed { "lies" } else { "may lie" };
-                Event::Incomplete(format!("what {lies} between {stored} and {cursor} is lost: {why}"))
+                Some(Event::Incomplete(format!("what {lies} between {stored} and {cursor} is lost: {why}")))
             }
-            None => Event::Warning(format!("{}: only its latest changes can be had: {why}", kept.url)),
-        });
+            None => Some(Event::Warning(format!("{}: only its latest changes can be had: {why}", kept.url))),
+        };
+        self.outbox.extend(missed);
         self.deliver_latest(kept)
     }
 
@@ -215,6 +237,26 @@ impl DiffDeltaFollower {
         Ok(())
     }
 
+    /// A snapshot is gone. The last one's changes may still stand in the latest document.
+    fn do_without_snapshot(&mut self, url: &str, gone: &Snapshot) -> Result<(), FollowError> {
+        let text = format!("{url}: the snapshot of {} is gone", gone.cursor);
+        let is_last = self.walk.is_empty();
+        if let Some(mut kept) = self.latest.take_if(|kept| is_last && kept.document.cursor == gone.cursor) {
+            let unproved = if kept.document.changed { "" } else { ", which nothing proves" };
+            let text = format!("{text}; what it told stands in {}{unproved}", kept.url);
+            self.outbox.push_back(Event::Warning(text));
+            kept.document.generated_at.clone_from(&gone.generated_at);
+            return self.deliver_latest(kept);
+        }
+        self.outbox.push_back(Event::Incomplete(text));
+        self.state.cursor = Some(gone.cursor.clone());
+        self.state.generated_at = Some(gone.generated_at.clone());
+        self.state.partial = None;
+        self.checkpoint();
+        self.next = Next::Walk;
+        Ok(())
+    }
+
     /// All snapshots of the walk were handed over: is the latest document still to come?
     pub(super) fn end_walk(&mut self) -> Result<(), FollowError> {
         self.next = Next::Rest;
@@ -235,6 +277,7 @@ impl DiffDeltaFollower {
             }
             (Ask::Head(_), _) if gone => {
                 // Section 1 has no head for the global feed.
+                self.head = None;
                 if let Place::Feed(feed) = &mut self.place {
                     feed.head = None;
                 }
@@ -242,17 +285,10 @@ impl DiffDeltaFollower {
                 Some(Ok(()))
             }
             (Ask::Index, 400..=499) if head.status != 429 => {
-                Some(self.do_without_index(&format!("there is no index at {}", asked.url)))
+                Some(self.find_no_index(&asked.url))
             }
             (Ask::Snapshot(snapshot), _) if gone => {
-                let text = format!("{}: the snapshot of {} is gone", asked.url, snapshot.cursor);
-                self.outbox.push_back(Event::Incomplete(text));
-                self.state.cursor = Some(snapshot.cursor.clone());
-                self.state.generated_at = Some(snapshot.generated_at.clone());
-                self.state.partial = None;
-                self.checkpoint();
-                self.next = Next::Walk;
-                Some(Ok(()))
+                Some(self.do_without_snapshot(&asked.url, snapshot))
             }
             (_, status) => Some(Err(FollowError::Status { url: asked.url.clone(), status })),
         }

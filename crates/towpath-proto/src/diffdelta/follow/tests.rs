@@ -12,6 +12,8 @@ use crate::diffdelta::wire::Kind;
 use crate::follow::Followed;
 use crate::item::{Content, Item};
 
+mod foreign;
+
 const BASE: &str = "http://127.0.0.1:8080";
 
 /// What may go wrong with one answer.
@@ -63,6 +65,10 @@ struct Driver {
     asked: Vec<String>,
     /// The publisher as it was after each of its runs.
     before: Vec<Publisher>,
+    /// Whether the archive answers.
+    has_archive: bool,
+    /// The archive index, where it is another one than that of the snapshots which are there.
+    index: Option<Bytes>,
 }
 
 impl Driver {
@@ -75,6 +81,8 @@ impl Driver {
             notices: Vec::new(),
             asked: Vec::new(),
             before: Vec::new(),
+            has_archive: true,
+            index: None,
         }
     }
 
@@ -122,6 +130,12 @@ impl Driver {
             if status == 404 && then.chain.may_lead_to(&request.url) {
                 status = 503;
             }
+        }
+        if !self.has_archive && request.url.contains("/archive/") {
+            (status, body) = (404, Vec::new());
+        }
+        if let Some(index) = self.index.as_ref().filter(|_| request.url.ends_with("/archive/ab/index.json")) {
+            body = index.to_vec();
         }
         let f = &mut self.follower;
         let mut result = Ok(());
@@ -231,6 +245,24 @@ fn the_next_document_is_taken_as_it_is() {
     assert_eq!(d.told.last().unwrap().modified, Some(at(60)));
 }
 
+/// The head tells which snapshot is the last, minted or carried.
+#[test]
+fn who_begins_now_needs_no_index() {
+    for carried in [false, true] {
+        let mut p = three_mints();
+        if carried {
+            p.run(at(40));
+        }
+        let mut d = Driver::new("/diff/ab", StartFrom::Now);
+        d.pass(&p, at(50), &[]);
+        p.put(titled("b", "1"), at(60));
+        p.run(at(60));
+        d.pass(&p, at(200), &[]);
+        assert_eq!(d.ops(), [(Op::Put, "b")]);
+        assert!(d.asked.iter().all(|url| !url.contains("/archive/")), "{:?}", d.asked);
+    }
+}
+
 /// Section 2.2: a gap is repaired through the archive, in its order, also behind a carried document.
 #[test]
 fn a_gap_is_filled_from_the_archive() {
@@ -316,23 +348,9 @@ fn what_the_archive_lost_is_reported_and_following_goes_on() {
     p.snapshots.insert(0, (dropped.0, Vec::new()));
     let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
     p.snapshots[0].0.url = "/archive/gone.json".into();
-    let index = p.index();
+    d.index = Some(p.index());
     p.snapshots[0].0.url = "/elsewhere.json".into();
-    let served = |d: &mut Driver| {
-        for _ in 0..20 {
-            d.take_events(usize::MAX);
-            let Some(request) = d.follower.poll_request(at(60)) else { break };
-            if request.url.ends_with("/archive/ab/index.json") {
-                let head = ResponseHead { status: 200, url: request.url.clone(), headers: HeaderMap::new() };
-                d.follower.handle_head(at(60), request.id, head);
-                d.follower.handle_chunk(at(60), request.id, index.clone());
-                d.follower.handle_end(at(60), request.id, Ok(()));
-            } else {
-                d.send(&p, at(60), &request, Fault::None);
-            }
-        }
-    };
-    served(&mut d);
+    d.pass(&p, at(60), &[]);
     assert_eq!(d.incomplete(), 2, "the hole and the missing snapshot: {:?}", d.notices);
     assert_eq!(d.ops(), [(Op::Put, "a"), (Op::Put, "b")]);
 }
@@ -355,53 +373,6 @@ fn a_tampered_snapshot_is_refused_until_it_is_whole_again() {
     d.pass(&p, at(5000), &[]);
     assert_eq!(d.told.len(), 3);
     assert_eq!(d.incomplete(), 0);
-}
-
-/// A publisher as the public ones are: cursors that do not recompute, no archive index.
-#[test]
-fn a_foreign_feed_is_followed_without_proof() {
-    let document = |cursor: &str, prev: &str, id: &str| {
-        serde_json::json!({
-            "cursor": cursor, "prev_cursor": prev, "changed": true, "cursor_basis": "canonical_v1",
-            "ttl_sec": 60, "generated_at": "2026-01-01T00:00:00Z", "source_id": "ab",
-            "buckets": {
-                "new": [{"source": "ab", "id": id, "url": "https://x/", "headline": "h"}, {"id": 7}],
-                "flagged": [{"source": "ab", "id": format!("f{id}"), "headline": "h"}],
-                "removed": [{"source": "ab", "id": "gone", "headline": "h"}],
-                "some_day": [{"source": "ab", "id": "unknown"}]
-            }
-        })
-    };
-    let mut p = Publisher::new("ab");
-    let serve = |p: &mut Publisher, cursor: &str, prev: &str, id: &str| {
-        p.latest = document(cursor, prev, id).to_string().into_bytes();
-        p.head = document(cursor, prev, id).to_string().into_bytes();
-        p.chain.cursor = Cursor::of(cursor.as_bytes());
-    };
-    let mut d = Driver::new("/diff/ab/latest.json", StartFrom::Beginning);
-    let pass = |d: &mut Driver, p: &Publisher, now: i64| {
-        for _ in 0..20 {
-            d.take_events(usize::MAX);
-            let Some(request) = d.follower.poll_request(at(now)) else { break };
-            if request.url.contains("/archive/") {
-                let head = ResponseHead { status: 404, url: request.url, headers: HeaderMap::new() };
-                d.follower.handle_head(at(now), request.id, head);
-                d.follower.handle_end(at(now), request.id, Ok(()));
-            } else {
-                d.send(p, at(now), &request, Fault::None);
-            }
-        }
-    };
-    serve(&mut p, "c2", "c1", "1");
-    pass(&mut d, &p, 0);
-    assert_eq!(d.ops(), [(Op::Put, "1"), (Op::Put, "f1"), (Op::Delete, "gone")], "{:?}", d.notices);
-    assert_eq!((d.incomplete(), d.notices.len()), (0, 3), "no index, no proof, a bad item: {:?}", d.notices);
-    serve(&mut p, "c3", "c2", "2");
-    pass(&mut d, &p, 100);
-    assert_eq!((d.told.len(), d.incomplete(), d.notices.len()), (6, 0, 4), "{:?}", d.notices);
-    serve(&mut p, "c9", "c8", "3");
-    pass(&mut d, &p, 200);
-    assert_eq!((d.told.len(), d.incomplete()), (9, 1), "{:?}", d.notices);
 }
 
 #[test]
@@ -489,6 +460,13 @@ fn a_server_that_is_behind_is_no_news() {
 fn a_state_or_an_address_that_is_none_is_the_users_fault() {
     let options = FollowOptions { state: Some(serde_json::json!({"cursor": 7})), ..FollowOptions::default() };
     assert!(matches!(DiffDeltaFollower::new("http://h/diff/ab", options), Err(FollowError::Usage(_))));
+    // Section 2.1: `sha256:<64-char lowercase hex>`.
+    for position in ["garbage", "1700000000", "<1@feed>", "sha256:ab", &Cursor::ZERO.to_string().to_uppercase()] {
+        let from = StartFrom::Position(position.to_owned());
+        let options = FollowOptions { from, ..FollowOptions::default() };
+        let refused = DiffDeltaFollower::new("http://h/diff/ab", options).err();
+        assert!(matches!(refused, Some(FollowError::Usage(_))), "{position}: {refused:?}");
+    }
     let options = FollowOptions::default();
     assert!(matches!(DiffDeltaFollower::new("nowhere", options), Err(FollowError::Usage(_))));
 }

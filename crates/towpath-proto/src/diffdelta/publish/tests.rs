@@ -79,9 +79,11 @@ fn a_mint_writes_a_snapshot_and_a_carry_keeps_its_buckets() {
     assert_eq!(carried["prev_hash"], Cursor::of(&snapshot).to_string());
     assert_eq!(carried["sources"]["ab"]["cursor"], minted["cursor"], "the real cursor");
     check_invariants(&p);
+    assert_eq!(json(&p.head)["prev_generated_at"], entry.generated_at, "of the snapshot that is carried");
     p.put(titled("a", "2"), at(3));
     p.run(at(3));
     assert_eq!(json(&p.latest)["prev_cursor"], minted["cursor"]);
+    assert_eq!(json(&p.head)["prev_generated_at"], entry.generated_at, "of the snapshot before");
     assert_eq!(p.snapshots[1].0.prev_cursor, entry.cursor);
     check_invariants(&p);
 }
@@ -129,7 +131,7 @@ fn errors_keep_the_cursor_and_never_mint() {
     let document = json(&p.latest);
     assert_eq!(document["status"], "disabled");
     assert_eq!(document["sources"]["ab"]["stale"], true);
-    assert!(document["sources"]["ab"].get("error").is_none());
+    assert_eq!(document["sources"]["ab"]["error"], serde_json::json!({"code": "DISABLED"}));
     p.run(at(300));
     let document = json(&p.latest);
     assert_eq!(document["status"], "ok");

@@ -151,15 +151,21 @@ impl HistoryFollower {
     ///
     /// # Errors
     ///
-    /// [`FollowError::Usage`] where the address is none, or the state is of something else.
+    /// [`FollowError::Usage`] where the address or the position is none, or the state is of something else.
     pub fn new(
         url: &str,
         start: StartFrom,
         state: Option<Value>,
         options: Options,
     ) -> Result<Self, FollowError> {
-        if url::Url::parse(url).is_err() {
-            return Err(FollowError::Usage(format!("not an address: {url:?}")));
+        let position = match &start {
+            StartFrom::Position(document) => Some(document.as_str()),
+            _ => None,
+        };
+        for address in [url].into_iter().chain(position) {
+            if url::Url::parse(address).is_err() {
+                return Err(FollowError::Usage(format!("not an address: {address:?}")));
+            }
         }
         let place = match state {
             Some(state) => Place::parse(state)?,

@@ -138,6 +138,10 @@ impl Follower for PushFollower {
         self.warnings.pop_front().or_else(|| self.smart.poll_event())
     }
 
+    fn has_caught_up(&self) -> bool {
+        self.smart.has_caught_up()
+    }
+
     fn handle_call(&mut self, now: Timestamp, call: &Call) -> Reply {
         let (reply, delivered) = self.subscriber.handle_call(now, call);
         if let Some(body) = delivered {

@@ -292,7 +292,7 @@ impl<L: Ledger> Fleet<L> {
         let blocked = self.lanes.has_turn();
         tokio::select! {
             Some(done) = self.asks.join_next_with_id(), if !self.asks.is_empty() => self.take(done)?,
-            Step::Moved = self.carrier.arrive(&mut self.consumer), if self.carrier.is_busy() => {}
+            Step::Moved | Step::Answered = self.carrier.arrive(&mut self.consumer), if self.carrier.is_busy() => {}
             () = due => {}
             () = tokio::time::sleep(SLOW / 10), if blocked => {}
             () = stopped(stop) => {}

@@ -13,6 +13,7 @@ use towpath_proto::diffdelta::publish::{Chain, Health, NewSnapshot, Published};
 use towpath_proto::diffdelta::wire::Snapshot;
 use towpath_store::{Condition, Store, StoreError, Table, Write};
 
+use crate::engine::Feed;
 use crate::engine::scan::Scan;
 
 /// The state of one chain.
@@ -32,6 +33,10 @@ pub(super) struct Kept {
     health: Health,
     /// The current `head.json`.
     head: String,
+    /// Whether everybody could read the feed whenever it minted. Its snapshots are then served for ever, also
+    /// where the configuration does not name the feed any more (section 1.3).
+    #[serde(default)]
+    is_public: bool,
     /// This state as it is stored.
     #[serde(skip)]
     stored: Option<Bytes>,
@@ -71,6 +76,11 @@ impl Kept {
         chain
     }
 
+    /// Whether everybody may see every snapshot, whatever became of the feed.
+    pub(super) fn is_public(&self) -> bool {
+        self.is_public
+    }
+
     /// The current `head.json`; empty before the first run.
     pub(super) fn head(&self) -> Bytes {
         Bytes::copy_from_slice(self.head.as_bytes())
@@ -95,9 +105,11 @@ impl Kept {
     pub(super) async fn mint(
         &mut self,
         store: &dyn Store,
-        name: &str,
+        feed: &Feed,
         published: &Published,
     ) -> Result<(), StoreError> {
+        let name = feed.id().as_str();
+        self.is_public = feed.is_listed() && (self.is_public || self.minted.is_unborn());
         self.minted = published.chain.clone();
         self.carried = None;
         self.settle(published);

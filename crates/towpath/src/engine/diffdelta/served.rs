@@ -64,7 +64,8 @@ pub(crate) async fn document(
             let Some(feed) = engine.feed(id).filter(|feed| !feed.is_filter()) else { return Ok(None) };
             feed_document(engine, &feed, path, file).await.map(Some)
         }
-        ["archive", name, "index.json"] => index(engine, path, name).await,
+        ["archive", name, ..] if !has_archive(engine, name).await? => Ok(None),
+        ["archive", name, "index.json"] => index(engine, path, name).await.map(Some),
         ["archive", name, ..] => snapshot(engine, path, name).await,
         ["diff", "sources.json"] => around(engine, Around::Sources).await,
         ["healthz.json"] => around(engine, Around::Health).await,
@@ -122,11 +123,18 @@ async fn feed_document(
     Ok(Arc::new(Document::new(body, headers, Valid::UntilReplaced)))
 }
 
-async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
-    let known = engine.feed(name).filter(|feed| !feed.is_filter());
-    if known.is_none() && name != GLOBAL {
-        return Ok(None);
+/// Whether a name has an archive: section 1.3 forbids to delete one, so that of a feed which the configuration does
+/// not name any more stays, if everybody could read all of it.
+async fn has_archive(engine: &Engine, name: &str) -> Result<bool, StoreError> {
+    match engine.feed(name) {
+        Some(feed) => Ok(!feed.is_filter()),
+        None if name == GLOBAL => Ok(true),
+        None => Ok(Kept::load(engine.store.as_ref(), name).await?.is_public()),
     }
+}
+
+async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Arc<Document>, StoreError> {
+    let known = engine.feed(name);
     // A mint in between would be missing from an index that is kept: it waits until this one is.
     let _alone = match &known {
         Some(feed) => Some(feed.publishing.lock().await),
@@ -137,7 +145,7 @@ async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Ar
     let body = discovery::archive_index(name, snapshots);
     let document = keep(engine, path, Resource::ArchiveIndex, body, Valid::UntilReplaced);
     forget_if_written(engine, name, since);
-    Ok(Some(document))
+    Ok(document)
 }
 
 /// A snapshot. One that another node may have minted a moment ago is waited for, and never said not to be there: to a

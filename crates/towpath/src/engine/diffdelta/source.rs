@@ -59,7 +59,7 @@ async fn attempt(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<Op
         let first = chain.is_unborn() && run.is_success();
         if !deltas.is_empty() || first {
             let (published, rendered) = mint(engine, feed, chain, reached, deltas).await?;
-            kept.mint(engine.store.as_ref(), name, &published).await?;
+            kept.mint(engine.store.as_ref(), feed, &published).await?;
             engine.metrics.mints.inc();
             engine.diffdelta.global.note(engine, feed.id(), published.chain.clone(), rendered).await?;
             last = Some(published);

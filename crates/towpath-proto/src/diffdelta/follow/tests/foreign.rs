@@ -1,0 +1,171 @@
+//! Publishers that are not ours.
+
+use serde_json::json;
+
+use super::*;
+use crate::diffdelta::cursor::recompute;
+use crate::diffdelta::wire::Snapshot;
+use crate::format::jcs::Style;
+
+/// An item in the schema's own members only.
+fn item(id: &str) -> Value {
+    json!({"source": "ab", "id": id, "url": "https://x/", "headline": "h"})
+}
+
+/// A minted document whose cursor recomputes, with head, snapshot and index entry. Nothing in it names the
+/// document before, so that the same buckets have the same cursor.
+fn mint(p: &mut Publisher, buckets: Value, now: i64) {
+    let mut document = json!({"buckets": buckets, "changed": true, "source_id": "ab", "ttl_sec": 60});
+    let cursor = recompute(document.to_string().as_bytes(), Style::Jcs).unwrap();
+    let prev = std::mem::replace(&mut p.chain.cursor, cursor);
+    document["cursor"] = json!(cursor.to_string());
+    document["prev_cursor"] = json!(prev.to_string());
+    document["generated_at"] = json!(at(now).to_string());
+    p.latest = document.to_string().into_bytes();
+    document["buckets"].take();
+    p.head = document.to_string().into_bytes();
+    let snapshot = Snapshot {
+        cursor: cursor.to_string(),
+        generated_at: at(now).to_string(),
+        prev_cursor: prev.to_string(),
+        sha256: Cursor::of(&p.latest).hex(),
+        url: format!("/archive/ab/{now}.json"),
+    };
+    p.snapshots.push((snapshot, p.latest.clone()));
+}
+
+fn put(p: &mut Publisher, id: &str, now: i64) {
+    mint(p, json!({"updated": [item(id)]}), now);
+}
+
+fn ids(d: &Driver) -> Vec<&str> {
+    d.told.iter().map(|change| change.item.id.as_str()).collect()
+}
+
+/// Section 2.2: a cursor that came back (A, B, A, C) hides no document between, whoever follows.
+#[test]
+fn a_cursor_that_came_back_hides_nothing() {
+    let mut p = Publisher::new("ab");
+    put(&mut p, "a", 0);
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&p, at(1), &[]);
+    for (id, now) in [("b", 2), ("a", 3), ("c", 4)] {
+        put(&mut p, id, now);
+    }
+    d.restart("/diff/ab");
+    d.pass(&p, at(100), &[]);
+    assert_eq!(ids(&d), ["a", "b", "a", "c"], "{:?}", d.asked);
+    assert_eq!(d.notices, []);
+}
+
+/// What nothing but the archive index could show otherwise is not asked of a publisher that has none, after
+/// the first time.
+#[test]
+fn without_an_index_a_document_follows_on_its_prev_cursor() {
+    let mut p = Publisher::new("ab");
+    put(&mut p, "a", 0);
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.has_archive = false;
+    d.pass(&p, at(1), &[]);
+    for (id, now) in [("b", 100), ("c", 200), ("d", 300)] {
+        put(&mut p, id, now);
+        d.pass(&p, at(now), &[]);
+    }
+    assert_eq!(ids(&d), ["a", "b", "c", "d"]);
+    assert_eq!(d.notices, []);
+    assert_eq!(d.asked.iter().filter(|url| url.contains("/archive/")).count(), 1, "{:?}", d.asked);
+}
+
+/// Carries: the last document's buckets under the same cursor, later.
+fn carry(p: &mut Publisher, now: i64) {
+    for text in [&mut p.latest, &mut p.head] {
+        let mut document: Value = serde_json::from_slice(text).unwrap();
+        document["changed"] = json!(false);
+        document["prev_cursor"] = document["cursor"].clone();
+        document["generated_at"] = json!(at(now).to_string());
+        *text = document.to_string().into_bytes();
+    }
+}
+
+/// Section 2.2: a run that was missed, and whose snapshot is gone, is told of as long as the latest document
+/// still has it.
+#[test]
+fn what_the_latest_document_still_has_is_not_given_up() {
+    for carried in [false, true] {
+        let mut p = Publisher::new("ab");
+        put(&mut p, "a", 0);
+        let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+        d.pass(&p, at(1), &[]);
+        put(&mut p, "b", 2);
+        put(&mut p, "c", 3);
+        let index = p.index();
+        p.snapshots.pop();
+        if carried {
+            carry(&mut p, 4);
+        }
+        d.index = Some(index);
+        d.pass(&p, at(100), &[]);
+        assert_eq!(ids(&d), ["a", "b", "c"], "{:?}", d.notices);
+        assert!(matches!(d.notices.as_slice(), [Event::Warning(w)] if w.contains("gone")), "{:?}", d.notices);
+        // The place is the snapshot's, whenever the document that stood in for it was made.
+        assert_eq!(d.state.as_ref().unwrap()["generated_at"], at(3).to_string());
+    }
+}
+
+/// A removed item is shown as last known: what it says of itself may be older than its removal.
+#[test]
+fn a_start_in_time_goes_by_documents_where_items_do_not_tell() {
+    let dated = |id: &str, fetched: i64| {
+        let mut item = item(id);
+        item["provenance"] = json!({"fetched_at": at(fetched).to_string()});
+        item
+    };
+    let mut p = Publisher::new("ab");
+    mint(&mut p, json!({"new": [dated("a", -9)]}), 1);
+    mint(&mut p, json!({"new": [dated("b", 2)]}), 2);
+    mint(&mut p, json!({"removed": [dated("a", -9)]}), 3);
+    for (from, expected) in [(1, vec!["a", "b", "a"]), (2, vec!["a", "b"]), (3, vec!["a"]), (4, vec![])] {
+        let mut d = Driver::new("/diff/ab", StartFrom::Time(at(from)));
+        d.pass(&p, at(100), &[]);
+        let mut told = ids(&d);
+        told.sort_unstable();
+        let mut expected = expected;
+        expected.sort_unstable();
+        assert_eq!(told, expected, "from {from}");
+    }
+}
+
+/// A publisher as the public ones are: cursors that do not recompute, no archive index.
+#[test]
+fn a_foreign_feed_is_followed_without_proof() {
+    let document = |cursor: &str, prev: &str, id: &str| {
+        json!({
+            "cursor": cursor, "prev_cursor": prev, "changed": true, "cursor_basis": "canonical_v1",
+            "ttl_sec": 60, "generated_at": "2026-01-01T00:00:00Z", "source_id": "ab",
+            "buckets": {
+                "new": [item(id), {"id": 7}],
+                "flagged": [item(&format!("f{id}"))],
+                "removed": [item("gone")],
+                "some_day": [item("unknown")]
+            }
+        })
+    };
+    let mut p = Publisher::new("ab");
+    let serve = |p: &mut Publisher, cursor: &str, prev: &str, id: &str| {
+        p.latest = document(cursor, prev, id).to_string().into_bytes();
+        p.head = document(cursor, prev, id).to_string().into_bytes();
+        p.chain.cursor = Cursor::of(cursor.as_bytes());
+    };
+    let mut d = Driver::new("/diff/ab/latest.json", StartFrom::Beginning);
+    d.has_archive = false;
+    serve(&mut p, "c2", "c1", "1");
+    d.pass(&p, at(0), &[]);
+    assert_eq!(d.ops(), [(Op::Put, "1"), (Op::Put, "f1"), (Op::Delete, "gone")], "{:?}", d.notices);
+    assert_eq!((d.incomplete(), d.notices.len()), (0, 3), "no index, no proof, a bad item: {:?}", d.notices);
+    serve(&mut p, "c3", "c2", "2");
+    d.pass(&p, at(100), &[]);
+    assert_eq!((d.told.len(), d.incomplete(), d.notices.len()), (6, 0, 4), "{:?}", d.notices);
+    serve(&mut p, "c9", "c8", "3");
+    d.pass(&p, at(200), &[]);
+    assert_eq!((d.told.len(), d.incomplete()), (9, 1), "{:?}", d.notices);
+}
