@@ -38,3 +38,5 @@ pub(crate) mod memory;
 mod publish_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod waiting_tests;

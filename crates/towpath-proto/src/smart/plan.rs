@@ -45,6 +45,14 @@ pub struct Head {
     pub items: u64,
 }
 
+impl Head {
+    /// Whether the log has a change of this time or a later one. Then what comes before that time is settled: a
+    /// change never has an earlier time than the one before it.
+    pub fn reaches(&self, time: Timestamp) -> bool {
+        self.seq > 0 && self.modified >= time
+    }
+}
+
 /// What was read.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {

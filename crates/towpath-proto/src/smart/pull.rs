@@ -1,14 +1,13 @@
 //! Answering a pull request ("Pull Interface", "HTTP Pull"): from a query to a page, by reads of the log.
 //!
 //! Call [`Pull::begin`], then do what the [`Step`] says: hand what was read to [`Pull::handle_answer`]; wait
-//! until the log moves and call [`Pull::handle_move`], or [`Pull::handle_timeout`] at the deadline; until
+//! until the log moves and answer [`Pull::waiting_query`], or call [`Pull::handle_timeout`] at the deadline; until
 //! there is a [`Page`].
 
 use jiff::Timestamp;
 
 use super::cursor::{CursorKind, LogTag};
 use super::filter::FilterView;
-use super::jsonp::Callback;
 use super::name::Naming;
 use super::plan::{Answer, Head, Read};
 use super::query::{Limits, PullQuery, QueryError};
@@ -65,7 +64,7 @@ pub enum PullError {
 pub enum Step {
     /// Read the log, and call [`Pull::handle_answer`].
     Read(Read),
-    /// Wait until the log reaches beyond `after`, and call [`Pull::handle_move`]; or until the deadline, and
+    /// Wait until the log reaches beyond `after`, and answer [`Pull::waiting_query`]; or until the deadline, and
     /// call [`Pull::handle_timeout`].
     Wait {
         /// The last place that was known.
@@ -108,24 +107,13 @@ enum Stage {
     Idle,
 }
 
-/// What the answer to a waiting pull depends on, the log apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct WaitKey {
-    by: By,
-    after: Option<Seq>,
-    max: usize,
-    asked_max: Option<usize>,
-    callback: Option<Callback>,
-    base_query: String,
-}
-
 /// A pull request on its way to a page.
 #[derive(Debug)]
 pub struct Pull {
     query: PullQuery,
     tag: LogTag,
     kind: CursorKind,
-    page_bytes: usize,
+    limits: Limits,
     now: Timestamp,
     deadline: Timestamp,
     head: Head,
@@ -133,6 +121,8 @@ pub struct Pull {
     specs: Vec<(Spec, End)>,
     after: Option<Seq>,
     before: Option<Seq>,
+    /// What `since` means from here on, however the log moves.
+    settled: Option<Spec>,
     stage: Stage,
     page: Page,
     scanned: usize,
@@ -154,12 +144,13 @@ impl Pull {
                 .unwrap_or(now),
             tag: feed.tag.clone(),
             kind: feed.kind,
-            page_bytes: feed.limits.page_bytes,
+            limits: feed.limits,
             now,
             head: Head { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0 },
             specs,
             after: None,
             before: None,
+            settled: None,
             stage: Stage::Head,
             page: Page::empty(0, Timestamp::UNIX_EPOCH),
             scanned: 0,
@@ -206,23 +197,11 @@ impl Pull {
         }
     }
 
-    /// Of all pulls of one feed that wait with the same key, seen through the same filter, one needs to be
-    /// answered when the log moves: its page and its response are those of all others. (Not so at a deadline:
-    /// an empty page echoes the cursor that its own client sent.)
-    pub fn wait_key(&self) -> WaitKey {
-        WaitKey {
-            by: self.query.order.by,
-            after: self.after,
-            max: self.query.max,
-            asked_max: self.query.asked_max,
-            callback: self.query.callback.clone(),
-            base_query: self.query.base_query.clone(),
-        }
-    }
-
-    /// The log has moved while waiting.
-    pub fn handle_move(&mut self) -> Step {
-        self.begin()
+    /// What is to be answered instead of the query once the log has moved: the same for all who wait for the same,
+    /// whatever they asked, so that one answer is everybody's. It waits as long as anybody may. (Not so at a
+    /// deadline: an empty page echoes the cursor that its own client sent.)
+    pub fn waiting_query(&self) -> PullQuery {
+        PullQuery { since: self.settled.clone(), timeout: self.limits.max_timeout, ..self.query.clone() }
     }
 
     /// Nothing came until the deadline.
@@ -231,7 +210,7 @@ impl Pull {
     }
 
     fn context(&self, end: End) -> Context<'_> {
-        Context { tag: &self.tag, by: self.query.order.by, end, head: self.head, now: self.now }
+        Context { tag: &self.tag, by: self.query.order.by, end, head: self.head }
     }
 
     fn resolve_next(&mut self) -> Step {
@@ -246,10 +225,20 @@ impl Pull {
                 self.stage = Stage::Resolve(resolve, end);
                 return Step::Read(read);
             }
-            (Progress::At(position), End::After) => self.after = position,
+            (Progress::At(position), End::After) => self.settle(position),
             (Progress::At(position), End::Before) => self.before = position,
+            (Progress::Ahead(span), _) => {
+                self.after = Some(self.head.seq);
+                self.settled = Some(Spec::Time(span));
+            }
         }
         self.resolve_next()
+    }
+
+    /// The range begins after this position.
+    fn settle(&mut self, position: Option<Seq>) {
+        self.after = position;
+        self.settled = position.map(|at| Spec::Cursor(self.tag.cursor(self.query.order.by, at)));
     }
 
     /// How many items the next read is to fetch: one more than can be sent, to see whether there is more.
@@ -263,6 +252,10 @@ impl Pull {
             return self.finish();
         }
         let order = self.query.order;
+        // There is nothing behind the end. What came meanwhile comes next.
+        if !order.descending && self.after.is_some_and(|after| after >= self.head.seq) {
+            return self.end_page(None);
+        }
         self.stage = Stage::Items;
         Step::Read(Read::Items {
             by: order.by,
@@ -270,7 +263,7 @@ impl Pull {
             before: self.before,
             descending: order.descending,
             items: self.batch(),
-            bytes: self.page_bytes,
+            bytes: self.limits.page_bytes,
         })
     }
 
@@ -296,14 +289,14 @@ impl Pull {
         }
         self.scanned_bytes += read_bytes;
         // A read that is short of both its limits has reached the end.
-        if count == 0 || (count < asked && read_bytes < self.page_bytes / 2) {
+        if count == 0 || (count < asked && read_bytes < self.limits.page_bytes / 2) {
             return self.end_page(None);
         }
-        if self.is_full() && self.shown_bytes >= self.page_bytes {
+        if self.is_full() && self.shown_bytes >= self.limits.page_bytes {
             self.page.more = true;
             return self.end_page(None);
         }
-        if self.scanned >= MAX_SCANNED || self.scanned_bytes >= MAX_SCANNED_PAGES * self.page_bytes {
+        if self.scanned >= MAX_SCANNED || self.scanned_bytes >= MAX_SCANNED_PAGES * self.limits.page_bytes {
             self.page.more = true;
             return self.end_page(if self.query.order.descending { self.before } else { self.after });
         }
@@ -312,7 +305,7 @@ impl Pull {
 
     fn is_full(&self) -> bool {
         let count = self.page.changes.len();
-        count == self.query.max || (count > 0 && self.shown_bytes >= self.page_bytes)
+        count == self.query.max || (count > 0 && self.shown_bytes >= self.limits.page_bytes)
     }
 
     /// Everything up to this position was looked at.
@@ -332,7 +325,10 @@ impl Pull {
         if let (None, None) = (last, scanned) {
             let wait = self.query.can_grow() && self.now < self.deadline;
             if wait {
-                (self.scanned, self.scanned_bytes) = (0, 0);
+                // What a filter hides stays hidden where it is; only in the other order can an edit show it there.
+                if by == By::Modified && self.scanned > 0 {
+                    self.settle(self.after);
+                }
                 return Step::Wait { after: self.head.seq, deadline: self.deadline };
             }
             return self.finish();

@@ -42,7 +42,7 @@ impl Default for Limits {
 const DEFAULT_TIMEOUT: u64 = 55;
 
 /// What a pull request asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PullQuery {
     /// In which order; [`Order::MODIFIED`] where it is not said.
     pub order: Order,

@@ -1,12 +1,10 @@
 //! From a position spec to a position of the order: which reads it takes, and what it degrades to.
 
-use jiff::Timestamp;
-
 use super::cursor::{self, Cursor, LogTag};
 use super::plan::{Answer, Head, Read};
 use super::pull::PullError;
 use super::spec::{By, Span, Spec};
-use super::toc::{Count, Counted, MAX_OFFSET, Toc, second_of};
+use super::toc::{Count, Counted, MAX_OFFSET, Toc};
 use crate::change::Seq;
 
 /// Which end of the ascending order a position limits. Both leave the position itself out.
@@ -25,7 +23,6 @@ pub(super) struct Context<'a> {
     pub(super) by: By,
     pub(super) end: End,
     pub(super) head: Head,
-    pub(super) now: Timestamp,
 }
 
 /// A spec being resolved: what the read under way is for.
@@ -48,6 +45,9 @@ pub(super) enum Progress {
     Read(Resolve, Read),
     /// Here it is; `None`: no limit, because the cursor cannot be read or is stale.
     At(Option<Seq>),
+    /// After everything that there is, at a time that the log has yet to come to: what is appended before then does
+    /// not count.
+    Ahead(Span),
 }
 
 impl Context<'_> {
@@ -98,19 +98,18 @@ impl Context<'_> {
 
     fn time(&self, span: Span) -> Progress {
         let edge = match self.end {
+            End::After if !self.head.reaches(span.start) => return Progress::Ahead(span),
             End::After => Some(span.start),
             End::Before => span.end,
         };
         edge.map_or(Progress::At(None), |time| Progress::Read(Resolve::Time, Read::LastBefore(time)))
     }
 
-    /// A T+O+C cursor. No item can have a time later than now and than the last change, so such a cursor
-    /// is not of this log; one beyond the limit is read as its time without being counted.
+    /// A T+O+C cursor. One from the future, or beyond the limit, is read as its time without being counted.
     fn toc(&self, toc: Toc) -> Progress {
-        let latest = second_of(self.now).max(second_of(self.head.modified));
-        match Span::second(toc.time).filter(|_| toc.time <= latest) {
+        match Span::second(toc.time) {
             None => Progress::At(None),
-            Some(span) if toc.offset >= MAX_OFFSET => self.time(span),
+            Some(span) if toc.offset >= MAX_OFFSET || !self.head.reaches(span.start) => self.time(span),
             Some(span) => Progress::Read(Resolve::Second(toc), Read::LastBefore(span.start)),
         }
     }

@@ -70,7 +70,7 @@ impl fmt::Display for Order {
 }
 
 /// A stretch of time as exact as it was written: `2024-01-01T00:00:00Z` is that whole second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Its first instant.
     pub start: Timestamp,
@@ -92,7 +92,7 @@ impl Span {
 }
 
 /// A position in a feed: `{type}:{value}`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Spec {
     /// After or before the item that a publisher's token names.
     Cursor(String),

@@ -96,8 +96,8 @@ impl Stream {
     async fn next(&mut self) -> Result<(), Over> {
         let told = match self.asked.run().await {
             Ok(Outcome::Page(page)) => Arc::new(told(&self.asked, self.asked.settings(), &page)),
-            Ok(Outcome::Wait { after, key }) => {
-                let seat = self.asked.join(*key, after, FORM, told).map_err(|Full| Over)?;
+            Ok(Outcome::Wait { after, query }) => {
+                let seat = self.asked.join(*query, after, FORM, told).map_err(|Full| Over)?;
                 self.wait(seat.answer()).await?
             }
             Err(AskError::Pull(e)) => return Err(self.broken(&e)),

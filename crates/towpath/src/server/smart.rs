@@ -65,9 +65,9 @@ pub(super) async fn items(
             };
             Ok(Pulled::Now(engine.documents.put_answer(&place, document)))
         }
-        Outcome::Wait { after, key } => {
+        Outcome::Wait { after, query } => {
             let (form, render) = form(format);
-            let seat = asked.join(*key, after, form, render)?;
+            let seat = asked.join(*query, after, form, render)?;
             Ok(Pulled::Held(Held { seat, after, deadline: asked.deadline(), format, asked: Arc::new(asked) }))
         }
     }

@@ -13,7 +13,7 @@ use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::smart::cursor::LogTag;
 use towpath_proto::smart::plan::{Answer, Head, Read};
-use towpath_proto::smart::pull::{FeedSettings, Page, Pull, PullError, Step, WaitKey};
+use towpath_proto::smart::pull::{FeedSettings, Page, Pull, PullError, Step};
 use towpath_proto::smart::query::{Limits, PullQuery};
 use towpath_proto::smart::spec::By;
 use towpath_store::{Condition, Limit, Order, Store, StoreError, Stretch, Table, Write};
@@ -40,12 +40,12 @@ pub type Seat = waiters::Seat<Question, Told>;
 /// Those who wait for the same page.
 pub type Company = waiters::Company<Question, Told>;
 
-/// What tells apart those who wait for different answers.
+/// What those who wait together wait for: all that their answer is made of, the log apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
     feed: FeedId,
     access: Access,
-    key: WaitKey,
+    query: PullQuery,
     form: Form,
 }
 
@@ -109,8 +109,8 @@ pub enum Outcome {
     Wait {
         /// Where the log ended.
         after: Seq,
-        /// Whom it can share an answer with.
-        key: Box<WaitKey>,
+        /// What to wait for: [`Pull::waiting_query`].
+        query: Box<PullQuery>,
     },
 }
 
@@ -206,20 +206,17 @@ impl Asked {
     pub async fn run(&self) -> Result<Outcome, AskError> {
         let view = self.engine.smart.view(&self.engine, &self.feed, self.access);
         let mut pull = Pull::new(self.query.clone(), self.settings(), self.engine.now());
-        let (mut step, mut end) = (pull.begin(), 0);
+        let mut step = pull.begin();
         loop {
             match step {
                 Step::Page(page) => return Ok(Outcome::Page(page)),
                 Step::Wait { after, .. } => {
-                    return Ok(Outcome::Wait { after, key: Box::new(pull.wait_key()) });
+                    return Ok(Outcome::Wait { after, query: Box::new(pull.waiting_query()) });
                 }
                 Step::Read(read) => {
-                    let answer = read_log(self.engine.store.as_ref(), self.feed.log(), read, end).await?;
-                    if let Answer::Head(head) = &answer {
-                        end = head.seq;
-                        if let Some(view) = &view {
-                            view.catch_up(&self.engine, end).await?;
-                        }
+                    let answer = read_log(self.engine.store.as_ref(), self.feed.log(), read).await?;
+                    if let (Answer::Head(head), Some(view)) = (&answer, &view) {
+                        view.catch_up(&self.engine, head.seq).await?;
                     }
                     step = match &view {
                         Some(view) => pull.handle_answer(answer, Some(&*view.read()))?,
@@ -246,11 +243,13 @@ impl Asked {
         Instant::now() + self.query.timeout
     }
 
-    /// Waits for the log to move beyond `after`.
-    pub fn join(&self, key: WaitKey, after: Seq, form: Form, render: Render) -> Result<Seat, Full> {
-        let question = Question { feed: self.feed.id().clone(), access: self.access, key, form };
+    /// Waits for the log to move beyond `after`, for an answer to `query`. The first who waits for it asks for all, so
+    /// nothing of what he asked himself may be in it.
+    pub fn join(&self, query: PullQuery, after: Seq, form: Form, render: Render) -> Result<Seat, Full> {
+        let asked = Self { query: query.clone(), ..self.clone() };
+        let question = Question { feed: self.feed.id().clone(), access: self.access, query, form };
         let waiters = &self.engine.smart.waiters;
-        let seat = waiters.join(self.feed.log(), question, || self.clone().ask(render))?;
+        let seat = waiters.join(self.feed.log(), question, || asked.ask(render))?;
         self.has_joined(after);
         Ok(seat)
     }
@@ -292,8 +291,8 @@ impl Asked {
     }
 }
 
-/// Reads what a pull wants to know. What is known to be empty, because it begins at the log's end, is not read.
-async fn read_log(store: &dyn Store, log: &FeedId, read: Read, end: Seq) -> Result<Answer, StoreError> {
+/// Reads what a pull wants to know.
+async fn read_log(store: &dyn Store, log: &FeedId, read: Read) -> Result<Answer, StoreError> {
     Ok(match read {
         Read::Head => {
             let head = store.head(log).await?;
@@ -301,9 +300,6 @@ async fn read_log(store: &dyn Store, log: &FeedId, read: Read, end: Seq) -> Resu
         }
         Read::LastBefore(time) => Answer::Place(store.last_before(log, time).await?),
         Read::Latest(id) => Answer::Item(store.latest(log, &id).await?.map(Box::new)),
-        Read::Items { after: Some(after), descending: false, .. } if after >= end => {
-            Answer::Items(Vec::new())
-        }
         Read::Items { by, after, before, descending, items, bytes } => {
             let order = match by {
                 By::Created => Order::Created,

@@ -1,0 +1,174 @@
+//! Those who wait for different things side by side: nobody keeps anybody else waiting, and each gets his own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::waiting::{Client, ids, publish, put, until, waiters};
+use common::{Place, Server};
+use serde_json::json;
+
+const CONFIG: &str = "[server]\nthreads = 1\n[[feed]]\nid = \"aa\"\n";
+const FUTURE: &str = "since=time:9999999999";
+/// How many seconds a client's clock is ahead.
+const AHEAD: u64 = 5;
+
+/// A server with one item, and where its feed ends.
+fn server(place: &Place) -> (Server, String) {
+    let server = place.serve();
+    publish(&server, "aa", &[put("a")]);
+    let cursor = server.json("/feeds/aa/items?timeout=0")["last_cursor"].as_str().unwrap().to_owned();
+    (server, format!("since=cursor:{cursor}"))
+}
+
+/// "Hold the request open until data becomes available": whoever waits beside it, in whatever order they came, and
+/// whether or not those who came first have left.
+#[test]
+fn a_time_to_come_keeps_nobody_waiting() {
+    let place = Place::new(CONFIG);
+    let (server, last) = server(&place);
+    let join = |range: &str, rest: &str, accept: &str| {
+        let (before, mut client) = (waiters(&server), Client::new(&server));
+        let path = format!("/feeds/aa/items?{range}&timeout=60&{rest}");
+        client.send(&path, &format!("Accept: {accept}\r\n"));
+        until("it waits", || waiters(&server) == before + 1);
+        client
+    };
+    let (mut behind, mut future) = (Vec::new(), Vec::new());
+    for (number, accept) in ["application/json", "application/atom+xml"].into_iter().enumerate() {
+        for case in 0..4 {
+            // A parameter of the base URL keeps the cases apart.
+            let rest = format!("case={number}{case}");
+            let mut ranges = [FUTURE, last.as_str()];
+            if case % 2 == 0 {
+                ranges.reverse();
+            }
+            let [first, second] = ranges.map(|range| (range, join(range, &rest, accept)));
+            for (range, leader) in [first, second] {
+                let follower = join(range, &rest, accept);
+                let clients = if range == FUTURE { &mut future } else { &mut behind };
+                clients.push(follower);
+                if case < 2 {
+                    clients.push(leader);
+                } else {
+                    let before = waiters(&server);
+                    drop(leader);
+                    until("the first has left", || waiters(&server) == before - 1);
+                }
+            }
+        }
+    }
+    let begun = Instant::now();
+    publish(&server, "aa", &[put("b")]);
+    assert_eq!((behind.len(), future.len()), (12, 12));
+    for client in &mut behind {
+        let answer = client.answer_bytes();
+        assert!(answer.contains("title of b"), "{answer}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "not at their deadline: {:?}", begun.elapsed());
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(waiters(&server), 12, "those for whom there is nothing wait on");
+}
+
+/// A clock that is a little ahead: nobody is late for it, and what is of that time comes when it is there.
+#[test]
+fn a_clock_that_is_ahead() {
+    let place = Place::new(CONFIG);
+    let (server, last) = server(&place);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let (mut ahead, mut behind) = (Client::new(&server), Client::new(&server));
+    ahead.send(&format!("/feeds/aa/items?since=time:{}", now + AHEAD), "");
+    until("one waits", || waiters(&server) == 1);
+    behind.send(&format!("/feeds/aa/items?{last}"), "");
+    until("both wait", || waiters(&server) == 2);
+    publish(&server, "aa", &[put("b")]);
+    assert_eq!(ids(&behind.answer().1), ["b"]);
+    std::thread::sleep(Duration::from_secs(AHEAD));
+    assert_eq!(waiters(&server), 1);
+    publish(&server, "aa", &[put("c")]);
+    assert_eq!(ids(&ahead.answer().1), ["c"]);
+}
+
+/// The same for event streams, and after the other one has gone.
+#[test]
+fn streams_go_on_beside_one_from_the_future() {
+    let place = Place::new(CONFIG);
+    let (server, _) = server(&place);
+    let stream = |query: &str| {
+        let (before, mut client) = (waiters(&server), Client::new(&server));
+        client.send(&format!("/feeds/aa/events{query}"), "");
+        until("it waits", || waiters(&server) == before + 1);
+        client
+    };
+    let future = stream(&format!("?{FUTURE}"));
+    let mut plain = stream("");
+    publish(&server, "aa", &[put("b")]);
+    plain.read_until(|text| text.contains("title of b"));
+    until("they wait again", || waiters(&server) == 2);
+    drop(future);
+    until("it is gone", || waiters(&server) == 1);
+    publish(&server, "aa", &[put("c")]);
+    plain.read_until(|text| text.contains("title of c"));
+}
+
+/// Known by its bytes, a request for a time to come waits where it waited, and apart from others.
+#[test]
+fn requests_that_come_again_wait_apart_too() {
+    let place = Place::new(CONFIG);
+    let (server, last) = server(&place);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let mut client = Client::new(&server);
+    client.send(&format!("/feeds/aa/items?{last}"), "");
+    until("it waits", || waiters(&server) == 1);
+    publish(&server, "aa", &[put("b")]);
+    assert_eq!(ids(&client.answer().1), ["b"]);
+    let range = format!("since=time:{}", now + AHEAD);
+    client.send(&format!("/feeds/aa/items?{range}"), "");
+    let mut again = Client::new(&server);
+    again.send(&format!("/feeds/aa/items?{range}"), "");
+    until("both wait", || waiters(&server) == 2);
+    publish(&server, "aa", &[put("c")]);
+    std::thread::sleep(Duration::from_secs(AHEAD));
+    assert_eq!(waiters(&server), 2);
+    publish(&server, "aa", &[put("d")]);
+    for client in [&mut client, &mut again] {
+        assert_eq!(ids(&client.answer().1), ["d"]);
+    }
+}
+
+/// An order by creation does not move when an item is edited: its long polls wait on.
+#[test]
+fn an_edit_does_not_answer_those_who_wait_for_new_items() {
+    let place = Place::new(CONFIG);
+    let server = place.serve();
+    publish(&server, "aa", &[put("a")]);
+    let cursor = server.json("/feeds/aa/items?order=created")["last_cursor"].as_str().unwrap().to_owned();
+    let mut client = Client::new(&server);
+    client.send(&format!("/feeds/aa/items?order=created&since=cursor:{cursor}"), "");
+    until("it waits", || waiters(&server) == 1);
+    publish(&server, "aa", &[put("a")]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(waiters(&server), 1);
+    publish(&server, "aa", &[put("b")]);
+    assert_eq!(ids(&client.answer().1), ["b"]);
+}
+
+/// HTTP Pull: `timeout` is how long an answer is held; 0 returns at once. An empty page echoes the cursor.
+#[test]
+fn time_runs_out() {
+    let place = Place::new(CONFIG);
+    let server = place.serve();
+    publish(&server, "aa", &[put("a")]);
+    let cursor = server.json("/feeds/aa/items")["last_cursor"].as_str().unwrap().to_owned();
+    for (timeout, least, most) in [(0, 0, 900), (1, 900, 5000)] {
+        let begun = Instant::now();
+        let page = server.json(&format!("/feeds/aa/items?since=cursor:{cursor}&timeout={timeout}"));
+        let took = u64::try_from(begun.elapsed().as_millis()).unwrap();
+        assert!((least..most).contains(&took), "{timeout}: {took} ms");
+        assert_eq!((ids(&page).len(), &page["last_cursor"]), (0, &json!(cursor)));
+        assert_eq!(page["totalItems"], 1);
+    }
+    assert_eq!(waiters(&server), 0);
+}
