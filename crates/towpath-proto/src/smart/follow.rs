@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::spec::{Span, Spec};
-use super::start::{feed_url, position_spec, resume};
+use super::start::{agree, base_of, feed_url, position_spec, resume};
 use super::wire::{Collection, backwards, with_parameter};
 use crate::asking::{Answer, Asked, Asking};
 use crate::change::Op;
@@ -38,6 +38,8 @@ const IDLE_WAIT: Duration = Duration::from_secs(30);
 /// How often the same cursor may come again on the way to the end: after each restart of a publisher that
 /// loses its place.
 const MAX_RETURNS: u32 = 8;
+/// How often in a row a redirect may lose what was asked for.
+const MAX_REDIRECTS: u32 = 8;
 /// How many cursors are remembered on the way to the end.
 const MAX_REMEMBERED: usize = 1 << 20;
 
@@ -64,6 +66,9 @@ pub(super) enum Goal {
 #[derive(Debug)]
 pub struct SmartFollower {
     pub(super) state: State,
+    /// The base URL that is asked: where that of the state leads to.
+    base: String,
+    redirects: u32,
     goal: Goal,
     once: bool,
     pub(super) asking: Asking<Goal>,
@@ -83,13 +88,20 @@ pub struct SmartFollower {
 }
 
 impl SmartFollower {
-    /// Follows the feed at `url`, its base URL. Where that has no `order`, `order=modified` is added: the
-    /// order in which every change comes by.
+    /// Follows the feed at `url`, its base URL, in `order=modified`: the order in which every change comes by. A
+    /// warning says so where the address has another one.
     ///
     /// With `state`, a checkpoint of an earlier follower of the same feed, `from` does not count. With `once`
     /// it ends when it has caught up, or failed.
     pub fn new(url: &str, from: &StartFrom, state: Option<Value>, once: bool) -> Result<Self, FollowError> {
-        Self::over(feed_url(url)?, from, state, once)
+        let (base, other) = feed_url(url)?;
+        let mut follower = Self::over(base, from, state, once)?;
+        if let Some(order) = other {
+            let warning =
+                format!("{url}: not every change comes by in order={order}; following order=modified");
+            follower.events.push_back(Event::Warning(warning));
+        }
+        Ok(follower)
     }
 
     /// The same by way of another carrier than HTTP: `url` is only a name, and requests are answered with
@@ -116,6 +128,8 @@ impl SmartFollower {
             }
         }
         Ok(Self {
+            base: url.clone(),
+            redirects: 0,
             state: State { protocol: "smart".into(), url, since },
             goal,
             once,
@@ -134,7 +148,7 @@ impl SmartFollower {
 
     /// The address of the request that comes next. While there is more to get it is not held.
     fn next_url(&self) -> String {
-        let (url, since) = (&self.state.url, &self.state.since);
+        let (url, since) = (&self.base, &self.state.since);
         if self.goal == Goal::Latest {
             return with_parameter(&backwards(url), "max", "1");
         }
@@ -157,11 +171,33 @@ impl SmartFollower {
         if head.status != 200 {
             return self.refused(now, asked.purpose, &head, url);
         }
+        if head.url != asked.url && !self.redirected(&asked, &head.url) {
+            return self.ask_there(now, url, &head.url);
+        }
+        self.redirects = 0;
         let is_atom = head.header(CONTENT_TYPE.as_str()).is_some_and(|value| value.contains("xml"));
         let read =
             if is_atom { Collection::from_atom(&body, &head.url) } else { Collection::from_json(&body) };
         let page = read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() });
         self.answered(now, &asked, page);
+    }
+
+    /// From here on the address is asked that has answered. Returns whether it was asked for the same: a redirect may
+    /// have lost where to begin, or the order.
+    fn redirected(&mut self, asked: &Asked<Goal>, answered: &str) -> bool {
+        if let Some(base) = base_of(answered) {
+            self.base = base;
+        }
+        let parameter = if asked.purpose == Goal::Latest { "order" } else { "since" };
+        agree(&asked.url, answered, parameter)
+    }
+
+    fn ask_there(&mut self, now: Timestamp, url: String, answered: &str) {
+        self.redirects += 1;
+        if self.redirects > MAX_REDIRECTS {
+            let reason = format!("redirects lose what is asked for, the last one to {answered}");
+            self.fail(now, None, FollowError::Protocol { url, reason });
+        }
     }
 
     pub(super) fn answered(
@@ -189,6 +225,8 @@ impl SmartFollower {
     fn fail(&mut self, now: Timestamp, wait: Option<Duration>, error: FollowError) {
         self.events.push_back(Event::Failed(error));
         self.finished = self.once;
+        self.base.clone_from(&self.state.url);
+        self.redirects = 0;
         let doubled = FIRST_WAIT.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         self.wait(now, doubled.min(LONGEST_WAIT).max(wait.unwrap_or_default().min(LONGEST_ASKED)));

@@ -21,22 +21,22 @@ use crate::follow::{
 };
 use crate::item::Item;
 
-const URL: &str = "http://example.com/feeds/a/items";
+pub(super) const URL: &str = "http://example.com/feeds/a/items";
 
 /// A publisher: its log, and how it answers.
-struct Server {
-    log: MemoryLog,
+pub(super) struct Server {
+    pub(super) log: MemoryLog,
     feed: FeedSettings,
     format: PageFormat,
     now: Timestamp,
 }
 
 impl Server {
-    fn new(log: MemoryLog) -> Self {
+    pub(super) fn new(log: MemoryLog) -> Self {
         Self { log, feed: settings(CursorKind::Sequence), format: PageFormat::Json, now: time(1000) }
     }
 
-    fn get(&mut self, url: &str) -> http::Response<Bytes> {
+    pub(super) fn get(&mut self, url: &str) -> http::Response<Bytes> {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         let query = match PullQuery::parse(query, &self.feed.limits) {
             Ok(query) => query,
@@ -77,9 +77,20 @@ impl Copy {
 }
 
 fn answer(follower: &mut SmartFollower, now: Timestamp, request: &Request, response: &http::Response<Bytes>) {
+    answer_from(&request.url, follower, now, request, response);
+}
+
+/// The same from the address where redirects have led.
+pub(super) fn answer_from(
+    url: &str,
+    follower: &mut SmartFollower,
+    now: Timestamp,
+    request: &Request,
+    response: &http::Response<Bytes>,
+) {
     let head = ResponseHead {
         status: response.status().as_u16(),
-        url: request.url.clone(),
+        url: url.to_owned(),
         headers: response.headers().clone(),
     };
     follower.handle_head(now, request.id, head);

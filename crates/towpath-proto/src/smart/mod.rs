@@ -33,6 +33,8 @@ mod filter_tests;
 #[cfg(test)]
 mod follow_tests;
 #[cfg(test)]
+mod follow_url_tests;
+#[cfg(test)]
 pub(crate) mod memory;
 #[cfg(test)]
 mod publish_tests;

@@ -1,24 +1,57 @@
-//! Where following begins.
+//! Where following begins, and at which address.
 
 use serde_json::Value;
 use url::Url;
 
 use super::follow::State;
-use super::spec::Spec;
-use super::wire::with_parameter;
+use super::spec::{Order, Spec};
 use crate::follow::FollowError;
 
-/// The base URL to ask, with an order.
-pub(super) fn feed_url(url: &str) -> Result<String, FollowError> {
+/// The parameters of a range, which are no part of a base URL.
+const RANGE: [&str; 5] = ["since", "until", "max", "timeout", "callback"];
+
+/// The base URL to ask, in the order to synchronise by ("the client should repeatedly poll a feed that is ordered by
+/// modified time"); with the order that was given, where that is another.
+pub(super) fn feed_url(url: &str) -> Result<(String, Option<Order>), FollowError> {
     let parsed =
         Url::parse(url).map_err(|e| FollowError::Usage(format!("{url:?} is not an address: {e}")))?;
-    let has = |name: &str| parsed.query_pairs().any(|(known, _)| known == name);
-    if let Some(name) = ["since", "until", "max", "timeout", "callback"].into_iter().find(|name| has(name)) {
+    if let Some(name) = RANGE.into_iter().find(|name| value(&parsed, name).is_some()) {
         return Err(FollowError::Usage(format!("{url:?} has the parameter {name}, and a base URL does not")));
     }
-    let mut plain = parsed.clone();
-    plain.set_fragment(None);
-    Ok(if has("order") { plain.to_string() } else { with_parameter(plain.as_str(), "order", "modified") })
+    let order = value(&parsed, "order").and_then(|order| Order::parse(&order));
+    Ok((by_modified(&parsed), order.filter(|order| *order != Order::MODIFIED)))
+}
+
+/// The base URL of a page that another address answered with.
+pub(super) fn base_of(page: &str) -> Option<String> {
+    Some(by_modified(&Url::parse(page).ok()?))
+}
+
+/// What an address has for a parameter.
+fn value(url: &Url, name: &str) -> Option<String> {
+    url.query_pairs().find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+}
+
+/// A feed's base URL in the order by modification. An order that the text does not have is the feed's own business.
+fn by_modified(url: &Url) -> String {
+    let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
+    let pairs = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let mut pairs: Vec<&str> = pairs.filter(|pair| !RANGE.contains(&name(pair).as_str())).collect();
+    match pairs.iter().position(|pair| name(pair) == "order") {
+        Some(at) if pairs[at].strip_prefix("order=").and_then(Order::parse).is_none() => {}
+        Some(at) => pairs[at] = "order=modified",
+        None => pairs.push("order=modified"),
+    }
+    let mut base = url.clone();
+    base.set_fragment(None);
+    base.set_query(Some(&pairs.join("&")));
+    base.to_string()
+}
+
+/// Whether two addresses have the same for a parameter.
+pub(super) fn agree(asked: &str, answered: &str, name: &str) -> bool {
+    let of = |url: &str| Url::parse(url).ok().and_then(|url| value(&url, name));
+    of(asked) == of(answered)
 }
 
 /// A position as a person gives it: with its type, or a bare cursor.
