@@ -17,6 +17,23 @@ impl PageFormat {
             Self::Atom => "atom",
         }
     }
+
+    /// Its media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Atom => "application/atom+xml",
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Json => Self::Atom,
+            Self::Atom => Self::Json,
+        }
+    }
 }
 
 /// How many ranges of a header are looked at.

@@ -10,6 +10,9 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
 
+use url::Url;
+
+use super::accept::PageFormat;
 use super::check_rules as rules;
 use super::spec::{Order, Spec};
 use super::wire::{Collection, with_parameter, with_since};
@@ -35,10 +38,30 @@ enum Probe {
     Unlimited,
     Unreadable,
     Time,
-    Atom,
+    OtherFormat,
     Script,
     AtEnd,
     Hold,
+}
+
+impl Probe {
+    /// The rule that is broken where there is no answer at all.
+    fn rule(self) -> Rule {
+        match self {
+            Self::First => rules::OFFERED,
+            Self::Again => rules::ORDER,
+            Self::Second => rules::SINCE,
+            Self::Until => rules::UNTIL,
+            Self::Next => rules::NEXT,
+            Self::Unlimited => rules::DEFAULT_MAX,
+            Self::Unreadable => rules::DEGRADE,
+            Self::Time => rules::TIME,
+            Self::OtherFormat => rules::FORMAT,
+            Self::Script => rules::SCRIPT,
+            Self::AtEnd => rules::AT_ONCE,
+            Self::Hold => rules::HOLD,
+        }
+    }
 }
 
 /// An answer that has come whole.
@@ -57,6 +80,8 @@ pub struct SmartChecker {
     report: Report,
     probes: VecDeque<(Probe, String)>,
     asking: Asking<Probe>,
+    /// What the feed answers in: JSON where it can.
+    format: PageFormat,
     first: Option<Collection>,
     second: Option<Collection>,
 }
@@ -70,6 +95,7 @@ impl SmartChecker {
             report: Report::default(),
             probes: VecDeque::from([(Probe::First, first)]),
             asking: Asking::default(),
+            format: PageFormat::Json,
             first: None,
             second: None,
         }
@@ -86,23 +112,39 @@ impl SmartChecker {
     fn judge(&mut self, probe: Probe, response: &Response) {
         match probe {
             Probe::First => self.judge_first(response),
-            Probe::Again => self.compare(rules::ORDER, response, &ids(self.first.as_ref())),
+            Probe::Again => {
+                let wanted = ids(self.first.as_ref());
+                self.compare(rules::ORDER, response, &wanted, |found| found == wanted);
+            }
             Probe::Second => self.judge_second(response),
             Probe::Until => {
                 let mut wanted = ids(self.first.as_ref());
                 wanted.extend(ids(self.second.as_ref()));
                 wanted.pop();
-                self.compare(rules::UNTIL, response, &wanted);
+                // A publisher may send fewer than were asked for.
+                self.compare(rules::UNTIL, response, &wanted, |found| {
+                    !found.is_empty() && wanted.windows(found.len()).any(|some| some == found)
+                });
             }
-            Probe::Next => self.compare(rules::NEXT, response, &ids(self.second.as_ref())),
+            Probe::Next => {
+                let wanted = ids(self.second.as_ref());
+                self.compare(rules::NEXT, response, &wanted, |found| {
+                    found.starts_with(&wanted) || !found.is_empty() && wanted.starts_with(found)
+                });
+            }
             Probe::Unlimited => self.judge_unlimited(response),
             Probe::Unreadable => {
                 let problem = (response.status >= 500).then(|| response.describe());
                 self.note(rules::DEGRADE, problem);
             }
             Probe::Time => self.judge_time(response),
-            Probe::Atom => self.judge_atom(response),
-            Probe::Script => self.note(rules::SCRIPT, rules::script_problem(response, CALLBACK)),
+            Probe::OtherFormat => self.judge_other_format(response),
+            Probe::Script if rules::is_script(response) => {
+                self.note(rules::SCRIPT, rules::script_problem(response, CALLBACK));
+            }
+            Probe::Script => {
+                self.report.pass_over(&[rules::SCRIPT], "the feed does not offer scripts (MAY)");
+            }
             Probe::AtEnd => self.judge_end(response),
             Probe::Hold => {
                 let early = response.took < SignedDuration::from_millis(HOLD as i64 * 1000 - 500);
@@ -114,14 +156,8 @@ impl SmartChecker {
     }
 
     fn judge_first(&mut self, response: &Response) {
-        let page = match rules::json_page(response) {
-            Ok(page) => page,
-            Err(problem) => return self.note(rules::JSON, Some(problem)),
-        };
-        self.note(rules::JSON, None);
-        for (rule, problem) in rules::page_problems(&page, &self.base) {
-            self.note(rule, problem);
-        }
+        self.format = rules::format(response).unwrap_or(self.format);
+        let Some(page) = self.judge_page(self.format, response) else { return };
         let count = page.items.len();
         let problem = (count > 2).then(|| format!("{}: {count} items with max=2", response.url));
         self.note(rules::MAX, problem);
@@ -131,6 +167,17 @@ impl SmartChecker {
         self.first = Some(page);
     }
 
+    /// What one page shows, if it is one.
+    fn judge_page(&mut self, format: PageFormat, response: &Response) -> Option<Collection> {
+        let page =
+            rules::page(response, format).map_err(|problem| self.note(rules::FORMAT, Some(problem))).ok()?;
+        self.note(rules::FORMAT, None);
+        for (rule, problem) in rules::page_problems(format, &page, &response.body, &self.base) {
+            self.note(rule, problem);
+        }
+        Some(page)
+    }
+
     fn ask_further(&mut self, page: &Collection) {
         let base = self.base.clone();
         let two = with_parameter(&with_parameter(&base, "max", "2"), "timeout", "0");
@@ -138,24 +185,27 @@ impl SmartChecker {
             Some(cursor) => self.probe(Probe::Second, with_since(&two, &Spec::Cursor(cursor.clone()))),
             None => self.report.pass_over(&[rules::SINCE, rules::UNTIL], "the feed is empty"),
         }
-        if let Some(next) = &page.next {
-            self.probe(Probe::Next, next.clone());
+        match &page.next {
+            Some(next) if Url::parse(next).is_ok() => self.probe(Probe::Next, next.clone()),
+            Some(next) => self.note(rules::NEXT, Some(format!("next is {next:?}"))),
+            None => {}
         }
         self.probe(Probe::Unlimited, with_parameter(&base, "timeout", "0"));
         self.probe(Probe::Unreadable, with_since(&two, &Spec::Cursor("~towpath~check~".into())));
-        let time = page.items.first().and_then(|item| item.modified).filter(|_| by_modified(&base));
+        let time =
+            page.items.first().and_then(|item| item.modified).filter(|_| order(&base) == Order::MODIFIED);
         match time {
             Some(time) => self.probe(Probe::Time, with_parameter(&two, "since", &format!("time:{time}"))),
             None => self
                 .report
                 .pass_over(&[rules::TIME], "the items have no times, or the order is not order=modified"),
         }
-        self.probe(Probe::Atom, two.clone());
+        self.probe(Probe::OtherFormat, two.clone());
         self.probe(Probe::Script, with_parameter(&two, "callback", CALLBACK));
     }
 
     fn judge_second(&mut self, response: &Response) {
-        let page = match rules::json_page(response) {
+        let page = match rules::page(response, self.format) {
             Ok(page) => page,
             Err(problem) => return self.note(rules::SINCE, Some(problem)),
         };
@@ -173,21 +223,26 @@ impl SmartChecker {
         self.second = Some(page);
     }
 
-    /// The answer must hold just the items `wanted`, or begin with them where it may hold more.
-    fn compare(&mut self, rule: Rule, response: &Response, wanted: &[String]) {
-        let problem = match rules::json_page(response) {
+    /// The answer must hold the items `wanted`, as far as `fits` says.
+    fn compare(
+        &mut self,
+        rule: Rule,
+        response: &Response,
+        wanted: &[String],
+        fits: impl Fn(&[String]) -> bool,
+    ) {
+        let problem = match rules::page(response, self.format) {
             Err(problem) => Some(problem),
             Ok(page) => {
                 let found = ids(Some(&page));
-                let same = if rule == rules::NEXT { found.starts_with(wanted) } else { found == wanted };
-                (!same).then(|| format!("{}: items {found:?} instead of {wanted:?}", response.url))
+                (!fits(&found)).then(|| format!("{}: items {found:?} instead of {wanted:?}", response.url))
             }
         };
         self.note(rule, problem);
     }
 
     fn judge_unlimited(&mut self, response: &Response) {
-        let page = match rules::json_page(response) {
+        let page = match rules::page(response, self.format) {
             Ok(page) => page,
             Err(problem) => return self.note(rules::DEFAULT_MAX, Some(problem)),
         };
@@ -202,7 +257,11 @@ impl SmartChecker {
             Some(cursor) => {
                 let url = with_since(&self.base, &Spec::Cursor(cursor));
                 self.probe(Probe::AtEnd, with_parameter(&url, "timeout", "0"));
-                self.probe(Probe::Hold, with_parameter(&url, "timeout", &HOLD.to_string()));
+                if order(&self.base).descending {
+                    self.report.pass_over(&[rules::HOLD], "in a descending order nothing comes at the end");
+                } else {
+                    self.probe(Probe::Hold, with_parameter(&url, "timeout", &HOLD.to_string()));
+                }
             }
             None => self.report.pass_over(&[rules::AT_ONCE, rules::HOLD], "the feed's end is too far away"),
         }
@@ -213,7 +272,7 @@ impl SmartChecker {
             return self.report.pass_over(&[rules::TIME], "the feed does not support it (OPTIONAL)");
         }
         let wanted = ids(self.first.as_ref()).into_iter().next();
-        let problem = match rules::json_page(response) {
+        let problem = match rules::page(response, self.format) {
             Err(problem) => Some(problem),
             Ok(page) => wanted
                 .filter(|id| !ids(Some(&page)).contains(id))
@@ -222,31 +281,17 @@ impl SmartChecker {
         self.note(rules::TIME, problem);
     }
 
-    fn judge_atom(&mut self, response: &Response) {
-        if response.status == 406 {
-            let all = [
-                rules::ATOM,
-                rules::ATOM_TOTAL,
-                rules::ATOM_CURSOR,
-                rules::ATOM_SELF,
-                rules::ATOM_ID,
-                rules::ATOM_ITEMS,
-            ];
-            return self.report.pass_over(&all, "the feed does not offer Atom here");
+    /// A feed may offer either format, or both.
+    fn judge_other_format(&mut self, response: &Response) {
+        let other = self.format.other();
+        if response.status < 500 && rules::format(response) != Some(other) {
+            self.report.pass_over(rules::of_format(other), "the feed does not offer this format here");
+            return self.report.pass_over(&[rules::SAME_ITEMS], "the feed has one format here");
         }
-        let page = match rules::atom_page(response) {
-            Ok(page) => page,
-            Err(problem) => return self.note(rules::ATOM, Some(problem)),
-        };
-        self.note(rules::ATOM, None);
-        for (rule, problem) in rules::atom_problems(&page, &self.base) {
-            self.note(rule, problem);
-        }
+        let Some(page) = self.judge_page(other, response) else { return };
         let (found, wanted) = (ids(Some(&page)), ids(self.first.as_ref()));
-        let nameless = super::atom::entry_without_id(&response.body);
-        self.note(rules::ATOM_ID, nameless.map(|index| format!("{}: entry {index} has none", response.url)));
-        let problem = (found != wanted).then(|| format!("items are {found:?}, and JSON has {wanted:?}"));
-        self.note(rules::ATOM_ITEMS, problem);
+        let problem = (found != wanted).then(|| format!("the items are {found:?} and {wanted:?}"));
+        self.note(rules::SAME_ITEMS, problem);
     }
 
     fn judge_end(&mut self, response: &Response) {
@@ -261,7 +306,7 @@ impl SmartChecker {
         let took = now.duration_since(sent);
         let (head, body) = match whole {
             Ok(whole) => whole,
-            Err(error) => return self.note(rules::OFFERED, Some(format!("{url}: {error}"))),
+            Err(error) => return self.note(probe.rule(), Some(format!("{url}: {error}"))),
         };
         self.note(rules::OFFERED, None);
         let media_type = head.header(CONTENT_TYPE.as_str()).unwrap_or_default();
@@ -270,11 +315,11 @@ impl SmartChecker {
     }
 }
 
-/// Whether the items come in the order in which they change.
-fn by_modified(base: &str) -> bool {
+/// The order in which the items come.
+fn order(base: &str) -> Order {
     let query = base.split_once('?').map_or("", |(_, query)| query);
     let order = query.split('&').find_map(|pair| pair.strip_prefix("order="));
-    order.and_then(Order::parse).unwrap_or(Order::MODIFIED) == Order::MODIFIED
+    order.and_then(Order::parse).unwrap_or(Order::MODIFIED)
 }
 
 fn ids(page: Option<&Collection>) -> Vec<String> {
@@ -288,9 +333,10 @@ impl Exchange for SmartChecker {
         }
         let (probe, url) = self.probes.pop_front()?;
         let accept = match probe {
-            Probe::Atom => "application/atom+xml",
-            Probe::Script => "application/javascript, application/json;q=0.9",
-            _ => "application/json",
+            Probe::First => "application/json, application/atom+xml;q=0.5",
+            Probe::OtherFormat => self.format.other().media_type(),
+            Probe::Script => "application/javascript, */*;q=0.1",
+            _ => self.format.media_type(),
         };
         let mut request = self.asking.get(url).with(ACCEPT, accept);
         request.max_body = 16 << 20;

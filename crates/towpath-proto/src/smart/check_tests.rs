@@ -26,7 +26,7 @@ fn honest(feed: &FeedSettings, log: &mut MemoryLog, now: &mut Timestamp, request
         Err(error) => return publish::refuse(&error),
     };
     let accept = request.headers["accept"].to_str().unwrap();
-    let Some(format) = negotiate(Some(accept), query.callback.is_some()) else {
+    let Some(format) = query.format().or_else(|| negotiate(Some(accept), query.callback.is_some())) else {
         return publish::not_acceptable();
     };
     let mut pull = Pull::new(query, feed, *now);
@@ -46,11 +46,20 @@ fn honest(feed: &FeedSettings, log: &mut MemoryLog, now: &mut Timestamp, request
 
 /// Runs a check whose answers `change` has its hands on.
 fn check(log: &mut MemoryLog, kind: CursorKind, change: impl Fn(&Request, Response) -> Response) -> Report {
-    let (feed, mut now) = (settings(kind), time(1000));
-    let mut checker = SmartChecker::new(URL);
+    check_at(URL, log, &settings(kind), change)
+}
+
+fn check_at(
+    url: &str,
+    log: &mut MemoryLog,
+    feed: &FeedSettings,
+    change: impl Fn(&Request, Response) -> Response,
+) -> Report {
+    let mut now = time(1000);
+    let mut checker = SmartChecker::new(url);
     let mut requests = 0;
     while let Some(request) = checker.poll_request(now) {
-        let honest = honest(&feed, log, &mut now, &request);
+        let honest = honest(feed, log, &mut now, &request);
         let response = change(&request, honest);
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         checker.handle_head(now, request.id, ResponseHead { status, url: request.url, headers });
@@ -103,8 +112,8 @@ fn each_rule_can_fail() {
         ("fo:total", "fo:x", &["fo:total is the number of items in the feed"]),
         ("fo:last_cursor", "fo:x", &["fo:last_cursor is the cursor of the last item"]),
         ("rel=\"self\"", "rel=\"x\"", &["The rel=self link is the base URL of the feed"]),
-        ("<fo:id>c</fo:id>", "", &["Each entry has a fo:id", "The entries are the same items as in JSON"]),
-        ("<fo:id>c</fo:id>", "<fo:id>x</fo:id>", &["The entries are the same items as in JSON"]),
+        ("<fo:id>c</fo:id>", "", &["Each entry has a fo:id", "The items are the same in both formats"]),
+        ("<fo:id>c</fo:id>", "<fo:id>x</fo:id>", &["The items are the same in both formats"]),
         (
             "towpath.check(",
             "towpath.chekc(",
@@ -122,10 +131,7 @@ fn each_rule_can_fail() {
 #[test]
 fn what_is_ignored_is_seen() {
     let cases = [
-        (
-            "since=cursor",
-            &["since limits to items after a cursor", "until limits to items before a cursor"][..],
-        ),
+        ("since=cursor", &["since limits to items after a cursor"][..]),
         ("until=", &["until limits to items before a cursor"]),
         ("since=time", &["A time as position is inclusive"]),
         ("timeout=2", &["A request is held until data becomes available"]),
@@ -173,6 +179,88 @@ fn what_is_ignored_is_seen() {
     }
 }
 
+/// "One or more access methods": a feed may offer one format only; and the other parameters MAY be understood.
+#[test]
+fn what_need_not_be_offered_is_passed_over() {
+    let type_of = |response: &Response| response.headers()["content-type"].to_str().unwrap().to_owned();
+    let five = &mut five();
+    // Atom only: by its own address, or whatever is accepted.
+    let feed = settings(CursorKind::Sequence);
+    let report = check_at(&format!("{URL}&format=atom"), five, &feed, |_, response| response);
+    assert_eq!(rules(&report, Outcome::Fail), [""; 0], "{report:?}");
+    assert!(rules(&report, Outcome::Pass).contains(&"Each entry has a fo:id"));
+    assert!(rules(&report, Outcome::Pass).contains(&"until limits to items before a cursor"));
+    assert!(rules(&report, Outcome::Skipped).contains(&"url is the base URL of the feed"));
+    // JSON only: 406 for anything else, or no look at what is accepted.
+    for ignores in [false, true] {
+        let report = check(five, CursorKind::Sequence, |request, response| {
+            if !type_of(&response).contains("atom") {
+                response
+            } else if ignores {
+                let mut json = request.clone();
+                json.headers.insert("accept", http::HeaderValue::from_static("application/json"));
+                honest(&feed, &mut super::check_tests::five(), &mut time(1000), &json)
+            } else {
+                publish::not_acceptable()
+            }
+        });
+        assert_eq!(rules(&report, Outcome::Fail), [""; 0], "{report:?}");
+        assert!(rules(&report, Outcome::Skipped).contains(&"Each entry has a fo:id"));
+    }
+    // No JSON-P.
+    let report = check(five, CursorKind::Sequence, |request, response| {
+        let is_script = request.url.contains("callback");
+        if is_script { Response::new("{}".into()) } else { response }
+    });
+    assert_eq!(rules(&report, Outcome::Fail), [""; 0], "{report:?}");
+    assert!(rules(&report, Outcome::Skipped).iter().any(|rule| rule.starts_with("With callback")));
+    // "at most": a page of two items is an answer to max=4.
+    let mut capped = settings(CursorKind::Sequence);
+    capped.limits.max_items = 2;
+    let report = check_at(URL, five, &capped, |_, response| response);
+    assert_eq!(rules(&report, Outcome::Fail), [""; 0], "{report:?}");
+    // In a descending order there is nothing to be held for.
+    for order in ["-created", "-modified", "created"] {
+        let url = format!("http://example.com/feeds/a/items?order={order}");
+        let report = check_at(&url, five, &feed, |_, response| response);
+        assert_eq!(rules(&report, Outcome::Fail), [""; 0], "{report:?}");
+        let is_held =
+            rules(&report, Outcome::Pass).contains(&"A request is held until data becomes available");
+        assert_eq!(is_held, order == "created");
+    }
+}
+
+/// What cannot be asked for breaks the rule that it was asked for, and none else.
+#[test]
+fn a_next_page_that_is_not_there_breaks_its_own_rule() {
+    let rule = "next is a fully constructed URL to the next page";
+    let relative = |_: &Request, response: Response| {
+        response.map(|body| {
+            let text = String::from_utf8(body.to_vec()).unwrap();
+            text.replace("\"next\":\"http://example.com/", "\"next\":\"/").into()
+        })
+    };
+    let report = check(&mut five(), CursorKind::Sequence, relative);
+    assert_eq!(rules(&report, Outcome::Fail), [rule], "{report:?}");
+
+    let feed = settings(CursorKind::Sequence);
+    let (mut log, mut now) = (five(), time(1000));
+    let mut checker = SmartChecker::new(URL);
+    while let Some(request) = checker.poll_request(now) {
+        // The order of the parameters tells the link from the check's own addresses.
+        if request.url.ends_with("max=2") {
+            checker.handle_end(now, request.id, Err(TransferError::Connect("refused".into())));
+            continue;
+        }
+        let response = honest(&feed, &mut log, &mut now, &request);
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        checker.handle_head(now, request.id, ResponseHead { status, url: request.url, headers });
+        checker.handle_chunk(now, request.id, response.into_body());
+        checker.handle_end(now, request.id, Ok(()));
+    }
+    assert_eq!(rules(checker.report(), Outcome::Fail), [rule], "{:?}", checker.report());
+}
+
 #[test]
 fn what_is_no_smart_feed_fails_and_ends() {
     let page = |_: &Request, _: Response| {
@@ -181,7 +269,7 @@ fn what_is_no_smart_feed_fails_and_ends() {
     let report = check(&mut five(), CursorKind::Sequence, page);
     assert_eq!(
         rules(&report, Outcome::Fail),
-        ["The answer is an ActivityStreams collection (application/json)"]
+        ["The answer is an ActivityStreams collection or an Atom document"]
     );
 
     let mut checker = SmartChecker::new(URL);
