@@ -42,6 +42,14 @@ fn site(asked: &Asked) -> Vec<Step> {
             let items = format!(r#"{{"items":[{{"content":"{}"}}],"last_cursor":"1"}}"#, "x".repeat(1 << 20));
             typed("application/json", items)
         }
+        "/held?timeout=0" => {
+            let empty = format!(r#"{{"count":0,"totalItems":0,"url":"{}","items":[]}}"#, "http://x/held");
+            typed("application/json", empty)
+        }
+        "/held" => vec![Step::Pause(Duration::from_secs(300))],
+        path if path.starts_with("/slow") => {
+            [vec![Step::Pause(Duration::from_secs(4))], typed("application/rss+xml", RSS)].concat()
+        }
         "/pages" => answer("200 OK", "Content-Type: multipart/mixed; boundary=a\r\n", "--a--"),
         "/empty/replication" => answer("404 Nothing", "Content-Type: application/problem+json\r\n", "{}"),
         "/sup.json" => typed("application/json", r#"{"updates":[],"since_time":"","updated_time":""}"#),
@@ -113,6 +121,8 @@ async fn the_strongest_protocol_that_an_address_offers_is_taken() {
         ("/rss", Protocol::Rss, "/rss", "it is an RSS feed"),
         ("/smart", Protocol::Smart, "/smart", "last_cursor (exactly once)"),
         ("/smart-large", Protocol::Smart, "/smart-large", "last_cursor"),
+        ("/held", Protocol::Smart, "/held", "an empty collection with its totalItems"),
+        ("/slow", Protocol::Rss, "/slow", "it is an RSS feed"),
         ("/pages", Protocol::Replication, "/pages", "multipart"),
         ("/empty/replication", Protocol::Replication, "/empty/replication", "empty"),
         ("/sup.json", Protocol::Sup, "/sup.json", "SUP document"),

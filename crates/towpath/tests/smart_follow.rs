@@ -157,6 +157,30 @@ fn discovered_and_resumed() {
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
 }
 
+/// A feed that has no item yet holds whoever asks for the first one. It is found and followed even so, and so is one
+/// whose address has an order in which changes do not come by.
+#[test]
+fn an_empty_feed_is_discovered() {
+    let place = Place::new(FEED);
+    let server = place.serve();
+    let url = format!("{}/feeds/bb/items?order=-modified", server.base);
+    let pass = || {
+        let begun = Instant::now();
+        let output = place.run(&["follow", &url, "--once", "--state", "s.json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        lines(&output).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let empty = format!("{}/feeds/bb/items", server.base);
+    assert!(place.run(&["follow", &empty, "--once"]).status.success());
+    let checked = place.run(&["check", &empty]);
+    assert!(checked.status.success(), "{}{}", String::from_utf8_lossy(&checked.stdout), stderr(&checked));
+    assert!(publish(&server, "bb", &[put("a", "A")]));
+    assert_eq!(pass(), ["a"]);
+    assert!(publish(&server, "bb", &[put("b", "B"), put("a", "A2")]));
+    assert_eq!(pass(), ["b", "a"]);
+}
+
 /// `towpath check` finds nothing wrong with feeds of either cursor, with tombstones, and empty ones.
 #[test]
 fn our_own_feeds_conform() {

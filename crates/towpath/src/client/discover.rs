@@ -26,6 +26,10 @@ const START_BYTES: usize = 64 << 10;
 /// How much is looked at where that shows nothing.
 const MORE_BYTES: usize = 8 << 20;
 
+/// How long an answer may take before it is asked for in another way too: a Smart Feed without items holds a request
+/// that does not say otherwise.
+const HELD: Duration = Duration::from_secs(2);
+
 /// How many of the feeds that a page names are looked at.
 const MAX_ALTERNATES: usize = 6;
 
@@ -106,7 +110,7 @@ impl From<DiscoverError> for FollowError {
 ///
 /// [`DiscoverError`], about the address itself.
 pub async fn discover(fetcher: &Fetcher, url: &str) -> Result<Offer, DiscoverError> {
-    let answer = probe(fetcher, url).await?;
+    let answer = probe_patiently(fetcher, url).await?;
     let unknown = |what: String| DiscoverError::Unknown { url: url.to_owned(), what };
     let answered = Url::parse(&answer.head.url).map_err(|e| unknown(e.to_string()))?;
     let seen = answer.seen(&answered);
@@ -153,7 +157,7 @@ async fn site_manifest(fetcher: &Fetcher, site: &Url) -> Option<Offer> {
 async fn named(fetcher: &Fetcher, page: &Seen<'_>) -> Vec<Offer> {
     let mut found = Vec::new();
     for url in alternates(page).into_iter().take(MAX_ALTERNATES) {
-        let Ok(answer) = probe(fetcher, &url).await else { continue };
+        let Ok(answer) = probe_patiently(fetcher, &url).await else { continue };
         let Ok(answered) = Url::parse(&answer.head.url) else { continue };
         let of_feed = offers(&answer.seen(&answered)).into_iter();
         found
@@ -182,6 +186,30 @@ impl Answer {
             || !offers(&seen).is_empty()
             || !alternates(&seen).is_empty()
     }
+}
+
+/// The answer of an address, even if it is held while there is nothing.
+async fn probe_patiently(fetcher: &Fetcher, url: &str) -> Result<Answer, DiscoverError> {
+    tokio::select! {
+        answer = probe(fetcher, url) => answer,
+        Some(answer) = probe_unheld(fetcher, url) => Ok(answer),
+    }
+}
+
+/// What a Smart Feed answers that is not to hold the request ("A wait of 0 means to return immediately"). Whatever is
+/// none has not been asked for this.
+async fn probe_unheld(fetcher: &Fetcher, url: &str) -> Option<Answer> {
+    tokio::time::sleep(HELD).await;
+    let mut unheld = Url::parse(url).ok()?;
+    if unheld.query_pairs().any(|(name, _)| name == "timeout") {
+        return None;
+    }
+    unheld.query_pairs_mut().append_pair("timeout", "0");
+    let mut answer = probe(fetcher, unheld.as_str()).await.ok()?;
+    url.clone_into(&mut answer.head.url);
+    let answered = Url::parse(url).ok()?;
+    let is_smart = offers(&answer.seen(&answered)).iter().any(|offer| offer.protocol == Protocol::Smart);
+    is_smart.then_some(answer)
 }
 
 async fn probe(fetcher: &Fetcher, url: &str) -> Result<Answer, DiscoverError> {

@@ -6,6 +6,7 @@ use towpath_proto::format::html;
 use towpath_proto::format::link;
 use towpath_proto::format::skim::{FeedHead, Root, skim};
 use towpath_proto::format::sniff::{self, Kind};
+use towpath_proto::smart::wire::Collection;
 use url::Url;
 
 use super::Offer;
@@ -152,9 +153,12 @@ fn replication(seen: &Seen<'_>, document: &Document) -> Option<(Protocol, &'stat
     Some((Protocol::Replication, why))
 }
 
-fn smart(_seen: &Seen<'_>, document: &Document) -> Option<(Protocol, &'static str)> {
+fn smart(seen: &Seen<'_>, document: &Document) -> Option<(Protocol, &'static str)> {
     let why = if document.has_keys(&["items", "last_cursor"]) {
         "its JSON is a collection with a last_cursor"
+    } else if document.has_keys(&["items", "count", "totalItems", "url"]) && seen.has_no_items() {
+        // There is a cursor for the last item, and none where there is no item.
+        "its JSON is an empty collection with its totalItems and its base URL"
     } else if document.feed().is_some_and(|head| head.has_cursors) {
         "its Atom carries Smart Feeds' cursors"
     } else {
@@ -239,6 +243,11 @@ impl Seen<'_> {
     /// Whether the status is one of success.
     pub(super) fn is_ok(&self) -> bool {
         (200..300).contains(&self.head.status)
+    }
+
+    /// Whether it is a collection, all of it, without items.
+    fn has_no_items(&self) -> bool {
+        Collection::from_json(self.start).is_ok_and(|page| page.items.is_empty() && page.count == Some(0))
     }
 
     fn mentions(&self, word: &str) -> bool {

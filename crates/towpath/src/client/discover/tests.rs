@@ -24,6 +24,7 @@ fn protocols_are_told_by_what_the_document_holds() {
         ("Multipart/Mixed; boundary=a", "--a".into(), Protocol::Replication),
         (json, r#"{"createdAt":"…","pages":[]}"#.into(), Protocol::Replication),
         (json, r#"{"items":[],"last_cursor":"1"}"#.into(), Protocol::Smart),
+        (json, r#"{"count":0,"totalItems":0,"url":"http://x/a","items":[]}"#.into(), Protocol::Smart),
         (
             "text/xml",
             format!("{atom} xmlns:fo='http://fanout.org/protocol/atom'><fo:total>1</fo:total>"),
