@@ -5,7 +5,8 @@ use std::fmt;
 /// The longest callback name, in bytes.
 pub const MAX_CALLBACK: usize = 128;
 
-/// The name of a JavaScript function: identifiers of ASCII letters, digits, `_` and `$`, joined by dots.
+/// The name of a JavaScript function: identifiers of ASCII letters, digits, `_` and `$`, joined by dots. The first is
+/// no reserved word (ECMAScript, section 12.7.2); behind a dot any word may stand.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Callback(String);
 
@@ -18,7 +19,19 @@ pub enum CallbackError {
     /// Something other than dotted identifiers.
     #[error("the name must be JavaScript identifiers of ASCII characters, joined by dots")]
     Form,
+    /// Begins with a word of the language.
+    #[error("the name begins with a reserved word of JavaScript")]
+    Reserved,
 }
+
+/// The reserved words of scripts and modules, in strict mode too, and the literals (ECMAScript, section 12.7.2).
+#[rustfmt::skip]
+const RESERVED: [&str; 46] = [
+    "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete", "do", "else",
+    "enum", "export", "extends", "false", "finally", "for", "function", "if", "implements", "import", "in",
+    "instanceof", "interface", "let", "new", "null", "package", "private", "protected", "public", "return", "static",
+    "super", "switch", "this", "throw", "true", "try", "typeof", "var", "void", "while", "with", "yield",
+];
 
 impl Callback {
     /// Checks a name.
@@ -28,6 +41,9 @@ impl Callback {
         }
         if !text.split('.').all(is_identifier) {
             return Err(CallbackError::Form);
+        }
+        if text.split('.').next().is_some_and(|first| RESERVED.contains(&first)) {
+            return Err(CallbackError::Reserved);
         }
         Ok(Self(text.to_owned()))
     }
@@ -86,8 +102,11 @@ mod tests {
 
     #[test]
     fn names_are_dotted_identifiers() {
-        for good in ["f", "_", "$", "jQuery1_2", "a.b.c", "$.cb"] {
+        for good in ["f", "_", "$", "jQuery1_2", "a.b.c", "$.cb", "variable", "a.default", "Var"] {
             assert_eq!(Callback::parse(good).unwrap().as_str(), good);
+        }
+        for reserved in ["var", "function", "null", "new.target", "import.meta", "let", "yield"] {
+            assert_eq!(Callback::parse(reserved), Err(CallbackError::Reserved), "{reserved}");
         }
         for bad in [
             "",

@@ -103,6 +103,9 @@ pub enum QueryError {
     /// Not an order.
     #[error("order {0:?} is unknown; created, modified, -created and -modified are known")]
     Order(String),
+    /// An order in which a stream of events cannot be.
+    #[error("events come in the order modified, and not in {0}")]
+    EventsOrder(Order),
     /// Not a number of the kind that is needed.
     #[error("{parameter} must be {needed}, and is {value:?}")]
     Number {
@@ -129,7 +132,7 @@ impl QueryError {
             | Self::IdMoves { parameter }
             | Self::Number { parameter, .. } => parameter,
             Self::QueryTooLong => "query",
-            Self::Order(_) => "order",
+            Self::Order(_) | Self::EventsOrder(_) => "order",
             Self::Callback(_) => "callback",
         }
     }
@@ -151,7 +154,8 @@ impl PullQuery {
         let mut base: Vec<&str> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let known = NAMES.iter().position(|known| *known == name);
+            let name = decoded(name);
+            let known = NAMES.iter().position(|known| name.as_deref() == Some(*known));
             if known.is_none_or(|index| NAMES[index] == "order") {
                 base.push(pair);
             }
@@ -187,7 +191,7 @@ impl PullQuery {
     /// The format that the feed's base URL fixes, if it does: so that a topic is one representation (WebSub 4.1).
     pub fn format(&self) -> Option<PageFormat> {
         let mut pairs = self.base_query.split('&').filter_map(|pair| pair.split_once('='));
-        let value = pairs.find(|(name, _)| *name == FORMAT)?.1;
+        let value = decoded(pairs.find(|(name, _)| decoded(name).as_deref() == Some(FORMAT))?.1)?;
         [PageFormat::Json, PageFormat::Atom].into_iter().find(|format| format.name() == value)
     }
 
@@ -201,14 +205,16 @@ fn decode<'a>(parameter: &'static str, value: &'a str) -> Result<Cow<'a, str>, Q
     if value.len() > MAX_VALUE {
         return Err(QueryError::ValueTooLong { parameter });
     }
-    if !value.contains(['%', '+']) {
-        return Ok(Cow::Borrowed(value));
+    decoded(value).ok_or(QueryError::Encoding { parameter })
+}
+
+/// A name or a value; `None` where it is not UTF-8.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains(['%', '+']) {
+        return Some(Cow::Borrowed(text));
     }
-    let spaced = value.replace('+', " ");
-    match percent_decode_str(&spaced).decode_utf8() {
-        Ok(text) => Ok(Cow::Owned(text.into_owned())),
-        Err(_) => Err(QueryError::Encoding { parameter }),
-    }
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().ok().map(|text| Cow::Owned(text.into_owned()))
 }
 
 fn parse_spec(
@@ -267,6 +273,12 @@ mod tests {
         assert_eq!(query.since, Some(Spec::Id("a b+c".into())));
         assert_eq!((query.max, query.timeout.as_secs()), (7, 0));
         assert_eq!(query.callback.unwrap().as_str(), "a.b");
+        let query = parse("m%61x=7&s%69nce=cursor:x&%6F%72der=created&lan%67=de").unwrap();
+        assert_eq!(
+            (query.max, query.since, query.order.by),
+            (7, Some(Spec::Cursor("x".into())), By::Created)
+        );
+        assert_eq!(query.base_query, "%6F%72der=created&lan%67=de");
         let query = parse("max=99999999999999999999999&timeout=4000000000000000000000").unwrap();
         assert_eq!((query.max, query.timeout.as_secs()), (1000, 300));
     }
@@ -292,6 +304,9 @@ mod tests {
             ("since=cursor:%ff", "since"),
             ("since=cursor:a&since=cursor:b", "since"),
             ("since=id:a", "since"),
+            ("s%69nce=foo", "since"),
+            ("m%61x=0", "max"),
+            ("max=1&m%61x=1", "max"),
             ("order=-modified&until=id:a", "until"),
             ("until=time:soon", "until"),
             ("order=random", "order"),

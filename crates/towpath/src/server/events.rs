@@ -39,7 +39,7 @@ pub(super) async fn events(
     let settings = feed.settings(engine);
     let asked = PullQuery::parse(request.uri().query().unwrap_or_default(), &settings.limits)?;
     if asked.order != Order::MODIFIED {
-        return Err(QueryError::Order("only modified, for events".into()).into());
+        return Err(QueryError::EventsOrder(asked.order).into());
     }
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let end = engine.store.head(feed.log()).await?.seq;
