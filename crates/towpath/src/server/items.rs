@@ -279,6 +279,10 @@ fn line(change: &Change) -> Result<Answer, Problem> {
 /// The feed of a name to publish to, made where that is allowed.
 pub(super) fn to_publish(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
     let id = FeedId::new(feed).map_err(|e| Problem::not_found(e.to_string()))?;
+    if let Some(feed) = engine.feed(feed).filter(|feed| feed.is_filter()) {
+        let detail = format!("feed {id} shows items of feed {}; publish to that one", feed.log());
+        return Err(Problem::conflict(detail));
+    }
     engine.feed_to_publish(&id).ok_or_else(|| no_feed(feed))
 }
 
