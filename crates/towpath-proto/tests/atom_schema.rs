@@ -32,7 +32,7 @@ fn documents(folder: &Path) -> Vec<PathBuf> {
         let items: Vec<Item> = (0..6).map(|_| any()).collect();
         let entries = items.iter().map(|item| Entry::new(item, modified));
         let feed = atom::write(&head, entries);
-        let entry = atom::write_entry(&Entry::new(&items[0], modified), &head.ids);
+        let entry = atom::write_entry(&Entry::new(&items[0], modified), &head.ids, head.title);
         for (kind, text) in [("feed", feed), ("entry", entry)] {
             let path = folder.join(format!("{kind}{number}.xml"));
             std::fs::write(&path, text).unwrap();

@@ -92,8 +92,10 @@ proptest! {
     #[test]
     fn an_atom_entry_alone_comes_back(item in any_item()) {
         let ids = EntryIds { base: "https://a.example/", always_own_id: true };
-        let text = atom::write_entry(&Entry::new(&item, modified()), &ids);
+        let text = atom::write_entry(&Entry::new(&item, modified()), &ids, "The feed");
         let feed = read_back(&text);
+        // RFC 4287, section 4.1.2: an entry that stands on its own has an author, whose name says something.
+        prop_assert_eq!(text.contains("<name>The feed</name>"), item.authors.is_empty(), "{}", text);
         prop_assert_eq!(&feed.items, &[item], "{}", text);
     }
 

@@ -64,7 +64,8 @@ pub fn entry(feed: &FeedSettings, by: By, change: &Change) -> String {
     let items = format!("{}/", feed.base);
     let ids = EntryIds { base: &items, always_own_id: true };
     let elements = marks(change, &feed.tag.cursor(by, by.position(change)), &ids);
-    atom::write_entry(&Entry { elements: &elements, ..Entry::new(&change.item, change.modified) }, &ids)
+    let entry = Entry { elements: &elements, ..Entry::new(&change.item, change.modified) };
+    atom::write_entry(&entry, &ids, &feed.title)
 }
 
 fn link(rel: &str, href: &str) -> FeedLink {

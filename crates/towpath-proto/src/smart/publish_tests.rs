@@ -71,6 +71,18 @@ fn an_empty_collection_has_items() {
     assert_eq!(page, expected);
 }
 
+/// HTTP Pull: each entry MUST have a fo:id value, also where XML cannot hold the item's id; we read that even so.
+#[test]
+fn every_entry_has_a_fo_id() {
+    for id in ["t\u{1}", "\u{fffe}", "urn:a:\u{7}", "a b"] {
+        let mut log = log(&[(id, 10), (&format!("-{id}"), 20)]);
+        let body = get(&mut log, "timeout=0", ATOM).into_body();
+        assert_eq!(super::atom::entry_without_id(&body), None, "{id:?}");
+        let page = super::wire::Collection::from_atom(&body, "http://example.com/").unwrap();
+        assert_eq!((page.items[0].item.id.as_str(), page.items[0].deleted), (id, true));
+    }
+}
+
 /// HTTP Pull: fo:total, fo:last_cursor, rel=self is the base URL; each entry MUST have a fo:id value.
 #[test]
 fn an_atom_document() {

@@ -23,13 +23,7 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     xml.line().element("id", head.id).line().element("title", head.title);
     xml.line().element("updated", &head.updated.to_string());
     // Section 4.1.1: a feed whose entries do not all have an author has one itself.
-    xml.line()
-        .start("author")
-        .attribute("tp:assigned", "1")
-        .start("name")
-        .text(head.title.trim())
-        .end()
-        .end();
+    feed_author(xml.line(), head.title);
     xml.line().element("generator", "towpath");
     if let Some(home) = head.home {
         xml.line().start("link").attribute("rel", "alternate").attribute("href", home).end();
@@ -51,16 +45,22 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     xml.finish()
 }
 
-/// One entry as an element that stands on its own (section 4.1.2), without an XML declaration.
-pub fn write_entry(entry: &Entry<'_>, ids: &EntryIds<'_>) -> String {
+/// One entry as an element that stands on its own (section 4.1.2), without an XML declaration. Where the item has no
+/// author it is that of its feed, which is named `title`.
+pub fn write_entry(entry: &Entry<'_>, ids: &EntryIds<'_>, title: &str) -> String {
     let mut xml = XmlWriter::default();
     xml.start("entry").attribute("xmlns", ATOM);
     xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
     if entry.item.authors.is_empty() {
-        xml.start("author").attribute("tp:assigned", "1").element("name", "").end();
+        feed_author(&mut xml, title);
     }
     entry_elements(&mut xml, entry, ids);
     xml.finish()
+}
+
+/// The author that stands for those that no item names.
+fn feed_author(xml: &mut XmlWriter, title: &str) {
+    xml.start("author").attribute("tp:assigned", "1").start("name").text(title.trim()).end().end();
 }
 
 /// What Feed History, RFC 5005 and Smart Feeds say of a document.
@@ -94,12 +94,16 @@ pub(crate) fn deleted_entry(xml: &mut XmlWriter, head: &Head<'_>, deleted: &Dele
     xml.end();
 }
 
-/// The item's id as it is, where the entry's IRI is another.
+/// The item's id as it is, where the entry's IRI is another. One that XML cannot hold stands encoded behind what others
+/// are told instead, the IRI.
 pub(crate) fn own_id_element(xml: &mut XmlWriter, id: &str, ids: &EntryIds<'_>) {
-    if !is_xml_text(id) {
+    let is_text = is_xml_text(id);
+    if ids.always_own_id || is_text && !is_iri(id) {
+        let told = if is_text { id.into() } else { ids.iri(id) };
+        xml.element("fo:id", &told);
+    }
+    if !is_text {
         xml.element("tp:id", &encoded_id(id));
-    } else if ids.always_own_id || !is_iri(id) {
-        xml.element("fo:id", id);
     }
 }
 
