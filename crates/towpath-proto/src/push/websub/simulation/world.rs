@@ -38,7 +38,7 @@ const PATIENCE: i64 = 10;
 /// What is on its way.
 enum Message {
     Ask(Request),
-    Answered(RequestId, Result<http::Response<Bytes>, ()>),
+    Answered(Request, Result<http::Response<Bytes>, ()>),
     /// The hub's question, with how often it was asked.
     Question(Box<Verification>, String),
     Echo(Box<Verification>, Option<(u16, Bytes)>),
@@ -154,7 +154,7 @@ impl World {
         while let Some(request) = self.follower.poll_request(self.now) {
             let (lost, delay) = (self.is_lost(), self.delay());
             match lost {
-                true => self.send_after(PATIENCE, Message::Answered(request.id, Err(()))),
+                true => self.send_after(PATIENCE, Message::Answered(request, Err(()))),
                 false => self.send_after(delay, Message::Ask(request)),
             }
         }
@@ -214,17 +214,16 @@ impl World {
             Message::Ask(request) => {
                 let answer = if self.is_lost() { Err(()) } else { Ok(self.answer(&request)) };
                 let delay = self.delay();
-                self.send_after(delay, Message::Answered(request.id, answer));
+                self.send_after(delay, Message::Answered(request, answer));
             }
-            Message::Answered(id, Ok(response)) => {
+            Message::Answered(Request { id, url, .. }, Ok(response)) => {
                 let (parts, body) = response.into_parts();
-                let head =
-                    ResponseHead { status: parts.status.as_u16(), url: TOPIC.into(), headers: parts.headers };
+                let head = ResponseHead { status: parts.status.as_u16(), url, headers: parts.headers };
                 self.follower.handle_head(self.now, id, head);
                 self.follower.handle_chunk(self.now, id, body);
                 self.follower.handle_end(self.now, id, Ok(()));
             }
-            Message::Answered(id, Err(())) => {
+            Message::Answered(Request { id, .. }, Err(())) => {
                 let error = TransferError::Timeout("lost".into());
                 self.follower.handle_end(self.now, id, Err(error));
             }
