@@ -121,7 +121,10 @@ fn a_mirror_whose_publisher_is_away_says_so_and_keeps_what_it_has() {
     let status = |copy: &Server| stdout(&mirror.run(&["status", "--server", &copy.base]));
     let source = copy.wait_for("/feeds/copy", |feed| feed["source"]["error"].is_object())["source"].clone();
     assert_eq!(source["address"], format!("http://127.0.0.1:{port}/diff/notes/head.json"));
-    assert_eq!((&source["protocol"], &source["error"]["code"]), (&json!("diffdelta"), &json!("NETWORK_ERROR")));
+    assert_eq!(
+        (&source["protocol"], &source["error"]["code"]),
+        (&json!("diffdelta"), &json!("NETWORK_ERROR"))
+    );
     assert!(source["last_ok"].is_string(), "{source}");
     assert!(status(&copy).contains("NETWORK_ERROR: "), "{}", status(&copy));
     let page = copy.ask("GET", "/feeds/copy", &[("Accept", "text/html")], b"").text();

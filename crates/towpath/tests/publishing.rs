@@ -163,7 +163,8 @@ fn an_archive_outlives_its_feed_in_the_configuration() {
     let bearer = [("Authorization", "Bearer secret")];
     let snapshots = |server: &Server, feed: &str| -> Vec<String> {
         let index = server.ask("GET", &format!("/archive/{feed}/index.json"), &bearer, b"").json();
-        let urls = index["snapshots"].as_array().unwrap().iter().map(|s| s["url"].as_str().unwrap().to_owned());
+        let urls =
+            index["snapshots"].as_array().unwrap().iter().map(|s| s["url"].as_str().unwrap().to_owned());
         urls.collect()
     };
     for feed in ["notes", "private"] {

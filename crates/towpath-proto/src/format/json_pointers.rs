@@ -123,7 +123,9 @@ fn check_value(value: &str) -> Result<(), String> {
     for part in parts(value) {
         match part {
             Part::Unclosed(rest) => {
-                return Err(format!("has a {{ without its }}: a pointer is written {{/id}}, here is {rest:?}"));
+                return Err(format!(
+                    "has a {{ without its }}: a pointer is written {{/id}}, here is {rest:?}"
+                ));
             }
             Part::Pointer(pointer) if !is_pointer(pointer) => {
                 return Err(format!("has {{{pointer}}}, which is not a pointer: it must begin with /"));
@@ -211,11 +213,7 @@ impl ItemReader<'_> {
     }
 
     /// What `read` makes of a value, or of each of an array's.
-    fn list<T>(
-        &mut self,
-        pointer: Option<&String>,
-        read: impl Fn(&Value) -> Option<T>,
-    ) -> Vec<T> {
+    fn list<T>(&mut self, pointer: Option<&String>, read: impl Fn(&Value) -> Option<T>) -> Vec<T> {
         let Some(pointer) = pointer else { return Vec::new() };
         let found: Vec<&Value> = match self.item.value.pointer(pointer) {
             Some(Value::Array(values)) => values.iter().collect(),

@@ -284,12 +284,8 @@ impl DiffDeltaFollower {
                 self.next = Next::Ask(Ask::Latest);
                 Some(Ok(()))
             }
-            (Ask::Index, 400..=499) if head.status != 429 => {
-                Some(self.find_no_index(&asked.url))
-            }
-            (Ask::Snapshot(snapshot), _) if gone => {
-                Some(self.do_without_snapshot(&asked.url, snapshot))
-            }
+            (Ask::Index, 400..=499) if head.status != 429 => Some(self.find_no_index(&asked.url)),
+            (Ask::Snapshot(snapshot), _) if gone => Some(self.do_without_snapshot(&asked.url, snapshot)),
             (_, status) => Some(Err(FollowError::Status { url: asked.url.clone(), status })),
         }
     }

@@ -461,7 +461,9 @@ fn a_state_or_an_address_that_is_none_is_the_users_fault() {
     let options = FollowOptions { state: Some(serde_json::json!({"cursor": 7})), ..FollowOptions::default() };
     assert!(matches!(DiffDeltaFollower::new("http://h/diff/ab", options), Err(FollowError::Usage(_))));
     // Section 2.1: `sha256:<64-char lowercase hex>`.
-    for position in ["garbage", "1700000000", "<1@feed>", "sha256:ab", &Cursor::ZERO.to_string().to_uppercase()] {
+    for position in
+        ["garbage", "1700000000", "<1@feed>", "sha256:ab", &Cursor::ZERO.to_string().to_uppercase()]
+    {
         let from = StartFrom::Position(position.to_owned());
         let options = FollowOptions { from, ..FollowOptions::default() };
         let refused = DiffDeltaFollower::new("http://h/diff/ab", options).err();
