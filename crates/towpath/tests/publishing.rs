@@ -73,6 +73,23 @@ fn a_batch_is_appended_whole_or_not_at_all() {
     assert_eq!(fresh.status, 200);
 }
 
+/// What the next poll would remove is not taken.
+#[test]
+fn a_feed_whose_source_lists_everything_is_not_published_to() {
+    let source = "[feed.source]\nurl = \"a.json\"\n";
+    let config =
+        format!("[[feed]]\nid = \"all\"\n{source}complete = true\n[[feed]]\nid = \"some\"\n{source}");
+    let place = Place::new(&config);
+    place.write("a.json", b"{\"version\":\"https://jsonfeed.org/version/1.1\",\"title\":\"t\",\"items\":[]}");
+    let server = place.serve();
+    for (feed, status) in [("all", 409), ("some", 201)] {
+        let put = server.ask("PUT", &format!("/feeds/{feed}/items/a"), &[], b"x");
+        assert_eq!(put.status, status, "{}", put.text());
+        let names_it = server.get(&format!("/feeds/{feed}")).text().contains("publish: POST");
+        assert_eq!(names_it, status == 201);
+    }
+}
+
 #[test]
 fn conditions_patches_and_what_is_not_there() {
     let place = Place::new(NOTES);
