@@ -283,7 +283,7 @@ impl Mirror {
     }
 
     async fn append_all(&mut self, changes: Vec<NewChange>) -> Result<(), AppendError> {
-        let Own { engine, feed, lease } = &self.own;
+        let Own { engine, feed, lease, .. } = &self.own;
         // Another node may mirror it by now: what that appends, this one does not.
         roles::check(lease)?;
         let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };

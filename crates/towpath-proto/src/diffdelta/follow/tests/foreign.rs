@@ -14,7 +14,7 @@ fn item(id: &str) -> Value {
 
 /// A minted document whose cursor recomputes, with head, snapshot and index entry. Nothing in it names the
 /// document before, so that the same buckets have the same cursor.
-fn mint(p: &mut Publisher, buckets: Value, now: i64) {
+fn mint(p: &mut Publisher, buckets: &Value, now: i64) {
     let mut document = json!({"buckets": buckets, "changed": true, "source_id": "ab", "ttl_sec": 60});
     let cursor = recompute(document.to_string().as_bytes(), Style::Jcs).unwrap();
     let prev = std::mem::replace(&mut p.chain.cursor, cursor);
@@ -35,7 +35,7 @@ fn mint(p: &mut Publisher, buckets: Value, now: i64) {
 }
 
 fn put(p: &mut Publisher, id: &str, now: i64) {
-    mint(p, json!({"updated": [item(id)]}), now);
+    mint(p, &json!({"updated": [item(id)]}), now);
 }
 
 fn ids(d: &Driver) -> Vec<&str> {
@@ -121,9 +121,9 @@ fn a_start_in_time_goes_by_documents_where_items_do_not_tell() {
         item
     };
     let mut p = Publisher::new("ab");
-    mint(&mut p, json!({"new": [dated("a", -9)]}), 1);
-    mint(&mut p, json!({"new": [dated("b", 2)]}), 2);
-    mint(&mut p, json!({"removed": [dated("a", -9)]}), 3);
+    mint(&mut p, &json!({"new": [dated("a", -9)]}), 1);
+    mint(&mut p, &json!({"new": [dated("b", 2)]}), 2);
+    mint(&mut p, &json!({"removed": [dated("a", -9)]}), 3);
     for (from, expected) in [(1, vec!["a", "b", "a"]), (2, vec!["a", "b"]), (3, vec!["a"]), (4, vec![])] {
         let mut d = Driver::new("/diff/ab", StartFrom::Time(at(from)));
         d.pass(&p, at(100), &[]);
