@@ -69,6 +69,5 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
-    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Write);
 }
