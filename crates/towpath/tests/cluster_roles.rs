@@ -162,8 +162,9 @@ fn a_hub_may_call_any_node() {
     );
     let mut cluster = Cluster::start(&config);
     let holder = holder_of_source(&cluster, "copy");
-    // The first question of the hub may have met a node that knew of nothing.
-    let (ok, failed) = ("towpath_pushes_ok_total", "towpath_pushes_failed_total");
+    // The first question of the hub may have met a node that knew of nothing. Where the mirror moved to another node at
+    // first, the hub still tries the subscription that was left behind, so what it counts as failed says nothing here.
+    let ok = "towpath_pushes_ok_total";
     let mut all = Vec::new();
     let end = Instant::now() + PATIENCE * 2;
     while metric(&server, ok) == 0 {
@@ -172,7 +173,7 @@ fn a_hub_may_call_any_node() {
         publish_there(all.last().unwrap());
         std::thread::sleep(Duration::from_millis(500));
     }
-    let (asked, refused) = (|| metric(&server, "towpath_requests_routed_total"), metric(&server, failed));
+    let asked = || metric(&server, "towpath_requests_routed_total");
     for node in 0..NODES {
         cluster.lead_to(node);
         for number in 0..3 {
@@ -190,7 +191,6 @@ fn a_hub_may_call_any_node() {
         let stranger = cluster.node(node).ask("POST", "/feeds/copy/callback?towpath-key=0", &[], b"{}");
         assert_eq!(stranger.status, 404);
     }
-    assert_eq!(metric(&server, failed), refused, "nothing was refused");
     // Its node is gone: another follows, asks to be called at another address, and nothing is missing.
     cluster.kill(holder);
     let killed = Instant::now();
