@@ -133,11 +133,13 @@ impl Tree {
         let store = self.engine.store.as_ref();
         let before = self.states.load(store, feed.id()).await?;
         let standing = Standing::of(&self.engine, &feed).await?;
+        // Another node may be about to tell of its last changes, or to begin its chain: nothing moves when it does.
+        let is_to_begin = standing.chain.snapshots == 0 && feed.config.source.is_none();
+        if standing.chain.minted_seq < standing.seq || is_to_begin {
+            self.late.lock().push(feed.id().clone());
+        }
         if before.begun.is_none() && before.done.as_ref().is_some_and(|done| standing.is(done)) {
             return Ok(None);
-        }
-        if standing.chain.minted_seq < standing.seq {
-            self.late.lock().push(feed.id().clone());
         }
         // Made before it is looked up how much there is: so there is all that they lead to.
         let made = self.made(&feed, &standing).await?;
