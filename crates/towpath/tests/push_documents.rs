@@ -73,11 +73,16 @@ fn documents_are_discovered_subscribed_to_and_delivered() {
     for name in DOCUMENTS {
         let delivery = deliveries.iter().find(|call| call.path == format!("/{name}")).unwrap();
         let fetched = server.get(&format!("/feeds/aa/{name}"));
-        let media_type = fetched.header("content-type").unwrap().split(';').next().unwrap().to_owned();
-        assert_eq!(delivery.header("content-type"), Some(media_type.as_str()));
+        let media_type = fetched.header("content-type").unwrap();
+        assert_eq!(delivery.header("content-type"), Some(media_type));
         let links = format!("<{0}/feeds/aa/{name}>; rel=self, <{0}/feeds/aa/hub>; rel=hub", server.base);
         assert_eq!(delivery.header("link"), Some(links.as_str()));
-        let (pushed, whole) = (document(&delivery.body, &media_type), document(&fetched.body, &media_type));
+        // WebSub 7: of Atom and RSS a part may stand for the whole.
+        if name == "feed.json" {
+            assert_eq!(delivery.body, fetched.body);
+            continue;
+        }
+        let (pushed, whole) = (document(&delivery.body, media_type), document(&fetched.body, media_type));
         assert_eq!(pushed.items.len(), 1, "{name}");
         assert_eq!(whole.items.iter().find(|item| item.id == "new"), pushed.items.first());
         assert_eq!((pushed.stateful, pushed.link("prev")), (None, None));
