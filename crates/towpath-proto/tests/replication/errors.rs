@@ -335,6 +335,15 @@ fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on()
         (0..new).for_each(|n| second.put(100 + n));
         second.seal();
         run(&mut consumer, &second, |_, _| {});
+        // One that ends before the position may be a server that is behind: it is asked again before it is believed.
+        for _ in 0..4 {
+            if consumer.failed.is_empty() {
+                break;
+            }
+            assert!(new < old && consumer.told.is_empty(), "{old} {new}: {:?}", consumer.failed);
+            consumer.failed.clear();
+            run(&mut consumer, &second, |_, _| {});
+        }
         assert_eq!(consumer.positions(), second.content_ids(), "{old} {new}");
         assert!(!consumer.incomplete.is_empty() && consumer.failed.is_empty());
         // From there on it is as if nothing had happened.
