@@ -151,8 +151,13 @@ fn what_lenient_readers_let_pass() {
         let entry = format!("<entry><id>urn:a</id><title>a</title><updated>{text}</updated></entry>");
         check(&site(&[(FEED, atom(&entry, &[]))]))
     };
-    for bad in ["Mon, 01 Jan 2020 00:00:00 GMT", "2020-01-01 00:00:00Z", "2020-01-01t00:00:00Z", "2020-01-01"]
-    {
+    for bad in [
+        "Mon, 01 Jan 2020 00:00:00 GMT",
+        "2020-01-01 00:00:00Z",
+        "2020-01-01t00:00:00Z",
+        "2020-01-01",
+        "2020-01-01T\u{302}\u{302}45678",
+    ] {
         fails(&updated(bad), "RFC 4287 §3.3", "Dates");
     }
     let is_date = |report: &Report| {

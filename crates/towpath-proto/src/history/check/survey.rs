@@ -158,7 +158,8 @@ impl Survey {
 /// RFC 4287, section 3.3: RFC 3339 with an upper-case T between date and time, and Z where there is no offset.
 fn is_rfc_3339(text: &str) -> bool {
     let time = text.get(11..).unwrap_or_default();
-    let has_zone = time.ends_with('Z') || (time.len() > 6 && time[time.len() - 6..].starts_with(['+', '-']));
+    let offset = time.len().checked_sub(6).and_then(|at| time.get(at..)).unwrap_or_default();
+    let has_zone = time.ends_with('Z') || offset.starts_with(['+', '-']);
     text.get(10..11) == Some("T") && has_zone && text.parse::<Timestamp>().is_ok()
 }
 
