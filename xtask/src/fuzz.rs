@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::run::{root, status, target};
+use crate::run::{command, root, status, target};
 
 /// What `cargo fuzz` passes, without the sanitizers that need a nightly compiler: our crates have no `unsafe`, so
 /// panics and overflows are what there is to find.
@@ -29,7 +29,7 @@ pub(crate) fn all(effort: Effort) -> Result<(), String> {
     let folder = root().join("fuzz");
     let built = target().join("fuzz");
     let triple = host()?;
-    let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    let mut build = command();
     build.args(["build", "--release", "--bins", "--target", &triple]);
     build.current_dir(&folder).env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &built);
     status(&mut build)?;

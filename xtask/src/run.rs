@@ -16,10 +16,20 @@ pub(crate) fn cargo(args: &[&str]) -> Result<(), String> {
 
 /// Runs cargo in the workspace with more environment.
 pub(crate) fn cargo_with(args: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(args).current_dir(root()).envs(environment.iter().copied());
-    status(&mut command)
+    status(command().args(args).current_dir(root()).envs(environment.iter().copied()))
+}
+
+/// Cargo, as if it was called by hand: what the cargo that started this program says of this package would make build
+/// scripts run again, and much be built twice.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// Runs a command to its end; an error unless it succeeds.
