@@ -33,7 +33,7 @@ pub(crate) struct Delivered {
     bytes: usize,
     message: Result<(Header, Content), Foreign>,
     /// Its share of the room for what is not applied yet; free again once a group has it.
-    room: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
 }
 
 /// What stands behind a message's header.
@@ -56,13 +56,28 @@ impl Delivered {
             };
             (header, content)
         });
-        Self { at, time, bytes, message, room }
+        Self { at, time, bytes, message, _room: room }
     }
 
     /// What tells it from any other message in its place, where it is one of a log's.
     pub(crate) fn mark(&self, log: LogId) -> Option<Mark> {
         let (header, _) = self.message.as_ref().ok().filter(|(header, _)| header.log == log)?;
-        Some(Mark { at: self.at, session: header.session, number: header.number, time: self.time })
+        Some(Mark::of(header, self.at, self.time))
+    }
+
+    /// What it has for a log; `None` where it is none of that log's messages.
+    fn of(self, log: LogId) -> Result<Option<(Header, Content)>, StoreError> {
+        let at = self.at;
+        match self.message {
+            Ok((header, content)) if header.log == log => Ok(Some((header, content))),
+            Err(Foreign::Newer(format)) => Err(StoreError::Damaged(format!(
+                "message {at} of the log has format {format}: a newer version of this program wrote it"
+            ))),
+            Ok(_) | Err(Foreign::Unknown) => {
+                tracing::warn!(at, "the log has a message that is none of towpath's; it is passed over");
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -96,6 +111,9 @@ pub(crate) struct Applier {
 
 /// A group as it is being decided.
 struct Group<'a> {
+    replica: &'a Replica,
+    /// The session of this node.
+    ours: Session,
     applying: Applying<'a>,
     events: Vec<Event>,
     /// Parts that came with this group, by session and number.
@@ -119,7 +137,7 @@ impl Applier {
     fn wait_until_writable(&self, messages: &mpsc::Receiver<Delivered>) -> Result<(), StoreError> {
         while let Err(error) = self.replica.check_writable() {
             self.health.set_problem(format!("this node's replica waits: {error}"));
-            if messages.is_closed() || error.to_string().contains("an earlier write failed") {
+            if messages.is_closed() || self.replica.has_failed() {
                 return Err(error);
             }
             std::thread::sleep(PAUSE);
@@ -129,60 +147,28 @@ impl Applier {
 
     fn apply(&mut self, messages: Vec<Delivered>) -> Result<(), StoreError> {
         let Self { replica, sessions, ours, .. } = self;
-        let ours = ours.load(Ordering::Acquire);
-        let mut group = Group { applying: replica.begin(), events: Vec::new(), parts: HashMap::new() };
+        let mut group = Group {
+            replica,
+            ours: ours.load(Ordering::Acquire),
+            applying: replica.begin(),
+            events: Vec::new(),
+            parts: HashMap::new(),
+        };
         let mut position = self.position;
-        for Delivered { at, time, message, room, .. } in messages {
-            drop(room);
+        for message in messages {
+            let Delivered { at, time, .. } = message;
             position.at = at;
-            let (header, content) = match message {
-                Ok((header, content)) if header.log == position.log => (header, content),
-                Err(Foreign::Newer(format)) => {
-                    return Err(StoreError::Damaged(format!(
-                        "message {at} of the log has format {format}: a newer version of this program wrote it"
-                    )));
-                }
-                Ok(_) | Err(Foreign::Unknown) => {
-                    tracing::warn!(at, "the log has a message that is none of towpath's; it is passed over");
-                    continue;
-                }
-            };
-            position.mark = Some(Mark { at, session: header.session, number: header.number, time });
-            let (verdict, changed) = sessions.take(at, &header);
-            for (session, seen) in changed.forgotten {
-                group.applying.keep(notes::session(session), None);
-                for number in seen.number + 1 - u64::from(seen.parts)..=seen.number {
-                    group.drop_part(session, number);
-                }
-            }
-            match verdict {
-                Verdict::Counts => {
-                    let seen = sessions.get(header.session);
-                    group.applying.keep(notes::session(header.session), seen.map(notes::encode_session));
-                    let commands = match content {
-                        Content::Commands(commands) => commands,
-                        Content::Part(part) if header.holds == Holds::Part => {
-                            group.keep_part(header.session, header.number, part);
-                            continue;
-                        }
-                        Content::Part(last) => {
-                            commands(group.join(replica, &header, changed.done.clone(), &last)?)
-                        }
-                    };
-                    changed.done.for_each(|number| group.drop_part(header.session, number));
-                    group.decide(&header, commands, header.session == ours)?;
-                }
-                Verdict::Gap { due } if header.session == ours => {
-                    group.events.push(Event::Skipped { header, due });
-                }
-                Verdict::Gap { .. } | Verdict::Again => {}
+            if let Some((header, content)) = message.of(position.log)? {
+                position.mark = Some(Mark::of(&header, at, time));
+                group.take(sessions, at, header, content)?;
             }
         }
         group.applying.keep(notes::POSITION.to_vec(), Some(notes::encode_position(&position)));
-        replica.commit(group.applying)?;
+        let Group { applying, events, .. } = group;
+        replica.commit(applying)?;
         self.position = position;
         self.health.applied(position.at, position.mark);
-        for event in group.events {
+        for event in events {
             // Nobody listens any more once the store is being closed.
             drop(self.events.send(event));
         }
@@ -191,13 +177,53 @@ impl Applier {
 }
 
 impl Group<'_> {
+    /// Takes a message of this log.
+    fn take(
+        &mut self,
+        sessions: &mut Sessions,
+        at: u64,
+        header: Header,
+        content: Content,
+    ) -> Result<(), StoreError> {
+        let (verdict, changed) = sessions.take(at, &header);
+        for (session, seen) in changed.forgotten {
+            self.applying.keep(notes::session(session), None);
+            for number in seen.number + 1 - u64::from(seen.parts)..=seen.number {
+                self.drop_part(session, number);
+            }
+        }
+        match verdict {
+            Verdict::Counts => {
+                let seen = sessions.get(header.session);
+                self.applying.keep(notes::session(header.session), seen.map(notes::encode_session));
+            }
+            Verdict::Gap { due } => {
+                if header.session == self.ours {
+                    self.events.push(Event::Skipped { header, due });
+                }
+                return Ok(());
+            }
+            Verdict::Again => return Ok(()),
+        }
+        let commands = match content {
+            Content::Commands(commands) => commands,
+            Content::Part(part) if header.holds == Holds::Part => {
+                self.keep_part(header.session, header.number, part);
+                return Ok(());
+            }
+            Content::Part(last) => commands(self.join(&header, changed.done.clone(), &last)?),
+        };
+        changed.done.for_each(|number| self.drop_part(header.session, number));
+        self.decide(&header, commands)
+    }
+
     /// Decides the commands of a message: all of it, or, where it cannot be read, nothing.
     fn decide(
         &mut self,
         header: &Header,
         commands: Result<Vec<Command>, StoreError>,
-        ours: bool,
     ) -> Result<(), StoreError> {
+        let ours = header.session == self.ours;
         let commands = match commands {
             Ok(commands) => commands,
             Err(error) => {
@@ -230,19 +256,13 @@ impl Group<'_> {
     }
 
     /// The whole command of which this is the last part.
-    fn join(
-        &self,
-        replica: &Replica,
-        header: &Header,
-        parts: std::ops::Range<u64>,
-        last: &[u8],
-    ) -> Result<Bytes, StoreError> {
+    fn join(&self, header: &Header, parts: std::ops::Range<u64>, last: &[u8]) -> Result<Bytes, StoreError> {
         let mut whole = Vec::new();
         for number in parts {
             let key = (header.session, number);
             let part = match self.parts.get(&key) {
                 Some(part) => Some(part.clone()),
-                None => replica.note(&notes::part(header.session, number))?,
+                None => self.replica.note(&notes::part(header.session, number))?,
             };
             let part = part.ok_or_else(|| StoreError::Damaged("a part of a command is missing".into()))?;
             whole.extend_from_slice(&part);

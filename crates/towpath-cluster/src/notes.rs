@@ -10,7 +10,7 @@ use bytes::Bytes;
 use towpath_store::StoreError;
 use towpath_store::embedded::replica::Replica;
 
-use crate::frame::{LogId, Session};
+use crate::frame::{Header, LogId, Session};
 use crate::sessions::{Seen, Sessions};
 
 pub(crate) const POSITION: &[u8] = b"position";
@@ -34,6 +34,13 @@ pub(crate) struct Mark {
     /// When the log took it, in nanoseconds since 1970: what is published again to a log that has lost it is told from
     /// it so. Zero where a replica does not say.
     pub(crate) time: u64,
+}
+
+impl Mark {
+    /// That of a message, at its place and time.
+    pub(crate) fn of(header: &Header, at: u64, time: u64) -> Self {
+        Self { at, session: header.session, number: header.number, time }
+    }
 }
 
 pub(crate) fn session(session: Session) -> Vec<u8> {

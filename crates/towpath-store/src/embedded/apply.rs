@@ -144,6 +144,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.lock().is_some()
+    }
+
     /// Puts a replica's new entries of the logs where they stay, past the journal, so that they are written once.
     ///
     /// That is to be done before the batch that they belong to, which moves the heads: nobody reads behind a head. What

@@ -66,6 +66,11 @@ impl Replica {
         self.known.engine.check_writable().map_err(StoreError::Write)
     }
 
+    /// Whether an earlier write failed, so that none succeeds until the store is opened again.
+    pub fn has_failed(&self) -> bool {
+        self.known.engine.has_failed()
+    }
+
     /// Begins a group.
     pub fn begin(&self) -> Applying<'_> {
         let group = Group::new(&self.known, Timestamp::UNIX_EPOCH);
