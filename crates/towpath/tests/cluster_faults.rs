@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::door::Door;
 use common::nats::say;
+use common::prosody::Prosody;
 use faults::clients::{self, FEEDS, World, deleted};
 use faults::followers::{self, Follower, POLLED, Told};
 use faults::harm::Harms;
@@ -65,13 +66,15 @@ fn the_log_is_linearizable_and_followers_are_told_everything() {
     let mut servers = machines::servers(&network, folder.path());
     servers.iter_mut().for_each(Machine::start);
     servers.iter().for_each(Machine::wait);
-    let mut nodes = machines::nodes(&network, folder.path(), &servers, &base, CONFIG);
+    let prosody = Prosody::start_apart(&["alice"], network.own_ip());
+    let config = format!("{}{CONFIG}", prosody.component());
+    let mut nodes = machines::nodes(&network, folder.path(), &servers, &base, &config);
     nodes.iter_mut().for_each(Machine::start);
     recover(&mut nodes);
     door.lead_to(nodes.iter().map(|node| node.address).collect());
     let world = World::new(nodes.iter().map(|node| (node.address, node.lives.clone())).collect());
-    let mut followers =
-        followers::start_all(folder.path(), &base, &format!("http://{}", nodes[1].address), network.own_ip());
+    let node = format!("http://{}", nodes[1].address);
+    let mut followers = followers::start_all(folder.path(), &base, &node, network.own_ip(), &prosody);
     let clients = world.begin(seed);
     let mut harms = Harms::new(servers, nodes, door, network.is_apart(), seed);
     let begun = Instant::now();

@@ -23,24 +23,33 @@ pub struct Prosody {
     child: Option<Child>,
     pub client_port: u16,
     pub component_port: u16,
+    /// Where it waits for the component.
+    component_ip: String,
     is_encrypted: bool,
 }
 
 impl Prosody {
     /// Starts one with these accounts on each host.
     pub fn start(accounts: &[&str]) -> Self {
-        Self::start_with(accounts, false)
+        Self::start_with(accounts, "127.0.0.1", false)
+    }
+
+    /// The same, whose component is on another machine, which reaches it at this address.
+    pub fn start_apart(accounts: &[&str], component_ip: &str) -> Self {
+        Self::start_with(accounts, component_ip, false)
     }
 
     /// The same, which takes no client whose connection is not encrypted. [`Self::authority`] vouches for it.
     pub fn start_encrypted(accounts: &[&str]) -> Self {
-        Self::start_with(accounts, true)
+        Self::start_with(accounts, "127.0.0.1", true)
     }
 
-    fn start_with(accounts: &[&str], is_encrypted: bool) -> Self {
+    fn start_with(accounts: &[&str], component_ip: &str, is_encrypted: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (client_port, component_port) = (free_port(), free_port());
-        let mut prosody = Self { folder, child: None, client_port, component_port, is_encrypted };
+        let component_ip = component_ip.to_owned();
+        let mut prosody =
+            Self { folder, child: None, client_port, component_port, component_ip, is_encrypted };
         if is_encrypted {
             prosody.certify();
         }
@@ -109,7 +118,7 @@ impl Prosody {
             c2s_direct_tls_ports = {{ }}
             s2s_ports = {{ }}
             component_ports = {{ {component} }}
-            component_interfaces = {{ "127.0.0.1" }}
+            component_interfaces = {{ "{component_ip}" }}
             modules_enabled = {{ "roster", "saslauth", "tls", "disco", "ping" }}
             {encryption}
             authentication = "internal_plain"
@@ -120,6 +129,7 @@ impl Prosody {
             "#,
             client = self.client_port,
             component = self.component_port,
+            component_ip = self.component_ip,
             encryption = self.encryption(),
         );
         std::fs::write(self.path("prosody.cfg.lua"), config).unwrap();
@@ -138,8 +148,9 @@ impl Prosody {
             .expect("`cargo xtask setup` installs prosody");
         self.child = Some(child);
         let end = Instant::now() + PATIENCE;
-        for port in [self.client_port, self.component_port] {
-            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let ports = [("127.0.0.1", self.client_port), (self.component_ip.as_str(), self.component_port)];
+        for address in ports {
+            while TcpStream::connect(address).is_err() {
                 assert!(Instant::now() < end, "prosody does not listen: {}", self.log());
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -177,7 +188,8 @@ impl Prosody {
 
     pub fn component_with(&self, jid: &str, secret: &str) -> String {
         format!(
-            "[xmpp]\nserver = \"127.0.0.1:{}\"\njid = \"{jid}\"\nsecret = {}\n",
+            "[xmpp]\nserver = \"{}:{}\"\njid = \"{jid}\"\nsecret = {}\n",
+            self.component_ip,
             self.component_port,
             json!(secret)
         )

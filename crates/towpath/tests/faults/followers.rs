@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::clients::{FEEDS, deleted};
 use crate::common::free_port;
+use crate::common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
 
 /// What a protocol promises to who follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +57,8 @@ fn smart(base: &str, feed: &str) -> String {
 }
 
 /// Followers of all feeds by every protocol at one address; of single feeds by requests that are held open there and at
-/// a node; and one that the hub calls.
-pub fn start_all(folder: &Path, door: &str, node: &str, own_ip: &str) -> Vec<Follower> {
+/// a node; one that the hub calls; and one that the component pushes to.
+pub fn start_all(folder: &Path, door: &str, node: &str, own_ip: &str, prosody: &Prosody) -> Vec<Follower> {
     let all: Vec<usize> = (0..FEEDS.len()).collect();
     let mut followers: Vec<Follower> = POLLED
         .iter()
@@ -76,6 +77,11 @@ pub fn start_all(folder: &Path, door: &str, node: &str, own_ip: &str) -> Vec<Fol
     let callback = format!("http://{own_ip}:{}/called", free_port());
     let pushed = [smart(door, FEEDS[2]), "--push".into(), "--callback".into(), callback];
     followers.push(start(folder, "smart pushed", Promise::Items, vec![2], &pushed));
+    let jid = format!("alice@{}", HOSTS[0]);
+    let node = format!("xmpp:{SERVICE}?;node={}%3Forder%3Dmodified", FEEDS[3]);
+    let server = format!("127.0.0.1:{}", prosody.client_port);
+    let pushed = [node, "--jid".into(), jid, "--xmpp-server".into(), server];
+    followers.push(start(folder, "xmpp", Promise::Items, vec![3], &pushed));
     followers
 }
 
@@ -84,7 +90,7 @@ fn start(folder: &Path, name: &str, promise: Promise, feeds: Vec<usize>, argumen
     let log = File::create(folder.join(format!("{file}.log"))).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_towpath"), "follow"]).args(arguments);
-    command.arg("--state").arg(folder.join(format!("{file}.state")));
+    command.arg("--state").arg(folder.join(format!("{file}.state"))).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     let told: Arc<Mutex<Vec<Told>>> = Arc::default();
