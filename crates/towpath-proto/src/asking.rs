@@ -107,9 +107,7 @@ impl<P> Asking<P> {
             self.under_way.take_if(|under_way| under_way.id == id)?;
         answer.body = match result {
             Ok(()) if is_too_large => Err(TransferError::TooLarge { limit }),
-            Ok(()) if answer.head.is_none() => {
-                Err(TransferError::Connect("it ended without an answer".into()))
-            }
+            Ok(()) if answer.head.is_none() => Err(no_answer()),
             Ok(()) => Ok(body.freeze()),
             Err(error) => Err(error),
         };
@@ -129,9 +127,13 @@ impl<P> Asking<P> {
 impl<P> Answer<P> {
     /// What was asked; head and body of an answer that came whole, whatever its status.
     pub(crate) fn whole(self) -> (Asked<P>, Result<(ResponseHead, Bytes), TransferError>) {
-        let head = self.head.ok_or_else(|| TransferError::Connect("it ended without an answer".into()));
+        let head = self.head.ok_or_else(no_answer);
         (self.asked, self.body.and_then(|body| Ok((head?, body))))
     }
+}
+
+fn no_answer() -> TransferError {
+    TransferError::Connect("it ended without an answer".into())
 }
 
 #[cfg(test)]

@@ -136,11 +136,16 @@ impl Content {
             _ => match self.essence().as_str() {
                 "text/html" | "application/xhtml+xml" => Shown::Html,
                 essence if essence.ends_with("/xml") => return None,
-                essence if essence.starts_with("text/") || self.is_json() => Shown::Text,
+                essence if essence.starts_with("text/") || is_json(essence) => Shown::Text,
                 _ => return None,
             },
         };
         Some((shown, self.text()?))
+    }
+
+    /// The media type, where it says more than how the content is shown.
+    pub(crate) fn type_beyond(&self, shown: Shown) -> Option<&str> {
+        Some(self.media_type.as_str()).filter(|own| *own != shown.media_type())
     }
 
     /// Whether the media type names no character set, or UTF-8 or a part of it.
@@ -159,9 +164,12 @@ impl Content {
 
     /// Whether the media type is JSON or one of its `+json` descendants.
     pub fn is_json(&self) -> bool {
-        let essence = self.essence();
-        essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
+        is_json(&self.essence())
     }
+}
+
+fn is_json(essence: &str) -> bool {
+    essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }
 
 /// How content is shown to people.

@@ -387,10 +387,10 @@ impl Channel<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 /// A time as the names of snapshots have it.
 fn name_stamp(time: Timestamp) -> String {
     time.to_string().replace(['-', ':'], "")
 }
+
+#[cfg(test)]
+mod tests;

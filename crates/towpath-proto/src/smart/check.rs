@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::{SignedDuration, Timestamp};
-
 use url::Url;
 
 use super::accept::PageFormat;

@@ -302,19 +302,17 @@ fn headers(syntax: Syntax, body: &[u8], links: &[FeedLink]) -> HeaderMap {
     headers
 }
 
-/// What a hub delivers to those who subscribed to the newest document: the document, its type and its `Link` header
-/// (WebSub, section 7).
-pub(super) fn push(
-    engine: &Engine,
-    feed: &Feed,
-    syntax: Syntax,
-    changes: &[Change],
-) -> (String, &'static str, String) {
-    let info = info(engine, feed);
+/// The part of the newest document that a hub delivers to those who subscribed to it (WebSub, section 7).
+pub(super) fn part(engine: &Engine, feed: &Feed, syntax: Syntax, changes: &[Change]) -> String {
+    info(engine, feed).document(syntax, &Place::Push, changes)
+}
+
+/// The `Link` header of what a hub delivers of a document: the hub, and the topic.
+pub(super) fn topic_links(engine: &Engine, feed: &Feed, syntax: Syntax) -> String {
     let is_topic = |link: &&FeedLink| matches!(link.rel.as_str(), "hub" | "self");
-    let links = info.document_links(syntax, &Place::Push);
+    let links = info(engine, feed).document_links(syntax, &Place::Push);
     let links: Vec<String> = links.iter().filter(is_topic).map(|l| link::write(&l.href, &l.rel)).collect();
-    (info.document(syntax, &Place::Push, changes), syntax.content_type(), links.join(", "))
+    links.join(", ")
 }
 
 /// What documents say of their feed.

@@ -54,6 +54,8 @@ pub struct Document {
     negotiated: Option<Negotiated>,
     is_dated: bool,
     compressible: bool,
+    /// The tag of its compressed forms.
+    coded_tag: Option<HeaderValue>,
     compressed: [OnceLock<Option<Bytes>>; Coding::COUNT],
 }
 
@@ -92,8 +94,17 @@ impl Document {
             headers.insert(VARY, HeaderValue::from_static(vary));
         }
         let not_modified = not_modified(&headers);
+        let coded_tag = headers.get(ETAG).and_then(weak);
         let (negotiated, compressed) = Default::default();
-        Self { body, headers, not_modified, valid, negotiated, is_dated: true, compressible, compressed }
+        let is_dated = true;
+        Self { body, headers, not_modified, valid, negotiated, is_dated, compressible, coded_tag, compressed }
+    }
+
+    /// The same, whose tag is that of what it says, and stays in every coding.
+    #[must_use]
+    pub fn with_one_tag(mut self) -> Self {
+        self.coded_tag = self.headers.get(ETAG).cloned();
+        self
     }
 
     /// The same, whose `Last-Modified` is the time of the last change in it: another may come within the same second.
@@ -182,7 +193,7 @@ impl Document {
     fn coded(&self, coding: Coding, body: Option<&Bytes>) -> Answer {
         let Some(body) = body else { return self.whole() };
         let mut headers = self.headers.clone();
-        insert_coding(&mut headers, coding);
+        insert_coding(&mut headers, coding, self.coded_tag.as_ref());
         Answer { status: StatusCode::OK, headers, body: body.clone() }
     }
 
@@ -216,26 +227,30 @@ pub(super) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderM
     }
     let document = Document::new(Bytes::new(), headers, Valid::UntilReplaced).dated_by_its_changes();
     let mut answer = document.answer_compressing(request);
+    let coded_tag = document.coded_tag.as_ref();
     if answer.status != StatusCode::OK {
         return answer;
     }
     match encoding::choose(request.get(ACCEPT_ENCODING)).filter(|_| compressible) {
-        Some(coding) => insert_coding(&mut answer.headers, coding),
+        Some(coding) => insert_coding(&mut answer.headers, coding, coded_tag),
         None => drop(answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
     }
     answer
 }
 
-/// Names the coding of a body. Its tag is a weak one then: the body is another sequence of bytes (RFC 9110, section
-/// 8.8.3.3), and says the same. DiffDelta's is its cursor, whatever the coding (section 6.1 of that text).
-fn insert_coding(headers: &mut HeaderMap, coding: Coding) {
+/// Names the coding of a body.
+fn insert_coding(headers: &mut HeaderMap, coding: Coding, tag: Option<&HeaderValue>) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-    let Some(tag) = headers.get(ETAG).map(HeaderValue::as_bytes) else { return };
-    if tag.starts_with(b"W/") || tag.starts_with(b"\"sha256:") {
-        return;
+    if let Some(tag) = tag {
+        headers.insert(ETAG, tag.clone());
     }
-    if let Ok(weak) = HeaderValue::from_bytes(&[b"W/", tag].concat()) {
-        headers.insert(ETAG, weak);
+}
+
+/// The tag of a compressed body: it is another sequence of bytes, and says the same (RFC 9110, section 8.8.3.3).
+fn weak(tag: &HeaderValue) -> Option<HeaderValue> {
+    match tag.as_bytes() {
+        [b'W', b'/', ..] => Some(tag.clone()),
+        strong => HeaderValue::from_bytes(&[b"W/", strong].concat()).ok(),
     }
 }
 
@@ -333,6 +348,12 @@ mod tests {
         assert!(answer.body.len() < text.len() / 5);
         assert_eq!(document.answer(&gzip).unwrap().body, answer.body);
         assert_eq!(document.answer(&HeaderMap::new()).unwrap().body, text);
+    }
+
+    #[test]
+    fn a_tag_of_what_a_document_says_stays_in_every_coding() {
+        let document = document(&"a long text ".repeat(100), "\"e\"").with_one_tag();
+        assert_eq!(document.answer_compressing(&asked(ACCEPT_ENCODING, "gzip")).headers[ETAG], "\"e\"");
     }
 
     #[test]

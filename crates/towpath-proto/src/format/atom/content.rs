@@ -113,12 +113,13 @@ pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) 
     xml.start(name);
     match text.and_then(|text| inline_form(content, text).map(|form| (form, text))) {
         Some((Inline::Shown(shown), text)) => {
-            let own_type = Some(media_type).filter(|own| *own != shown.media_type());
             let type_name = match shown {
                 Shown::Html => "html",
                 Shown::Text => "text",
             };
-            xml.attribute("type", type_name).optional_attribute("tp:type", own_type).text(text);
+            xml.attribute("type", type_name)
+                .optional_attribute("tp:type", content.type_beyond(shown))
+                .text(text);
         }
         Some((Inline::Text(type_name), text)) => {
             xml.attribute("type", type_name).text(text);

@@ -145,18 +145,18 @@ fn authors(authors: &[Author], object: &mut Object, own: &mut Object) {
 
 /// "content_html and content_text are each optional strings — but one or both must be present."
 fn content(content: Option<&Content>, object: &mut Object, own: &mut Object) {
-    let media_type = content.map(|content| content.media_type.as_str());
-    if let Some((shown, text)) = content.and_then(Content::shown) {
+    if let Some((content, (shown, text))) = content.and_then(|content| Some((content, content.shown()?))) {
         let key = match shown {
             Shown::Html => "content_html",
             Shown::Text => "content_text",
         };
         object.insert(key.into(), text.into());
-        if media_type != Some(shown.media_type()) {
-            own.insert("content".into(), json!({"type": media_type}));
+        if let Some(own_type) = content.type_beyond(shown) {
+            own.insert("content".into(), json!({"type": own_type}));
         }
         return;
     }
+    let media_type = content.map(|content| content.media_type.as_str());
     let own_form = content.map_or(Value::Null, |content| match content.text() {
         Some(text) => json!({"type": media_type, "text": text}),
         None => json!({"type": media_type, "base64": STANDARD.encode(&content.bytes)}),

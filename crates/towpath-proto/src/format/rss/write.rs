@@ -127,7 +127,7 @@ fn rfc822(time: Timestamp) -> Option<String> {
 fn write_content(xml: &mut XmlWriter, content: &Content) {
     match content.shown().filter(|(shown, text)| *shown == Shown::Html && is_xml_text(text)) {
         Some((shown, html)) => {
-            let own_type = Some(content.media_type.as_str()).filter(|own| *own != shown.media_type());
+            let own_type = content.type_beyond(shown);
             xml.start("content:encoded").optional_attribute("tp:type", own_type).text(html).end();
         }
         None => atom::write_content(xml, "atom:content", content),

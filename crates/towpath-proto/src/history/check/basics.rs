@@ -12,24 +12,19 @@ const RSS_CHANNEL: &str = "RSS 2.0, required channel elements";
 const RSS_ITEM: &str = "RSS 2.0, elements of item";
 const JSON_FEED: &str = "JSON Feed 1.1";
 
-const DATES: &str = "Dates are dates";
-
 /// Looks at one document.
 pub(super) fn look(report: &mut Report, url: &str, head: &ResponseHead, body: &[u8], feed: &FeedDocument) {
     content_type(report, url, head, feed.format);
-    let at = |detail: String| format!("{url}: {detail}").trim_end_matches([':', ' ']).to_owned();
-    let dates = feed.problems.iter().find(|problem| problem.contains("is no date")).cloned();
-    let section = if feed.format == Format::Atom { "RFC 4287 §3.3" } else { "RSS 2.0 and JSON Feed, dates" };
-    report.must(section, DATES, dates.map(at));
+    let (text, _) = sniff::decode(body, head.header("content-type"));
+    let survey = if feed.format == Format::JsonFeed { None } else { Survey::of_xml(&text).ok() };
+    dates(report, url, feed, survey.as_ref());
     if feed.format == Format::JsonFeed {
         for (rule, problem) in json_feed_problems(body) {
-            report.must(JSON_FEED, rule, problem.map(at));
+            report.must(JSON_FEED, rule, problem.map(|detail| at(url, &detail)));
         }
         return same_ids(report, url, feed);
     }
-    let (text, _) = sniff::decode(body, head.header("content-type"));
-    if let Ok(survey) = Survey::of_xml(&text) {
-        report.must(section, DATES, first_bad(url, &survey, |children| children.bad_date.as_deref()));
+    if let Some(survey) = survey {
         tombstones(report, url, &survey);
         match feed.format {
             Format::Atom => atom(report, url, feed, &survey),
@@ -38,6 +33,18 @@ pub(super) fn look(report: &mut Report, url: &str, head: &ResponseHead, body: &[
         history_elements(report, url, &survey);
     }
     same_ids(report, url, feed);
+}
+
+/// As the reader of feeds finds them, and as they are written.
+fn dates(report: &mut Report, url: &str, feed: &FeedDocument, survey: Option<&Survey>) {
+    let section = if feed.format == Format::Atom { "RFC 4287 §3.3" } else { "RSS 2.0 and JSON Feed, dates" };
+    let read = feed.problems.iter().find(|problem| problem.contains("is no date"));
+    let written = || first_bad(url, survey?, |children| children.bad_date.as_deref());
+    report.must(section, "Dates are dates", read.map(|detail| at(url, detail)).or_else(written));
+}
+
+fn at(url: &str, detail: &str) -> String {
+    format!("{url}: {detail}").trim_end_matches([':', ' ']).to_owned()
 }
 
 fn content_type(report: &mut Report, url: &str, head: &ResponseHead, format: Format) {

@@ -93,22 +93,24 @@ impl HistoryChecker {
     }
 
     fn end(&mut self, answer: Answer<Job>) {
-        let Answer { asked: Asked { purpose: job, .. }, head, body } = answer;
+        let (Asked { purpose: job, .. }, whole) = answer.whole();
         let job = &job;
         if let Job::Conditional { url, .. } = job {
-            let status = head.map(|head| head.status).unwrap_or_default();
-            let problem = (status != 304).then(|| format!("{url} answers {status}"));
+            let problem = match whole {
+                Ok((head, _)) if head.status == 304 => None,
+                Ok((ResponseHead { status, .. }, _)) => Some(format!("{url} answers {status}")),
+                Err(error) => Some(format!("{url}: {error}")),
+            };
             let rule = "What has not changed is answered with 304";
             return self.report.should("RFC 9110 §13", rule, problem);
         }
         let url = job.url().to_owned();
-        let (head, body) = match (head, body) {
-            (Some(head), Ok(body)) if head.status == 200 => (head, body),
-            (_, Err(error)) => return self.unanswered(job, 0, format!("{url}: {error}")),
-            (head, Ok(_)) => {
-                let status = head.map(|head| head.status).unwrap_or_default();
+        let (head, body) = match whole {
+            Ok((head, body)) if head.status == 200 => (head, body),
+            Ok((ResponseHead { status, .. }, _)) => {
                 return self.unanswered(job, status, format!("{url} answers {status}"));
             }
+            Err(error) => return self.unanswered(job, 0, format!("{url}: {error}")),
         };
         match job {
             Job::SnapshotAgain { .. } => {

@@ -1,8 +1,9 @@
 //! The conformance check: looks at the newest pages of a feed, and at a snapshot, twice.
 //!
 //! First the newest page is looked for along `next`; then every page is asked for by HEAD and by GET, from there
-//! back along `prev`; then every page is read again, which shows whether published pages stay as they were. A snapshot's index and its first
-//! pages are read in the same way. Sections are named by their headings, because the text has no numbers.
+//! back along `prev`; then every page is read again, which shows whether published pages stay as they were. A snapshot's
+//! index and its first pages are read in the same way. Sections are named by their headings, because the text has no
+//! numbers.
 
 mod forward;
 mod page;

@@ -26,12 +26,17 @@ pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, lates
     for (file, resource, body) in
         [("head.json", Resource::Head, head), ("latest.json", Resource::Latest, latest)]
     {
-        let headers = resource.headers(chain.cursor, &body);
         let paths = headers::paths(source, file);
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-        engine.documents.put_all(&paths, Document::new(body, headers, Valid::UntilReplaced));
+        engine.documents.put_all(&paths, made(resource, chain.cursor, body, Valid::UntilReplaced));
     }
     engine.documents.forget(&archive_index_path(source));
+}
+
+/// A document with the headers of its kind. Its tag is its cursor, whatever the coding (section 6.1).
+pub(super) fn made(resource: Resource, cursor: Cursor, body: Bytes, valid: Valid) -> Document {
+    let headers = resource.headers(cursor, &body);
+    Document::new(body, headers, valid).with_one_tag()
 }
 
 /// Forgets a chain's documents: they are made again from what is stored when somebody asks.
@@ -93,11 +98,7 @@ async fn global(engine: &Arc<Engine>, path: &str, file: &str) -> Result<Option<A
     forget_if_written(engine, GLOBAL, since);
     let (resource, body) =
         if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
-    Ok(Some(Arc::new(Document::new(
-        body.clone(),
-        resource.headers(chain.cursor, &body),
-        Valid::UntilReplaced,
-    ))))
+    Ok(Some(Arc::new(made(resource, chain.cursor, body, Valid::UntilReplaced))))
 }
 
 /// Makes a feed's documents as its last run made them.
@@ -119,8 +120,7 @@ async fn feed_document(
     forget_if_written(engine, name, since);
     let (resource, body) =
         if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
-    let headers = resource.headers(chain.cursor, &body);
-    Ok(Arc::new(Document::new(body, headers, Valid::UntilReplaced)))
+    Ok(Arc::new(made(resource, chain.cursor, body, Valid::UntilReplaced)))
 }
 
 /// Whether a name has an archive: section 1.3 forbids to delete one, so that of a feed which the configuration does
@@ -152,9 +152,13 @@ async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Arc<Docum
 /// reader that would mean that it is gone.
 async fn snapshot(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
     let begun = tokio::time::Instant::now();
+    let stored = || async {
+        let body = engine.store.get(Table::Documents, path.as_bytes()).await?;
+        Ok(body.map(|body| keep(engine, path, Resource::Snapshot, body, Valid::Immutable)))
+    };
     loop {
-        if let Some(body) = engine.store.get(Table::Documents, path.as_bytes()).await? {
-            return Ok(Some(keep(engine, path, Resource::Snapshot, body, Valid::Immutable)));
+        if let Some(document) = stored().await? {
+            return Ok(Some(document));
         }
         let is_of_a_chain = || name == GLOBAL || engine.feed(name).is_some();
         if !engine.is_shared() || !is_of_a_chain() {
@@ -162,8 +166,7 @@ async fn snapshot(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Option
         }
         if !Kept::load(engine.store.as_ref(), name).await?.chain().may_lead_to(path) {
             // It may have come between the two looks.
-            let body = engine.store.get(Table::Documents, path.as_bytes()).await?;
-            return Ok(body.map(|body| keep(engine, path, Resource::Snapshot, body, Valid::Immutable)));
+            return stored().await;
         }
         if begun.elapsed() > PATIENCE {
             let reason = format!("this node does not have {path} yet");
@@ -179,8 +182,7 @@ fn schema(engine: &Engine, path: &str) -> Option<Arc<Document>> {
 }
 
 fn keep(engine: &Engine, path: &str, resource: Resource, body: Bytes, valid: Valid) -> Arc<Document> {
-    let headers = resource.headers(Cursor::ZERO, &body);
-    engine.documents.put(path, Document::new(body, headers, valid))
+    engine.documents.put(path, made(resource, Cursor::ZERO, body, valid))
 }
 
 /// The documents that show all sources as they are right now.
@@ -211,6 +213,5 @@ async fn around(engine: &Arc<Engine>, which: Around) -> Result<Option<Arc<Docume
             (Resource::Manifest, discovery::manifest(&engine.site, &sources, ttl_sec, now))
         }
     };
-    let headers = resource.headers(Cursor::ZERO, &body);
-    Ok(Some(Arc::new(Document::new(body, headers, Valid::UntilReplaced))))
+    Ok(Some(Arc::new(made(resource, Cursor::ZERO, body, Valid::UntilReplaced))))
 }

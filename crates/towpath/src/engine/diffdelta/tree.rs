@@ -9,6 +9,7 @@ use towpath_proto::diffdelta::wire::{GLOBAL, Head, Snapshot};
 use towpath_store::StoreError;
 
 use super::kept::{self, Kept};
+use super::served::made;
 use super::source;
 use crate::engine::{Engine, Feed};
 use crate::server::document::{Document, Valid};
@@ -61,10 +62,7 @@ fn documents(
     latest: Bytes,
 ) -> Current {
     let head = head_of_site(engine, name, head);
-    let make = |resource: Resource, body: Bytes| {
-        let headers = resource.headers(cursor, &body);
-        Document::new(body, headers, Valid::UntilReplaced)
-    };
+    let make = |resource, body| made(resource, cursor, body, Valid::UntilReplaced);
     Current { head: make(Resource::Head, head), latest: make(Resource::Latest, latest) }
 }
 

@@ -141,8 +141,8 @@ async fn document(
     page: &Page,
     limit: usize,
 ) -> Result<(Bytes, HeaderMap), AskError> {
-    let (part, content_type, links) = history::push(engine, &topic.feed, syntax, &page.changes);
-    let headers = headers(content_type, HeaderValue::from_str(&links).ok());
+    let links = history::topic_links(engine, &topic.feed, syntax);
+    let headers = headers(syntax.content_type(), HeaderValue::from_str(&links).ok());
     if syntax == Syntax::JsonFeed
         && let Found::Document(whole) =
             history::document(engine, &topic.feed, syntax, history::Which::Newest).await?
@@ -150,7 +150,7 @@ async fn document(
     {
         return Ok((whole.body.clone(), headers));
     }
-    Ok((part.into(), headers))
+    Ok((history::part(engine, &topic.feed, syntax, &page.changes).into(), headers))
 }
 
 fn headers(content_type: &'static str, links: Option<HeaderValue>) -> HeaderMap {
