@@ -89,12 +89,13 @@ pub struct SmartFollower {
 
 impl SmartFollower {
     /// Follows the feed at `url`, its base URL, in `order=modified`: the order in which every change comes by. A
-    /// warning says so where the address has another one.
+    /// warning says so where the address has another one and following begins.
     ///
     /// With `state`, a checkpoint of an earlier follower of the same feed, `from` does not count. With `once`
     /// it ends when it has caught up, or failed.
     pub fn new(url: &str, from: &StartFrom, state: Option<Value>, once: bool) -> Result<Self, FollowError> {
         let (base, other) = feed_url(url)?;
+        let other = other.filter(|_| state.is_none());
         let mut follower = Self::over(base, from, state, once)?;
         if let Some(order) = other {
             let warning =

@@ -79,7 +79,9 @@ fn no_order_has_changes_missed() {
             server.log.append(new, time(30));
         }
         server.log.append(NewChange::put(Item { title: Some("new".into()), ..Item::new("b") }), time(30));
-        assert_eq!(once(&mut server).0.into_iter().collect::<String>(), "abc", "{order}");
+        let (items, said) = once(&mut server);
+        assert_eq!(items.into_iter().collect::<String>(), "abc", "{order}");
+        assert!(said.is_empty(), "it was said when following began: {said:?}");
     }
 }
 
