@@ -1,0 +1,386 @@
+//! Both sides, and what is between them.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::super::component::{Answer, Component, Question, Settings, Unanswered};
+use super::super::fanout::Kept;
+use super::super::follow::NodeFollower;
+use super::super::ns;
+use super::super::session::{Authenticate, OverXmpp as _};
+use super::super::stanza::Element;
+use super::super::stream::{Limits, Received, StreamReader};
+use super::super::uri::NodeUri;
+use crate::change::{NewChange, Op};
+use crate::feed_id::FeedId;
+use crate::follow::{Event, Exchange as _, FollowError, Followed, Follower as _, StartFrom};
+use crate::item::{Content, Item};
+use crate::smart::cursor::CursorKind;
+use crate::smart::memory::MemoryLog;
+use crate::smart::pull::{FeedSettings, Pull};
+use crate::smart::tests::{settings, time};
+
+const ALICE: &str = "alice@example.net/towpath";
+const SERVICE: &str = "feeds.example.com";
+
+/// Logs in with a word.
+struct Plain;
+
+impl Authenticate for Plain {
+    fn begin(&mut self, offered: &[String], is_safe: bool) -> Option<(String, Vec<u8>)> {
+        (is_safe && offered.iter().any(|name| name == "PLAIN"))
+            .then(|| ("PLAIN".into(), b"\0alice\0word".to_vec()))
+    }
+
+    fn respond(&mut self, _challenge: &[u8]) -> Result<Vec<u8>, String> {
+        Err("PLAIN has no challenge".into())
+    }
+
+    fn finish(&mut self, _data: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What is on its way from the service to the follower or back.
+pub(super) enum Message {
+    ToService(String),
+    ToAlice(Element),
+}
+
+/// Both sides, the log, and a server with bad habits.
+pub(super) struct World {
+    pub(super) now: Timestamp,
+    log: MemoryLog,
+    feed: FeedSettings,
+    component: Component,
+    pub(super) kept: Kept,
+    from_component: StreamReader,
+    pub(super) follower: NodeFollower,
+    from_alice: StreamReader,
+    /// How far the server is with alice's stream: opened, authenticated, bound.
+    steps: u8,
+    pub(super) told: Vec<Followed>,
+    state: Option<Value>,
+    pub(super) network: BTreeMap<(Timestamp, u64), Message>,
+    sent: u64,
+    pub(super) random: fastrand::Rng,
+    pub(super) is_bad: bool,
+    pub(super) pushes: usize,
+    pub(super) pulls: usize,
+}
+
+fn component(kept: Kept) -> Component {
+    let settings = Settings {
+        jid: SERVICE.into(),
+        secret: "s".into(),
+        stanza_bytes: 64 << 10,
+        subscriptions: 10,
+        account_subscriptions: 10,
+    };
+    Component::new(settings, kept)
+}
+
+pub(super) fn follower(state: Option<Value>, once: bool) -> NodeFollower {
+    let uri = NodeUri { service: SERVICE.into(), node: "comments?order=modified".into() };
+    NodeFollower::new(&uri, &StartFrom::Beginning, state, once, ALICE, Box::new(Plain)).unwrap()
+}
+
+impl World {
+    pub(super) fn new(seed: u64, kind: CursorKind) -> Self {
+        Self {
+            now: time(1_000_000),
+            log: MemoryLog::default(),
+            feed: settings(kind),
+            component: component(Kept::default()),
+            kept: Kept::default(),
+            from_component: StreamReader::new(Limits::default()),
+            follower: follower(None, false),
+            from_alice: StreamReader::new(Limits::default()),
+            steps: 0,
+            told: Vec::new(),
+            state: None,
+            network: BTreeMap::new(),
+            sent: 0,
+            random: fastrand::Rng::with_seed(seed),
+            is_bad: true,
+            pushes: 0,
+            pulls: 0,
+        }
+    }
+
+    pub(super) fn append(&mut self) {
+        let id = format!("i{}", self.random.u8(..20));
+        let known = self.log.latest(&id).is_some_and(|change| change.op != Op::Delete);
+        let change = if known && self.random.u8(..4) == 0 {
+            NewChange::delete(id)
+        } else {
+            let text = format!("{} <&> \n {}", self.log.changes.len(), self.random.char('a'..='z'));
+            NewChange::put(Item { content: Some(Content::new("text/plain", text)), ..Item::new(id) })
+        };
+        self.log.append(change, self.now);
+        self.component.handle_move(&FeedId::new("comments").unwrap());
+    }
+
+    /// Has the server carry a message, well or badly.
+    fn carry(&mut self, message: Message) {
+        let is_push = matches!(&message, Message::ToAlice(stanza) if stanza.name == "message");
+        if self.is_bad && self.random.u8(..if is_push { 4 } else { 20 }) == 0 {
+            return;
+        }
+        if let (true, true, Message::ToAlice(stanza)) = (self.is_bad, is_push, &message)
+            && self.random.u8(..4) == 0
+        {
+            let again = Message::ToAlice(stanza.clone());
+            self.send(again);
+        }
+        self.send(message);
+    }
+
+    fn send(&mut self, message: Message) {
+        let delay = match self.random.u8(..8) {
+            0 if self.is_bad => self.random.i64(1..90),
+            1..=3 if self.is_bad => self.random.i64(0..4),
+            _ => 0,
+        };
+        self.sent += 1;
+        let at = self.now.saturating_add(SignedDuration::from_secs(delay)).unwrap();
+        self.network.insert((at, self.sent), message);
+    }
+
+    pub(super) fn run(&mut self, end: Timestamp) {
+        for _ in 0..50_000 {
+            while self.act() {}
+            let next = [
+                self.network.keys().next().map(|(at, _)| *at),
+                self.follower.poll_timeout(),
+                Some(self.component.poll_timeout()),
+            ];
+            let next = next.into_iter().flatten().min().unwrap_or(Timestamp::MAX);
+            if next > end {
+                self.now = end;
+                return;
+            }
+            self.now = self.now.max(next);
+            self.component.handle_timeout(self.now);
+            self.follower.session().handle_timeout(self.now);
+            self.follower.handle_received(self.now);
+            while let Some(entry) = self.network.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                let message = entry.remove();
+                self.arrive(message);
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    pub(super) fn pass(&mut self, seconds: i64) {
+        let end = self.now.saturating_add(SignedDuration::from_secs(seconds)).unwrap();
+        self.run(end);
+    }
+
+    /// Does everything that can be done now; says whether there was anything.
+    fn act(&mut self) -> bool {
+        let service = self.act_service();
+        let alice = self.act_alice();
+        while let Some(event) = self.follower.poll_event() {
+            match event {
+                Event::Change(change) => self.told.push(*change),
+                Event::Checkpoint(state) => self.state = Some(state),
+                Event::Warning(_) | Event::Failed(FollowError::Transfer { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        service || alice
+    }
+
+    fn act_service(&mut self) -> bool {
+        let mut acted = false;
+        if self.component.poll_connect(self.now) {
+            self.component.handle_connected(self.now);
+            self.from_component = StreamReader::new(Limits::default());
+            let hello = "<stream:stream xmlns:stream='http://etherx.jabber.org/streams' \
+                xmlns='jabber:component:accept' id='1'><handshake/>";
+            self.component.handle_bytes(self.now, hello.as_bytes());
+            acted = true;
+        }
+        while let Some((id, question)) = self.component.poll_question() {
+            acted = true;
+            let answer = match question {
+                Question::Page(_, query) => {
+                    let page = self.log.run(&mut Pull::new(query, &self.feed, self.now));
+                    Answer::Page(page.map(|page| (&self.feed, page)).map_err(Unanswered::from))
+                }
+                Question::Keep(subscription, first) => {
+                    self.kept.subscriptions = vec![subscription];
+                    self.kept.places.extend(first);
+                    Answer::Written(Ok(()))
+                }
+                other => panic!("{other:?}"),
+            };
+            self.component.handle_answer(self.now, id, answer);
+        }
+        while let Some(output) = self.component.poll_output(self.now) {
+            acted = true;
+            self.from_component.push(output.as_bytes());
+        }
+        while let Ok(Some(received)) = self.from_component.poll() {
+            let Some(mut stanza) = received.stanza().filter(|stanza| stanza.name != "handshake") else {
+                continue;
+            };
+            self.pushes += usize::from(stanza.name == "message");
+            // As a server has it for its client.
+            stanza.ns = ns::CLIENT.into();
+            self.carry(Message::ToAlice(stanza));
+        }
+        acted
+    }
+
+    pub(super) fn act_alice(&mut self) -> bool {
+        let mut acted = false;
+        if self.follower.session().poll_connect(self.now) {
+            self.follower.session().handle_connected(self.now, true);
+            (self.from_alice, self.steps) = (StreamReader::new(Limits::default()), 0);
+            acted = true;
+        }
+        while let Some(output) = self.follower.session().poll_output() {
+            acted = true;
+            if output.contains("<stream:stream") {
+                self.from_alice = StreamReader::new(Limits::default());
+            }
+            self.from_alice.push(output.as_bytes());
+        }
+        while let Ok(Some(received)) = self.from_alice.poll() {
+            acted = true;
+            match received {
+                Received::Opened(_) => self.greet(),
+                Received::Stanza(stanza) => self.serve(&stanza),
+                Received::TooLarge(_) | Received::Closed => {}
+            }
+        }
+        acted
+    }
+
+    pub(super) fn tell_alice(&mut self, xml: &str) {
+        self.follower.session().handle_bytes(self.now, xml.as_bytes());
+        self.follower.handle_received(self.now);
+    }
+
+    fn greet(&mut self) {
+        let features = if self.steps == 0 {
+            "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism></mechanisms>"
+        } else {
+            "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>\
+             <session xmlns='urn:ietf:params:xml:ns:xmpp-session'/>"
+        };
+        self.tell_alice(&format!(
+            "<stream:stream xmlns:stream='http://etherx.jabber.org/streams' xmlns='jabber:client' id='2' \
+             version='1.0'><stream:features>{features}</stream:features>"
+        ));
+    }
+
+    /// A client's stanza at its server.
+    fn serve(&mut self, stanza: &Element) {
+        match stanza.name.as_str() {
+            "auth" => {
+                self.steps = 1;
+                self.tell_alice("<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>");
+            }
+            "iq" if stanza.attribute("id") == Some("bind") => {
+                let bound =
+                    format!("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><jid>{ALICE}</jid></bind>");
+                self.tell_alice(&format!("<iq type='result' id='bind'>{bound}</iq>"));
+            }
+            "iq" if stanza.attribute("id") == Some("session") => {
+                self.tell_alice("<iq type='result' id='session'/>");
+            }
+            "iq" if stanza.attribute("to").is_none() => self.tell_alice("<iq type='result' id='ping'/>"),
+            _ => {
+                self.pulls += usize::from(stanza.attribute("type") == Some("get"));
+                let mut stanza = stanza.clone().with("from", ALICE);
+                stanza.ns = ns::COMPONENT.into();
+                let mut xml = String::new();
+                stanza.write(&mut xml, ns::COMPONENT);
+                // The payload's own namespaces stay; the stanza is in the stream's.
+                self.carry(Message::ToService(xml));
+            }
+        }
+    }
+
+    fn arrive(&mut self, message: Message) {
+        match message {
+            Message::ToService(xml) => self.component.handle_bytes(self.now, xml.as_bytes()),
+            Message::ToAlice(stanza) if self.follower.session().is_ready() => {
+                let mut xml = String::new();
+                stanza.write(&mut xml, ns::CLIENT);
+                self.tell_alice(&xml);
+            }
+            // Nobody is there: "headline" is thrown away.
+            Message::ToAlice(_) => {}
+        }
+    }
+
+    pub(super) fn trouble(&mut self) {
+        match self.random.u8(..12) {
+            0 => self.start_service_again(),
+            4 => self.keep_places(),
+            1 => self.component.handle_disconnected(self.now, "reset"),
+            2 => {
+                self.follower.session().handle_disconnected(self.now, "reset");
+                self.follower.handle_received(self.now);
+            }
+            3 => {
+                // What was told before the last checkpoint is told; the rest is told again.
+                self.follower = follower(self.state.clone(), false);
+                self.keep_what_is_covered();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn keep_places(&mut self) {
+        for (topic, place) in self.component.take_unkept() {
+            self.kept.places.retain(|(kept, _)| *kept != topic);
+            self.kept.places.extend(place.map(|place| (topic, place)));
+        }
+    }
+
+    pub(super) fn start_service_again(&mut self) {
+        self.component = component(self.kept.clone());
+        self.component.handle_timeout(self.now);
+    }
+
+    /// After a start anew, what came after the last checkpoint is forgotten.
+    fn keep_what_is_covered(&mut self) {
+        let since = self.state.as_ref().and_then(|state| state["since"].as_str());
+        let covered = since.and_then(|since| since.strip_prefix("cursor:")).map_or(0, |cursor| {
+            self.told.iter().rposition(|change| change.position == cursor).map_or(0, |index| index + 1)
+        });
+        self.told.truncate(covered);
+    }
+
+    pub(super) fn check(&self) {
+        // Every item at its last version, each change once and in order.
+        let expected: Vec<_> = self.log.items(crate::smart::spec::By::Modified);
+        let mut last: BTreeMap<&str, &Followed> = BTreeMap::new();
+        for change in &self.told {
+            last.insert(&change.item.id, change);
+        }
+        assert_eq!(last.len(), expected.len());
+        for change in &expected {
+            let told = last[change.item.id.as_str()];
+            assert_eq!(told.item, change.item);
+            assert_eq!(
+                (told.op == Op::Delete, told.modified),
+                (change.op == Op::Delete, Some(change.modified))
+            );
+        }
+        let mut sequence = 0;
+        for told in &self.told {
+            let place = self.log.changes.iter().find(|change| {
+                change.seq > sequence && change.item == told.item && Some(change.modified) == told.modified
+            });
+            sequence = place.unwrap_or_else(|| panic!("{told:?} is out of order, or twice")).seq;
+        }
+    }
+}
