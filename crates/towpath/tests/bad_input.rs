@@ -209,3 +209,18 @@ fn configurations_that_make_no_sense() {
     latin.write("towpath.toml", b"[[feed]]\nid = \"aa\"\ntitle = \"\xe9\"\n");
     assert_eq!(latin.run(&["run"]).status.code(), Some(2));
 }
+
+/// What would be published to a feed that shows another one's items, nobody would see.
+#[test]
+fn a_feed_without_a_log_is_not_published_to() {
+    let filter =
+        "[[feed]]\nid = \"all\"\n[[feed]]\nid = \"few\"\nfilter = { of = \"all\", tags = [\"x\"] }\n";
+    let place = Place::new(filter);
+    for command in [&["put", "few", "a", "--title", "A"][..], &["snapshot", "few"]] {
+        let output = place.run(command);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("feed few shows items of feed all: go to that one"), "{text}");
+    }
+    assert!(place.run(&["put", "all", "a", "--title", "A"]).status.success());
+}

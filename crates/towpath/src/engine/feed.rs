@@ -56,8 +56,17 @@ impl Feed {
         self.config.filter.is_some()
     }
 
+    /// Why it has no log of its own, where that is so.
+    pub fn without_log(&self) -> Option<String> {
+        let log = || format!("feed {} shows items of feed {}: go to that one", self.id(), self.log());
+        self.is_filter().then(log)
+    }
+
     /// Why nothing can be published to it, where that is so: it has another one's items, and no others.
     pub fn not_published_to(&self) -> Option<String> {
+        if self.is_filter() {
+            return self.without_log();
+        }
         let (source, id) = (self.config.source.as_ref()?, self.id());
         if let Some(origin) = &source.follow {
             return Some(format!("feed {id} mirrors {origin}: publish there"));

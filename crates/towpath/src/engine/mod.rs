@@ -227,10 +227,10 @@ impl Engine {
         self.feeds.read().get(id).cloned()
     }
 
-    /// The feed of a name, made where publishing may make it. None that only shows another one's items.
+    /// The feed of a name, made where publishing may make it.
     pub fn feed_to_publish(&self, id: &FeedId) -> Option<Arc<Feed>> {
         if let Some(feed) = self.feed(id.as_str()) {
-            return Some(feed).filter(|feed| !feed.is_filter());
+            return Some(feed);
         }
         if !self.config.server.create_feeds {
             return None;

@@ -278,18 +278,15 @@ fn line(change: &Change) -> Result<Answer, Problem> {
 
 /// The feed of a name whose items are to be changed.
 fn to_change(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
-    let feed = to_publish(engine, feed)?;
+    let feed = with_log(engine, feed)?;
     feed.not_published_to().map_or(Ok(feed), |why| Err(Problem::conflict(why)))
 }
 
-/// The feed of a name to publish to, made where that is allowed.
-pub(super) fn to_publish(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
+/// The feed of a name that has a log of its own, made where publishing may make it.
+pub(super) fn with_log(engine: &Engine, feed: &str) -> Result<Arc<Feed>, Problem> {
     let id = FeedId::new(feed).map_err(|e| Problem::not_found(e.to_string()))?;
-    if let Some(feed) = engine.feed(feed).filter(|feed| feed.is_filter()) {
-        let detail = format!("feed {id} shows items of feed {}; publish to that one", feed.log());
-        return Err(Problem::conflict(detail));
-    }
-    engine.feed_to_publish(&id).ok_or_else(|| no_feed(feed))
+    let feed = engine.feed_to_publish(&id).ok_or_else(|| no_feed(feed))?;
+    feed.without_log().map_or(Ok(feed), |why| Err(Problem::conflict(why)))
 }
 
 /// The problem of a feed that is not there.

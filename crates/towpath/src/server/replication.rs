@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::auth;
 use super::document::{Answer, Document, answer_head};
-use super::items::{no_feed, parameters, to_publish, whole};
+use super::items::{no_feed, parameters, whole, with_log};
 use super::problem::Problem;
 use super::route::serve;
 use crate::engine::pages::paging;
@@ -108,7 +108,7 @@ pub(super) async fn make(
     request: &Request<Incoming>,
 ) -> Result<Answer, Problem> {
     auth::may_publish(&engine.config.server.tokens, peer, request.headers())?;
-    let feed = to_publish(engine, feed)?;
+    let feed = with_log(engine, feed)?;
     let making = {
         let (engine, feed) = (engine.clone(), feed.clone());
         // It is finished even when whoever asked for it goes away.
