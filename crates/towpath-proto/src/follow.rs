@@ -105,6 +105,12 @@ impl ResponseHead {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// Whether the server says that it may be behind others which have the same: `Towpath-Replica-Age`, which a node of
+    /// a cluster adds while it does not know what the others have. What is missing there need not be gone.
+    pub fn is_stale(&self) -> bool {
+        self.headers.contains_key("towpath-replica-age")
+    }
+
     /// The wait that `Retry-After` asks for (RFC 9110, section 10.2.3): seconds or a date. `None` where there
     /// is none or it is neither; zero where the date has passed.
     pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {

@@ -26,8 +26,17 @@ fn page(number: u64) -> String {
 
 /// One pass over a publisher, with an answer changed where `change` says so.
 fn run(consumer: &mut Consumer, publisher: &Publisher, change: impl Fn(&Request, &mut Response)) {
+    run_at(1000, consumer, publisher, change);
+}
+
+fn run_at(
+    second: i64,
+    consumer: &mut Consumer,
+    publisher: &Publisher,
+    change: impl Fn(&Request, &mut Response),
+) {
     let mut follower = consumer.follower(BASE, StartFrom::Beginning, once());
-    consumer.drive(&mut follower, time(1000), |request| {
+    consumer.drive(&mut follower, time(second), |request| {
         let mut response = publisher.answer(request);
         change(request, &mut response);
         (response, Way::Pieces(100))
@@ -335,14 +344,14 @@ fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on()
         (0..new).for_each(|n| second.put(100 + n));
         second.seal();
         run(&mut consumer, &second, |_, _| {});
-        // One that ends before the position may be a server that is behind: it is asked again before it is believed.
-        for _ in 0..4 {
+        // One that ends before the position may be a server that is behind: it is not believed for half a minute.
+        for second_of_day in [1010, 1029, 1030] {
             if consumer.failed.is_empty() {
                 break;
             }
             assert!(new < old && consumer.told.is_empty(), "{old} {new}: {:?}", consumer.failed);
             consumer.failed.clear();
-            run(&mut consumer, &second, |_, _| {});
+            run_at(second_of_day, &mut consumer, &second, |_, _| {});
         }
         assert_eq!(consumer.positions(), second.content_ids(), "{old} {new}");
         assert!(!consumer.incomplete.is_empty() && consumer.failed.is_empty());
@@ -352,6 +361,34 @@ fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on()
         second.seal();
         run(&mut consumer, &second, |_, _| {});
         assert_eq!(consumer.positions(), second.content_ids());
+        consumer.assert_calm();
+    }
+}
+
+/// One of several servers at an address is behind the others, and says so: whatever it does not have is not gone.
+#[test]
+fn resume_consumption_a_server_that_says_it_is_behind_is_not_believed() {
+    let mut ahead = Publisher::of(2);
+    (0..9).for_each(|second| ahead.put(second));
+    ahead.seal();
+    for entities in 0..9 {
+        let mut behind = Publisher::of(2);
+        (0..entities).for_each(|second| behind.put(second));
+        behind.seal();
+        let mut consumer = follow_once(&ahead, StartFrom::Beginning, None);
+        consumer.told.clear();
+        for second in [1000, 1020, 1040, 100_000] {
+            run_at(second, &mut consumer, &behind, |_, response| {
+                response.headers.insert("towpath-replica-age", "unknown".parse().unwrap());
+            });
+        }
+        assert_eq!((consumer.told.len(), &consumer.incomplete), (0, &vec![]), "{entities}");
+        // It goes on with the others as if nothing had happened.
+        ahead.put(100 + entities);
+        ahead.seal();
+        consumer.failed.clear();
+        run_at(100_001, &mut consumer, &ahead, |_, _| {});
+        assert_eq!(consumer.positions(), ahead.content_ids()[ahead.content_ids().len() - 1..], "{entities}");
         consumer.assert_calm();
     }
 }

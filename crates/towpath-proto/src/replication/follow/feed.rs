@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::Method;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::crawl::{Goal, Step};
 use super::place::{SnapshotPlace, Start};
@@ -13,8 +13,8 @@ use crate::replication::ReplicationError;
 use crate::replication::publish;
 use crate::replication::wire::FeedPageHead;
 
-/// How often in a row a feed may end before the position until it is believed.
-const MAX_BEHIND: u8 = 3;
+/// How long a feed may end before the position until it is believed.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
 impl ReplicationFollower {
     pub(super) fn crawl_head(&mut self, now: Timestamp, head: &ResponseHead) {
@@ -85,13 +85,16 @@ impl ReplicationFollower {
             },
             304 if *is_resumed => {
                 self.request = None;
-                self.place.behind = 0;
+                self.place.behind_since = None;
                 self.rest_at_end(now);
             }
-            404 if *is_resumed && self.place.behind < MAX_BEHIND => {
-                self.wait_for_more(now, FollowError::Status { url, status: 404 });
+            404 if *is_resumed => {
+                if self.may_be_behind(now) {
+                    return self.wait_for_more(now, FollowError::Status { url, status: 404 });
+                }
+                self.crawl();
             }
-            404 | 410 if *is_resumed => self.crawl(),
+            410 if *is_resumed => self.crawl(),
             404 | 410 if !self.restarted => {
                 self.restarted = true;
                 self.crawl();
@@ -147,8 +150,10 @@ impl ReplicationFollower {
     }
 
     fn end_of_page(&mut self, now: Timestamp, head: FeedPageHead) {
-        self.place.behind = 0;
         let Phase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
+        if walk.skip == Skip::Nothing {
+            self.place.behind_since = None;
+        }
         if let Some(next) = head.next {
             url.clone_from(&next);
             *is_resumed = false;
@@ -170,20 +175,27 @@ impl ReplicationFollower {
         match halt {
             Halt::Broken(error) => self.fail_protocol(now, &url, &error),
             Halt::Changed(error) => {
+                self.is_changed = true;
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
                 self.crawl();
             }
-            Halt::Behind(error) if self.place.behind < MAX_BEHIND => {
+            Halt::Behind(error) if self.may_be_behind(now) => {
                 self.wait_for_more(now, FollowError::Protocol { url, reason: error.to_string() });
             }
+            Halt::Behind(ReplicationError::MissingContentId(_)) => self.without_content_id(now, &url),
             Halt::Behind(error) => self.halt(now, Halt::Changed(error)),
             Halt::NoContentId => self.without_content_id(now, &url),
         }
     }
 
-    /// What was read before is not there: a server that is behind the others is asked again before it is believed.
+    /// What was read before is not there. Whether that may be because the server is behind others at its address: such
+    /// a one is not believed for a while, and not at all as long as it says so itself.
+    fn may_be_behind(&mut self, now: Timestamp) -> bool {
+        let since = *self.place.behind_since.get_or_insert(now);
+        !self.is_changed && (self.is_stale || now.duration_since(since) < PATIENCE)
+    }
+
     fn wait_for_more(&mut self, now: Timestamp, error: FollowError) {
-        self.place.behind += 1;
         self.checkpoint();
         self.fail(now, error);
     }

@@ -94,6 +94,10 @@ pub struct ReplicationFollower {
     restarted: bool,
     /// The publisher does not answer HEAD; GET is asked for headers too.
     without_head: bool,
+    /// The last answer is of a server that says that it is behind.
+    is_stale: bool,
+    /// What was read before is known to be there no more: the publisher has changed it.
+    is_changed: bool,
     finished: bool,
 }
 
@@ -167,6 +171,8 @@ impl ReplicationFollower {
             asked: None,
             restarted: false,
             without_head: false,
+            is_stale: false,
+            is_changed: false,
             finished: false,
         })
     }
@@ -206,6 +212,7 @@ impl ReplicationFollower {
     fn begin(&mut self) {
         self.wake = None;
         self.asked = None;
+        self.is_changed = false;
         if let Some(place) = self.place.snapshot.clone() {
             let mut walk = SnapshotWalk::new(place);
             let id = self.ask(Method::GET, &walk.place.index, None);
@@ -322,6 +329,9 @@ impl Exchange for ReplicationFollower {
     fn handle_head(&mut self, now: Timestamp, id: RequestId, head: ResponseHead) {
         if head.status >= 400 {
             self.asked = head.retry_after(now).or(self.asked);
+        }
+        if self.request == Some(id) {
+            self.is_stale = head.is_stale();
         }
         match &mut self.phase {
             Phase::Snapshot(_) => self.snapshot_head(now, id, &head),

@@ -21,13 +21,9 @@ pub(super) struct Place {
     /// The feed's address, where a snapshot's index told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) feed: Option<String>,
-    /// How often in a row the feed ended before the position: of several servers at one address one may be behind.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) behind: u8,
-}
-
-fn is_zero(count: &u8) -> bool {
-    *count == 0
+    /// Since when the feed has ended before the position: of several servers at one address one may be behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) behind_since: Option<Timestamp>,
 }
 
 /// [`StartFrom`], with the time cut to the second, as entities have it.
@@ -85,7 +81,7 @@ impl Place {
             StartFrom::Position(id) => Start::Id(id),
         };
         let snapshot = snapshot.map(|index| SnapshotPlace { index, ..SnapshotPlace::default() });
-        Self { start, position: None, snapshot, feed: None, behind: 0 }
+        Self { start, position: None, snapshot, feed: None, behind_since: None }
     }
 
     pub(super) fn parse(state: Value) -> Result<Self, FollowError> {

@@ -202,7 +202,11 @@ impl Walk {
                 let is_end = page.head.next.is_none();
                 return Err(if is_end { Halt::Behind(error) } else { Halt::Changed(error) });
             }
-            Skip::Through { .. } if page.head.next.is_none() => return Err(Halt::NoContentId),
+            Skip::Through { content_id, modified } if page.head.next.is_none() => {
+                // All of it is older: the entity may not be there yet.
+                let missing = || ReplicationError::MissingContentId(content_id.clone());
+                return Err(modified.map_or(Halt::NoContentId, |_| Halt::Behind(missing())));
+            }
             _ => {}
         }
         if let Some(seen) = self.seen.as_mut().filter(|s| s.page == page.head.own && page.head.next.is_none())
