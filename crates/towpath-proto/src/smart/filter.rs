@@ -85,6 +85,13 @@ pub struct FilterView {
     shown: HashSet<u64>,
 }
 
+/// What a view's filter thinks of changes.
+#[derive(Debug)]
+pub struct Judged {
+    shown: Vec<u64>,
+    through: Seq,
+}
+
 /// How a view shows an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
@@ -107,13 +114,22 @@ impl FilterView {
 
     /// Takes in the log's next changes, ascending and without a gap; those known already are skipped.
     pub fn take_in(&mut self, changes: &[Change]) {
-        let known = self.through;
-        for change in changes.iter().filter(|change| change.seq > known) {
-            self.through = change.seq;
-            if self.passes(change) {
-                self.shown.insert(key(&change.item.id));
-            }
-        }
+        let judged = self.judge(changes);
+        self.add(judged);
+    }
+
+    /// The first half of [`Self::take_in`], which takes time in the order of the contents' length: what is to be
+    /// [added](Self::add).
+    pub fn judge(&self, changes: &[Change]) -> Judged {
+        let new = changes.iter().filter(|change| change.seq > self.through);
+        let shown = new.filter(|change| self.passes(change)).map(|change| key(&change.item.id));
+        Judged { shown: shown.collect(), through: changes.last().map_or(0, |change| change.seq) }
+    }
+
+    /// The second half.
+    pub fn add(&mut self, judged: Judged) {
+        self.through = self.through.max(judged.through);
+        self.shown.extend(judged.shown);
     }
 
     /// How many items the view has, those that are shown as deleted included.

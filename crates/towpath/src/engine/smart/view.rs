@@ -4,19 +4,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
+use tokio::task::JoinError;
 use towpath_proto::FeedId;
-use towpath_proto::change::Seq;
+use towpath_proto::change::{Change, Seq};
 use towpath_proto::risk::Scorer;
-use towpath_proto::smart::filter::{Filter, FilterView};
+use towpath_proto::smart::filter::{Filter, FilterView, Judged};
 use towpath_store::{Limit, StoreError};
 
 use super::Access;
+use crate::blocking::blocking;
 use crate::engine::Engine;
 
 /// How many changes a filter sees at a time.
 const PAGE: Limit = Limit { items: 500, bytes: 4 << 20 };
-/// From how many changes on it sees them apart from the threads that serve.
+/// From how many changes on they are read and seen in a task of their own.
 const MANY: Seq = 1000;
+/// From how many bytes on what is seen at a time is seen apart from the threads that serve.
+const LARGE: usize = 256 << 10;
 
 /// All filters that somebody looked through, by the feed that shows them and the reader.
 pub(super) type Views = HashMap<(FeedId, Access), Arc<View>>;
@@ -50,10 +54,10 @@ impl View {
         }
         let (view, at) = (self.clone(), engine.clone());
         let done = engine.runtime.spawn(async move { view.take_in(&at, end).await }).await;
-        done.map_err(|e| StoreError::Read(format!("filtering broke off: {e}")))?
+        done.map_err(|e| broke_off(&e))?
     }
 
-    async fn take_in(&self, engine: &Engine, end: Seq) -> Result<(), StoreError> {
+    async fn take_in(self: &Arc<Self>, engine: &Engine, end: Seq) -> Result<(), StoreError> {
         let _alone = self.catching_up.lock().await;
         loop {
             let seen = self.read().through();
@@ -64,8 +68,22 @@ impl View {
             if changes.is_empty() {
                 return Ok(());
             }
-            self.filter.write().take_in(&changes);
+            let judged = self.judge(changes).await?;
+            self.filter.write().add(judged);
             tokio::task::yield_now().await;
         }
     }
+
+    async fn judge(self: &Arc<Self>, changes: Vec<Change>) -> Result<Judged, StoreError> {
+        let length = |change: &Change| change.item.content.as_ref().map_or(0, |content| content.bytes.len());
+        if changes.iter().map(length).sum::<usize>() < LARGE {
+            return Ok(self.read().judge(&changes));
+        }
+        let view = self.clone();
+        blocking(move || view.read().judge(&changes)).await.map_err(|e| broke_off(&e))
+    }
+}
+
+fn broke_off(error: &JoinError) -> StoreError {
+    StoreError::Read(format!("filtering broke off: {error}"))
 }
