@@ -20,7 +20,7 @@ use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::sup::discovery::MEDIA_TYPE;
 use towpath_proto::sup::id::SupId;
-use towpath_proto::sup::publish::{Published, RETENTION, RecentMoves};
+use towpath_proto::sup::publish::{MAX_PERIOD, PERIODS, Published, RETENTION, RecentMoves};
 
 use super::{Engine, Feed};
 use crate::blocking::blocking;
@@ -177,8 +177,9 @@ fn take_in(moves: &mut RecentMoves, noted: &mut VecDeque<Noted>) {
     }
 }
 
-/// The document for `seconds`, made anew at most once a second.
+/// The document for `seconds`, made anew at most once a second. There is none for more than [`MAX_PERIOD`].
 pub async fn document(engine: &Arc<Engine>, seconds: u64) -> Result<Arc<Document>, JoinError> {
+    let seconds = seconds.clamp(1, MAX_PERIOD);
     let path = path(seconds);
     if let Some(document) = engine.documents.get(&path) {
         return Ok(document);
@@ -200,7 +201,7 @@ pub async fn document(engine: &Arc<Engine>, seconds: u64) -> Result<Arc<Document
     engine.metrics.sup_documents.inc();
     Ok(if seconds == DEFAULT_PERIOD {
         engine.documents.put_all(&[&path, "/sup.json"], document)
-    } else if towpath_proto::sup::publish::PERIODS.contains(&seconds) {
+    } else if PERIODS.contains(&seconds) {
         engine.documents.put(&path, document)
     } else {
         engine.documents.put_answer(&path, document)
