@@ -199,7 +199,7 @@ impl Engine {
                 // Before the head moves: whoever sees it there knows at least that time.
                 engine.sup.note(&feed, head.seq, engine.now(), engine.replica_age().is_some());
                 feed.head.store(head.seq, Ordering::Release);
-                engine.diffdelta.note(&feed, head);
+                engine.diffdelta.note(&feed);
                 engine.pages.note(&feed);
             }
             engine.smart.waiters.moved(id);

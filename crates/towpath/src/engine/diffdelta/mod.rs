@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::publish::Health;
-use towpath_store::{Head, StoreError};
+use towpath_store::StoreError;
 
 use super::roles::{self, DIFFDELTA, Lease};
 use super::{Engine, Feed};
@@ -28,6 +28,8 @@ use crate::stop::{Stop, stopped};
 
 /// The shortest time between two mints of a feed that is published to.
 const SHORTEST: Duration = Duration::from_millis(250);
+/// When a feed is published again that could not be written for now.
+const AGAIN: Duration = Duration::from_secs(2);
 /// How long the global feed waits for more sources to finish their runs.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// The shortest time between two documents of the global feed that say nothing new.
@@ -107,7 +109,7 @@ impl DiffDelta {
     }
 
     /// Notes that a feed's log moved. Called on the store's thread.
-    pub(super) fn note(&self, feed: &Feed, _head: Head) {
+    pub(super) fn note(&self, feed: &Feed) {
         if !feed.is_polled() && self.is_watched.load(Ordering::Acquire) {
             self.moved.lock().insert(feed.id().clone());
             self.bell.notify_one();
@@ -230,8 +232,12 @@ async fn publish_moved(engine: &Arc<Engine>) {
         let Some(feed) = engine.feed(id.as_str()) else { continue };
         if let Err(e) = publish(engine, &feed, Run::Moved).await {
             tracing::error!(feed = %id, "cannot publish: {e}");
-            if let StoreError::Unavailable { .. } = e {
-                engine.diffdelta.note_again(id);
+            if let StoreError::Unavailable { .. } | StoreError::Write(_) = e {
+                let engine = engine.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(AGAIN).await;
+                    engine.diffdelta.note_again(id);
+                });
             }
         }
     }

@@ -65,8 +65,9 @@ impl Paging {
 
 /// Seals what was left at the last end, if that is more than a page. Less waits until somebody asks.
 pub(super) async fn begin(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
-    let head = engine.store.head(feed.id()).await?;
+    // In this order: what is sealed is never behind the head.
     let kept = Paging::load(engine, feed).await?;
+    let head = engine.store.head(feed.id()).await?;
     if head.seq - kept.reached > limits(feed).entities { catch_up(engine, feed).await } else { Ok(()) }
 }
 
