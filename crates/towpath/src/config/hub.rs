@@ -11,6 +11,8 @@ pub struct HubConfig {
     pub connections: usize,
     /// Of these, to one host.
     pub host_connections: usize,
+    /// Subscriptions in all.
+    pub subscribers: usize,
     /// Subscriptions of one topic.
     pub topic_subscribers: usize,
     /// Subscriptions whose callbacks are on one host.
@@ -22,14 +24,18 @@ pub struct HubConfig {
 
 impl Default for HubConfig {
     fn default() -> Self {
-        let Limits { connections, host_connections, topic_subscribers, host_subscribers } = Limits::default();
-        Self { connections, host_connections, topic_subscribers, host_subscribers, push_bytes: 1 << 20 }
+        let Limits { connections, host_connections, subscribers, topic_subscribers, host_subscribers } =
+            Limits::default();
+        let push_bytes = 1 << 20;
+        Self { connections, host_connections, subscribers, topic_subscribers, host_subscribers, push_bytes }
     }
 }
 
 impl From<HubConfig> for Limits {
     fn from(config: HubConfig) -> Self {
-        let HubConfig { connections, host_connections, topic_subscribers, host_subscribers, .. } = config;
-        Self { connections, host_connections, topic_subscribers, host_subscribers }
+        let HubConfig {
+            connections, host_connections, subscribers, topic_subscribers, host_subscribers, ..
+        } = config;
+        Self { connections, host_connections, subscribers, topic_subscribers, host_subscribers }
     }
 }

@@ -8,6 +8,7 @@
 //! at [`Dispatcher::poll_timeout`].
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -24,6 +25,8 @@ pub struct Limits {
     pub connections: usize,
     /// Of these, to one host.
     pub host_connections: usize,
+    /// Subscriptions in all.
+    pub subscribers: usize,
     /// Subscriptions of one topic.
     pub topic_subscribers: usize,
     /// Subscriptions whose callbacks are on one host.
@@ -32,13 +35,22 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 256, host_connections: 64, topic_subscribers: 100_000, host_subscribers: 10_000 }
+        Self {
+            connections: 256,
+            host_connections: 64,
+            subscribers: 1_000_000,
+            topic_subscribers: 100_000,
+            host_subscribers: 10_000,
+        }
     }
 }
 
 /// There are as many subscriptions as may be. The hub's decision: 5xx, or denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
+    /// In all.
+    #[error("this hub has as many subscriptions as it may have")]
+    Hub,
     /// Of this topic.
     #[error("this topic has as many subscribers as it may have")]
     Topic,
@@ -75,20 +87,37 @@ struct Subscriber<S> {
     lease: Timestamp,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Topic {
+    name: Arc<str>,
     head: Seq,
     subscribers: HashSet<Id>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Host {
+    name: Arc<str>,
     breaker: Breaker,
     queue: VecDeque<Id>,
     running: usize,
     subscribers: usize,
     /// Whether it is in [`Dispatcher::turns`] or in [`Dispatcher::parked`].
     listed: bool,
+    /// Until when it is in [`Dispatcher::parked`].
+    parked: Option<Timestamp>,
+}
+
+impl Topic {
+    fn new(name: Arc<str>) -> Self {
+        Self { name, head: 0, subscribers: HashSet::new() }
+    }
+}
+
+impl Host {
+    fn new(name: Arc<str>) -> Self {
+        let (breaker, queue) = Default::default();
+        Self { name, breaker, queue, running: 0, subscribers: 0, listed: false, parked: None }
+    }
 }
 
 /// All subscribers of a hub. `S` is what is kept of each beside its position.
@@ -97,12 +126,12 @@ pub struct Dispatcher<S> {
     limits: Limits,
     patience: Patience,
     subscribers: HashMap<Id, Subscriber<S>>,
-    topic_names: HashMap<Box<str>, u32>,
+    topic_names: HashMap<Arc<str>, u32>,
     topics: HashMap<u32, Topic>,
-    host_names: HashMap<Box<str>, u32>,
+    host_names: HashMap<Arc<str>, u32>,
     hosts: HashMap<u32, Host>,
     names: u32,
-    /// Hosts that may have something to send.
+    /// Hosts that may have something to send, and some that were forgotten since.
     turns: VecDeque<u32>,
     /// Hosts that are left alone for now.
     parked: BTreeSet<(Timestamp, u32)>,
@@ -168,6 +197,9 @@ impl<S> Dispatcher<S> {
     ///
     /// [`Full`].
     pub fn room(&self, topic: &str, host: &str) -> Result<(), Full> {
+        if self.subscribers.len() >= self.limits.subscribers {
+            return Err(Full::Hub);
+        }
         let topic = self.topic_names.get(topic).and_then(|name| self.topics.get(name));
         if topic.is_some_and(|topic| topic.subscribers.len() >= self.limits.topic_subscribers) {
             return Err(Full::Topic);
@@ -190,10 +222,10 @@ impl<S> Dispatcher<S> {
             (known.what, known.lease) = (what, lease);
             return;
         }
-        let topic = name(&mut self.topic_names, &mut self.names, topic);
-        let host = name(&mut self.host_names, &mut self.names, host);
-        self.topics.entry(topic).or_default().subscribers.insert(id);
-        self.hosts.entry(host).or_default().subscribers += 1;
+        let (topic, topic_name) = name(&mut self.topic_names, &mut self.names, topic);
+        let (host, host_name) = name(&mut self.host_names, &mut self.names, host);
+        self.topics.entry(topic).or_insert_with(|| Topic::new(topic_name)).subscribers.insert(id);
+        self.hosts.entry(host).or_insert_with(|| Host::new(host_name)).subscribers += 1;
         let (delivery, state) = (Delivery::new(position), State::Idle);
         self.subscribers.insert(id, Subscriber { what, topic, host, delivery, state, lease });
         self.wake(id);
@@ -209,13 +241,15 @@ impl<S> Dispatcher<S> {
         if let Some(topic) = self.topics.get_mut(&gone.topic) {
             topic.subscribers.remove(&id);
             if topic.subscribers.is_empty() {
+                self.topic_names.remove(&topic.name);
                 self.topics.remove(&gone.topic);
-                self.topic_names.retain(|_, name| *name != gone.topic);
             }
         }
         if let Some(host) = self.hosts.get_mut(&gone.host) {
             host.subscribers -= 1;
-            host.queue.retain(|queued| *queued != id);
+            if gone.state == State::Queued {
+                host.queue.retain(|queued| *queued != id);
+            }
         }
         self.forget_host(gone.host);
         Some(gone.what)
@@ -223,11 +257,13 @@ impl<S> Dispatcher<S> {
 
     /// A host without subscribers and deliveries is forgotten, its failures with it.
     fn forget_host(&mut self, name: u32) {
-        if self.hosts.get(&name).is_some_and(|host| host.subscribers == 0 && host.running == 0) {
-            self.hosts.remove(&name);
-            self.host_names.retain(|_, known| *known != name);
-            self.turns.retain(|known| *known != name);
-            self.parked.retain(|(_, known)| *known != name);
+        if self.hosts.get(&name).is_none_or(|host| host.subscribers > 0 || host.running > 0) {
+            return;
+        }
+        let Some(host) = self.hosts.remove(&name) else { return };
+        self.host_names.remove(&host.name);
+        if let Some(until) = host.parked {
+            self.parked.remove(&(until, name));
         }
     }
 
@@ -296,6 +332,9 @@ impl<S> Dispatcher<S> {
         }
         while let Some((_, name)) = self.parked.first().copied().filter(|(time, _)| *time <= now) {
             self.parked.pop_first();
+            if let Some(host) = self.hosts.get_mut(&name) {
+                host.parked = None;
+            }
             self.turns.push_back(name);
         }
     }
@@ -304,6 +343,7 @@ impl<S> Dispatcher<S> {
     fn serve(&mut self, name: u32, now: Timestamp) -> Option<Send> {
         let host = self.hosts.get_mut(&name)?;
         if let Some(until) = host.breaker.open_until(now) {
+            host.parked = Some(until);
             self.parked.insert((until, name));
             return None;
         }
@@ -380,12 +420,13 @@ impl<S> Dispatcher<S> {
     }
 }
 
-/// The number that stands for a name.
-fn name(names: &mut HashMap<Box<str>, u32>, next: &mut u32, text: &str) -> u32 {
-    if let Some(name) = names.get(text) {
-        return *name;
+/// The number that stands for a name, and the name.
+fn name(names: &mut HashMap<Arc<str>, u32>, next: &mut u32, text: &str) -> (u32, Arc<str>) {
+    if let Some((name, number)) = names.get_key_value(text) {
+        return (*number, name.clone());
     }
     *next = next.wrapping_add(1);
-    names.insert(text.into(), *next);
-    *next
+    let name: Arc<str> = text.into();
+    names.insert(name.clone(), *next);
+    (*next, name)
 }

@@ -16,7 +16,13 @@ fn time(seconds: i64) -> Timestamp {
 }
 
 fn limits() -> Limits {
-    Limits { connections: 8, host_connections: 2, topic_subscribers: 1000, host_subscribers: 1000 }
+    Limits {
+        connections: 8,
+        host_connections: 2,
+        subscribers: 10_000,
+        topic_subscribers: 1000,
+        host_subscribers: 1000,
+    }
 }
 
 fn dispatcher(limits: Limits) -> Dispatcher<()> {
@@ -153,6 +159,17 @@ fn subscribers_are_limited_by_topic_and_by_host() {
     assert_eq!(hub.room("c", "h"), Err(Full::Host));
     hub.remove(1);
     assert_eq!(hub.room("a", "h"), Ok(()));
+}
+
+#[test]
+fn subscribers_are_limited_in_all() {
+    let mut hub = dispatcher(Limits { subscribers: 2, ..limits() });
+    hub.add(1, "a", "h", 0, time(1), ());
+    assert_eq!(hub.room("b", "other"), Ok(()));
+    hub.add(2, "b", "other", 0, time(1), ());
+    assert_eq!(hub.room("c", "third"), Err(Full::Hub));
+    hub.remove(1);
+    assert_eq!(hub.room("c", "third"), Ok(()));
 }
 
 /// What may happen.

@@ -22,6 +22,8 @@ use crate::stop::{Stop, stopped};
 const KEEP: Duration = Duration::from_secs(1);
 /// The longest sleep before the clock is looked at again: clocks are set, machines are suspended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// When a subscriber is asked again whether it wants to go on, where too many were being asked.
+const BUSY: Duration = Duration::from_secs(5);
 /// How long deliveries may finish when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -211,8 +213,10 @@ fn look_at_leases(engine: &Arc<Engine>) {
             engine.push.end(id);
             continue;
         }
-        verify::refresh(engine, id, &to);
-        let (host, end) = (to.subscription.host(), to.subscription.end());
-        engine.push.subscribers.lock().add(id, &to.topic.key, &host, 0, end, to.clone());
+        let (host, mut look) = (to.subscription.host(), to.subscription.end());
+        if verify::refresh(engine, id, &to).is_err() {
+            look = look.min(now.saturating_add(BUSY).unwrap_or(look));
+        }
+        engine.push.subscribers.lock().add(id, &to.topic.key, &host, 0, look, to.clone());
     }
 }

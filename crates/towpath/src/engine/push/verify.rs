@@ -238,10 +238,14 @@ pub(super) async fn tell(engine: &Engine, url: &str) {
 }
 
 /// Asks a PubSubHubbub 0.3 subscriber whether it wants to go on (section 6.3).
-pub(super) fn refresh(engine: &Arc<Engine>, id: Id, subscribed: &Subscribed) {
+///
+/// # Errors
+///
+/// [`SubscribeError::Busy`]: to be tried again.
+pub(super) fn refresh(engine: &Arc<Engine>, id: Id, subscribed: &Subscribed) -> Result<(), SubscribeError> {
     let (subscription, topic) = (&subscribed.subscription, &subscribed.topic);
     debug_assert_eq!(subscription.dialect, Dialect::PubSubHubbub);
-    let Some(asking_topic) = Topic::of_key(engine, &topic.key, subscribed.access) else { return };
+    let Some(asking_topic) = Topic::of_key(engine, &topic.key, subscribed.access) else { return Ok(()) };
     let asking = Asking {
         request: subscription.renewal(&topic.url(engine)),
         topic: asking_topic,
@@ -249,9 +253,13 @@ pub(super) fn refresh(engine: &Arc<Engine>, id: Id, subscribed: &Subscribed) {
         reader: subscription.reader.as_deref().map(str::to_owned),
     };
     let lease = Duration::from_secs(subscription.lease.into());
+    let host = subscription.host();
+    engine.push.asking.enter(&host)?;
     let engine = engine.clone();
     engine.runtime.clone().spawn(async move {
         // What came of it was logged; without a yes the lease ends by itself.
         let _ = verify(&engine, asking, lease, id).await;
+        engine.push.asking.leave(&host);
     });
+    Ok(())
 }
