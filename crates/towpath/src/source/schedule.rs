@@ -1,12 +1,12 @@
 //! When to poll.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 
 use towpath_store::StoreError;
@@ -52,13 +52,19 @@ pub async fn run(polling: Polling, shard: Shard, lease: Lease, stop: Stop) {
     for (index, feed) in feeds.iter().enumerate() {
         due.push(Reverse((Instant::now() + first_wait(engine, feed).await, index)));
     }
-    let mut polls: JoinSet<(usize, bool)> = JoinSet::new();
+    let mut polls: JoinSet<bool> = JoinSet::new();
+    let mut under_way: HashMap<task::Id, usize> = HashMap::new();
     loop {
         let next = due.peek().map(|Reverse((at, _))| *at);
         tokio::select! {
             () = stopped(&stop) => break,
-            Some(done) = polls.join_next(), if !polls.is_empty() => {
-                let Ok((index, is_kept)) = done else { continue };
+            Some(done) = polls.join_next_with_id(), if !polls.is_empty() => {
+                // If one poll panics, the source is still polled again.
+                let (id, is_kept) = done.unwrap_or_else(|e| {
+                    tracing::error!("a poll broke off: {e}");
+                    (e.id(), false)
+                });
+                let Some(index) = under_way.remove(&id) else { continue };
                 let mut until = wait(engine, &feeds[index]).await;
                 if !is_kept {
                     // Where it is not known when the next poll is due, the source is spared.
@@ -68,15 +74,8 @@ pub async fn run(polling: Polling, shard: Shard, lease: Lease, stop: Stop) {
             }
             () = until(next), if next.is_some() => {
                 let Some(Reverse((_, index))) = due.pop() else { continue };
-                let one = one(polling.clone(), lease.clone(), feeds[index].clone());
-                polls.spawn(async move {
-                    // A task of its own: if one poll panics, the source is still polled again.
-                    let is_kept = tokio::spawn(one).await.unwrap_or_else(|e| {
-                        tracing::error!("a poll broke off: {e}");
-                        false
-                    });
-                    (index, is_kept)
-                });
+                let poll = polls.spawn(one(polling.clone(), lease.clone(), feeds[index].clone()));
+                under_way.insert(poll.id(), index);
             }
         }
     }
