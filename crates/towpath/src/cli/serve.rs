@@ -16,7 +16,7 @@ use crate::client::{FetchOptions, Fetcher};
 use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
 use crate::engine::export::{Kept, keep, target};
 use crate::engine::replication::snapshot;
-use crate::engine::roles::{DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
+use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
 use crate::engine::smart::Smart;
 use crate::engine::{Engine, diffdelta, pages, push, replica, xmpp};
 use crate::server;
@@ -111,8 +111,7 @@ async fn export(engine: Arc<Engine>, roles: Arc<Roles>, kept: Option<Kept>, stop
 fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, stop: &Stop) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let mut begin = |role: String, task: Task| {
-        let (roles, stop) = (roles.clone(), stop.clone());
-        tasks.spawn(async move { roles.run_while_held(&role, stop, task).await });
+        tasks.spawn(in_role(roles.clone(), role, task, stop.clone()));
     };
     let at = engine.clone();
     begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
@@ -151,7 +150,16 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
     tasks
 }
 
-type Task = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send>;
+type Task = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send + Sync>;
+
+async fn in_role(roles: Arc<Roles>, role: String, task: Task, stop: Stop) {
+    let task = Arc::new(task);
+    let run = || {
+        let (roles, role, task, stop) = (roles.clone(), role.clone(), task.clone(), stop.clone());
+        async move { roles.run_while_held(&role, stop, |lease, stop| task(lease, stop)).await }
+    };
+    roles::to_the_end(&role, run).await;
+}
 
 /// Prints the addresses to open. A closed standard output is no reason not to serve.
 fn greet(engine: &Engine) {

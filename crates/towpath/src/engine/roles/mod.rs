@@ -9,6 +9,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -37,6 +38,9 @@ pub fn conditions(lease: &Lease) -> Vec<Condition> {
 pub fn check(lease: &Lease) -> Result<(), StoreError> {
     if lease.is_current() { Ok(()) } else { Err(StoreError::Condition) }
 }
+
+/// How long after it broke off a role's task is begun again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Some of the sources: those whose feed's name falls there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,9 +108,24 @@ struct Counted {
 }
 
 impl Counted {
-    fn set(&self, role: &str, is_held: bool) {
-        self.count.inc_by(if is_held { 1 } else { -1 });
-        self.held.get_or_create(&[("role", role.to_owned())]).set(is_held.into());
+    /// Counts a role as held until this is dropped.
+    fn hold(&self, role: &str) -> Held {
+        let held = self.held.get_or_create_owned(&[("role", role.to_owned())]);
+        held.set(1);
+        self.count.inc();
+        Held { count: self.count.clone(), held }
+    }
+}
+
+struct Held {
+    count: Gauge,
+    held: Gauge,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.held.set(0);
+        self.count.dec();
     }
 }
 
@@ -128,6 +147,19 @@ impl Roles {
     }
 }
 
+/// Runs what never breaks off but by a fault of ours, and runs it again where it did: a panic does not take a role's work
+/// away for good.
+pub async fn to_the_end<F, T>(role: &str, run: F)
+where
+    F: Fn() -> T,
+    T: Future<Output = ()> + Send + 'static,
+{
+    while let Err(e) = tokio::spawn(run()).await {
+        tracing::error!(%role, "broke off, and is begun again: {e}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 async fn run<F, T>(mut holding: Holding, counted: &Counted, stop: Stop, task: F)
 where
     F: Fn(Lease, Stop) -> T + Send,
@@ -139,7 +171,7 @@ where
             () = stopped(&stop) => return,
         };
         tracing::debug!(role = lease.role(), "held");
-        counted.set(lease.role(), true);
+        let held = counted.hold(lease.role());
         let (end, ending) = watch::channel(false);
         let mut running = pin!(task(lease.clone(), ending));
         let mut lost = pin!(ends(&mut holding, &lease, &stop));
@@ -154,7 +186,7 @@ where
         } else {
             lost.await;
         }
-        counted.set(lease.role(), false);
+        drop(held);
         tracing::debug!(role = lease.role(), "given up");
     }
 }
@@ -175,7 +207,6 @@ async fn ends(holding: &mut Holding, lease: &Lease, stop: &Stop) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use towpath_store::lease::Term;
 
@@ -192,6 +223,17 @@ mod tests {
             assert_eq!(shards.iter().filter(|shard| shard.has(name)).count(), 1);
             assert!(Shard::ALL.has(name));
         }
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_is_begun_again() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let run = || {
+            let begun = begun.clone();
+            async move { assert!(begun.fetch_add(1, Ordering::SeqCst) > 0, "the first time it breaks off") }
+        };
+        to_the_end(HUB, run).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]
