@@ -20,8 +20,8 @@ use towpath_proto::replication::pages::{Cleanup, PageState};
 use towpath_store::{Order, StoreError, Stretch};
 
 use super::pages::paging::{Division, divided, number_at};
-use super::pages::{READ, blocking, cleanup, stretch, table};
-use super::{Engine, Feed};
+use super::pages::{READ, cleanup, stretch, table};
+use super::{Engine, Feed, blocking};
 use crate::server::document::{Document, Valid};
 
 /// The largest complete feed, in bytes of its items' contents: it is in memory as a whole.

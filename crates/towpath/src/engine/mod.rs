@@ -7,6 +7,7 @@ pub mod history;
 mod metrics;
 pub mod pages;
 pub mod push;
+mod record;
 pub mod replica;
 pub mod replication;
 pub mod roles;
@@ -254,6 +255,16 @@ impl Engine {
     pub fn now(&self) -> Timestamp {
         Timestamp::now()
     }
+}
+
+/// Runs what takes milliseconds of pure work apart from the threads that serve.
+///
+/// # Errors
+///
+/// A panic in it, which is ours.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    let done = crate::blocking::blocking(work).await;
+    done.map_err(|e| StoreError::Read(format!("making something of it broke off: {e}")))
 }
 
 /// The feeds of the configuration that have a log of their own.

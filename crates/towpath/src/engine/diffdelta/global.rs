@@ -14,9 +14,9 @@ use towpath_proto::diffdelta::wire::{GLOBAL, Snapshot};
 use towpath_store::{Condition, Store, StoreError, Table, Write};
 
 use super::kept::{self, Kept};
-use super::{blocking, served};
+use super::served;
 use crate::engine::roles::Lease;
-use crate::engine::{Engine, Feed};
+use crate::engine::{Engine, Feed, blocking};
 
 /// The global feed of a running engine.
 #[derive(Default)]

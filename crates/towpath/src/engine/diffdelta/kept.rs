@@ -6,15 +6,14 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use towpath_proto::diffdelta::Cursor;
 use towpath_proto::diffdelta::publish::{Chain, Health, NewSnapshot, Published};
 use towpath_proto::diffdelta::wire::Snapshot;
 use towpath_store::{Condition, Store, StoreError, Table, Write};
 
-use crate::engine::Feed;
 use crate::engine::scan::Scan;
+use crate::engine::{Feed, record};
 
 /// The state of one chain.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -65,7 +64,7 @@ impl Kept {
         let Some(bytes) = store.get(Table::Chains, &chain_key(name)).await? else {
             return Ok(Self::default());
         };
-        let kept: Self = parse(&bytes, name)?;
+        let kept: Self = record::parse(&chain_key(name), &bytes)?;
         Ok(Self { stored: Some(bytes), ..kept })
     }
 
@@ -159,11 +158,13 @@ impl Kept {
         mut writes: Vec<Write>,
         mut conditions: Vec<Condition>,
     ) -> Result<(), StoreError> {
-        let (key, state) = (chain_key(name), json(self));
-        conditions.push(Condition { table: Table::Chains, key: key.clone(), value: self.stored.clone() });
-        writes.push(write(Table::Chains, key, state.clone()));
+        let write = record::put(chain_key(name), self);
+        let state = write.value.clone();
+        let (table, key, value) = (write.table, write.key.clone(), self.stored.clone());
+        conditions.push(Condition { table, key, value });
+        writes.push(write);
         store.write(writes, conditions).await?;
-        self.stored = Some(state);
+        self.stored = state;
         Ok(())
     }
 }
@@ -174,10 +175,9 @@ pub(super) fn snapshot_writes(name: &str, published: &Published) -> (Vec<Write>,
     let mut key = index_prefix(name);
     key.extend_from_slice(format!("{:020}", published.chain.snapshots).as_bytes());
     let document = path.clone().into_bytes();
-    let writes = vec![
-        write(Table::Documents, document.clone(), published.latest.clone()),
-        write(Table::Chains, key, json(entry)),
-    ];
+    let latest = Some(published.latest.clone());
+    let write = Write { table: Table::Documents, key: document.clone(), value: latest };
+    let writes = vec![write, record::put(key, entry)];
     let unwritten = Condition { table: Table::Documents, key: document, value: None };
     (writes, vec![unwritten])
 }
@@ -190,22 +190,9 @@ pub(super) async fn index(store: &dyn Store, name: &str, after: u64) -> Result<V
     let mut entries = Vec::new();
     let mut scan = Scan::after(store, Table::Chains, &prefix, last);
     while let Some(page) = scan.next().await? {
-        for (_, value) in &page {
-            entries.push(parse(value, name)?);
+        for (key, value) in &page {
+            entries.push(record::parse(key, value)?);
         }
     }
     Ok(entries)
-}
-
-fn parse<T: DeserializeOwned>(bytes: &[u8], name: &str) -> Result<T, StoreError> {
-    serde_json::from_slice(bytes).map_err(|e| StoreError::Damaged(format!("the chain of {name}: {e}")))
-}
-
-/// Types of ours, which serialise always.
-fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).unwrap_or_default().into()
-}
-
-fn write(table: Table, key: Vec<u8>, value: Bytes) -> Write {
-    Write { table, key, value: Some(value) }
 }

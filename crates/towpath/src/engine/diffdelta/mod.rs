@@ -276,9 +276,3 @@ fn report(error: &StoreError) {
         error => tracing::error!("cannot publish the global feed: {error}"),
     }
 }
-
-/// Runs what takes milliseconds of pure work apart from the threads that serve.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
-    let done = crate::blocking::blocking(work).await;
-    done.map_err(|e| StoreError::Write(format!("making a document broke off: {e}")))
-}

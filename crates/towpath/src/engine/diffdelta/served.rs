@@ -20,17 +20,31 @@ use crate::server::document::{Document, Valid};
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
+/// A chain's current documents.
+pub(super) struct Shown {
+    head: Arc<Document>,
+    latest: Arc<Document>,
+}
+
+impl Shown {
+    fn named(self, file: &str) -> Arc<Document> {
+        if file == "head.json" { self.head } else { self.latest }
+    }
+}
+
 /// Serves a chain's current documents from memory, at all of their addresses, from now on.
-pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, latest: Bytes) {
+pub(super) fn put(engine: &Engine, name: &str, chain: &Chain, head: Bytes, latest: Bytes) -> Shown {
     let source = (name != GLOBAL).then_some(name);
-    for (file, resource, body) in
-        [("head.json", Resource::Head, head), ("latest.json", Resource::Latest, latest)]
-    {
+    let put = |file, resource, body| {
         let paths = headers::paths(source, file);
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-        engine.documents.put_all(&paths, made(resource, chain.cursor, body, Valid::UntilReplaced));
-    }
+        engine.documents.put_all(&paths, made(resource, chain.cursor, body, Valid::UntilReplaced))
+    };
     engine.documents.forget(&archive_index_path(source));
+    Shown {
+        head: put("head.json", Resource::Head, head),
+        latest: put("latest.json", Resource::Latest, latest),
+    }
 }
 
 /// A document with the headers of its kind. Its tag is its cursor, whatever the coding (section 6.1).
@@ -94,11 +108,9 @@ async fn global(engine: &Arc<Engine>, path: &str, file: &str) -> Result<Option<A
         false => engine.diffdelta.global.current().await,
     };
     let Some((chain, head, latest)) = current else { return Ok(None) };
-    put(engine, GLOBAL, &chain, head.clone(), latest.clone());
+    let shown = put(engine, GLOBAL, &chain, head, latest);
     forget_if_written(engine, GLOBAL, since);
-    let (resource, body) =
-        if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
-    Ok(Some(Arc::new(made(resource, chain.cursor, body, Valid::UntilReplaced))))
+    Ok(Some(shown.named(file)))
 }
 
 /// Makes a feed's documents as its last run made them.
@@ -116,11 +128,9 @@ async fn feed_document(
     let since = engine.replica.writes(name);
     let kept = Kept::load(engine.store.as_ref(), name).await?;
     let (chain, head, latest) = source::current(engine, feed, &kept).await?;
-    put(engine, name, &chain, head.clone(), latest.clone());
+    let shown = put(engine, name, &chain, head, latest);
     forget_if_written(engine, name, since);
-    let (resource, body) =
-        if file == "head.json" { (Resource::Head, head) } else { (Resource::Latest, latest) };
-    Ok(Arc::new(made(resource, chain.cursor, body, Valid::UntilReplaced)))
+    Ok(shown.named(file))
 }
 
 /// Whether a name has an archive: section 1.3 forbids to delete one, so that of a feed which the configuration does

@@ -9,9 +9,9 @@ use towpath_proto::diffdelta::delta_item::{Rendered, Rendering};
 use towpath_proto::diffdelta::publish::{Chain, Published, Source};
 use towpath_store::{Limit, StoreError};
 
+use super::Run;
 use super::kept::Kept;
-use super::{Run, blocking};
-use crate::engine::{Engine, Feed};
+use crate::engine::{Engine, Feed, blocking};
 
 /// How many changes are read from the log at a time.
 const PAGE: Limit = Limit { items: 1000, bytes: 8 << 20 };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
 use towpath_store::{Store, StoreError, Table, Write};
 
-use crate::engine::pages::table;
+use crate::engine::record;
 use crate::engine::scan::Scan;
 
 /// A stretch of the log that a document of Feed History shows: its first and its last change.
@@ -120,19 +120,19 @@ impl States {
         store: &dyn Store,
         name: &str,
     ) -> Result<T, StoreError> {
-        Ok(table::load(store, &self.key(name)).await?.unwrap_or_default())
+        Ok(record::load(store, &self.key(name)).await?.unwrap_or_default())
     }
 
     pub(super) fn save(&self, feed: &FeedId, exported: &Exported) -> Write {
-        table::put(self.key(feed.as_str()), exported)
+        record::put(self.key(feed.as_str()), exported)
     }
 
     pub(super) fn save_around(&self, around: &Around) -> Write {
-        table::put(self.key("_global"), around)
+        record::put(self.key("_global"), around)
     }
 
     pub(super) fn forget(&self, feed: &FeedId) -> Write {
-        table::remove(self.key(feed.as_str()))
+        record::remove(self.key(feed.as_str()))
     }
 
     /// Every feed of which something is or may be in the tree.

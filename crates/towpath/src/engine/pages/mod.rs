@@ -22,7 +22,7 @@ use towpath_proto::replication::pages::{Cleanup, PageLimits};
 use towpath_store::{Limit, StoreError};
 
 use super::roles::Lease;
-use super::{Engine, Feed};
+use super::{Engine, Feed, record};
 use crate::stop::{Stop, stopped};
 
 use paging::Paging;
@@ -146,14 +146,6 @@ pub(in crate::engine) async fn stretch(
     Ok(changes)
 }
 
-/// Runs what takes milliseconds of pure work apart from the threads that serve.
-pub(in crate::engine) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, StoreError> {
-    let done = crate::blocking::blocking(work).await;
-    done.map_err(|e| StoreError::Write(format!("making a page broke off: {e}")))
-}
-
 /// What retention did to a feed.
 pub(in crate::engine) async fn cleanup(engine: &Engine, feed: &Feed) -> Result<Cleanup, StoreError> {
     loop {
@@ -162,7 +154,7 @@ pub(in crate::engine) async fn cleanup(engine: &Engine, feed: &Feed) -> Result<C
         }
         let before = feed.pages.tidied.load(Ordering::Acquire);
         let tidied: Option<Tidied> =
-            table::load(engine.store.as_ref(), &table::tidied_key(feed.id())).await?;
+            record::load(engine.store.as_ref(), &table::tidied_key(feed.id())).await?;
         let loaded = tidied.unwrap_or_default().cleanup;
         let mut cleanup = feed.pages.cleanup.lock();
         // Another node may have gone on meanwhile.

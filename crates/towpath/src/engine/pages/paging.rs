@@ -12,6 +12,7 @@ use towpath_store::{Condition, StoreError, Table, Write};
 
 use super::table::{self, Sealed};
 use super::{READ, cleanup, limits};
+use crate::engine::record;
 use crate::engine::replication::served::{build, keep_sealed};
 use crate::engine::replication::table::Made;
 use crate::engine::{Engine, Feed};
@@ -41,7 +42,7 @@ impl Paging {
     async fn load(engine: &Engine, feed: &Feed) -> Result<Self, StoreError> {
         let key = table::last_key(feed.id());
         let stored = engine.store.get(Table::Chains, &key).await?;
-        let last: Option<PageSpan> = stored.as_ref().map(|value| table::parse(&key, value)).transpose()?;
+        let last: Option<PageSpan> = stored.as_ref().map(|value| record::parse(&key, value)).transpose()?;
         let pager = Pager::after(last.as_ref(), limits(feed));
         Ok(Self { pager, reached: last.map_or(0, |page| page.last), last, stored, stuck: None })
     }
@@ -50,11 +51,11 @@ impl Paging {
     /// log, so that the link leads to a page.
     async fn keep(&mut self, engine: &Engine, feed: &Feed, sealed: &[Sealed]) -> Result<(), StoreError> {
         let Some(last) = sealed.last() else { return Ok(()) };
-        let record = |page: &Sealed| table::put(table::page_key(feed.id(), page.span.number), page);
+        let record = |page: &Sealed| record::put(table::page_key(feed.id(), page.span.number), page);
         let mut writes: Vec<Write> = sealed.iter().map(record).collect();
         let key = table::last_key(feed.id());
         let unmoved = Condition { table: Table::Chains, key: key.clone(), value: self.stored.clone() };
-        let write = table::put(key, &last.span);
+        let write = record::put(key, &last.span);
         let stored = write.value.clone();
         writes.push(write);
         engine.store.write(writes, vec![unmoved]).await?;

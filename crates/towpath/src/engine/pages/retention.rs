@@ -11,6 +11,7 @@ use towpath_store::{StoreError, Write};
 use super::report;
 use super::table::{self, RECORDS, Tidied};
 use crate::config::RetentionConfig;
+use crate::engine::record;
 use crate::engine::replica::forget_pages;
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, Feed};
@@ -47,7 +48,7 @@ async fn tidy(
 ) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
     let key = table::tidied_key(feed.id());
-    let before: Tidied = table::load(store, &key).await?.unwrap_or_default();
+    let before: Tidied = record::load(store, &key).await?.unwrap_or_default();
     let sealed = table::sealed_from(store, feed.id(), before.cleanup.first_page).await?;
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let retention =
@@ -58,7 +59,7 @@ async fn tidy(
         return Ok(());
     }
     // Stored before it is acted on: what was let go once does not come back after a crash.
-    store.write(vec![table::put(key, &after)], conditions(lease)).await?;
+    store.write(vec![record::put(key, &after)], conditions(lease)).await?;
     *feed.pages.cleanup.lock() = Some(after.cleanup);
     feed.pages.tidied.fetch_add(1, Ordering::AcqRel);
     // Every page from the first that was listed to the first that is has lost its prev, or is gone.
@@ -66,7 +67,7 @@ async fn tidy(
     let gone: Vec<u64> = (before.cleanup.gone_below.max(1)..after.cleanup.gone_below).collect();
     for some in gone.chunks(RECORDS) {
         let writes: Vec<Write> =
-            some.iter().map(|number| table::remove(table::page_key(feed.id(), *number))).collect();
+            some.iter().map(|number| record::remove(table::page_key(feed.id(), *number))).collect();
         store.write(writes, conditions(lease)).await?;
     }
     Ok(())

@@ -1,11 +1,11 @@
 //! What is kept of pages beside the log, and reading and writing such records.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
 use towpath_proto::replication::pages::{Cleanup, LetGo, PageSpan};
-use towpath_store::{Store, StoreError, Table, Write};
+use towpath_store::{Store, StoreError, Table};
 
+use crate::engine::record;
 use crate::engine::replication::table::Made;
 use crate::engine::scan::Scan;
 
@@ -44,20 +44,6 @@ pub(in crate::engine) fn prefix(key: &[u8]) -> &[u8] {
     &key[..key.len() - 20]
 }
 
-/// A record of a key, where there is one.
-pub(in crate::engine) async fn load<T: DeserializeOwned>(
-    store: &dyn Store,
-    key: &[u8],
-) -> Result<Option<T>, StoreError> {
-    let value = store.get(Table::Chains, key).await?;
-    value.map(|value| parse(key, &value)).transpose()
-}
-
-pub(in crate::engine) fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
-    let error = |e| StoreError::Damaged(format!("{}: {e}", String::from_utf8_lossy(key)));
-    serde_json::from_slice(value).map_err(error)
-}
-
 /// The records of sealed pages from a number on, oldest first.
 pub(in crate::engine) async fn sealed_from(
     store: &dyn Store,
@@ -69,20 +55,10 @@ pub(in crate::engine) async fn sealed_from(
     let mut scan = Scan::after(store, Table::Chains, prefix(&before), before.clone());
     while let Some(records) = scan.next().await? {
         for (key, value) in &records {
-            spans.push(parse::<Sealed>(key, value)?.span);
+            spans.push(record::parse::<Sealed>(key, value)?.span);
         }
     }
     Ok(spans)
-}
-
-/// The write of a record. Records are types of ours, which serialise always.
-pub(in crate::engine) fn put(key: Vec<u8>, record: &impl Serialize) -> Write {
-    let value = serde_json::to_vec(record).unwrap_or_default();
-    Write { table: Table::Chains, key, value: Some(value.into()) }
-}
-
-pub(in crate::engine) fn remove(key: Vec<u8>) -> Write {
-    Write { table: Table::Chains, key, value: None }
 }
 
 /// The record of a page, once it is sealed.
@@ -91,5 +67,5 @@ pub(in crate::engine) async fn sealed(
     feed: &FeedId,
     number: u64,
 ) -> Result<Option<Sealed>, StoreError> {
-    load(store, &page_key(feed, number)).await
+    record::load(store, &page_key(feed, number)).await
 }

@@ -13,8 +13,8 @@ use towpath_store::StoreError;
 
 use crate::engine::pages::paging::divided;
 use crate::engine::pages::table::{self, Sealed};
-use crate::engine::pages::{blocking, cleanup, stretch};
-use crate::engine::{Engine, Feed};
+use crate::engine::pages::{cleanup, stretch};
+use crate::engine::{Engine, Feed, blocking};
 use crate::server::document::{Document, Valid};
 
 /// How long a cache may keep a page that does not change, at the most, in seconds.

@@ -24,9 +24,10 @@ use super::served::{self, Found};
 use super::table::{self as kept, Made, SnapshotPage};
 use crate::engine::pages::paging::page_at;
 use crate::engine::pages::table::{self, RECORDS};
-use crate::engine::pages::{READ, blocking, limits, report, stretch};
+use crate::engine::pages::{READ, limits, report, stretch};
+use crate::engine::record;
 use crate::engine::roles::{Lease, conditions};
-use crate::engine::{Engine, Feed};
+use crate::engine::{Engine, Feed, blocking};
 use crate::server::document::{Document, Valid};
 use crate::stop::{Stop, stopped};
 
@@ -101,14 +102,14 @@ pub async fn make(
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     let id = u64::try_from(engine.now().as_microsecond()).unwrap_or(0).max(last);
     let begun = kept::begun_key(feed.id(), id);
-    let write = table::put(begun.clone(), &engine.now());
+    let write = record::put(begun.clone(), &engine.now());
     // As long as nobody takes it for what a crash left.
     let mut goes_on = Condition { table: Table::Chains, key: begun.clone(), value: write.value.clone() };
     store.write(vec![write], conditions).await?;
     let (pages, items) = write_pages(engine, feed, id, head.seq, &mut goes_on).await?;
     let snapshot = Snapshot { id, created_at, pages, items, seq: head.seq, goes_on: feed_goes_on };
-    let index = table::put(kept::snapshot_key(feed.id(), id), &snapshot);
-    store.write(vec![index, table::remove(begun)], vec![goes_on]).await?;
+    let index = record::put(kept::snapshot_key(feed.id(), id), &snapshot);
+    store.write(vec![index, record::remove(begun)], vec![goes_on]).await?;
     drop_old(engine, feed).await?;
     Ok(Some(snapshot))
 }
@@ -222,9 +223,9 @@ async fn keep(
         return Ok(());
     }
     let key = |number| kept::snapshot_page_key(feed.id(), id, number);
-    let begun = table::put(goes_on.key.clone(), &engine.now());
+    let begun = record::put(goes_on.key.clone(), &engine.now());
     let value = begun.value.clone();
-    let pages = records.iter().map(|(number, record)| table::put(key(*number), record));
+    let pages = records.iter().map(|(number, record)| record::put(key(*number), record));
     engine.store.write(pages.chain([begun]).collect(), vec![goes_on.clone()]).await?;
     goes_on.value = value;
     Ok(())
@@ -234,7 +235,7 @@ async fn keep(
 pub async fn list(engine: &Engine, feed: &Feed) -> Result<Vec<Snapshot>, StoreError> {
     let key = kept::snapshot_key(feed.id(), 0);
     let records = engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await?;
-    records.iter().map(|(key, value)| table::parse(key, value)).collect()
+    records.iter().map(|(key, value)| record::parse(key, value)).collect()
 }
 
 async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
@@ -242,7 +243,7 @@ async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
     let surplus = all.len().saturating_sub(feed.config.snapshots.keep);
     for old in &all[..surplus] {
         // The index goes first: nobody is sent to pages that are not there.
-        let index = table::remove(kept::snapshot_key(feed.id(), old.id));
+        let index = record::remove(kept::snapshot_key(feed.id(), old.id));
         engine.store.write(vec![index], Vec::new()).await?;
         engine.documents.forget(&index_path(feed, old.id));
         for number in 0..old.pages {
@@ -265,14 +266,14 @@ async fn remove_unfinished(engine: &Engine, feed: &Feed) -> Result<bool, StoreEr
         }
         // Whoever still writes it after all cannot go on when the row is another.
         let as_read = Condition { table: Table::Chains, key: key.to_vec(), value: Some(value) };
-        match engine.store.write(vec![table::put(key.to_vec(), &engine.now())], vec![as_read]).await {
+        match engine.store.write(vec![record::put(key.to_vec(), &engine.now())], vec![as_read]).await {
             Err(StoreError::Condition) => return Ok(false),
             written => written?,
         }
         if let Some(id) = id {
             remove_pages(engine, feed, id).await?;
         }
-        engine.store.write(vec![table::remove(key.to_vec())], Vec::new()).await?;
+        engine.store.write(vec![record::remove(key.to_vec())], Vec::new()).await?;
     }
     Ok(true)
 }
@@ -290,7 +291,7 @@ async fn remove_pages(engine: &Engine, feed: &Feed, id: u64) -> Result<(), Store
         if records.is_empty() {
             return Ok(());
         }
-        let writes = records.into_iter().map(|(key, _)| table::remove(key.to_vec())).collect();
+        let writes = records.into_iter().map(|(key, _)| record::remove(key.to_vec())).collect();
         engine.store.write(writes, Vec::new()).await?;
     }
 }
@@ -312,7 +313,7 @@ pub async fn index(
     id: Option<u64>,
 ) -> Result<Option<Arc<Document>>, StoreError> {
     let snapshot = match id {
-        Some(id) => table::load(engine.store.as_ref(), &kept::snapshot_key(feed.id(), id)).await?,
+        Some(id) => record::load(engine.store.as_ref(), &kept::snapshot_key(feed.id(), id)).await?,
         None => list(engine, feed).await?.pop(),
     };
     let Some(snapshot) = snapshot else { return Ok(None) };
@@ -358,9 +359,9 @@ pub async fn page(
     only_head: bool,
 ) -> Result<Found, StoreError> {
     let store = engine.store.as_ref();
-    let is_complete: Option<Snapshot> = table::load(store, &kept::snapshot_key(feed.id(), id)).await?;
+    let is_complete: Option<Snapshot> = record::load(store, &kept::snapshot_key(feed.id(), id)).await?;
     let page: Option<SnapshotPage> =
-        table::load(store, &kept::snapshot_page_key(feed.id(), id, number)).await?;
+        record::load(store, &kept::snapshot_page_key(feed.id(), id, number)).await?;
     let (Some(_), Some(SnapshotPage { places, made })) = (is_complete, page) else {
         return Ok(Found::Nothing);
     };

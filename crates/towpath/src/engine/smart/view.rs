@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
-use tokio::task::JoinError;
 use towpath_proto::FeedId;
 use towpath_proto::change::{Change, Seq};
 use towpath_proto::risk::Scorer;
@@ -12,8 +11,7 @@ use towpath_proto::smart::filter::{Filter, FilterView, Judged};
 use towpath_store::{Limit, StoreError};
 
 use super::Access;
-use crate::blocking::blocking;
-use crate::engine::Engine;
+use crate::engine::{Engine, blocking};
 
 /// How many changes a filter sees at a time.
 const PAGE: Limit = Limit { items: 500, bytes: 4 << 20 };
@@ -54,7 +52,7 @@ impl View {
         }
         let (view, at) = (self.clone(), engine.clone());
         let done = engine.runtime.spawn(async move { view.take_in(&at, end).await }).await;
-        done.map_err(|e| broke_off(&e))?
+        done.map_err(|e| StoreError::Read(format!("filtering broke off: {e}")))?
     }
 
     async fn take_in(self: &Arc<Self>, engine: &Engine, end: Seq) -> Result<(), StoreError> {
@@ -80,10 +78,6 @@ impl View {
             return Ok(self.read().judge(&changes));
         }
         let view = self.clone();
-        blocking(move || view.read().judge(&changes)).await.map_err(|e| broke_off(&e))
+        blocking(move || view.read().judge(&changes)).await
     }
-}
-
-fn broke_off(error: &JoinError) -> StoreError {
-    StoreError::Read(format!("filtering broke off: {error}"))
 }
