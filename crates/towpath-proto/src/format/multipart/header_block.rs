@@ -84,7 +84,9 @@ impl HeaderBlock {
         if !line.is_ascii() && std::str::from_utf8(line).is_err() {
             return Err(MultipartError::UndecodableHeader(offset));
         }
-        let colon = memchr(b':', line).filter(|_| !unreadable);
+        // A line that begins with white space is part of the header before it, whatever else is in it.
+        let goes_on = !self.fields.is_empty() && matches!(line[0], b' ' | b'\t');
+        let colon = memchr(b':', line).filter(|_| !unreadable && !goes_on);
         let Some(colon) = colon else { return self.fold(offset, unreadable).map(|()| false) };
         if self.fields.len() == self.limits.count {
             return Err(self.too_large(offset));
@@ -96,14 +98,17 @@ impl HeaderBlock {
         Ok(false)
     }
 
-    /// A line without a colon goes on with the header before it (RFC 5322, section 2.2.3), or is an error.
+    /// A line that is no header goes on with the one before it (RFC 5322, section 2.2.3), or is an error.
     fn fold(&mut self, offset: u64, unreadable: bool) -> Result<(), MultipartError> {
         let line = self.text.split_off(self.line);
         match self.fields.last_mut() {
             Some(last) if !unreadable && (line[0] == b' ' || line[0] == b'\t') => {
+                let more = line.trim_ascii();
                 self.text.truncate(last.value.end as usize);
-                self.text.push(b' ');
-                self.text.extend_from_slice(line.trim_ascii());
+                if !(last.value.is_empty() || more.is_empty()) {
+                    self.text.push(b' ');
+                }
+                self.text.extend_from_slice(more);
                 last.value.end = self.text.len() as u32;
                 self.line = self.text.len();
                 Ok(())
