@@ -111,16 +111,22 @@ impl ResponseHead {
         self.headers.contains_key("towpath-replica-age")
     }
 
-    /// The wait that `Retry-After` asks for (RFC 9110, section 10.2.3): seconds or a date. `None` where there
-    /// is none or it is neither; zero where the date has passed.
+    /// See [`retry_after`].
     pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
-        let value = self.header("retry-after")?.trim();
-        if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
-            return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
-        }
-        let date = http_date::parse(value).ok()?;
-        Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
+        retry_after(&self.headers, now)
     }
+}
+
+/// The wait that `Retry-After` asks for (RFC 9110, section 10.2.3): seconds or a date. `None` where there is
+/// none or it is neither; zero where the date has passed. It may be longer than anybody lives: whoever waits
+/// has a limit of his own.
+pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    }
+    let date = http_date::parse(value).ok()?;
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
 /// Why a response did not arrive whole. Whose fault: the network's, or the peer's.

@@ -32,6 +32,26 @@ fn everything(length: u32) -> Vec<String> {
     (1..=length).map(|n| format!("urn:{n}")).chain(["urn:all".into()]).collect()
 }
 
+/// RFC 9110, section 10.2.3, within bounds: a publisher that asks to be left alone for three thousand years is asked
+/// again a day later.
+#[test]
+fn an_archive_that_asks_to_be_left_alone_is_asked_again_within_days() {
+    let whole = chain(6);
+    let mut broken = whole.clone();
+    let busy = Answer::status(503).with("retry-after", "99999999999");
+    broken.insert("http://a.example/3".into(), busy);
+    let mut follower = HistoryFollower::new(FEED, StartFrom::Beginning, None, Options::default()).unwrap();
+    let mut now = start();
+    let day = start() + Duration::from_secs(86_400);
+    let told = drive(&mut follower, &mut now, day, serve(&broken));
+    let mut items = BTreeMap::new();
+    told.apply(&mut items);
+    assert!(!items.contains_key("urn:3"), "{items:?}");
+    let told = drive(&mut follower, &mut now, day + Duration::from_secs(2 * 86_400), serve(&whole));
+    told.apply(&mut items);
+    assert_eq!(items.keys().cloned().collect::<Vec<_>>(), everything(6));
+}
+
 /// RFC 5005, section 4.2: "Clients SHOULD warn users when they are not able to reconstruct the entire logical
 /// feed".
 #[test]

@@ -9,9 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
+use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use towpath_proto::follow::retry_after;
 use towpath_proto::push::address;
 use url::{Host, Url};
 
@@ -77,8 +78,7 @@ pub struct Called {
 impl Called {
     /// An answer whose body has not been read.
     pub(super) fn head(status: StatusCode, headers: &HeaderMap) -> Self {
-        let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let retry_after = retry_after.map(Duration::from_secs);
+        let retry_after = retry_after(headers, Timestamp::now());
         Self { status: status.as_u16(), retry_after, body: Bytes::new() }
     }
 }
@@ -241,6 +241,15 @@ mod tests {
         }
         assert!(strict.check("http://example.com/").is_ok());
         assert!(matches!(strict.check("file:///etc/passwd"), Err(CallError::Url(_))));
+    }
+
+    /// RFC 9110, section 10.2.3: seconds or a date.
+    #[test]
+    fn an_answer_may_ask_to_be_left_alone_until_a_date() {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "Tue, 31 Dec 2999 23:59:59 GMT".parse().unwrap());
+        let asked = Called::head(StatusCode::SERVICE_UNAVAILABLE, &headers).retry_after;
+        assert!(asked > Some(Duration::from_secs(86_400)), "{asked:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use url::Url;
 use super::Ask;
 use super::reading::Fetched;
 use crate::follow::{FollowError, ResponseHead, TransferError};
-use crate::format::{http_date, link};
+use crate::format::link;
 use crate::history::wire::{PREV, PREV_ARCHIVE};
 
 /// A response while it comes in.
@@ -38,7 +38,7 @@ pub(super) enum Outcome {
 
 impl Answer {
     pub(super) fn begin(&mut self, now: Timestamp, head: ResponseHead) {
-        self.retry_after = retry_after(&head, now);
+        self.retry_after = head.retry_after(now);
         self.head = Some(head);
     }
 
@@ -76,16 +76,6 @@ impl Answer {
             }
         }
     }
-}
-
-/// The wait that a response's `Retry-After` asks for (RFC 9110, section 10.2.3).
-fn retry_after(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
-    let value = head.header("retry-after")?.trim();
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = http_date::parse(value).ok()?;
-    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
 /// For how long a document is fresh (RFC 9111, section 5.2.2.1).

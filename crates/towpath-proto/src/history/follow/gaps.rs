@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::answer::Outcome;
 use super::crawl::{Crawl, Link, Stop};
 use super::reading::Reading;
-use super::{Ask, HistoryFollower, Phase, doubled, later};
+use super::{Ask, HistoryFollower, LONGEST, Phase, doubled, later};
 use crate::follow::{Event, FollowError};
 
 impl HistoryFollower {
@@ -48,7 +48,7 @@ impl HistoryFollower {
         let Some(gap) = self.place.gaps.last_mut() else { return self.fill(now) };
         gap.attempts += 1;
         let wait = retry_after.unwrap_or_default().max(doubled(self.options.retry, gap.attempts + 3));
-        gap.due = Some(later(now, wait));
+        gap.due = Some(later(now, wait.min(LONGEST)));
         if !std::mem::replace(&mut gap.told, true) {
             self.incomplete(format!("{error}: still missing; it will be asked again"));
         }
