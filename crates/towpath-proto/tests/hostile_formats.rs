@@ -175,6 +175,55 @@ fn nesting_has_a_limit() {
     assert!(matches!(auto(&atom(&format!("<x{namespaces}/>"))), Err(FormatError::Limit(_))));
 }
 
+/// What stands in a small document once and is repeated all over is refused before it fills the memory.
+#[test]
+fn repetition_has_a_limit() {
+    let feed = |attribute: &str, first: &str, each: &str| {
+        let entries = format!("<entry><id>a</id>{each}</entry>").repeat(10_000);
+        format!("<feed xmlns='http://www.w3.org/2005/Atom' {attribute}>{first}{entries}</feed>")
+    };
+    let json = |authors: &str, each: &str| {
+        let items = vec![format!("{{\"id\":1{each}}}"); 10_000].join(",");
+        format!("{{\"authors\":[{authors}],\"items\":[{items}]}}")
+    };
+    let long = "n".repeat(1 << 20);
+    let base = format!("https://a.example/{long}/");
+    let author = "<author><name>A. Author</name></author>";
+    let limit = |text: &str, base_url: Option<&str>| {
+        let options = ReadOptions { base_url, ..ReadOptions::default() };
+        match read(text.as_bytes(), &options) {
+            Err(FormatError::Limit(reason)) => reason,
+            other => panic!("{:?} of {}", other.map(|feed| feed.items.len()), &text[..60]),
+        }
+    };
+    for text in [
+        feed("", &author.repeat(10_000), ""),
+        feed("", &author.replace("A. Author", &long), ""),
+        json(&vec!["{\"name\":\"a\"}"; 10_000].join(","), ""),
+        json(&format!("{{\"name\":\"{long}\"}}"), ""),
+    ] {
+        assert!(limit(&text, None).contains("authors"));
+    }
+    for (attribute, each) in [
+        (format!("xmlns:x='{long}'"), "<x:y/>"),
+        (format!("xmlns:x='{}'", long.replace('n', "\"")), "<x:y/>"),
+        (format!("xml:base='{base}'"), "<link href='b'/>"),
+        (format!("xml:base='{base}'"), "<link href='..'/>"),
+        (format!("xml:base='{base}'"), "<link rel='related' href='b'/>"),
+        (format!("xml:base='{base}'"), "<author><uri>b</uri></author>"),
+    ] {
+        let reason = limit(&feed(&attribute, "", each), None);
+        assert!(reason.contains("line 1, column 1"), "{reason}");
+    }
+    assert!(limit(&feed("", "", "<link href='b'/>"), Some(&base)).contains("relative"));
+    assert!(limit(&json("", ",\"url\":\"b\""), Some(&base)).contains("relative"));
+    // What feeds do have is far below.
+    let attributes = "xml:base='https://a.example/b/' xmlns:m='http://search.yahoo.com/mrss/'";
+    let usual = auto(&feed(attributes, &author.repeat(3), "<link href='c'/><m:x/>")).unwrap();
+    let item = &usual.items[9_999];
+    assert_eq!((item.authors.len(), item.url.as_deref()), (3, Some("https://a.example/b/c")));
+}
+
 #[test]
 fn what_is_no_feed_is_told_apart() {
     let unknown = |text: &str| match auto(text) {

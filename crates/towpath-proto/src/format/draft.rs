@@ -126,3 +126,8 @@ pub(crate) fn date_element(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Opti
 pub(crate) fn some_text(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     Ok(Some(xml.trimmed_text()?).filter(|t| !t.is_empty()))
 }
+/// The address that the element just started holds, absolute where the base is known.
+pub(crate) fn address(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
+    some_text(xml)?.map(|text| xml.resolve(&text)).transpose()
+}
+

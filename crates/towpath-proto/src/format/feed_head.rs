@@ -1,6 +1,6 @@
 //! Elements of a feed's own that mean the same in Atom and RSS: links, Feed History, tombstones, cursors.
 
-use super::draft::some_text;
+use super::draft::{address, some_text};
 use super::xml::{Ns, Tag, Token, XmlReader};
 use super::{DeletedEntry, FeedDocument, FeedLink, FormatError};
 
@@ -38,7 +38,7 @@ fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatEr
     let rel = xml.attribute("rel")?.unwrap_or("alternate".into());
     let media_type = xml.attribute("type")?.map(|t| t.into_owned());
     if let Some(href) = xml.attribute("href")? {
-        let href = xml.resolve(&href);
+        let href = xml.resolve(&href)?;
         let rel = rel.strip_prefix(IANA_RELATION).unwrap_or(&rel).to_owned();
         let is_page = media_type.as_deref().is_none_or(|t| t.contains("html"));
         if rel == "alternate" && is_page && feed.home.is_none() {
@@ -73,8 +73,7 @@ fn history(xml: &mut XmlReader<'_>, tag: Tag<'_>, feed: &mut FeedDocument) -> Re
         }
         // The drafts -01 to -04 had an element where RFC 5005 has a link.
         "prev" => {
-            if let Some(href) = some_text(xml)? {
-                let href = xml.resolve(&href);
+            if let Some(href) = address(xml)? {
                 feed.links.push(FeedLink { rel: "prev-archive".into(), href, media_type: None });
             }
             Ok(())

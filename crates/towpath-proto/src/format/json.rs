@@ -3,6 +3,7 @@
 use serde_json::Value;
 use url::Url;
 
+use super::budget::Budget;
 use super::xml::place;
 use super::{FormatError, has_scheme};
 
@@ -45,10 +46,23 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// An address, made absolute by the document's where it is relative.
-pub(crate) fn resolve(address: String, base: Option<&Url>) -> String {
-    match base {
-        Some(base) if !has_scheme(&address) => base.join(&address).map_or(address, String::from),
-        _ => address,
+/// What relative addresses of a document are resolved against, and what may be repeated of it and of the document.
+pub(crate) struct Base {
+    url: Option<Url>,
+    pub(crate) budget: Budget,
+}
+
+impl Base {
+    /// For a document of `length` bytes that came from `url`.
+    pub(crate) fn new(url: Option<&str>, length: usize) -> Self {
+        Self { url: url.and_then(|u| Url::parse(u).ok()), budget: Budget::new(length) }
+    }
+
+    /// An address, made absolute by the document's where it is relative.
+    pub(crate) fn resolve(&mut self, address: String) -> Result<String, FormatError> {
+        let Some(base) = self.url.as_ref().filter(|_| !has_scheme(&address)) else { return Ok(address) };
+        let reason = || "the document's address is too long for so many relative ones".to_owned();
+        self.budget.spend(base.as_str().len(), reason)?;
+        Ok(base.join(&address).map_or(address, String::from))
     }
 }

@@ -3,9 +3,8 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use url::Url;
 
-use super::json::{kind, parse, resolve, scalar};
+use super::json::{Base, kind, parse, scalar};
 use super::{FeedDocument, Format, FormatError, date};
 use crate::Timestamp;
 use crate::item::{Author, Content, Item};
@@ -71,12 +70,12 @@ pub(crate) fn read(
         let reason = format!("{what} is there instead of an array or object");
         return Err(mapping_error(&mapping.items, reason));
     };
-    let base = base_url.and_then(|u| Url::parse(u).ok());
+    let mut base = Base::new(base_url, text.len());
     let mut feed = FeedDocument::new(Format::Json);
     for (index, item) in items.iter().enumerate() {
         let problems = &mut feed.problems;
-        let mut reader = ItemReader { mapping, index, item: *item, base: base.as_ref(), problems };
-        feed.items.extend(reader.read());
+        let mut reader = ItemReader { mapping, index, item: *item, base: &mut base, problems };
+        feed.items.extend(reader.read()?);
     }
     // One item without id is the item's fault, all of them are the pointer's.
     if feed.items.is_empty() && !items.is_empty() {
@@ -145,20 +144,21 @@ struct ItemReader<'a> {
     mapping: &'a Mapping,
     index: usize,
     item: Node<'a>,
-    base: Option<&'a Url>,
+    base: &'a mut Base,
     problems: &'a mut Vec<String>,
 }
 
 impl ItemReader<'_> {
-    fn read(&mut self) -> Option<Item> {
+    fn read(&mut self) -> Result<Option<Item>, FormatError> {
         let mapping = self.mapping;
         let Some(id) = self.text(Some(&mapping.id)).filter(|id| !id.is_empty()) else {
             self.problem(&mapping.id, "there is no id; the item was left out");
-            return None;
+            return Ok(None);
         };
-        Some(Item {
+        let url = self.text(mapping.url.as_ref()).map(|u| self.base.resolve(u)).transpose()?;
+        Ok(Some(Item {
             id,
-            url: self.text(mapping.url.as_ref()).map(|u| resolve(u, self.base)),
+            url,
             title: self.text(mapping.title.as_ref()),
             summary: self.text(mapping.summary.as_ref()),
             content: self.content(),
@@ -167,7 +167,7 @@ impl ItemReader<'_> {
             published: self.date(mapping.published.as_ref()),
             updated: self.date(mapping.updated.as_ref()),
             ..Item::default()
-        })
+        }))
     }
 
     fn problem(&mut self, pointer: &str, what: &str) {

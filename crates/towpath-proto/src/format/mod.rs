@@ -2,6 +2,7 @@
 
 pub mod activity_streams;
 pub mod atom;
+mod budget;
 pub mod date;
 pub mod document;
 mod draft;
@@ -22,7 +23,8 @@ pub mod xml;
 
 use jiff::Timestamp;
 
-use crate::item::Item;
+use crate::item::{Author, Item};
+use budget::Budget;
 
 /// A format that a source may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -136,6 +138,26 @@ impl FeedDocument {
         self.items.push(item);
     }
 
+    /// An entry without authors has the feed's (RFC 4287, section 4.2.1; JSON Feed 1.1, "authors").
+    pub(crate) fn inherit_authors(
+        &mut self,
+        authors: &[Author],
+        budget: &mut Budget,
+    ) -> Result<(), FormatError> {
+        let text = |author: &Author| {
+            let lengths = [&author.email, &author.url].map(|text| text.as_ref().map_or(0, String::len));
+            author.name.len() + lengths.iter().sum::<usize>()
+        };
+        let size = size_of_val(authors) + authors.iter().map(text).sum::<usize>();
+        for item in self.items.iter_mut().filter(|item| item.authors.is_empty()) {
+            budget.spend(size, || {
+                format!("too many entries without authors for the feed's {} authors", authors.len())
+            })?;
+            item.authors = authors.to_vec();
+        }
+        Ok(())
+    }
+
     /// Whether the document shows every item there is, so that absence means removal: Feed History's flag 0
     /// (section 3) or RFC 5005's `fh:complete`.
     pub fn is_complete(&self) -> bool {
@@ -174,7 +196,7 @@ pub enum FormatError {
         /// What is wrong.
         reason: String,
     },
-    /// It asks for more than a document may: nesting, entities.
+    /// It asks for more than a document may: nesting, entities, long names that are repeated all over.
     #[error("refused: {0}")]
     Limit(String),
     /// It is well-formed JSON, and the pointers find nothing there.

@@ -94,7 +94,7 @@ fn link(xml: &mut XmlReader<'_>) -> Option<FeedLink> {
     let rel = xml.attribute("rel").ok()?.map_or_else(|| "alternate".to_owned(), |rel| rel.into_owned());
     let media_type = xml.attribute("type").ok()?.map(|t| t.into_owned());
     let href = xml.attribute("href").ok()??;
-    Some(FeedLink { rel, href: xml.resolve(&href), media_type })
+    Some(FeedLink { rel, href: xml.resolve(&href).ok()?, media_type })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 
 use super::content;
 use crate::Timestamp;
-use crate::format::draft::{Draft, date_element, some_text};
+use crate::format::draft::{Draft, address, date_element, some_text};
 use crate::format::xml::{Ns, Tag, Token, XmlReader};
 use crate::format::{FeedDocument, FormatError, feed_head, html};
 use crate::item::{Author, Item};
@@ -41,18 +41,7 @@ pub(crate) fn read<'i>(
             Token::End | Token::Eof => break,
         }
     }
-    inherit_authors(&mut feed.items, &authors);
-    Ok(())
-}
-
-/// RFC 4287, section 4.2.1: an entry without authors has the feed's.
-fn inherit_authors(items: &mut [Item], authors: &[Author]) {
-    if authors.is_empty() {
-        return;
-    }
-    for item in items.iter_mut().filter(|i| i.authors.is_empty()) {
-        item.authors = authors.to_vec();
-    }
+    feed.inherit_authors(&authors, xml.budget())
 }
 
 fn entry<'i>(
@@ -141,7 +130,7 @@ fn link<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, draft: &mut Draft) -> Result<
     let Some(href) = xml.attribute("href")?.filter(|_| is_address) else {
         return draft.keep_element(xml, tag);
     };
-    draft.item.url = Some(xml.resolve(&href)).filter(|u| !u.is_empty());
+    draft.item.url = Some(xml.resolve(&href)?).filter(|u| !u.is_empty());
     xml.skip()
 }
 
@@ -164,7 +153,7 @@ fn person(xml: &mut XmlReader<'_>) -> Result<Option<Author>, FormatError> {
             Token::Start(tag) => match (tag.ns, tag.local) {
                 (Ns::Atom | Ns::Towpath, "name") => author.name = xml.trimmed_text()?,
                 (Ns::Atom | Ns::Towpath, "email") => author.email = some_text(xml)?,
-                (Ns::Atom, "uri" | "url") => author.url = some_text(xml)?.map(|u| xml.resolve(&u)),
+                (Ns::Atom, "uri" | "url") => author.url = address(xml)?,
                 (Ns::Towpath, "uri") => author.url = some_text(xml)?,
                 _ => xml.skip()?,
             },

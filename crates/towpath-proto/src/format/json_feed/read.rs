@@ -4,11 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use url::Url;
 
 use super::{EXTRA, OWN};
 use crate::Timestamp;
-use crate::format::json::{kind, parse, resolve, scalar};
+use crate::format::json::{Base, kind, parse, scalar};
 use crate::format::{DeletedEntry, FeedDocument, FeedLink, Format, FormatError, date};
 use crate::item::{Author, Content, Item, Shown};
 
@@ -25,12 +24,12 @@ pub(crate) fn read(text: &str, base_url: Option<&str>) -> Result<FeedDocument, F
         None if is_feed => Vec::new(),
         _ => return Err(not_a_feed("an object without an array of items")),
     };
-    let base = base_url.and_then(|u| Url::parse(u).ok());
+    let mut base = Base::new(base_url, text.len());
     let mut feed = FeedDocument::new(Format::JsonFeed);
     feed.title = take_text(&mut top, "title");
-    feed.home = take_text(&mut top, "home_page_url").map(|u| resolve(u, base.as_ref()));
+    feed.home = take_text(&mut top, "home_page_url").map(|u| base.resolve(u)).transpose()?;
     feed.lang = take_text(&mut top, "language");
-    feed.links = links(&mut top, base.as_ref());
+    feed.links = links(&mut top, &mut base)?;
     own_head(&mut top, &mut feed);
     let authors = take_authors(&mut top);
     feed.items.reserve(items.len());
@@ -40,16 +39,13 @@ pub(crate) fn read(text: &str, base_url: Option<&str>) -> Result<FeedDocument, F
             feed.problems.push(reason);
             continue;
         };
-        let mut reader =
-            ItemReader { index, base: base.as_ref(), problems: &mut feed.problems, modified: None };
-        if let Some(mut item) = reader.read(object) {
+        let mut reader = ItemReader { index, base: &mut base, problems: &mut feed.problems, modified: None };
+        if let Some(item) = reader.read(object)? {
             let modified = reader.modified;
-            if item.authors.is_empty() {
-                item.authors.clone_from(&authors);
-            }
             feed.push(Some((item, modified)));
         }
     }
+    feed.inherit_authors(&authors, &mut base.budget)?;
     Ok(feed)
 }
 
@@ -68,24 +64,26 @@ fn take_text(object: &mut Object, key: &str) -> Option<String> {
     }
 }
 
-fn links(top: &mut Object, base: Option<&Url>) -> Vec<FeedLink> {
+fn links(top: &mut Object, base: &mut Base) -> Result<Vec<FeedLink>, FormatError> {
     let mut links = Vec::new();
     let mut add = |rel: &str, href: String| {
-        links.push(FeedLink { rel: rel.to_owned(), href: resolve(href, base), media_type: None });
+        let href = base.resolve(href)?;
+        links.push(FeedLink { rel: rel.to_owned(), href, media_type: None });
+        Ok(())
     };
     for (rel, key) in [("self", "feed_url"), ("next", "next_url")] {
         if let Some(href) = take_text(top, key) {
-            add(rel, href);
+            add(rel, href)?;
         }
     }
     if let Some(Value::Array(hubs)) = top.remove("hubs") {
         for hub in &hubs {
             if let Some(href) = hub.get("url").and_then(Value::as_str) {
-                add("hub", href.to_owned());
+                add("hub", href.to_owned())?;
             }
         }
     }
-    links
+    Ok(links)
 }
 
 /// What a writer of ours says of the feed besides: its id, when it changed, links, deletions.
@@ -155,24 +153,24 @@ pub(super) fn comes_back(kept: &Object, item: &Item) -> bool {
 /// Reads one item.
 struct ItemReader<'a> {
     index: usize,
-    base: Option<&'a Url>,
+    base: &'a mut Base,
     problems: &'a mut Vec<String>,
     /// When the item was last changed in its feed, where a writer of ours says so.
     modified: Option<Timestamp>,
 }
 
 impl ItemReader<'_> {
-    fn read(&mut self, mut object: Object) -> Option<Item> {
+    fn read(&mut self, mut object: Object) -> Result<Option<Item>, FormatError> {
         let own = match object.remove(OWN) {
             Some(Value::Object(own)) => own,
             _ => Object::new(),
         };
-        let url = take_text(&mut object, "url").map(|u| resolve(u, self.base));
+        let url = take_text(&mut object, "url").map(|u| self.base.resolve(u)).transpose()?;
         // "id (required, string)"; a number is to be read as text ("Suggestions for Readers").
         let id = object.remove("id").as_ref().and_then(scalar).filter(|id| !id.is_empty());
         let Some(id) = id.or_else(|| url.clone()) else {
             self.problem("an item without id and url was left out");
-            return None;
+            return Ok(None);
         };
         let mut item = Item { url, title: take_text(&mut object, "title"), ..Item::new(id) };
         item.summary = take_text(&mut object, "summary");
@@ -185,7 +183,7 @@ impl ItemReader<'_> {
         if !object.is_empty() {
             item.extra.insert(EXTRA.to_owned(), Value::Object(object));
         }
-        Some(item)
+        Ok(Some(item))
     }
 
     fn content(&mut self, object: &mut Object) -> Option<Content> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::Timestamp;
-use crate::format::draft::{Draft, date_element, some_text};
+use crate::format::draft::{Draft, address, date_element, some_text};
 use crate::format::xml::{ATOM, Ns, Tag, Token, XmlReader, escape_attribute};
 use crate::format::{FeedDocument, FormatError, atom, feed_head};
 use crate::item::{Author, Content, Item};
@@ -35,7 +35,7 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
             Token::Start(tag) => match (tag.ns, tag.local) {
                 (Ns::Rss, "item") => feed.push(item(xml, tag)?),
                 (Ns::Rss, "title") => feed.title = some_text(xml)?,
-                (Ns::Rss, "link") => feed.home = some_text(xml)?.map(|u| xml.resolve(&u)),
+                (Ns::Rss, "link") => feed.home = address(xml)?,
                 (Ns::Rss, "language") | (Ns::DublinCore, "language") => {
                     feed.lang = some_text(xml)?.or(feed.lang.take());
                 }
@@ -93,8 +93,7 @@ fn element<'i>(
     match tag.local {
         "title" => draft.item.title = some_text(xml)?,
         "link" => {
-            let link = some_text(xml)?.map(|u| xml.resolve(&u));
-            draft.item.url = link.or(draft.item.url.take());
+            draft.item.url = address(xml)?.or(draft.item.url.take());
         }
         "description" => draft.item.summary = some_text(xml)?,
         "guid" => {
@@ -175,8 +174,8 @@ fn author(text: &str) -> Author {
 /// The enclosure just started as the link that Atom has for it, so that every format can write it.
 fn enclosure(xml: &mut XmlReader<'_>) -> Result<String, FormatError> {
     let url = xml.attribute("url")?.unwrap_or_default();
-    let mut link =
-        format!("<link xmlns=\"{ATOM}\" rel=\"enclosure\" href=\"{}\"", escape_attribute(&xml.resolve(&url)));
+    let url = xml.resolve(&url)?;
+    let mut link = format!("<link xmlns=\"{ATOM}\" rel=\"enclosure\" href=\"{}\"", escape_attribute(&url));
     for name in ["type", "length"] {
         if let Some(value) = xml.attribute(name)? {
             link.push_str(&format!(" {name}=\"{}\"", escape_attribute(&value)));

@@ -48,7 +48,7 @@ impl<'i> XmlReader<'i> {
                 Token::Eof => break,
             }
         }
-        Ok(capture.finish(self, root))
+        capture.finish(self, root)
     }
 }
 
@@ -116,7 +116,7 @@ impl<'i> Capture<'i> {
             self.out.push_str("=\"");
             let value = xml.attribute_value(raw)?;
             if has_addresses && is_address(name) {
-                push_attribute(&mut self.out, &xml.resolve(&value));
+                push_attribute(&mut self.out, &xml.resolve(&value)?);
             } else {
                 push_attribute(&mut self.out, &value);
             }
@@ -162,7 +162,7 @@ impl<'i> Capture<'i> {
     }
 
     /// Declares on the root what is used and was declared around it.
-    fn finish(mut self, xml: &XmlReader<'i>, root: Tag<'i>) -> String {
+    fn finish(mut self, xml: &mut XmlReader<'i>, root: Tag<'i>) -> Result<String, FormatError> {
         self.flush();
         self.outer.sort_unstable();
         let mut declarations = String::new();
@@ -173,6 +173,7 @@ impl<'i> Capture<'i> {
                 prefix => xml.bound_to(Some(prefix)),
             };
             let bound = bound.replace('"', "&quot;");
+            xml.spend(bound.len(), "the name of a namespace is too long to be repeated so often")?;
             let _ = match *prefix {
                 "" => write!(declarations, " xmlns=\"{bound}\""),
                 prefix => write!(declarations, " xmlns:{prefix}=\"{bound}\""),
@@ -181,7 +182,7 @@ impl<'i> Capture<'i> {
         if !declarations.is_empty() {
             self.out.insert_str(1 + root.name.len(), &declarations);
         }
-        self.out
+        Ok(self.out)
     }
 }
 

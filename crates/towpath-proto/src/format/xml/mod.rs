@@ -5,6 +5,7 @@ mod errors;
 pub(crate) mod place;
 mod reader;
 mod references;
+mod repeat;
 mod write;
 
 pub(crate) use reader::{Tag, Token, XmlReader};

@@ -13,11 +13,13 @@ use super::Ns;
 use super::errors::shortened;
 use super::references::Reference;
 use crate::format::FormatError;
+use crate::format::budget::Budget;
 
 /// The deepest nesting of elements.
 const MAX_DEPTH: usize = 256;
 /// The most attributes of one element.
 const MAX_ATTRIBUTES: usize = 256;
+
 /// What the reader finds next. An empty element is a start and an end.
 #[derive(Debug)]
 pub(crate) enum Token<'i> {
@@ -45,8 +47,8 @@ pub(crate) type RawAttribute<'i> = (&'i str, &'i str);
 
 /// Reads a document's elements one after another, resolving namespaces, `xml:base` and references.
 ///
-/// Bounded: nesting, attributes and namespace declarations have limits; entities that a DTD declares are
-/// never expanded.
+/// Bounded: nesting, attributes and namespace declarations have limits, and so has what is repeated of the document
+/// ([`Budget`]); entities that a DTD declares are never expanded.
 pub(crate) struct XmlReader<'i> {
     pub(super) text: &'i str,
     pub(super) reader: Reader<&'i [u8]>,
@@ -55,11 +57,12 @@ pub(crate) struct XmlReader<'i> {
     /// The open elements: where each one's `<` is.
     pub(super) open: Vec<usize>,
     /// The bases in effect, each with the depth of the element that set it.
-    bases: Vec<(usize, Option<Url>)>,
+    pub(super) bases: Vec<(usize, Option<Url>)>,
     /// The last start was of an empty element, whose end is still to be told.
     pending_end: bool,
     /// The prefix resolved last, as long as no declaration comes or goes: most elements have the same.
     last_resolved: Option<(&'i str, Ns)>,
+    pub(super) budget: Budget,
     pub(super) has_carriage_returns: bool,
     pub(super) declares_entities: bool,
     pub(super) problems: Vec<String>,
@@ -86,6 +89,7 @@ impl<'i> XmlReader<'i> {
             bases: vec![(0, base_url.and_then(|u| Url::parse(u).ok()))],
             pending_end: false,
             last_resolved: None,
+            budget: Budget::new(text.len()),
             has_carriage_returns: memchr::memchr(b'\r', text.as_bytes()).is_some(),
             declares_entities: false,
             problems: Vec::new(),
@@ -211,19 +215,6 @@ impl<'i> XmlReader<'i> {
         found.map(|(_, raw)| *raw).map(|raw| self.attribute_value(raw)).transpose()
     }
 
-    /// An address, made absolute by `xml:base` and the document's address where it is relative and these
-    /// are known. An absolute address stays as it is, to the letter.
-    pub(crate) fn resolve(&self, address: &str) -> String {
-        let address = address.trim();
-        let base = self.bases.last().and_then(|(_, base)| base.as_ref());
-        match base {
-            Some(base) if !crate::format::has_scheme(address) => {
-                base.join(address).map_or_else(|_| address.to_owned(), String::from)
-            }
-            _ => address.to_owned(),
-        }
-    }
-
     /// The name of the namespace that a prefix (or none) is bound to here; empty where it is unbound.
     pub(crate) fn bound_to(&self, prefix: Option<&str>) -> String {
         let name = prefix.map(|p| format!("{p}:n"));
@@ -322,7 +313,7 @@ impl<'i> XmlReader<'i> {
                 bound.map_err(|e| self.namespace_error(&e, offset))?;
             } else if name == "xml:base" {
                 let value = self.attribute_value(value)?;
-                let base = Url::parse(&self.resolve(&value)).ok();
+                let base = Url::parse(&self.resolve(&value)?).ok();
                 self.bases.push((self.depth(), base));
             } else {
                 prefixed |= name.contains(':');
