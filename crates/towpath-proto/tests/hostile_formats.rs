@@ -275,7 +275,7 @@ fn two_entries_with_one_id_both_stay() {
 #[test]
 fn time_is_linear() {
     type Document = fn(usize) -> String;
-    let documents: [(&str, Document); 9] = [
+    let documents: [(&str, Document); 10] = [
         ("entries", |n| atom(&"<entry><id>a</id><title>b</title></entry>".repeat(n))),
         ("references", |n| {
             atom(&format!("<entry><id>a</id><summary>{}</summary></entry>", "&lt;".repeat(n)))
@@ -289,7 +289,14 @@ fn time_is_linear() {
             atom(&format!("<entry><id>a</id><title>{}</title></entry>", "<![CDATA[a]]>b".repeat(n)))
         }),
         ("tags", |n| {
-            atom(&format!("<entry><id>a</id>{}</entry>", "<category term='t' label='l'/>".repeat(n)))
+            let tags: String = (0..n).map(|n| format!("<category term='{n}' label='l'/>")).collect();
+            atom(&format!("<entry><id>a</id>{tags}</entry>"))
+        }),
+        ("deleted entries", |n| {
+            let entry = |n| format!("<at:deleted-entry ref='{n}' when='2024-01-01T00:00:00Z'/>");
+            let entries: String = (0..n).map(entry).collect();
+            let feed = "<feed xmlns='http://www.w3.org/2005/Atom' xmlns:at='http://purl.org/atompub/tombstones/1.0'>";
+            format!("{feed}{entries}</feed>")
         }),
         ("problems in JSON", |n| format!("{{\"items\":[{}1]}}", "{\"a\":1},".repeat(n))),
         ("carriage returns", |n| atom(&"<entry><id>a</id><title>b\r</title></entry>\r".repeat(n))),

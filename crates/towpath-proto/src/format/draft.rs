@@ -1,5 +1,7 @@
 //! An item of an XML format while its elements are read, in whatever order they come.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -25,6 +27,10 @@ pub(crate) struct Draft {
     /// The format's id is an address that can stand in for a missing link.
     pub(crate) id_is_address: bool,
     elements: Vec<Value>,
+    /// The first of the item's tags, as many as were looked through.
+    known_tags: HashSet<String>,
+    /// How many of the item's tags that is.
+    looked_through: usize,
 }
 
 impl Draft {
@@ -51,9 +57,16 @@ impl Draft {
 
     /// Takes a tag; one that is kept as a whole element besides is not repeated.
     pub(crate) fn tag(&mut self, tag: String, kept_besides: bool) {
-        if !(tag.is_empty() || kept_besides && self.item.tags.contains(&tag)) {
+        if !(tag.is_empty() || kept_besides && self.has_tag(&tag)) {
             self.item.tags.push(tag);
         }
+    }
+
+    /// Whether the item has a tag. Most have few and never ask, so what is needed to answer is made only then.
+    fn has_tag(&mut self, tag: &str) -> bool {
+        self.known_tags.extend(self.item.tags[self.looked_through..].iter().cloned());
+        self.looked_through = self.item.tags.len();
+        self.known_tags.contains(tag)
     }
 
     /// The item that was read from the element at `offset`; `None`, and a problem, where it has no id and
@@ -122,12 +135,35 @@ pub(crate) fn date_element(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Opti
     Ok(found)
 }
 
-/// The text of the element just started, where there is some.
-pub(crate) fn some_text(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
-    Ok(Some(xml.trimmed_text()?).filter(|t| !t.is_empty()))
-}
 /// The address that the element just started holds, absolute where the base is known.
 pub(crate) fn address(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     some_text(xml)?.map(|text| xml.resolve(&text)).transpose()
 }
 
+/// The text of the element just started, where there is some.
+pub(crate) fn some_text(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
+    Ok(Some(xml.trimmed_text()?).filter(|t| !t.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Looking through all of them for each would take half a minute.
+    #[test]
+    fn many_tags_of_one_item_take_little_time() {
+        let begun = Instant::now();
+        let mut draft = Draft::default();
+        for number in 0..100_000 {
+            draft.tag(format!("{number:08}"), true);
+        }
+        for number in 0..100_000 {
+            draft.tag(format!("{number:08}"), number % 2 == 0);
+        }
+        assert_eq!(draft.item.tags.len(), 150_000, "one that is kept besides is not repeated");
+        let taken = begun.elapsed();
+        assert!(taken < Duration::from_secs(5), "{taken:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! One poll of one source: load, read, compare, append.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,13 +242,13 @@ async fn known(
 
 /// RFC 6721: entries that the document says are deleted, where they are known and live.
 fn remove_deleted(found: &mut Diff, known: &Known, document: &FeedDocument) {
-    for entry in &document.deleted {
-        let listed = found.changes.iter().any(|change| change.item.id == entry.id);
-        if !listed && known.get(&entry.id).is_some_and(Option::is_some) {
-            found.removed += 1;
-            found.changes.push(NewChange::delete(entry.id.clone()));
-        }
-    }
+    let mut listed: HashSet<&str> = found.changes.iter().map(|change| change.item.id.as_str()).collect();
+    let is_live = |id: &str| known.get(id).is_some_and(Option::is_some);
+    let ids = document.deleted.iter().map(|entry| entry.id.as_str());
+    let removed: Vec<NewChange> =
+        ids.filter(|id| is_live(id) && listed.insert(id)).map(NewChange::delete).collect();
+    found.removed += removed.len();
+    found.changes.extend(removed);
 }
 
 async fn append(engine: &Engine, feed: &Feed, last: u64, changes: Vec<NewChange>) -> Result<(), PollError> {
@@ -306,4 +307,47 @@ pub(crate) fn fingerprint(source: &SourceConfig) -> String {
     let address = source.url.as_ref().or(source.follow.as_ref());
     let text = format!("{address:?} {:?} {:?} {}", source.format, source.json, source.complete);
     hex::encode(&Sha256::digest(text.as_bytes())[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use towpath_proto::format::DeletedEntry;
+
+    use super::*;
+
+    fn document(ids: impl Iterator<Item = String>) -> FeedDocument {
+        let mut document = FeedDocument::new(Format::Atom);
+        document.deleted.extend(ids.map(|id| DeletedEntry { id, when: None }));
+        document
+    }
+
+    #[test]
+    fn what_is_said_to_be_deleted_is_removed_once_where_it_is_live_and_not_listed() {
+        let live = |id: &str| (id.to_owned(), Some(Item::new(id).content_hash()));
+        let known = Known::from_iter([live("a"), live("b"), ("c".into(), None)]);
+        let changes = vec![NewChange::put(Item::new("b"))];
+        let mut found = Diff { changes, ..Diff::default() };
+        remove_deleted(
+            &mut found,
+            &known,
+            &document(["a", "b", "a", "c", "d"].map(String::from).into_iter()),
+        );
+        assert_eq!(found.removed, 1);
+        assert_eq!(found.changes[1..], [NewChange::delete("a")]);
+    }
+
+    /// Looking through all changes for each would take half a minute.
+    #[test]
+    fn many_deleted_entries_take_little_time() {
+        let ids = || (0..100_000).map(|number| format!("{number:08}"));
+        let hash = Item::new("a").content_hash();
+        let known = ids().map(|id| (id, Some(hash))).collect();
+        let (mut found, document) = (Diff::default(), document(ids()));
+        let begun = Instant::now();
+        remove_deleted(&mut found, &known, &document);
+        assert_eq!(found.removed, 100_000);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
 }
