@@ -42,7 +42,7 @@ pub trait Output: Send {
     /// Takes notice of something a person should know.
     fn notice(&mut self, notice: Notice);
 
-    /// Hears that the publisher was asked, and everything told that it has.
+    /// Hears that the publisher was asked, and everything told that it has and handed over.
     fn well(&mut self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -133,6 +133,8 @@ async fn drive_by<F: Follower + ?Sized, O: Output>(
         is_answered &= !std::mem::take(&mut hand.has_failed);
         if is_answered && follower.has_caught_up() {
             is_answered = false;
+            // All is well once what was told is kept, too.
+            hand.deliver().await?;
             hand.output.well().await;
         }
         carrier.send(follower);

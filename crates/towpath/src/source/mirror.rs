@@ -15,8 +15,8 @@ use towpath_store::{AppendError, Expected, StoreError, Table, Write};
 use super::poll::fingerprint;
 use super::state::{SourceError, SourceState};
 use crate::client::{
-    Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, drive_called, follower,
-    pushed_follower,
+    DiscoverError, Fetcher, Follow, Notice, Output, Protocol, backoff, discover, drive, drive_called,
+    follower, pushed_follower,
 };
 use crate::engine::diffdelta::{Run, publish};
 use crate::engine::roles::{self, Lease, Shard, conditions};
@@ -86,6 +86,12 @@ impl Own {
         self.publish(run).await;
     }
 
+    /// How long to wait before following is tried again: longer and longer, until all is well.
+    async fn pause(&self) -> Duration {
+        let failures = self.state.lock().await.failures.max(1);
+        backoff(failures, Duration::from_secs(2), LONGEST, fastrand::u64(..))
+    }
+
     async fn save(&self, state: &SourceState) {
         let Self { engine, feed, lease, .. } = self;
         if let Err(e) = state.save(engine.store.as_ref(), lease, feed.id()).await {
@@ -101,19 +107,13 @@ impl Own {
 }
 
 async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
-    let mut failures = 0;
     while !*stop.borrow() {
-        match follow(&own, &fetcher, &url, &stop).await {
-            Ok(()) => failures = 0,
-            Err(e) => {
-                failures += 1;
-                tracing::warn!(feed = %own.feed.id(), "cannot mirror {url}: {e}");
-                own.failed(e.kept()).await;
-            }
+        if let Err(e) = follow(&own, &fetcher, &url, &stop).await {
+            tracing::warn!(feed = %own.feed.id(), "cannot mirror {url}: {e}");
+            own.failed(e.kept()).await;
         }
-        let wait = backoff(failures.max(1), Duration::from_secs(2), LONGEST, fastrand::u64(..));
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = tokio::time::sleep(own.pause().await) => {}
             () = stopped(&stop) => {}
         }
     }
@@ -122,8 +122,8 @@ async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
 /// Why a mirror stopped for now.
 #[derive(Debug, thiserror::Error)]
 enum MirrorError {
-    #[error("{0}")]
-    Discover(String),
+    #[error(transparent)]
+    Discover(#[from] DiscoverError),
     #[error(transparent)]
     Follow(#[from] FollowError),
     #[error(transparent)]
@@ -132,15 +132,22 @@ enum MirrorError {
 
 impl MirrorError {
     fn kept(&self) -> SourceError {
+        let message = self.to_string();
         let code = match self {
-            Self::Discover(_) => "NOT_FOLLOWABLE",
+            Self::Discover(DiscoverError::Transfer { source, .. }) => {
+                return SourceError::of_transfer(source, message);
+            }
+            Self::Discover(DiscoverError::Status { status, .. }) => {
+                return SourceError::of_status(*status, message);
+            }
+            Self::Discover(DiscoverError::Unknown { .. }) => "NOT_FOLLOWABLE",
             Self::Follow(error) => return failed(error),
             // Of a type that cannot be applied here, or to something else than the publisher had: the mirror
             // stays where it is.
             Self::Append(AppendError::Patch { .. }) => "PATCH_NOT_APPLICABLE",
             Self::Append(_) => "STORE_ERROR",
         };
-        SourceError { code: code.to_owned(), http_status: None, message: self.to_string() }
+        SourceError::new(code, message)
     }
 }
 
@@ -161,7 +168,7 @@ async fn follow(own: &Own, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<
                 offer = discover(fetcher, url) => offer,
                 () = stopped(stop) => return Ok(()),
             };
-            let offer = offer.map_err(|e| MirrorError::Discover(e.to_string()))?;
+            let offer = offer?;
             tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", offer.url, offer.protocol, offer.why);
             (offer.url, offer.protocol.name().to_owned(), None)
         }
@@ -337,16 +344,19 @@ impl Output for Mirror {
 }
 
 fn failed(error: &FollowError) -> SourceError {
-    let (code, http_status) = match error {
-        FollowError::Transfer { .. } => ("NETWORK_ERROR".to_owned(), None),
-        FollowError::Status { status, .. } => (format!("HTTP_{status}"), Some(*status)),
-        FollowError::Protocol { .. } => ("PROTOCOL_ERROR".to_owned(), None),
-        FollowError::Usage(_) => ("CONFIG_ERROR".to_owned(), None),
-    };
-    SourceError { code, http_status, message: error.to_string() }
+    let message = error.to_string();
+    match error {
+        FollowError::Transfer { source, .. } => SourceError::of_transfer(source, message),
+        FollowError::Status { status, .. } => SourceError::of_status(*status, message),
+        FollowError::Protocol { .. } => SourceError::new("PROTOCOL_ERROR", message),
+        FollowError::Usage(_) => SourceError::new("CONFIG_ERROR", message),
+    }
 }
 
 fn new_change(followed: Followed) -> NewChange {
     let Followed { op, item, patch, modified, entry_id, .. } = followed;
     NewChange { op, item, patch, modified, entry_id, hash: None }
 }
+
+#[cfg(test)]
+mod tests;

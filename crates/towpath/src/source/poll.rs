@@ -8,7 +8,6 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use towpath_proto::diff::{Diff, GuardError, Known, Listing, diff};
-use towpath_proto::follow::TransferError;
 use towpath_proto::format::{self, FeedDocument, Format, FormatError, ReadOptions};
 use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, StoreError};
@@ -278,27 +277,19 @@ impl PollError {
     }
 
     fn kept(&self) -> SourceError {
-        let (code, http_status) = match self {
-            Self::Load(LoadError::Status { status, .. }) => (format!("HTTP_{status}"), Some(*status)),
-            Self::Load(LoadError::Transfer { source, .. }) => (transfer_code(source).to_owned(), None),
-            Self::Format { source: FormatError::Truncated { .. }, .. } => ("TRUNCATED".to_owned(), None),
-            Self::Format { .. } => ("PARSE_ERROR".to_owned(), None),
-            Self::Guard { .. } => ("GUARD".to_owned(), None),
-            Self::Append(_) => ("STORE_ERROR".to_owned(), None),
-            Self::Broken(_) => ("INTERNAL_ERROR".to_owned(), None),
+        let message = self.to_string();
+        let code = match self {
+            Self::Load(LoadError::Status { status, .. }) => return SourceError::of_status(*status, message),
+            Self::Load(LoadError::Transfer { source, .. }) => {
+                return SourceError::of_transfer(source, message);
+            }
+            Self::Format { source: FormatError::Truncated { .. }, .. } => "TRUNCATED",
+            Self::Format { .. } => "PARSE_ERROR",
+            Self::Guard { .. } => "GUARD",
+            Self::Append(_) => "STORE_ERROR",
+            Self::Broken(_) => "INTERNAL_ERROR",
         };
-        SourceError { code, http_status, message: self.to_string() }
-    }
-}
-
-fn transfer_code(error: &TransferError) -> &'static str {
-    match error {
-        TransferError::Timeout(_) => "TIMEOUT",
-        TransferError::TooLarge { .. } => "TOO_LARGE",
-        TransferError::Body(_) => "TRUNCATED",
-        TransferError::Redirect(_) => "REDIRECT",
-        TransferError::Url(_) => "BAD_URL",
-        TransferError::Connect(_) => "NETWORK_ERROR",
+        SourceError::new(code, message)
     }
 }
 

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
+use towpath_proto::follow::TransferError;
 use towpath_store::{Store, StoreError, Table, Write};
 
 use crate::client::Validators;
@@ -44,6 +45,31 @@ pub struct SourceError {
     pub http_status: Option<u16>,
     /// For people: what happened, and where.
     pub message: String,
+}
+
+impl SourceError {
+    /// An error of this code.
+    pub fn new(code: &str, message: String) -> Self {
+        Self { code: code.to_owned(), http_status: None, message }
+    }
+
+    /// The server answered with an error status.
+    pub fn of_status(status: u16, message: String) -> Self {
+        Self { code: format!("HTTP_{status}"), http_status: Some(status), message }
+    }
+
+    /// There was no whole answer.
+    pub fn of_transfer(error: &TransferError, message: String) -> Self {
+        let code = match error {
+            TransferError::Timeout(_) => "TIMEOUT",
+            TransferError::TooLarge { .. } => "TOO_LARGE",
+            TransferError::Body(_) => "TRUNCATED",
+            TransferError::Redirect(_) => "REDIRECT",
+            TransferError::Url(_) => "BAD_URL",
+            TransferError::Connect(_) => "NETWORK_ERROR",
+        };
+        Self::new(code, message)
+    }
 }
 
 impl SourceState {
