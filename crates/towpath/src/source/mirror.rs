@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use towpath_proto::follow::{FollowError, Followed, StartFrom};
-use towpath_proto::{NewChange, Op};
+use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
 use towpath_store::{AppendError, Expected, StoreError, Table, Write};
 
 use super::poll::fingerprint;
@@ -230,7 +230,42 @@ struct Mirror {
     /// Where our own log ends, as far as this mirror knows.
     seq: u64,
     /// What was appended after the kept checkpoint: oldest first, told again soon.
-    unconfirmed: VecDeque<NewChange>,
+    unconfirmed: VecDeque<Appended>,
+}
+
+/// What is kept in memory of a change that was appended, to know it when it is told again.
+#[derive(Debug, PartialEq)]
+struct Appended {
+    op: Op,
+    id: String,
+    /// Of what was told: the item of a put, the patch of a patch, nothing of a deletion.
+    hash: ContentHash,
+    entry_id: Option<String>,
+}
+
+impl Appended {
+    /// What the log holds.
+    fn stored(change: Change) -> Self {
+        let Change { op, item, patch, entry_id, hash, .. } = change;
+        // A patch's change has the hash of the item that it made.
+        let hash = if op == Op::Patch { hash_of_patch(patch) } else { hash };
+        Self { op, id: item.id, hash, entry_id }
+    }
+
+    /// The same of a change that is told.
+    fn told(change: &NewChange) -> Self {
+        let hash = match change.op {
+            Op::Put => change.hash.unwrap_or_else(|| change.item.content_hash()),
+            Op::Patch => hash_of_patch(change.patch.clone()),
+            Op::Delete => ContentHash::default(),
+        };
+        Self { op: change.op, id: change.item.id.clone(), hash, entry_id: change.entry_id.clone() }
+    }
+}
+
+/// That of an item that is nothing but the patch.
+fn hash_of_patch(patch: Option<Content>) -> ContentHash {
+    Item { content: patch, ..Item::default() }.content_hash()
 }
 
 impl Mirror {
@@ -245,14 +280,7 @@ impl Mirror {
             let page = engine.store.read(feed.id(), after, towpath_store::Limit::items(1000)).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;
-            unconfirmed.extend(page.into_iter().map(|change| NewChange {
-                op: change.op,
-                item: change.item,
-                patch: change.patch,
-                modified: Some(change.modified),
-                entry_id: change.entry_id,
-                hash: Some(change.hash),
-            }));
+            unconfirmed.extend(page.into_iter().map(Appended::stored));
         }
         Ok(Self { own, kept, seq: after, unconfirmed })
     }
@@ -260,12 +288,7 @@ impl Mirror {
     /// Whether this change is the next of those that were appended already.
     fn is_told_again(&mut self, change: &NewChange) -> bool {
         let Some(next) = self.unconfirmed.front() else { return false };
-        let same = match change.op {
-            Op::Put => next.op == Op::Put && next.item == change.item,
-            Op::Patch => next.op == Op::Patch && next.item.id == change.item.id && next.patch == change.patch,
-            Op::Delete => next.op == Op::Delete && next.item.id == change.item.id,
-        };
-        if same && next.entry_id == change.entry_id {
+        if *next == Appended::told(change) {
             self.unconfirmed.pop_front();
             return true;
         }
