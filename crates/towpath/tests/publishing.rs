@@ -2,6 +2,10 @@
 
 mod common;
 
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
 use common::{Place, Server, lines, stderr};
 use serde_json::{Value, json};
 
@@ -223,6 +227,25 @@ fn a_feed_is_copied_by_follow_and_import() {
         place.run_with(&["import", "copy", "-", "--server", &server.base], b"{\"id\":\"x\"}\n{\"id\":\n");
     assert_eq!(bad.status.code(), Some(1));
     assert!(stderr(&bad).contains("line 2"), "{}", stderr(&bad));
+}
+
+/// Whoever writes to a pipe writes a line in as many pieces as he likes, and it holds 64 KiB.
+#[test]
+fn lines_from_a_pipe_are_lines_however_they_come() {
+    let place = Place::new(NOTES);
+    let long = format!("{{\"id\":\"long\",\"item\":{{\"title\":\"{}\"}}}}\n", "x".repeat(200_000));
+    let (begin, end) = long.split_at(12);
+    let mut child = place.command(&["import", "notes", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(begin.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    stdin.write_all(end.as_bytes()).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    let server = place.serve();
+    assert_eq!(server.json("/feeds/notes")["seq"], 1);
+    let line = server.json("/feeds/notes/items/long?as=line");
+    assert_eq!(line["item"]["title"].as_str().map(str::len), Some(200_000));
 }
 
 #[test]

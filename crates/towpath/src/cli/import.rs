@@ -1,10 +1,12 @@
 //! `towpath import`: a file's items, in batches, with a progress bar.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use towpath_proto::diff::{Guard, Known, Listing, diff};
 use towpath_proto::format::{self, ReadOptions};
 use towpath_proto::line::Line;
@@ -17,6 +19,8 @@ use super::publish::Target;
 const BATCH_LINES: usize = 1000;
 /// Bytes after which a batch is sent, however few its lines.
 const BATCH_BYTES: usize = 4 << 20;
+/// How long a first line may be to be looked at whole, in bytes: as long as the server lets a batch be.
+const MAX_FIRST_LINE: u64 = 64 << 20;
 /// The largest document that is not NDJSON, in bytes.
 const MAX_DOCUMENT: u64 = 1 << 30;
 
@@ -27,8 +31,10 @@ pub(crate) async fn import(target: &Target, feed: &FeedId, file: &Path) -> Resul
     let (input, length) = open(file).map_err(failed)?;
     let bar = progress(length);
     let mut input = BufReader::with_capacity(1 << 20, bar.wrap_read(input));
-    let start = input.fill_buf().map_err(failed)?;
-    let imported = if is_lines(start) {
+    let start = first_line(&mut input, MAX_FIRST_LINE).map_err(failed)?;
+    let is_lines = is_lines(&start);
+    let input = Cursor::new(start).chain(input);
+    let imported = if is_lines {
         import_lines(target, feed, file, input).await
     } else {
         import_document(target, feed, file, input).await
@@ -53,19 +59,36 @@ fn progress(length: Option<u64>) -> ProgressBar {
     style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
 }
 
-/// Whether the input begins with a line of the item format: an object on one line with an `id` and nothing that
-/// makes it a JSON Feed. Empty input is lines too: none.
+/// The input up to the end of its first line that is not blank, however many pieces it comes in; no more than
+/// `most` bytes.
+fn first_line(input: &mut impl BufRead, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut input = input.take(most);
+    let (mut start, mut from) = (Vec::new(), 0);
+    while input.read_until(b'\n', &mut start)? > 0 && start[from..].trim_ascii().is_empty() {
+        from = start.len();
+    }
+    Ok(start)
+}
+
+/// What a JSON Feed has and a line of the item format has not.
+#[derive(Deserialize)]
+struct FeedFields {
+    version: Option<IgnoredAny>,
+    items: Option<IgnoredAny>,
+}
+
+/// Whether the input, of which `start` is the first line, begins with a line of the item format: an object on one line
+/// and nothing that makes it a JSON Feed. Empty input is lines too: none.
 fn is_lines(start: &[u8]) -> bool {
-    let start = start.trim_ascii_start();
-    if start.is_empty() {
-        return true;
+    let first = start.trim_ascii();
+    if !first.starts_with(b"{") {
+        return first.is_empty();
     }
-    let first = start.split(|b| *b == b'\n').next().unwrap_or_default();
-    if let Ok(line) = serde_json::from_slice::<serde_json::Value>(first) {
-        return line.is_object() && line.get("version").is_none() && line.get("items").is_none();
+    if let Ok(line) = serde_json::from_slice::<FeedFields>(first) {
+        return line.version.is_none() && line.items.is_none();
     }
-    // A line longer than the buffer cannot be read yet: what an item line begins with decides.
-    first.len() == start.len() && (first.starts_with(b"{\"feed\":") || first.starts_with(b"{\"op\":"))
+    // One that is cut off or too long: what only an item line begins with decides.
+    !start.ends_with(b"\n") && (first.starts_with(b"{\"feed\":") || first.starts_with(b"{\"op\":"))
 }
 
 async fn import_lines(
@@ -126,4 +149,42 @@ async fn import_document(
         target.append(feed, std::mem::replace(&mut changes, rest)).await?;
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(input: &[u8]) -> bool {
+        is_lines(&first_line(&mut BufReader::with_capacity(3, input), MAX_FIRST_LINE).unwrap())
+    }
+
+    #[test]
+    fn the_first_line_decides() {
+        for lines in [
+            "",
+            " \n\r\n",
+            "{\"id\":\"a\"}",
+            "\n \n{\"id\":\"a\"}\n{",
+            "{\"id\":\"a\",\"item\":{\"items\":[]}}\nnonsense",
+            "{\"op\":\"delete\",\"id\":",
+        ] {
+            assert!(judged(lines.as_bytes()), "{lines}");
+        }
+        for document in
+            ["<rss/>", "[]", "{\n\"items\":[]}", "{\"version\":\"x\"}", "{\"items\":[]}\n", "{\"op\":\n1}"]
+        {
+            assert!(!judged(document.as_bytes()), "{document}");
+        }
+        let long = format!("{{\"id\":\"a\",\"item\":{{\"title\":\"{}\"}}}}\n", "x".repeat(1 << 20));
+        assert!(judged(long.as_bytes()));
+    }
+
+    #[test]
+    fn no_more_is_looked_at_than_a_line_may_have() {
+        for endless in [b'{', b'\n'] {
+            let mut endless = BufReader::new(std::io::repeat(endless));
+            assert_eq!(first_line(&mut endless, 100_000).unwrap().len(), 100_000);
+        }
+    }
 }
