@@ -222,3 +222,35 @@ fn endless_bodies_and_bombs_take_bounded_memory_and_stalls_end() {
     assert!(peak < 200, "{peak} MiB");
     assert_eq!(server.stop(), Some(0));
 }
+
+const SECRETS: &str = "[feed.source.headers]\nAuthorization = \"Bearer s3cret\"\nX-Api-Key = \"s3cret\"\n";
+
+/// What is meant for one server is told to no other one: neither while a redirect is followed, nor at the polls after
+/// it, which begin where it led.
+#[test]
+fn headers_go_to_the_configured_origin_only() {
+    let (_elsewhere, elsewhere) = raw(|_| answer("200 OK", "", rss("1", "One")));
+    let away = elsewhere.url("/new");
+    let (_runtime, origin) = raw(move |asked| match asked.path.as_str() {
+        "/away" => redirect(301, &away),
+        "/near" => redirect(301, "/feed"),
+        _ => answer("200 OK", "", rss("1", "One")),
+    });
+    let knows = |asked: &Asked| {
+        [asked.head.contains("authorization: bearer s3cret"), asked.head.contains("x-api-key: s3cret")]
+    };
+    for (path, of_origin, of_elsewhere) in [("/away", 1, 2), ("/near", 1 + 3, 2)] {
+        let place = place(&origin, path, SECRETS);
+        for _ in 0..2 {
+            let told = pass(&place);
+            assert!(told.ends_with(" ok"), "{path}: {told}");
+        }
+        assert_eq!((origin.asked().len(), elsewhere.asked().len()), (of_origin, of_elsewhere), "{path}");
+    }
+    for asked in origin.asked() {
+        assert_eq!(knows(&asked), [true, true], "{}", asked.head);
+    }
+    for asked in elsewhere.asked() {
+        assert_eq!(knows(&asked), [false, false], "{}", asked.head);
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
@@ -46,7 +47,7 @@ pub struct SourceConfig {
     /// When a complete listing that lost items is disbelieved.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// Headers to send, an `Authorization` for example.
+    /// Headers to send, an `Authorization` for example: to the origin of the address above, and no other one.
     #[serde(default)]
     pub headers: HashMap<String, String>,
 }
@@ -55,6 +56,17 @@ impl SourceConfig {
     /// How often a source is polled.
     pub fn every(&self) -> Duration {
         self.every.unwrap_or(QUARTER_HOUR)
+    }
+
+    /// The headers to send.
+    pub fn header_map(&self) -> HeaderMap {
+        let parsed = |(name, value): (&String, &String)| {
+            let mut value: HeaderValue = value.parse().ok()?;
+            value.set_sensitive(true);
+            Some((name.parse::<HeaderName>().ok()?, value))
+        };
+        // All can be: the configuration was checked.
+        self.headers.iter().filter_map(parsed).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, header};
+use http::header;
 use jiff::Timestamp;
 use towpath_proto::follow::{Request, RequestId, TransferError};
 
@@ -99,15 +99,11 @@ async fn from_http(
     state: &SourceState,
     now: Timestamp,
 ) -> Result<Loaded, LoadError> {
+    // They are for the origin that is configured, wherever the source has moved.
+    let fetcher = fetcher.with_headers(address, source.header_map());
     let address = state.moved_to.as_deref().unwrap_or(address);
     let mut request = state.validators.condition(Request::get(RequestId(0), address));
     request = request.with(header::ACCEPT, ACCEPT);
-    for (name, value) in &source.headers {
-        if let Ok(name) = name.parse::<HeaderName>() {
-            request.headers.remove(&name);
-            request = request.with(name, value);
-        }
-    }
     request.max_body = limit;
     request.patience = source.timeout;
     let whole = fetcher.fetch_whole(&request).await;
