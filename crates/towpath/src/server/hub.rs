@@ -63,8 +63,13 @@ pub(super) async fn callback(
     let feed = engine.feed(name).ok_or_else(|| items::no_feed(name))?;
     let (method, headers) = (request.method().clone(), request.headers().clone());
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let body = body::read(request, MAX_DELIVERY).await?;
-    let reply = push::call(engine, feed.id(), Call { method, query, headers, body }).await;
+    let reply = match push::inbox(engine, feed.id(), &query).await {
+        Ok(inbox) => {
+            let body = body::read(request, MAX_DELIVERY).await?;
+            inbox.call(engine, feed.id(), Call { method, query, headers, body }).await
+        }
+        Err(reply) => reply,
+    };
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::NOT_FOUND);
     Ok(Answer { status, headers: HeaderMap::new(), body: reply.body })
 }
