@@ -131,6 +131,46 @@ fn tokens_and_web_pages() {
     );
 }
 
+/// A proxy on the same machine, as nginx is without further settings: HTTP/1.0, and the host it passes requests on to.
+#[test]
+fn a_proxy_is_no_local_program() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let host = server.base.strip_prefix("http://").unwrap();
+    for (version, headers, status) in [
+        ("1.1", "", "201"),
+        ("1.0", "", "403"),
+        ("1.1", "X-Real-IP: 192.0.2.1\r\n", "403"),
+        ("1.1", "Via: 1.1 proxy\r\n", "403"),
+    ] {
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let request = format!(
+            "PUT /feeds/notes/items/a HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n{headers}Content-Length: 1\r\n\r\nx"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(status), "HTTP/{version} {headers}: {answer}");
+    }
+}
+
+/// A server that others reach through a proxy on its machine cannot tell them from programs of the machine.
+#[test]
+fn a_server_for_others_without_tokens_warns() {
+    let warns = |config: &str, args: &[&str]| {
+        let place = Place::new(config);
+        let server = place.serve_with(args);
+        assert_eq!(server.stop(), Some(0));
+        place.log().contains("[server] tokens")
+    };
+    assert!(warns(NOTES, &["--base-url", "http://feeds.example/"]));
+    assert!(!warns(NOTES, &[]));
+    assert!(!warns(NOTES, &["--base-url", "http://[::1]:8080"]));
+    let with_tokens = format!("[server]\ntokens = [\"secret\"]\n{NOTES}");
+    assert!(!warns(&with_tokens, &["--base-url", "http://feeds.example/"]));
+}
+
 #[test]
 fn the_command_line_publishes_into_a_folder_or_a_running_server() {
     let place = Place::new(NOTES);
