@@ -14,6 +14,7 @@ use super::body::{Body, Limits};
 use super::coding::{self, Decoded};
 use super::explain;
 use super::tls::{self, SetupError};
+use crate::shown;
 
 /// The limits that no request changes.
 #[derive(Debug, Clone)]
@@ -242,7 +243,7 @@ impl Redirects {
     }
 
     fn check(&self, hop: &Hop, target: &Url, options: &FetchOptions) -> Result<(), TransferError> {
-        let in_vain = |reason: String| Err(TransferError::Redirect(reason));
+        let in_vain = |reason: String| Err(TransferError::Redirect(shown::text(&reason)));
         if !is_web(target) {
             return in_vain(format!("to {target}, which is neither http nor https"));
         }
@@ -279,7 +280,7 @@ fn redirect_target(base: &Url, response: &reqwest::Response) -> Result<Option<Ur
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    let in_vain = |reason: &str| TransferError::Redirect(reason.to_owned());
+    let in_vain = |reason: &str| TransferError::Redirect(shown::text(reason));
     let location = response.headers().get(LOCATION).ok_or_else(|| in_vain("without saying where to"))?;
     // Some servers send their addresses in UTF-8, unescaped.
     let location =

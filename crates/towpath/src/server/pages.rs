@@ -16,6 +16,7 @@ use super::problem::Problem;
 use crate::engine::history::{self, Which};
 use crate::engine::replication::snapshot;
 use crate::engine::{Engine, Feed};
+use crate::shown;
 use crate::source::state::{SourceError, SourceState};
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -105,6 +106,7 @@ struct FeedView {
 
 #[derive(Debug, Serialize)]
 struct SourceView {
+    /// Without what is secret in it: the feed's readers are not the configuration's.
     address: String,
     /// Of a mirror, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -266,8 +268,12 @@ async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>,
     };
     let fingerprint = crate::source::poll::fingerprint(source);
     let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint).await?;
-    let SourceState { last_ok, next, error, problems, .. } = state;
-    Ok(Some(SourceView { address: address.to_owned(), protocol, last_ok, next, error, problems }))
+    let SourceState { last_ok, next, mut error, problems, .. } = state;
+    let shown = shown::address(address);
+    if let Some(SourceError { message, .. }) = &mut error {
+        *message = shown::text(&message.replace(address, &shown));
+    }
+    Ok(Some(SourceView { address: shown, protocol, last_ok, next, error, problems }))
 }
 
 /// `/metrics`.

@@ -21,6 +21,7 @@ use crate::client::{
 use crate::engine::diffdelta::{Run, publish};
 use crate::engine::roles::{self, Lease, Shard, conditions};
 use crate::engine::{Engine, Feed, push};
+use crate::shown;
 use crate::stop::{Stop, stopped};
 
 /// The longest time between two attempts to follow.
@@ -107,7 +108,7 @@ async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
             Ok(()) => failures = 0,
             Err(e) => {
                 failures += 1;
-                tracing::warn!(feed = %own.feed.id(), "cannot mirror {url}: {e}");
+                tracing::warn!(feed = %own.feed.id(), "cannot mirror {}: {}", shown::address(&url), shown::text(&e.to_string()));
                 own.failed(e.kept()).await;
             }
         }
@@ -162,7 +163,7 @@ async fn follow(own: &Own, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<
                 () = stopped(stop) => return Ok(()),
             };
             let offer = offer.map_err(|e| MirrorError::Discover(e.to_string()))?;
-            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", offer.url, offer.protocol, offer.why);
+            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", shown::address(&offer.url), offer.protocol, offer.why);
             (offer.url, offer.protocol.name().to_owned(), None)
         }
     };
@@ -324,7 +325,7 @@ impl Output for Mirror {
             Notice::Warning(text) => tracing::warn!(%feed, "{text}"),
             Notice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
             Notice::Failed(error) => {
-                tracing::warn!(%feed, "{error}");
+                tracing::warn!(%feed, "{}", shown::text(&error.to_string()));
                 let own = self.own.clone();
                 tokio::spawn(async move { own.failed(failed(&error)).await });
             }
