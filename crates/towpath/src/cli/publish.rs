@@ -166,7 +166,7 @@ impl TargetArgs {
                 token,
             }));
         }
-        let server = Server { fetcher, base: format!("http://{}", config.server.listen), token };
+        let server = Server { fetcher, base: config.local_url(), token };
         if server.is_towpath().await {
             return Ok(Target::Server(server));
         }
@@ -176,7 +176,7 @@ impl TargetArgs {
 
 /// Whether a server of this configuration runs on this machine.
 pub(crate) async fn is_running(fetcher: Fetcher, config: &Config) -> bool {
-    Server { fetcher, base: format!("http://{}", config.server.listen), token: None }.is_towpath().await
+    Server { fetcher, base: config.local_url(), token: None }.is_towpath().await
 }
 
 impl Target {

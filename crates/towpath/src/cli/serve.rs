@@ -14,7 +14,7 @@ use url::Url;
 use super::export::{base_url, tell_of_private};
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
-use crate::config::{Config, ServerConfig, check_base_url, parse_duration, ten_seconds};
+use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
 use crate::engine::export::{Kept, keep, target};
 use crate::engine::replication::snapshot;
 use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
@@ -74,7 +74,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let listener = server::listen(config.server.listen)?;
     // Port 0 asks for any free port: from here on it is known which.
     config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
-    warn_of(&config.server);
+    warn_of(&config);
     let kept = args.kept(&config)?;
     let engine = open::engine(config).await?;
     let fetcher =
@@ -103,7 +103,12 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
 }
 
 /// Says what others who are to reach the server would find amiss.
-fn warn_of(server: &ServerConfig) {
+fn warn_of(config: &Config) {
+    let server = &config.server;
+    if server.listen.ip().is_unspecified() && server.base_url.is_none() {
+        let local = config.local_url();
+        tracing::warn!("every document says {local}, where no other machine finds it: set [server] base_url");
+    }
     let base = server.base_url.as_deref();
     let host = base.and_then(|base| Some(Url::parse(base).ok()?.host_str()?.to_owned()));
     if server.tokens.is_empty() && host.is_some_and(|host| !server::is_local(&host)) {
