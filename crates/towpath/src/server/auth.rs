@@ -1,6 +1,7 @@
 //! Who may publish, and who may read.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, Request, Version};
@@ -80,6 +81,28 @@ pub(super) fn may_read(feed: &Feed, publishers: &[String], headers: &HeaderMap) 
         Some(_) => Ok(Access::Whole),
         None => Err(Problem::unauthorized("this token may not read this feed")),
     }
+}
+
+/// Which of these feeds the sender of a request may read, and what of each: who may publish reads them all.
+pub(super) fn readable<B>(
+    feeds: Vec<Arc<Feed>>,
+    publishers: &[String],
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> Result<Vec<(Arc<Feed>, Access)>, Problem> {
+    let is_publisher = may_publish(publishers, peer, request).is_ok();
+    let access = |feed: &Feed| match may_read(feed, publishers, request.headers()) {
+        Err(_) if is_publisher => Ok(Access::Whole),
+        access => access,
+    };
+    let readable: Vec<_> =
+        feeds.into_iter().filter_map(|feed| access(&feed).ok().map(|access| (feed, access))).collect();
+    // Who has sent a token expects to see more than everybody does.
+    let is_known = is_publisher || readable.iter().any(|(feed, _)| !feed.config.is_public());
+    if bearer(request.headers()).is_some() && !publishers.is_empty() && !is_known {
+        return Err(Problem::unauthorized("nothing here is read with this token"));
+    }
+    Ok(readable)
 }
 
 /// What is kept of the token of a request to a feed that not everybody may read: enough to know it again.
