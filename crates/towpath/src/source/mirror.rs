@@ -37,6 +37,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
             continue;
         };
         let (configured, url) = (fingerprint(source), url.to_owned());
+        let fetcher = fetcher.with_headers(&url, source.header_map());
         let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
         let state = state.unwrap_or_else(|e| {
             tracing::error!(feed = %feed.id(), "{e}");
@@ -44,7 +45,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
         });
         let (engine, lease, state) = (engine.clone(), lease.clone(), Arc::new(Mutex::new(state)));
         let own = Own { engine, feed, lease, state };
-        follows.spawn(mirror(own, fetcher.clone(), url, stop.clone()));
+        follows.spawn(mirror(own, fetcher, url, stop.clone()));
     }
     while follows.join_next().await.is_some() {}
 }
@@ -101,7 +102,7 @@ impl Own {
     }
 }
 
-async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
+async fn mirror(own: Own, fetcher: Fetcher, url: String, stop: Stop) {
     let mut failures = 0;
     while !*stop.borrow() {
         match follow(&own, &fetcher, &url, &stop).await {
