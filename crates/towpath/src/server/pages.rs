@@ -192,10 +192,10 @@ impl Listed {
 
 /// `/feeds`: the feeds that everybody may read and their addresses, as JSON.
 pub(crate) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
-    list(public(engine).iter().map(|feed| Listed::new(engine, feed)).collect())
+    list(&public(engine).iter().map(|feed| Listed::new(engine, feed)).collect::<Vec<_>>())
 }
 
-fn list(feeds: Vec<Listed>) -> Result<Answer, Problem> {
+fn list(feeds: &[Listed]) -> Result<Answer, Problem> {
     json(&serde_json::json!({ "service": "towpath", "feeds": feeds }))
 }
 
@@ -214,7 +214,7 @@ pub(super) async fn feeds_for<B>(
         }
         feeds.push(listed);
     }
-    list(feeds)
+    list(&feeds)
 }
 
 /// `/feeds/{feed}`: a page, or JSON with every address.
