@@ -16,6 +16,7 @@ mod check;
 mod durations;
 mod export;
 mod hub;
+mod reach;
 mod source;
 mod xmpp;
 
@@ -60,14 +61,15 @@ pub struct Config {
 pub struct ServerConfig {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// The address that readers use, without a slash at its end; `http://` and `listen` where absent.
+    /// The address that readers use, without a slash at its end; `http://` and `listen` where absent, with loopback in
+    /// place of all addresses.
     pub base_url: Option<String>,
     /// The data folder.
     pub data: PathBuf,
     /// The cluster whose log this node follows, with its replica in the data folder: `nats://host:port,host:port`. The
     /// data folder is the log itself where absent.
     pub cluster: Option<String>,
-    /// Who may publish: bearer tokens. With none, requests from loopback addresses may.
+    /// Who may publish: bearer tokens. With none, programs of this machine may; behind a proxy there must be some.
     pub tokens: Vec<String>,
     /// Whether publishing to a feed that the file does not name creates it. True where there is no file.
     pub create_feeds: bool,
@@ -312,11 +314,6 @@ impl Config {
             feed: feed.to_string(),
             message,
         })
-    }
-
-    /// The address that readers use, without a slash at its end.
-    pub fn base_url(&self) -> String {
-        self.server.base_url.clone().unwrap_or_else(|| format!("http://{}", self.server.listen))
     }
 }
 

@@ -8,5 +8,6 @@ pub mod config;
 pub mod engine;
 mod random;
 pub mod server;
+mod shown;
 pub mod source;
 pub mod stop;

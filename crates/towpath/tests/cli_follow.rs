@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use raw_server::{Asked, RawServer, Step, answer};
+use raw_server::{Asked, RawServer, Step, answer, redirect};
 use serde_json::Value;
 
 /// A Smart Feed with `count` items, two on each page, cursors counting them.
@@ -28,7 +28,12 @@ fn smart_feed(asked: &Asked, count: usize) -> Vec<Step> {
 
 fn towpath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .env_remove("TOWPATH_READ_TOKEN")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -215,4 +220,48 @@ async fn a_check_prints_its_report_and_fails_with_a_must() {
     );
     let fails = |finding: &Value| finding["level"] == "MUST" && finding["outcome"] == "fail";
     assert!(value["findings"].as_array().unwrap().iter().any(fails));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_goes_to_the_server_of_the_feed_only() {
+    let elsewhere = RawServer::start(|asked| smart_feed(asked, 3)).await;
+    let (away, other) = (elsewhere.url("/items"), elsewhere.url("/others"));
+    let server = RawServer::start(move |asked| match asked.path.as_str() {
+        "/away" => redirect(302, &away),
+        _ if asked.head.contains("authorization: bearer s3cret") => smart_feed(asked, 3),
+        _ => answer("401 Unauthorized", "", "no"),
+    })
+    .await;
+    let (url, second) = (server.url("/items"), server.url("/more"));
+    let refused = run(&["follow", &url, "--once"]).await;
+    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    for (urls, count) in [(vec![url.as_str()], 3), (vec![&url, &second], 6), (vec![&server.url("/away")], 3)]
+    {
+        let args = [&["follow", "--once", "--token", "s3cret"], urls.as_slice()].concat();
+        let followed = run(&args).await;
+        assert_eq!((followed.status.code(), ids(&followed).len()), (Some(0), count), "{}", told(&followed));
+    }
+    let mut command = towpath(&["check", &url]);
+    command.env("TOWPATH_READ_TOKEN", "s3cret");
+    let checked = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let report = String::from_utf8(checked.stdout.clone()).unwrap();
+    assert!(report.starts_with(&format!("{url} as smart\n")), "{report}{}", told(&checked));
+    for asked in elsewhere.asked() {
+        assert!(!asked.head.contains("s3cret"), "{}", asked.head);
+    }
+    assert!(!elsewhere.asked().is_empty());
+    let before = elsewhere.asked().len();
+    for args in [["follow", &url, &other], ["follow", "xmpp:a@b.example?;node=x", ""], ["follow", &url, "\n"]]
+    {
+        let token = if args[2] == "\n" { "\n" } else { "s3cret" };
+        let args: Vec<&str> = args.into_iter().filter(|arg| !arg.trim().is_empty()).collect();
+        let mistaken = run(&[args.as_slice(), &["--once", "--token", token]].concat()).await;
+        assert_eq!(mistaken.status.code(), Some(2), "{}", told(&mistaken));
+        assert!(
+            told(&mistaken).contains("token") && !told(&mistaken).contains("s3cret"),
+            "{}",
+            told(&mistaken)
+        );
+    }
+    assert_eq!(elsewhere.asked().len(), before);
 }

@@ -347,6 +347,40 @@ async fn redirects_are_followed_and_permanent_ones_reported() {
     assert!(!told.contains("authorization") && told.contains("if-none-match"), "{told}");
 }
 
+/// RFC 9110, section 15.4: what is meant for one origin is not sent to another one, and is again where a redirect
+/// leads back.
+#[tokio::test]
+async fn headers_of_an_origin_are_sent_there_only() {
+    let home = RawServer::start(|_| answer("200 OK", "", "home")).await;
+    let back = home.url("/home");
+    let elsewhere = RawServer::start(move |_| redirect(302, &back)).await;
+    let away = elsewhere.url("/");
+    let server = RawServer::start(move |asked| match asked.path.as_str() {
+        "/away" => redirect(302, &away),
+        _ => answer("200 OK", "", "x"),
+    })
+    .await;
+    let of = |address: &str| {
+        let secret = [("x-api-key", "s3cret"), ("accept", "text/s3cret")];
+        let headers = secret.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        fetcher().with_headers(address, headers.into_iter().collect())
+    };
+    let knows = |server: &RawServer| {
+        let asked = server.asked();
+        asked.last().unwrap().head.matches("s3cret").count()
+    };
+    let request = |url: &str| get(url).with(http::header::ACCEPT, "text/plain");
+    of(&server.url("/any?x")).fetch_whole(&request(&server.url("/away"))).await.unwrap();
+    assert_eq!([knows(&server), knows(&elsewhere), knows(&home)], [2, 0, 0]);
+    of(&home.base).fetch_whole(&request(&server.url("/away"))).await.unwrap();
+    assert_eq!([knows(&server), knows(&elsewhere), knows(&home)], [0, 0, 2]);
+    // Another port, another scheme, and no address at all are other origins.
+    for address in [&server.base.replace("http:", "https:"), "http://127.0.0.1/", "127.0.0.1"] {
+        of(address).fetch_whole(&request(&server.url("/"))).await.unwrap();
+        assert_eq!(knows(&server), 0, "{address}");
+    }
+}
+
 #[tokio::test]
 async fn redirects_that_lead_nowhere_are_errors() {
     let server = RawServer::start(|asked| match asked.path.as_str() {

@@ -222,3 +222,89 @@ fn endless_bodies_and_bombs_take_bounded_memory_and_stalls_end() {
     assert!(peak < 200, "{peak} MiB");
     assert_eq!(server.stop(), Some(0));
 }
+
+const SECRETS: &str = "[feed.source.headers]\nAuthorization = \"Bearer s3cret\"\nX-Api-Key = \"s3cret\"\n";
+
+/// What is meant for one server is told to no other one: neither while a redirect is followed, nor at the polls after
+/// it, which begin where it led.
+#[test]
+fn headers_go_to_the_configured_origin_only() {
+    let (_elsewhere, elsewhere) = raw(|_| answer("200 OK", "", rss("1", "One")));
+    let away = elsewhere.url("/new");
+    let (_runtime, origin) = raw(move |asked| match asked.path.as_str() {
+        "/away" => redirect(301, &away),
+        "/near" => redirect(301, "/feed"),
+        _ => answer("200 OK", "", rss("1", "One")),
+    });
+    let knows = |asked: &Asked| {
+        [asked.head.contains("authorization: bearer s3cret"), asked.head.contains("x-api-key: s3cret")]
+    };
+    for (path, of_origin, of_elsewhere) in [("/away", 1, 2), ("/near", 1 + 3, 2)] {
+        let place = place(&origin, path, SECRETS);
+        for _ in 0..2 {
+            let told = pass(&place);
+            assert!(told.ends_with(" ok"), "{path}: {told}");
+        }
+        assert_eq!((origin.asked().len(), elsewhere.asked().len()), (of_origin, of_elsewhere), "{path}");
+    }
+    for asked in origin.asked() {
+        assert_eq!(knows(&asked), [true, true], "{}", asked.head);
+    }
+    for asked in elsewhere.asked() {
+        assert_eq!(knows(&asked), [false, false], "{}", asked.head);
+    }
+}
+
+/// Feeds are read by others than the configuration's owner: what an address has of names, passwords and keys is his.
+#[test]
+fn credentials_in_an_address_are_sent_and_not_shown() {
+    let (_runtime, origin) = raw(|asked| match asked.path.split('?').next().unwrap() {
+        "/feed" => answer(
+            "200 OK",
+            "",
+            "<rss version=\"2.0\"><channel><item><guid>1</guid><link>one</link></item></channel></rss>",
+        ),
+        "/html" => answer("200 OK", "Content-Type: text/html\r\n", "<!doctype html><p>Hello</p>"),
+        "/loop" => redirect(302, &asked.path),
+        "/old" => redirect(302, "ftp://ann:pa55@x/?key=s3cret"),
+        _ => answer("404 Not Found", "", "no"),
+    });
+    let host = origin.base.strip_prefix("http://").unwrap().to_owned();
+    let source = |(id, how): (&str, &str)| {
+        let url = format!("http://ann:pa55@{host}/{id}?key=s3cret");
+        format!("[[feed]]\nid = \"{id}\"\n[feed.source]\n{how} = \"{url}\"\nevery = 1\n")
+    };
+    let feeds = [
+        ("feed", "url"),
+        ("html", "url"),
+        ("loop", "url"),
+        ("old", "url"),
+        ("none", "url"),
+        ("copy", "follow"),
+    ];
+    let place = Place::new(&feeds.map(source).concat());
+    let mut told = stdout(&place.run(&["run"]));
+    let asked = origin.asked();
+    // ann:pa55
+    assert!(asked.iter().any(|asked| asked.head.contains("authorization: basic yw5uonbhntu=")));
+    assert!(asked.iter().any(|asked| asked.path == "/feed?key=s3cret"));
+    let server = place.serve();
+    server.wait_for("/feeds/copy", |feed| feed["source"]["error"].is_object());
+    for (id, _) in feeds {
+        let feed = server.json(&format!("/feeds/{id}"));
+        assert_eq!(feed["source"]["address"], format!("http://{host}/{id}?…"));
+        assert_eq!(feed["source"]["error"].is_object(), id != "feed", "{feed}");
+        told += &feed.to_string();
+        told += &server.ask("GET", &format!("/feeds/{id}"), &[("Accept", "text/html")], b"").text();
+        told += &server.get(&format!("/feeds/{id}/atom")).text();
+        told += &server.ask("PUT", &format!("/feeds/{id}/items/x"), &[], b"x").text();
+    }
+    told += &server.get("/diff/sources.json").text();
+    told += &server.get("/diff/feed/latest.json").text();
+    told += &stdout(&place.run(&["status", "--server", &server.base]));
+    told += &place.log();
+    assert!(told.contains("HTTP_404") && told.contains(&format!("http://{host}/one")), "{told}");
+    for line in told.lines() {
+        assert!(!line.contains("pa55") && !line.contains("s3cret"), "{line}");
+    }
+}

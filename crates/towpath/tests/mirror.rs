@@ -137,3 +137,21 @@ fn a_mirror_whose_publisher_is_away_says_so_and_keeps_what_it_has() {
     assert!(status(&copy).contains(", by diffdelta"), "{}", status(&copy));
     drop(server);
 }
+
+/// A feed that asks for a token is mirrored with the headers of its source, which nobody else gets.
+#[test]
+fn a_feed_with_readers_is_mirrored() {
+    let origin = Place::new("[[feed]]\nid = \"notes\"\nttl = 15\nreaders = [\"s3cret\"]\n");
+    let server = origin.serve();
+    publish(&server, 0..3);
+    let follow = format!("{}/feeds/notes", server.base);
+    let source = format!("[feed.source]\nfollow = \"{follow}\"\n");
+    let headers = "[feed.source.headers]\nAuthorization = \"Bearer s3cret\"\n";
+    let mirror =
+        Place::new(&format!("[[feed]]\nid = \"copy\"\n{source}{headers}[[feed]]\nid = \"none\"\n{source}"));
+    let copy = mirror.serve();
+    wait_for(&copy, 3);
+    let refused = copy.wait_for("/feeds/none", |feed| feed["source"]["error"].is_object());
+    assert!(refused["source"]["error"]["message"].as_str().unwrap().contains("401"), "{refused}");
+    assert_eq!(refused["seq"], 0);
+}

@@ -135,6 +135,99 @@ fn tokens_and_web_pages() {
     );
 }
 
+/// A proxy on the same machine, as nginx is without further settings: HTTP/1.0, and the host it passes requests on to.
+#[test]
+fn a_proxy_is_no_local_program() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new(NOTES);
+    let server = place.serve();
+    let host = server.base.strip_prefix("http://").unwrap();
+    for (version, headers, status) in [
+        ("1.1", "", "201"),
+        ("1.0", "", "403"),
+        ("1.1", "X-Real-IP: 192.0.2.1\r\n", "403"),
+        ("1.1", "Via: 1.1 proxy\r\n", "403"),
+    ] {
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let request = format!(
+            "PUT /feeds/notes/items/a HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n{headers}Content-Length: 1\r\n\r\nx"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(status), "HTTP/{version} {headers}: {answer}");
+    }
+}
+
+/// A server that others reach through a proxy on its machine cannot tell them from programs of the machine.
+#[test]
+fn a_server_for_others_without_tokens_warns() {
+    let warns = |config: &str, args: &[&str]| {
+        let place = Place::new(config);
+        let server = place.serve_with(args);
+        assert_eq!(server.stop(), Some(0));
+        place.log().contains("[server] tokens")
+    };
+    assert!(warns(NOTES, &["--base-url", "http://feeds.example/"]));
+    assert!(!warns(NOTES, &[]));
+    assert!(!warns(NOTES, &["--base-url", "http://[::1]:8080"]));
+    let with_tokens = format!("[server]\ntokens = [\"secret\"]\n{NOTES}");
+    assert!(!warns(&with_tokens, &["--base-url", "http://feeds.example/"]));
+}
+
+/// The same of every feed, whether a server runs or not: who may publish sees them all.
+#[test]
+fn status_shows_all_feeds_to_who_may_publish() {
+    let private = "[[feed]]\nid = \"private\"\nreaders = [\"reader\"]\n";
+    let feeds = format!("{NOTES}{private}[[feed]]\nid = \"secret\"\nreaders = [\"nobody\"]\n");
+    for tokens in ["[server]\ntokens = [\"secret\"]\n", ""] {
+        let place = Place::new(&format!("{tokens}{feeds}"));
+        assert_eq!(place.run(&["put", "private", "a"]).status.code(), Some(0));
+        let of_folder = common::stdout(&place.run(&["status"]));
+        assert!(of_folder.contains("private") && of_folder.lines().count() == 5, "{of_folder}");
+        let server = place.serve();
+        let of_server = place.run(&["status", "--server", &server.base]);
+        assert_eq!(common::stdout(&of_server), of_folder, "{}", stderr(&of_server));
+    }
+}
+
+/// `/feeds` names the feeds that its reader may read.
+#[test]
+fn the_list_of_feeds_is_that_of_its_reader() {
+    let private = "[[feed]]\nid = \"private\"\nreaders = [\"reader\"]\n";
+    let filtered =
+        "[[feed]]\nid = \"part\"\nreaders = [{ token = \"some\", filter = { tags = [\"open\"] } }]\n";
+    let place = Place::new(&format!("[server]\ntokens = [\"publisher\"]\n{NOTES}{private}{filtered}"));
+    let server = place.serve();
+    let list = |path: &str, token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        server.ask("GET", path, if token.is_empty() { &[] } else { &headers }, b"")
+    };
+    let names = |answer: &common::Answer| -> Vec<String> {
+        let list = answer.json();
+        list["feeds"].as_array().unwrap().iter().map(|feed| feed["id"].as_str().unwrap().to_owned()).collect()
+    };
+    for (token, expected) in [
+        ("", vec!["copy", "notes"]),
+        ("reader", vec!["copy", "notes", "private"]),
+        ("some", vec!["copy", "notes", "part"]),
+        ("publisher", vec!["copy", "notes", "part", "private"]),
+    ] {
+        for path in ["/feeds", "/feeds?status"] {
+            let answer = list(path, token);
+            assert_eq!(names(&answer), expected, "{path} {token}");
+            assert_eq!(answer.header("cache-control"), Some("private, no-store"), "{path} {token}");
+        }
+        // What else is known of a feed is told to those who may read it whole.
+        for feed in list("/feeds?status", token).json()["feeds"].as_array().unwrap() {
+            assert_eq!(feed["seq"].is_u64(), feed["id"] != "part" || token == "publisher", "{feed}");
+        }
+        assert_eq!(names(&list("/", token)), ["copy", "notes"]);
+    }
+    assert_eq!(list("/feeds", "nobody").status, 401);
+}
+
 #[test]
 fn the_command_line_publishes_into_a_folder_or_a_running_server() {
     let place = Place::new(NOTES);

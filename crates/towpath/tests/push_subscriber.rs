@@ -173,6 +173,26 @@ fn a_callback_answers_its_hub_only() {
     assert_eq!(status_of(&host, &post), 404);
 }
 
+/// A server's callbacks take large bodies, from those only who know the key of a feed that mirrors another one.
+#[test]
+fn a_callback_reads_no_body_of_a_stranger() {
+    let origin = Place::new(CONFIG);
+    let origin = origin.serve();
+    let follow = format!("{}/feeds/aa/items", origin.base);
+    let place = Place::new(&format!(
+        "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{follow}\"\npush = true\n"
+    ));
+    let server = place.serve();
+    let host = server.base.strip_prefix("http://").unwrap();
+    // The body never comes.
+    let head = "HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\nConnection: close\r\n\r\n";
+    for path in ["/feeds/aa/callback", "/feeds/copy/callback?towpath-key=0", "/feeds/none/callback"] {
+        let began = Instant::now();
+        assert_eq!(status_of(host, &format!("POST {path} {head}")), 404, "{path}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{path}");
+    }
+}
+
 fn status_of(host: &str, request: &str) -> u16 {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(host).unwrap();

@@ -34,6 +34,33 @@ fn a_port_that_is_in_use() {
     assert!(!place.path("data").exists(), "nothing was begun");
 }
 
+/// Nobody can ask at 0.0.0.0: commands ask this machine, documents name it, and the server says what is missing.
+#[test]
+fn a_server_that_listens_on_all_addresses() {
+    for (any, loopback) in [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")] {
+        if std::net::TcpListener::bind(format!("{any}:0")).is_err() {
+            eprintln!("SKIPPED: there is no {any} here");
+            continue;
+        }
+        let port = common::free_port();
+        let place = Place::new(&format!("[server]\nlisten = \"{any}:{port}\"\n{NOTES}"));
+        let server = place.start(place.command(&["serve"]));
+        assert_eq!(server.base, format!("http://{loopback}:{port}"));
+        for command in [&["put", "notes", "a"] as &[&str], &["snapshot", "notes"], &["delete", "notes", "a"]]
+        {
+            let done = place.run(command);
+            assert_eq!(done.status.code(), Some(0), "{command:?}: {}", stderr(&done));
+        }
+        assert_eq!(server.json("/feeds/notes")["seq"], 2);
+        assert!(place.log().contains("base_url"), "{}", place.log());
+        assert!(!place.run(&["export", "tree"]).status.success(), "the server has the folder");
+        drop(server);
+        let at_any = ["serve", "--listen", &format!("{any}:0"), "--base-url", "http://127.0.0.1:1"];
+        drop(place.start(place.command(&at_any)));
+        assert_eq!(place.log().matches("base_url").count(), 1, "{}", place.log());
+    }
+}
+
 #[test]
 fn folders_that_cannot_hold_data() {
     let place = Place::new(NOTES);

@@ -12,9 +12,10 @@ use url::Url;
 
 use super::follow::{ProtocolArg, parse_feed, parse_protocol, parse_url, where_to_listen};
 use super::node::{AccountArgs, check_node};
+use super::read_token::ReadTokenArgs;
 use super::terminal::plain;
 use super::{CliError, Exit};
-use crate::client::{Calls, FetchOptions, Fetcher, checker, discover, drive_check, hub_checker, listen};
+use crate::client::{Calls, checker, discover, drive_check, hub_checker, listen};
 use crate::stop;
 
 #[derive(Debug, Args)]
@@ -35,6 +36,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "ADDRESS:PORT", requires = "callback")]
     callback_listen: Option<SocketAddr>,
     #[command(flatten)]
+    token: ReadTokenArgs,
+    #[command(flatten)]
     account: AccountArgs,
 }
 
@@ -49,10 +52,11 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     super::log_to_stderr();
     let stop = stop::on_signal();
     if args.url.scheme() == "xmpp" {
+        args.token.refuse_for_nodes()?;
         let (report, finished) = check_node(&args.url, &args.account, &stop).await?;
         return print(&args, args.url.as_str(), "xmpp", finished.then_some(&report));
     }
-    let fetcher = Fetcher::new(FetchOptions::default())?;
+    let fetcher = args.token.fetcher([&args.url])?;
     if let Some(callback) = &args.callback {
         let (mut checker, key) = hub_checker(args.url.as_str(), callback.as_str());
         let calls = listen(args.callback_listen.unwrap_or_else(|| where_to_listen(callback)), key).await?;

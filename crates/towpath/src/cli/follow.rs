@@ -18,13 +18,14 @@ use super::feed_list::{self, ListError};
 use super::fleet_lines::{FleetLines, States};
 use super::lines::{Lines, LinesError};
 use super::node::{AccountArgs, follow_node};
+use super::read_token::ReadTokenArgs;
 use super::state_file::{self, StateError, StateFile};
 use super::state_log::StateLog;
 use super::{CliError, Exit};
 use crate::client::fleet::{FleetEnded, FleetOptions, follow_fleet};
 use crate::client::{
-    DiscoverError, Ended, FetchOptions, Fetcher, Follow, ListenError, Protocol, SetupError, discover, drive,
-    drive_called, follower, listen, pushed_follower,
+    DiscoverError, Ended, Fetcher, Follow, ListenError, Protocol, SetupError, discover, drive, drive_called,
+    follower, listen, pushed_follower,
 };
 use crate::config::parse_duration;
 use crate::stop::{self, Stop};
@@ -61,6 +62,8 @@ pub(crate) struct FollowArgs {
     /// Where to wait for the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
     callback_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    token: ReadTokenArgs,
     #[command(flatten)]
     pub(super) account: AccountArgs,
 }
@@ -127,7 +130,10 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     super::log_to_stderr();
     let stop = stop::on_signal();
     match (&args.feeds, args.urls.as_slice()) {
-        (None, [url]) if is_node(url) => follow_node(&args, url, &stop).await,
+        (None, [url]) if is_node(url) => {
+            args.token.refuse_for_nodes()?;
+            follow_node(&args, url, &stop).await
+        }
         (None, [url]) => follow_one(&args, url, &stop).await,
         (_, urls) if urls.iter().any(is_node) => Err(CliError::usage("an xmpp: address is followed alone")),
         _ => follow_many(args, &stop).await,
@@ -139,7 +145,7 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
         let why = "--every is for many feeds; a single one is asked as often as its publisher allows";
         return Err(CliError::usage(why));
     }
-    let fetcher = Fetcher::new(FetchOptions::default())?;
+    let fetcher = args.token.fetcher([feed])?;
     let way = choose(args, feed, &fetcher).await?;
     let state_file = match &args.state {
         Some(path) => Some(StateFile::open(path, feed, way.protocol, &way.url)?),
@@ -202,7 +208,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
         schedule,
         clock: usual.clock,
     };
-    let fetcher = Fetcher::new(FetchOptions::default())?;
+    let fetcher = args.token.fetcher(&feeds)?;
     let ledger = Arc::new(FleetLines::new(std::io::stdout(), states));
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     match follow_fleet(feeds, ledger, &fetcher, options, stop).await {

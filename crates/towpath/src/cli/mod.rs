@@ -10,6 +10,7 @@ mod lines;
 mod node;
 mod open;
 mod publish;
+mod read_token;
 mod run;
 mod serve;
 mod snapshot;

@@ -166,7 +166,7 @@ impl TargetArgs {
                 token,
             }));
         }
-        let server = Server { fetcher, base: format!("http://{}", config.server.listen), token };
+        let server = Server { fetcher, base: config.local_url(), token };
         if server.is_towpath().await {
             return Ok(Target::Server(server));
         }
@@ -176,7 +176,7 @@ impl TargetArgs {
 
 /// Whether a server of this configuration runs on this machine.
 pub(crate) async fn is_running(fetcher: Fetcher, config: &Config) -> bool {
-    Server { fetcher, base: format!("http://{}", config.server.listen), token: None }.is_towpath().await
+    Server { fetcher, base: config.local_url(), token: None }.is_towpath().await
 }
 
 impl Target {
@@ -268,10 +268,8 @@ impl Server {
         made.ok_or_else(|| CliError::failed(format!("{url}: the answer does not say where the snapshot is")))
     }
 
-    async fn change(&self, mut request: Request) -> Result<ResponseHead, CliError> {
-        if let Some(token) = &self.token {
-            request = request.with(header::AUTHORIZATION, &format!("Bearer {token}"));
-        }
+    async fn change(&self, request: Request) -> Result<ResponseHead, CliError> {
+        let request = self.signed(request);
         let url = request.url.clone();
         match self.fetcher.fetch_whole(&request).await {
             Ok(Whole { head, .. }) if (200..300).contains(&head.status) => Ok(head),
@@ -282,26 +280,33 @@ impl Server {
         }
     }
 
-    /// Every feed's JSON.
+    /// Every feed that may be read, and how it is.
     pub(crate) async fn feeds(&self) -> Result<Vec<Value>, CliError> {
-        let list = self.json(&format!("{}/feeds", self.base)).await?;
-        let mut feeds = Vec::new();
-        for feed in list["feeds"].as_array().into_iter().flatten() {
-            let id = feed["id"].as_str().unwrap_or_default();
-            feeds.push(self.json(&format!("{}/feeds/{id}", self.base)).await?);
+        let url = format!("{}/feeds?status", self.base);
+        let mut list = self.json(&url).await?;
+        match list["feeds"].take() {
+            Value::Array(feeds) => Ok(feeds),
+            _ => Err(CliError::failed(format!("{url}: no list of feeds"))),
         }
-        Ok(feeds)
     }
 
     async fn json(&self, url: &str) -> Result<Value, CliError> {
         let (status, body) = self
-            .send(Request::get(RequestId(0), url))
+            .send(self.signed(Request::get(RequestId(0), url)))
             .await
             .map_err(|e| CliError::failed(format!("{url}: {e}")))?;
         if status != 200 {
             return Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))));
         }
         serde_json::from_slice(&body).map_err(|e| CliError::failed(format!("{url}: not JSON: {e}")))
+    }
+
+    /// With the token, if there is one.
+    fn signed(&self, request: Request) -> Request {
+        match &self.token {
+            Some(token) => request.with(header::AUTHORIZATION, &format!("Bearer {token}")),
+            None => request,
+        }
     }
 
     async fn send(&self, request: Request) -> Result<(u16, Bytes), TransferError> {

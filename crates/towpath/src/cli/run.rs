@@ -11,6 +11,7 @@ use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
 use crate::client::{FetchOptions, Fetcher};
 use crate::engine::roles::Lease;
 use crate::engine::{Engine, diffdelta};
+use crate::shown;
 use crate::source::poll::{Polled, poll};
 use crate::source::schedule::is_on;
 
@@ -67,7 +68,7 @@ fn print(rows: &[Row]) -> std::io::Result<()> {
         let unchanged = polled.unchanged.map_or_else(|| "all".to_owned(), |n| n.to_string());
         let unchanged = if polled.error.is_some() { "-".to_owned() } else { unchanged };
         let state = match &polled.error {
-            Some(error) => format!("{}: {}", error.code, error.message),
+            Some(error) => format!("{}: {}", error.code, shown::text(&error.message)),
             None if polled.problems.is_empty() => "ok".to_owned(),
             None => format!("ok, {} left out: {}", polled.problems.len(), polled.problems[0]),
         };

@@ -9,6 +9,7 @@ use clap::Args;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use url::Url;
 
 use super::export::{base_url, tell_of_private};
 use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
@@ -73,6 +74,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let listener = server::listen(config.server.listen)?;
     // Port 0 asks for any free port: from here on it is known which.
     config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
+    warn_of(&config);
     let kept = args.kept(&config)?;
     let engine = open::engine(config).await?;
     let fetcher =
@@ -98,6 +100,24 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     engine.store.close().await;
     served?;
     Ok(Exit::Done)
+}
+
+/// Says what others who are to reach the server would find amiss.
+fn warn_of(config: &Config) {
+    let server = &config.server;
+    if server.listen.ip().is_unspecified() && server.base_url.is_none() {
+        let local = config.local_url();
+        tracing::warn!("every document says {local}, where no other machine finds it: set [server] base_url");
+    }
+    let base = server.base_url.as_deref();
+    let host = base.and_then(|base| Some(Url::parse(base).ok()?.host_str()?.to_owned()));
+    if server.tokens.is_empty() && host.is_some_and(|host| !server::is_local(&host)) {
+        tracing::warn!(
+            "without tokens, whatever a proxy on this machine passes on may be taken for a local program and may \
+             publish: set [server] tokens, since others reach this server at {}",
+            base.unwrap_or_default()
+        );
+    }
 }
 
 /// Keeps a tree, where there is to be one.

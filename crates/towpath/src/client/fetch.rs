@@ -1,5 +1,6 @@
 //! One request and its response over HTTP: redirects, time-outs, limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,12 +8,13 @@ use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE,
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::{Instant, timeout};
 use towpath_proto::follow::{Request, ResponseHead, TransferError};
-use url::Url;
+use url::{Origin, Url};
 
 use super::body::{Body, Limits};
 use super::coding::{self, Decoded};
 use super::explain;
 use super::tls::{self, SetupError};
+use crate::shown;
 
 /// The limits that no request changes.
 #[derive(Debug, Clone)]
@@ -69,6 +71,14 @@ pub struct Whole {
 pub struct Fetcher {
     http: reqwest::Client,
     options: FetchOptions,
+    own: Option<Arc<Own>>,
+}
+
+/// What one server is told with every request, and no other one.
+#[derive(Debug)]
+struct Own {
+    origin: Origin,
+    headers: HeaderMap,
 }
 
 impl Fetcher {
@@ -89,7 +99,15 @@ impl Fetcher {
                 .http1_allow_obsolete_multiline_headers_in_responses(true)
                 .http1_allow_spaces_after_header_name_in_responses(true)
         })?;
-        Ok(Self { http, options })
+        Ok(Self { http, options, own: None })
+    }
+
+    /// The same fetcher, which sends these headers too, in place of a request's own of these names, to the origin
+    /// (scheme, host and port) of this address. Nobody else is sent them, wherever redirects lead.
+    #[must_use]
+    pub fn with_headers(&self, address: &str, headers: HeaderMap) -> Self {
+        let own = Url::parse(address).ok().map(|url| Arc::new(Own { origin: url.origin(), headers }));
+        Self { own, ..self.clone() }
     }
 
     /// Sends a request and follows its redirects, up to the head of the answer. An error status is an
@@ -129,7 +147,11 @@ impl Fetcher {
         patience: Duration,
         deadline: Instant,
     ) -> Result<reqwest::Response, TransferError> {
-        let request = self.http.request(hop.method.clone(), hop.url.clone()).headers(hop.headers.clone());
+        let mut headers = hop.headers.clone();
+        if let Some(own) = self.own.as_ref().filter(|own| own.origin == hop.url.origin()) {
+            own.headers.iter().for_each(|(name, value)| drop(headers.insert(name, value.clone())));
+        }
+        let request = self.http.request(hop.method.clone(), hop.url.clone()).headers(headers);
         let request = if hop.body.is_empty() { request } else { request.body(hop.body.clone()) };
         let wait = patience.min(deadline.saturating_duration_since(Instant::now()));
         match timeout(wait, request.send()).await {
@@ -221,7 +243,7 @@ impl Redirects {
     }
 
     fn check(&self, hop: &Hop, target: &Url, options: &FetchOptions) -> Result<(), TransferError> {
-        let in_vain = |reason: String| Err(TransferError::Redirect(reason));
+        let in_vain = |reason: String| Err(TransferError::Redirect(shown::text(&reason)));
         if !is_web(target) {
             return in_vain(format!("to {target}, which is neither http nor https"));
         }
@@ -258,7 +280,7 @@ fn redirect_target(base: &Url, response: &reqwest::Response) -> Result<Option<Ur
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    let in_vain = |reason: &str| TransferError::Redirect(reason.to_owned());
+    let in_vain = |reason: &str| TransferError::Redirect(shown::text(reason));
     let location = response.headers().get(LOCATION).ok_or_else(|| in_vain("without saying where to"))?;
     // Some servers send their addresses in UTF-8, unescaped.
     let location =

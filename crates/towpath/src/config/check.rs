@@ -133,8 +133,25 @@ impl SourceConfig {
             // What begins like an address is meant as one, also where it is none.
             (Some(url), None) if !begins_like_http(url) && local_path(url).is_some() => Ok(()),
             (Some(url), None) => check_http("url", url),
-            (None, Some(url)) => check_http("follow", url),
+            (None, Some(url)) => self.check_follow().and_then(|()| check_http("follow", url)),
         }
+    }
+
+    /// What is said of documents that are polled means nothing for a feed that is followed.
+    fn check_follow(&self) -> Result<(), String> {
+        let usual = SourceConfig::default();
+        let idle = [
+            ("format", self.format != usual.format),
+            ("json", self.json.is_some()),
+            ("complete", self.complete),
+            ("guard", self.guard != usual.guard),
+            ("max_mib", self.max_mib != usual.max_mib),
+            ("timeout", self.timeout != usual.timeout),
+        ];
+        let unheeded = idle.iter().find_map(|(key, is_set)| is_set.then_some(key));
+        unheeded.map_or(Ok(()), |key| {
+            Err(format!("source.{key} is for a source that is polled (url), not followed"))
+        })
     }
 
     fn check_headers(&self) -> Result<(), String> {

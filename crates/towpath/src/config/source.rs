@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use towpath_proto::diff::Guard;
 use towpath_proto::format::json_pointers::Mapping;
@@ -14,41 +15,53 @@ const QUARTER_HOUR: Duration = Duration::from_secs(900);
 
 /// `[feed.source]`.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
     /// An http(s) address or a path, to poll.
     pub url: Option<String>,
     /// A feed of one of the five protocols, to mirror.
     pub follow: Option<String>,
     /// Whether the hub of the feed that is followed is to push: its calls come to `/feeds/{feed}/callback`.
-    #[serde(default)]
     pub push: bool,
     /// What the document is.
-    #[serde(default)]
     pub format: SourceFormat,
     /// How often to poll; a mirror, where its protocol polls. See [`SourceConfig::every`].
-    #[serde(default, deserialize_with = "some_duration")]
+    #[serde(deserialize_with = "some_duration")]
     pub every: Option<Duration>,
     /// Whether the document lists every item, so that absence means removal.
-    #[serde(default)]
     pub complete: bool,
     /// Whether to poll at all; a source that is off is shown as `disabled`.
-    #[serde(default = "yes")]
     pub enabled: bool,
     /// Where a JSON document has what.
     pub json: Option<Mapping>,
     /// The largest document, in MiB after decompression.
-    #[serde(default = "sixty_four")]
     pub max_mib: u64,
     /// How long one poll may take.
-    #[serde(default = "two_minutes", deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
     /// When a complete listing that lost items is disbelieved.
-    #[serde(default)]
     pub guard: GuardConfig,
-    /// Headers to send, an `Authorization` for example.
-    #[serde(default)]
+    /// Headers to send, an `Authorization` for example: to the origin of the address above, and no other one.
     pub headers: HashMap<String, String>,
+}
+
+impl Default for SourceConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            follow: None,
+            push: false,
+            format: SourceFormat::Auto,
+            every: None,
+            complete: false,
+            enabled: true,
+            json: None,
+            max_mib: 64,
+            timeout: Duration::from_secs(120),
+            guard: GuardConfig::default(),
+            headers: HashMap::new(),
+        }
+    }
 }
 
 impl SourceConfig {
@@ -56,10 +69,21 @@ impl SourceConfig {
     pub fn every(&self) -> Duration {
         self.every.unwrap_or(QUARTER_HOUR)
     }
+
+    /// The headers to send.
+    pub fn header_map(&self) -> HeaderMap {
+        let parsed = |(name, value): (&String, &String)| {
+            let mut value: HeaderValue = value.parse().ok()?;
+            value.set_sensitive(true);
+            Some((name.parse::<HeaderName>().ok()?, value))
+        };
+        // All can be: the configuration was checked.
+        self.headers.iter().filter_map(parsed).collect()
+    }
 }
 
 /// `[feed.source.guard]`.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardConfig {
     /// The largest share of the known items that one poll may remove, from 0 to 1.
@@ -96,16 +120,4 @@ pub enum SourceFormat {
     JsonFeed,
     /// Any JSON, through `[feed.source.json]`.
     Json,
-}
-
-fn two_minutes() -> Duration {
-    Duration::from_secs(120)
-}
-
-fn sixty_four() -> u64 {
-    64
-}
-
-fn yes() -> bool {
-    true
 }

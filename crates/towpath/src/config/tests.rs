@@ -80,6 +80,29 @@ fn an_address_is_one_or_is_named() {
 }
 
 #[test]
+fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
+    let source =
+        |text: &str| format!("[[feed]]\nid = \"aa\"\n[feed.source]\nfollow = \"http://host/x\"\n{text}\n");
+    for key in [
+        "timeout = \"5s\"",
+        "max_mib = 1",
+        "format = \"rss\"",
+        "complete = true",
+        "guard = { min_items = 1 }",
+        "json = { id = \"/id\" }",
+    ] {
+        let text = error(&source(key));
+        let name = key.split(' ').next().unwrap();
+        assert!(text.contains(&format!("source.{name} is for a source that is polled")), "{key}: {text}");
+    }
+    let meant = "every = \"1m\"\npush = true\nenabled = false\nheaders = { Authorization = \"Bearer x\" }";
+    let config = parse(&source(meant)).unwrap();
+    let headers = config.feeds[0].source.as_ref().unwrap().header_map();
+    assert_eq!(headers["authorization"], "Bearer x");
+    assert!(error(&source("headers = { \"a b\" = \"c\" }")).contains("cannot be sent"));
+}
+
+#[test]
 fn languages() {
     let feed = |lang: &str| parse(&format!("[[feed]]\nid = \"aa\"\nlang = {lang:?}\n"));
     for tag in ["en", "en-US", "zh-Hant-TW", "x-klingon", "de-1996", "i-klingon"] {

@@ -12,6 +12,7 @@ use super::Engine;
 use super::pages::FeedPages;
 use super::sup::FeedMoves;
 use crate::config::FeedConfig;
+use crate::shown;
 
 /// One feed: what the configuration says of it, and where its log ends. Small, for there may be a million.
 pub struct Feed {
@@ -69,7 +70,7 @@ impl Feed {
         }
         let (source, id) = (self.config.source.as_ref()?, self.id());
         if let Some(origin) = &source.follow {
-            return Some(format!("feed {id} mirrors {origin}: publish there"));
+            return Some(format!("feed {id} mirrors {}: publish there", shown::address(origin)));
         }
         let why = "its source lists all of its items, so the next poll would remove what is published here";
         source.complete.then(|| format!("feed {id} is not published to: {why}"))

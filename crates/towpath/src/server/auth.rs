@@ -1,9 +1,10 @@
 //! Who may publish, and who may read.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::{HeaderMap, HeaderName, Request, Version};
 use sha2::{Digest, Sha256};
 
 use super::problem::Problem;
@@ -14,9 +15,15 @@ use crate::engine::smart::Access;
 /// loopback address.
 ///
 /// Loopback alone says little when a browser or a proxy on this machine passes on what somebody else sent:
-/// requests that a web page made (`Origin`), that name another host than this one (DNS rebinding) or that were
-/// forwarded do not count as local.
-pub(super) fn may_publish(tokens: &[String], peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
+/// requests that a web page made (`Origin`), that name another host than this one (DNS rebinding), that say they were
+/// forwarded or that are of HTTP/1.0, as proxies send them, do not count as local. A proxy that hides all of that is
+/// not told from a program of this machine: behind one there must be tokens.
+pub(super) fn may_publish<B>(
+    tokens: &[String],
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> Result<(), Problem> {
+    let headers = request.headers();
     if !tokens.is_empty() {
         return with_token(tokens, headers);
     }
@@ -25,10 +32,7 @@ pub(super) fn may_publish(tokens: &[String], peer: SocketAddr, headers: &HeaderM
             "publishing from another machine needs a token: set [server] tokens and send one as Authorization: Bearer",
         ));
     }
-    if headers.contains_key(ORIGIN)
-        || headers.contains_key("x-forwarded-for")
-        || headers.contains_key("forwarded")
-    {
+    if headers.contains_key(ORIGIN) || is_passed_on(request) {
         return Err(Problem::forbidden("publishing through a browser or a proxy needs [server] tokens"));
     }
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -40,6 +44,16 @@ pub(super) fn may_publish(tokens: &[String], peer: SocketAddr, headers: &HeaderM
         )))
     }
 }
+
+/// Whether a request looks like one that a proxy passes on.
+fn is_passed_on<B>(request: &Request<B>) -> bool {
+    let tells =
+        |name: &HeaderName| PASSED_ON.contains(&name.as_str()) || name.as_str().starts_with("x-forwarded-");
+    request.version() < Version::HTTP_11 || request.headers().keys().any(tells)
+}
+
+/// Headers that proxies add (RFC 7239; RFC 9110, section 7.6.3), beside those of `X-Forwarded-…`.
+const PASSED_ON: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 
 fn with_token(tokens: &[String], headers: &HeaderMap) -> Result<(), Problem> {
     let given = bearer(headers)
@@ -67,6 +81,28 @@ pub(super) fn may_read(feed: &Feed, publishers: &[String], headers: &HeaderMap) 
         Some(_) => Ok(Access::Whole),
         None => Err(Problem::unauthorized("this token may not read this feed")),
     }
+}
+
+/// Which of these feeds the sender of a request may read, and what of each: who may publish reads them all.
+pub(super) fn readable<B>(
+    feeds: Vec<Arc<Feed>>,
+    publishers: &[String],
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> Result<Vec<(Arc<Feed>, Access)>, Problem> {
+    let is_publisher = may_publish(publishers, peer, request).is_ok();
+    let access = |feed: &Feed| match may_read(feed, publishers, request.headers()) {
+        Err(_) if is_publisher => Ok(Access::Whole),
+        access => access,
+    };
+    let readable: Vec<_> =
+        feeds.into_iter().filter_map(|feed| access(&feed).ok().map(|access| (feed, access))).collect();
+    // Who has sent a token expects to see more than everybody does.
+    let is_known = is_publisher || readable.iter().any(|(feed, _)| !feed.config.is_public());
+    if bearer(request.headers()).is_some() && !publishers.is_empty() && !is_known {
+        return Err(Problem::unauthorized("nothing here is read with this token"));
+    }
+    Ok(readable)
 }
 
 /// What is kept of the token of a request to a feed that not everybody may read: enough to know it again.
@@ -106,7 +142,8 @@ fn find<'a>(tokens: impl Iterator<Item = &'a str>, given: &str) -> Option<usize>
     same.fold(None, |first, index| first.or(Some(index)))
 }
 
-fn is_local(host: &str) -> bool {
+/// Whether a host, with or without a port, is this machine.
+pub(crate) fn is_local(host: &str) -> bool {
     // An IPv6 address stands in brackets (RFC 3986, section 3.2.2); what follows the last colon is a port.
     let name = match (host.strip_prefix('['), host.split_once(':')) {
         (Some(rest), _) => rest.split(']').next().unwrap_or_default(),
@@ -131,7 +168,9 @@ mod tests {
     fn status(tokens: &[&str], peer: &str, pairs: &[(&'static str, &str)]) -> u16 {
         let tokens: Vec<String> = tokens.iter().map(|t| (*t).to_owned()).collect();
         let peer = SocketAddr::new(peer.parse().unwrap(), 1);
-        may_publish(&tokens, peer, &headers(pairs)).map_or_else(|p| p.status().as_u16(), |()| 200)
+        let mut request = Request::new(());
+        *request.headers_mut() = headers(pairs);
+        may_publish(&tokens, peer, &request).map_or_else(|p| p.status().as_u16(), |()| 200)
     }
 
     #[test]
@@ -142,11 +181,28 @@ mod tests {
         assert_eq!(status(&[], "::ffff:127.0.0.1", &[("host", "localhost")]), 200);
         assert_eq!(status(&[], "10.0.0.1", &[("host", "localhost")]), 403);
         assert_eq!(status(&[], "127.0.0.1", &[("host", "evil.example")]), 403);
-        assert_eq!(
-            status(&[], "127.0.0.1", &[("host", "localhost"), ("origin", "http://evil.example")]),
-            403
-        );
-        assert_eq!(status(&[], "127.0.0.1", &[("host", "localhost"), ("x-forwarded-for", "10.0.0.1")]), 403);
+        for name in [
+            "origin",
+            "forwarded",
+            "via",
+            "x-real-ip",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+        ] {
+            assert_eq!(status(&[], "127.0.0.1", &[("host", "localhost"), (name, "x")]), 403, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_old_version_is_a_proxys() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let local = |version| {
+            let request = Request::builder().version(version).header("host", "localhost").body(()).unwrap();
+            may_publish(&[], peer, &request).is_ok()
+        };
+        assert!(local(Version::HTTP_11) && local(Version::HTTP_2));
+        assert!(!local(Version::HTTP_10) && !local(Version::HTTP_09));
     }
 
     #[test]

@@ -7,13 +7,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use towpath_proto::follow::Call;
-use towpath_proto::push::websub::request::{HubRequest, MAX_BODY, RequestError};
+use towpath_proto::push::websub::request::{HubRequest, MAX_BODY};
 
 use super::document::Answer;
 use super::problem::Problem;
 use super::{auth, body, items};
 use crate::engine::Engine;
-use crate::engine::push::{self, Asking, SubscribeError, Taken, Topic, TopicError, subscribe};
+use crate::engine::push::{self, Asking, Taken, Topic, subscribe};
 
 /// The largest delivery to a feed that mirrors another one, in bytes.
 const MAX_DELIVERY: usize = 64 << 20;
@@ -63,38 +63,15 @@ pub(super) async fn callback(
     let feed = engine.feed(name).ok_or_else(|| items::no_feed(name))?;
     let (method, headers) = (request.method().clone(), request.headers().clone());
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let body = body::read(request, MAX_DELIVERY).await?;
-    let reply = push::call(engine, feed.id(), Call { method, query, headers, body }).await;
+    let reply = match push::inbox(engine, feed.id(), &query).await {
+        Ok(inbox) => {
+            let body = body::read(request, MAX_DELIVERY).await?;
+            inbox.call(engine, feed.id(), Call { method, query, headers, body }).await
+        }
+        Err(reply) => reply,
+    };
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::NOT_FOUND);
     Ok(Answer { status, headers: HeaderMap::new(), body: reply.body })
-}
-
-impl From<RequestError> for Problem {
-    fn from(error: RequestError) -> Self {
-        match error {
-            RequestError::ContentType(_) => Self::unsupported_type(error.to_string()),
-            RequestError::TooLarge => Self::too_large(error.to_string()),
-            _ => Self::bad_request(error.to_string()),
-        }
-    }
-}
-
-impl From<TopicError> for Problem {
-    fn from(error: TopicError) -> Self {
-        Self::bad_request(error.to_string())
-    }
-}
-
-impl From<SubscribeError> for Problem {
-    fn from(error: SubscribeError) -> Self {
-        match error {
-            SubscribeError::Callback(_) | SubscribeError::TooLarge(_) => Self::bad_request(error.to_string()),
-            SubscribeError::Full(_) | SubscribeError::Busy => Self::busy(error.to_string()),
-            SubscribeError::NotVerified(_) => Self::conflict(error.to_string()),
-            SubscribeError::Store(error) => error.into(),
-            SubscribeError::Setup(_) => Self::internal(error.to_string()),
-        }
-    }
 }
 
 impl Problem {

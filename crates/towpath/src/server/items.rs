@@ -36,7 +36,7 @@ pub(super) async fn post(
     feed: &str,
     request: Request<Incoming>,
 ) -> Result<Answer, Problem> {
-    auth::may_publish(&engine.config.server.tokens, peer, request.headers())?;
+    auth::may_publish(&engine.config.server.tokens, peer, &request)?;
     let feed = to_change(engine, feed)?;
     let expected = expected(request.uri().query())?;
     let changes = lines(&body::read(request, MAX_BATCH).await?, engine.now())?;
@@ -93,7 +93,7 @@ pub(super) async fn item(
     if !matches!(*request.method(), Method::PUT | Method::PATCH | Method::DELETE) {
         return Err(Problem::method("GET, HEAD, PUT, PATCH, DELETE"));
     }
-    auth::may_publish(&engine.config.server.tokens, peer, request.headers())?;
+    auth::may_publish(&engine.config.server.tokens, peer, &request)?;
     let feed = to_change(engine, feed)?;
     let condition = Condition::of(request.headers())?;
     let method = request.method().clone();

@@ -28,7 +28,7 @@ mod route;
 mod smart;
 mod sup;
 
-pub(crate) use auth::access_of;
+pub(crate) use auth::{access_of, is_local};
 pub(crate) use items::item_url;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,21 +1,25 @@
 //! What people see: a page for the server and one for each feed, the same as JSON for programs.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::header::{ACCEPT, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::smart::accept::prefers_html;
 use towpath_store::{Head, StoreError};
 
+use super::auth;
 use super::document::Answer;
-use super::items::{no_feed, whole};
+use super::items::{no_feed, parameters, whole};
 use super::problem::Problem;
 use crate::engine::history::{self, Which};
 use crate::engine::replication::snapshot;
+use crate::engine::smart::Access;
 use crate::engine::{Engine, Feed};
+use crate::shown;
 use crate::source::state::{SourceError, SourceState};
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -94,17 +98,25 @@ pub(crate) fn addresses(base: &str, feed: &Feed) -> Vec<Address> {
 struct FeedView {
     id: String,
     title: String,
+    #[serde(flatten)]
+    status: Status,
+    addresses: Vec<Address>,
+}
+
+/// How a feed is.
+#[derive(Debug, Serialize)]
+struct Status {
     seq: u64,
     items: u64,
     live: u64,
     modified: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<SourceView>,
-    addresses: Vec<Address>,
 }
 
 #[derive(Debug, Serialize)]
 struct SourceView {
+    /// Without what is secret in it: the feed's readers are not the configuration's.
     address: String,
     /// Of a mirror, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,21 +168,53 @@ const SERVER_ADDRESSES: [(&str, &str); 8] = [
     ("/openapi.json", "every address, described"),
 ];
 
-/// `/feeds`: the feeds and their addresses, as JSON.
-pub(crate) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
-    #[derive(Serialize)]
-    struct Brief {
-        id: String,
-        title: String,
-        url: String,
+/// A feed as a list names it.
+#[derive(Serialize)]
+struct Listed {
+    id: String,
+    title: String,
+    url: String,
+    /// How it is, where that is asked for.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+impl Listed {
+    fn new(engine: &Engine, feed: &Feed) -> Self {
+        Self {
+            id: feed.id().to_string(),
+            title: feed.config.title().to_owned(),
+            url: format!("{}/feeds/{}", engine.base_url, feed.id()),
+            status: None,
+        }
     }
-    let brief = |feed: Arc<Feed>| Brief {
-        id: feed.id().to_string(),
-        title: feed.config.title().to_owned(),
-        url: format!("{}/feeds/{}", engine.base_url, feed.id()),
-    };
-    let feeds: Vec<Brief> = public(engine).into_iter().map(brief).collect();
+}
+
+/// `/feeds`: the feeds that everybody may read and their addresses, as JSON.
+pub(crate) fn feeds(engine: &Engine) -> Result<Answer, Problem> {
+    list(&public(engine).iter().map(|feed| Listed::new(engine, feed)).collect::<Vec<_>>())
+}
+
+fn list(feeds: &[Listed]) -> Result<Answer, Problem> {
     json(&serde_json::json!({ "service": "towpath", "feeds": feeds }))
+}
+
+/// The same for who asks: the feeds that he may read, and with `?status` how each of them is that he may read whole.
+pub(super) async fn feeds_for<B>(
+    engine: &Engine,
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> Result<Answer, Problem> {
+    let with_status = parameters(request.uri().query()).any(|(name, _)| name == "status");
+    let mut feeds = Vec::new();
+    for (feed, access) in auth::readable(engine.feeds(), &engine.config.server.tokens, peer, request)? {
+        let mut listed = Listed::new(engine, &feed);
+        if with_status && access == Access::Whole {
+            listed.status = Some(status(engine, &feed).await?);
+        }
+        feeds.push(listed);
+    }
+    list(&feeds)
 }
 
 /// `/feeds/{feed}`: a page, or JSON with every address.
@@ -184,9 +228,9 @@ pub(super) async fn feed(engine: &Engine, id: &str, headers: &HeaderMap) -> Resu
     let body = html! {
         p { a href={ (engine.base_url) "/" } { "towpath" } }
         h1 { (view.title) }
-        p { (view.live) " items, " (view.seq) " changes"
-            @if let Some(modified) = view.modified { ", the last at " (modified) } "." }
-        @if let Some(source) = &view.source { (source_part(source)) }
+        p { (view.status.live) " items, " (view.status.seq) " changes"
+            @if let Some(modified) = view.status.modified { ", the last at " (modified) } "." }
+        @if let Some(source) = &view.status.source { (source_part(source)) }
         h2 { "Addresses" }
         dl { @for address in &view.addresses { dt { (address.link(has_snapshot)) } dd { (address.about) } } }
         h2 { "Follow it" }
@@ -236,7 +280,7 @@ pub(crate) async fn tree_json(
     has: impl Fn(&str) -> bool,
 ) -> Result<Answer, StoreError> {
     let mut view = view(engine, feed).await?;
-    view.source = None;
+    view.status.source = None;
     view.addresses
         .retain(|address| !matches!(address.name, "smart" | "events" | "hub" | "items") && has(address.name));
     let body = serde_json::to_vec(&view).map_err(|e| StoreError::Read(e.to_string()))?;
@@ -244,17 +288,18 @@ pub(crate) async fn tree_json(
 }
 
 async fn view(engine: &Engine, feed: &Feed) -> Result<FeedView, StoreError> {
-    let Head { seq, modified, items, live } = engine.store.head(feed.log()).await?;
     Ok(FeedView {
         id: feed.id().to_string(),
         title: feed.config.title().to_owned(),
-        seq,
-        items,
-        live,
-        modified: (seq > 0).then_some(modified),
-        source: source_view(engine, feed).await?,
+        status: status(engine, feed).await?,
         addresses: addresses(&engine.base_url, feed),
     })
+}
+
+async fn status(engine: &Engine, feed: &Feed) -> Result<Status, StoreError> {
+    let Head { seq, modified, items, live } = engine.store.head(feed.log()).await?;
+    let modified = (seq > 0).then_some(modified);
+    Ok(Status { seq, items, live, modified, source: source_view(engine, feed).await? })
 }
 
 async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>, StoreError> {
@@ -266,8 +311,12 @@ async fn source_view(engine: &Engine, feed: &Feed) -> Result<Option<SourceView>,
     };
     let fingerprint = crate::source::poll::fingerprint(source);
     let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint).await?;
-    let SourceState { last_ok, next, error, problems, .. } = state;
-    Ok(Some(SourceView { address: address.to_owned(), protocol, last_ok, next, error, problems }))
+    let SourceState { last_ok, next, mut error, problems, .. } = state;
+    let shown = shown::address(address);
+    if let Some(SourceError { message, .. }) = &mut error {
+        *message = shown::text(&message.replace(address, &shown));
+    }
+    Ok(Some(SourceView { address: shown, protocol, last_ok, next, error, problems }))
 }
 
 /// `/metrics`.

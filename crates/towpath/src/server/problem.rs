@@ -4,11 +4,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
+use towpath_proto::push::websub::request::RequestError;
 use towpath_proto::smart::pull::PullError;
 use towpath_proto::smart::query::QueryError;
 use towpath_store::{AppendError, StoreError};
 
 use super::document::Answer;
+use crate::engine::push::{SubscribeError, TopicError};
 use crate::engine::smart::{AskError, Full};
 
 /// A failure as it is told to a client.
@@ -179,6 +181,34 @@ impl From<StoreError> for Problem {
             | StoreError::Damaged(_)
             | StoreError::Open { .. }
             | StoreError::Cluster { .. } => Self::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<RequestError> for Problem {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::ContentType(_) => Self::unsupported_type(error.to_string()),
+            RequestError::TooLarge => Self::too_large(error.to_string()),
+            _ => Self::bad_request(error.to_string()),
+        }
+    }
+}
+
+impl From<TopicError> for Problem {
+    fn from(error: TopicError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<SubscribeError> for Problem {
+    fn from(error: SubscribeError) -> Self {
+        match error {
+            SubscribeError::Callback(_) | SubscribeError::TooLarge(_) => Self::bad_request(error.to_string()),
+            SubscribeError::Full(_) | SubscribeError::Busy => Self::busy(error.to_string()),
+            SubscribeError::NotVerified(_) => Self::conflict(error.to_string()),
+            SubscribeError::Store(error) => error.into(),
+            SubscribeError::Setup(_) => Self::internal(error.to_string()),
         }
     }
 }

@@ -107,7 +107,7 @@ pub(super) async fn make(
     feed: &str,
     request: &Request<Incoming>,
 ) -> Result<Answer, Problem> {
-    auth::may_publish(&engine.config.server.tokens, peer, request.headers())?;
+    auth::may_publish(&engine.config.server.tokens, peer, request)?;
     let feed = with_log(engine, feed)?;
     let making = {
         let (engine, feed) = (engine.clone(), feed.clone());

@@ -117,6 +117,8 @@ async fn dispatch(
                 "a filter is there as /items (as JSON, or as Atom with Accept: application/atom+xml) and /events only",
             ));
         }
+        // It is another one for each who asks.
+        (["feeds"], _) => return Ok(unshared(pages::feeds_for(engine, peer, &request).await?.into())),
         (segments, _) => read(engine, peer, segments, request).await?.into(),
     };
     Ok(if is_public { routed } else { unshared(routed) })
@@ -131,7 +133,6 @@ async fn read(
 ) -> Result<Answer, Problem> {
     match segments {
         [""] => pages::home(engine, request.headers()),
-        ["feeds"] => pages::feeds(engine),
         ["feeds", feed] => pages::feed(engine, feed, request.headers()).await,
         ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
         ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,

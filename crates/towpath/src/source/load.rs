@@ -4,13 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, header};
+use http::header;
 use jiff::Timestamp;
 use towpath_proto::follow::{Request, RequestId, TransferError};
+use url::Url;
 
 use super::state::SourceState;
 use crate::client::{Fetcher, Validators, local_path, read_local};
 use crate::config::SourceConfig;
+use crate::shown;
 
 /// What a source answered.
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub enum LoadError {
     /// No whole answer.
     #[error("{address}: {source}")]
     Transfer {
-        /// What was asked.
+        /// What was asked, as it may be shown.
         address: String,
         /// What happened.
         source: TransferError,
@@ -46,7 +48,7 @@ pub enum LoadError {
     /// An answer that is an error.
     #[error("{address}: the server answers {status}")]
     Status {
-        /// What was asked.
+        /// What was asked, as it may be shown.
         address: String,
         /// The status.
         status: u16,
@@ -75,7 +77,7 @@ pub async fn load(
     let in_time = tokio::time::timeout(source.timeout, loading).await;
     in_time.unwrap_or_else(|_| {
         let source = TransferError::Timeout(format!("not done within {} s", source.timeout.as_secs()));
-        Err(LoadError::Transfer { address: address.to_owned(), source })
+        Err(LoadError::Transfer { address: shown::address(address), source })
     })
 }
 
@@ -99,33 +101,36 @@ async fn from_http(
     state: &SourceState,
     now: Timestamp,
 ) -> Result<Loaded, LoadError> {
+    // They are for the origin that is configured, wherever the source has moved.
+    let fetcher = fetcher.with_headers(address, source.header_map());
     let address = state.moved_to.as_deref().unwrap_or(address);
     let mut request = state.validators.condition(Request::get(RequestId(0), address));
     request = request.with(header::ACCEPT, ACCEPT);
-    for (name, value) in &source.headers {
-        if let Ok(name) = name.parse::<HeaderName>() {
-            request.headers.remove(&name);
-            request = request.with(name, value);
-        }
-    }
     request.max_body = limit;
     request.patience = source.timeout;
     let whole = fetcher.fetch_whole(&request).await;
-    let whole = whole.map_err(|source| LoadError::Transfer { address: address.to_owned(), source })?;
+    let whole = whole.map_err(|source| LoadError::Transfer { address: shown::address(address), source })?;
     match whole.head.status {
         304 => Ok(Loaded::NotModified),
         200 => Ok(Loaded::Document {
             content_type: whole.head.header("content-type").map(str::to_owned),
             validators: Validators::of(&whole.head),
-            base_url: Some(whole.head.url),
+            base_url: Some(base_url(whole.head.url)),
             moved_to: whole.moved_to.or_else(|| state.moved_to.clone()),
             bytes: whole.body,
         }),
         status => {
             let retry_after = whole.head.retry_after(now);
-            Err(LoadError::Status { address: address.to_owned(), status, retry_after })
+            Err(LoadError::Status { address: shown::address(address), status, retry_after })
         }
     }
+}
+
+/// An address as what is relative to it is published: without user and password.
+fn base_url(address: String) -> String {
+    let Ok(mut url) = Url::parse(&address) else { return address };
+    let taken = url.set_username("").and_then(|()| url.set_password(None));
+    if taken.is_ok() { url.into() } else { address }
 }
 
 /// What a source may answer with, feeds before other JSON and XML.

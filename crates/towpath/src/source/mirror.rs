@@ -21,6 +21,7 @@ use crate::client::{
 use crate::engine::diffdelta::{Run, publish};
 use crate::engine::roles::{self, Lease, Shard, conditions};
 use crate::engine::{Engine, Feed, push};
+use crate::shown;
 use crate::stop::{Stop, stopped};
 
 /// The longest time between two attempts to follow.
@@ -36,6 +37,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
             continue;
         };
         let (configured, url) = (fingerprint(source), url.to_owned());
+        let fetcher = fetcher.with_headers(&url, source.header_map());
         let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
         let state = state.unwrap_or_else(|e| {
             tracing::error!(feed = %feed.id(), "{e}");
@@ -43,7 +45,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
         });
         let (engine, lease, state) = (engine.clone(), lease.clone(), Arc::new(Mutex::new(state)));
         let own = Own { engine, feed, lease, state };
-        follows.spawn(mirror(own, fetcher.clone(), url, stop.clone()));
+        follows.spawn(mirror(own, fetcher, url, stop.clone()));
     }
     while follows.join_next().await.is_some() {}
 }
@@ -106,10 +108,11 @@ impl Own {
     }
 }
 
-async fn mirror(own: Own, fetcher: Arc<Fetcher>, url: String, stop: Stop) {
+async fn mirror(own: Own, fetcher: Fetcher, url: String, stop: Stop) {
     while !*stop.borrow() {
         if let Err(e) = follow(&own, &fetcher, &url, &stop).await {
-            tracing::warn!(feed = %own.feed.id(), "cannot mirror {url}: {e}");
+            let (place, reason) = (shown::address(&url), shown::text(&e.to_string()));
+            tracing::warn!(feed = %own.feed.id(), "cannot mirror {place}: {reason}");
             own.failed(e.kept()).await;
         }
         tokio::select! {
@@ -169,7 +172,7 @@ async fn follow(own: &Own, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<
                 () = stopped(stop) => return Ok(()),
             };
             let offer = offer?;
-            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", offer.url, offer.protocol, offer.why);
+            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", shown::address(&offer.url), offer.protocol, offer.why);
             (offer.url, offer.protocol.name().to_owned(), None)
         }
     };
@@ -354,7 +357,7 @@ impl Output for Mirror {
             Notice::Warning(text) => tracing::warn!(%feed, "{text}"),
             Notice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
             Notice::Failed(error) => {
-                tracing::warn!(%feed, "{error}");
+                tracing::warn!(%feed, "{}", shown::text(&error.to_string()));
                 let own = self.own.clone();
                 tokio::spawn(async move { own.failed(failed(&error)).await });
             }

@@ -16,6 +16,7 @@ use super::state::SourceState;
 use crate::client::{Fetcher, backoff_or_asked, local_path};
 use crate::engine::roles::{Lease, Shard};
 use crate::engine::{Engine, Feed};
+use crate::shown;
 use crate::stop::{Stop, stopped};
 
 /// The longest time between two polls of a source that fails, where its own interval is not longer.
@@ -108,7 +109,7 @@ fn every(feed: &Feed) -> Duration {
 fn log(feed: &Feed, polled: &Polled) {
     let feed = feed.id();
     if let Some(error) = &polled.error {
-        tracing::warn!(%feed, code = error.code, "{}", error.message);
+        tracing::warn!(%feed, code = error.code, "{}", shown::text(&error.message));
         return;
     }
     for problem in polled.problems.iter().take(5) {

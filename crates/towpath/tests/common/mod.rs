@@ -62,7 +62,8 @@ impl Place {
     /// A command of the program, with the folder as its working folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
-        command.args(args).current_dir(self.folder.path()).env_remove("TOWPATH_TOKEN");
+        command.args(args).current_dir(self.folder.path());
+        command.env_remove("TOWPATH_TOKEN").env_remove("TOWPATH_READ_TOKEN");
         command
     }
 

@@ -1,5 +1,6 @@
 //! The header lines of one part, as they come in.
 
+use http::HeaderName;
 use memchr::{memchr, memchr2};
 
 use super::{Field, Headers, MultipartError};
@@ -84,9 +85,7 @@ impl HeaderBlock {
         if !line.is_ascii() && std::str::from_utf8(line).is_err() {
             return Err(MultipartError::UndecodableHeader(offset));
         }
-        // A line that begins with white space is part of the header before it, whatever else is in it.
-        let goes_on = !self.fields.is_empty() && matches!(line[0], b' ' | b'\t');
-        let colon = memchr(b':', line).filter(|_| !unreadable && !goes_on);
+        let colon = memchr(b':', line).filter(|colon| !unreadable && !self.goes_on(&line[..*colon]));
         let Some(colon) = colon else { return self.fold(offset, unreadable).map(|()| false) };
         if self.fields.len() == self.limits.count {
             return Err(self.too_large(offset));
@@ -96,6 +95,15 @@ impl HeaderBlock {
         self.fields.push(Field { name, value });
         self.line = self.text.len();
         Ok(false)
+    }
+
+    /// Whether a line with a colon, and this before it, is a part of the header before it all the same: it begins with
+    /// white space, and what would be its name is none. Publishers indent headers, too.
+    fn goes_on(&self, start: &[u8]) -> bool {
+        let Some(last) = self.fields.last() else { return false };
+        let is_indented = matches!(start.first(), Some(b' ' | b'\t'));
+        let is_name = HeaderName::from_bytes(start.trim_ascii()).is_ok();
+        is_indented && (last.value.is_empty() || !is_name)
     }
 
     /// A line that is no header goes on with the one before it (RFC 5322, section 2.2.3), or is an error.

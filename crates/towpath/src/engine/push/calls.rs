@@ -111,20 +111,45 @@ pub async fn open_inbox(
     Ok(Calls::of(taken))
 }
 
-/// Hands over what a hub sends to a feed that mirrors another one.
-pub async fn call(engine: &Arc<Engine>, feed: &FeedId, call: Call) -> Reply {
-    let has = |name: &str| call.query.split('&').any(|pair| pair == name);
+/// Where a call goes that may come in.
+pub struct Inbox(Place);
+
+enum Place {
+    /// To the follower of this node.
+    Here(mpsc::Sender<Delivered>),
+    /// To the node that follows.
+    Elsewhere,
+}
+
+/// Finds out from a call's query, before anything of its body is read, whether it is for a feed that mirrors another
+/// one; the answer where it is not.
+///
+/// # Errors
+///
+/// The answer.
+pub async fn inbox(engine: &Engine, feed: &FeedId, query: &str) -> Result<Inbox, Reply> {
+    let has = |name: &str| query.split('&').any(|pair| pair == name);
     match engine.push.inboxes.of(feed) {
-        Some((name, calls)) if has(&name) => return hand_over(&calls, call).await,
-        Some(_) => return Reply::status(404),
-        None if !engine.is_shared() => return Reply::status(404),
+        Some((name, calls)) if has(&name) => return Ok(Inbox(Place::Here(calls))),
+        Some(_) => return Err(Reply::status(404)),
+        None if !engine.is_shared() => return Err(Reply::status(404)),
         None => {}
     }
     match engine.store.get(Table::Subscriptions, &key('k', feed, "")).await {
-        Ok(Some(name)) if std::str::from_utf8(&name).is_ok_and(has) => forward(engine, feed, &call).await,
+        Ok(Some(name)) if std::str::from_utf8(&name).is_ok_and(has) => Ok(Inbox(Place::Elsewhere)),
         // No follower has begun yet, or it is not known.
-        Ok(None) | Err(_) => Reply::status(503),
-        Ok(Some(_)) => Reply::status(404),
+        Ok(None) | Err(_) => Err(Reply::status(503)),
+        Ok(Some(_)) => Err(Reply::status(404)),
+    }
+}
+
+impl Inbox {
+    /// Hands over what a hub sends to a feed that mirrors another one.
+    pub async fn call(self, engine: &Arc<Engine>, feed: &FeedId, call: Call) -> Reply {
+        match self.0 {
+            Place::Here(calls) => hand_over(&calls, call).await,
+            Place::Elsewhere => forward(engine, feed, &call).await,
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use super::smart::Access;
 use crate::client::{CallOptions, Caller, SetupError};
 use crate::config::{Config, HubConfig};
 
-pub use calls::{call, open_inbox};
+pub use calls::{Inbox, inbox, open_inbox};
 pub use deliver::run;
 pub use topic::{Topic, TopicError};
 pub use verify::{Asking, SubscribeError, Taken, subscribe};

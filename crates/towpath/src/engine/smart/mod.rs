@@ -21,6 +21,7 @@ use towpath_store::{Condition, Limit, Order, Store, StoreError, Stretch, Table, 
 use super::waiters::{self, Ask};
 use super::{Engine, Feed, Metrics};
 use crate::config::{Config, FeedConfig};
+use crate::random::unguessable;
 
 pub use super::waiters::Full;
 pub use view::View;
@@ -172,12 +173,13 @@ fn limits(config: &FeedConfig, max_timeout: Duration) -> Limits {
 
 const IDENTITY: &[u8] = b"smart/identity";
 
-/// What tells this folder's cursors from those of any other, and of any later one at the same address.
+/// What tells this folder's cursors from those of any other, and of any later one at the same address. The SUP-IDs of
+/// feeds that not everybody may read are made of it, too: nobody may guess it.
 pub(super) async fn identity(store: &dyn Store, is_shared: bool) -> Result<String, StoreError> {
     if let Some(kept) = store.get(Table::Sources, IDENTITY).await? {
         return Ok(hex::encode(kept));
     }
-    let new = fastrand::u128(..).to_be_bytes().to_vec();
+    let new = unguessable().to_be_bytes().to_vec();
     let write = Write { table: Table::Sources, key: IDENTITY.to_vec(), value: Some(new.clone().into()) };
     if is_shared {
         // The first of all nodes decides for all.
@@ -309,4 +311,27 @@ async fn read_log(store: &dyn Store, log: &FeedId, read: Read) -> Result<Answer,
             Answer::Items(store.items(log, order, stretch, Limit { items, bytes }).await?)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::embedded::{EmbeddedStore, Options};
+
+    use super::identity;
+
+    /// A generator that begins from a number, whatever that is, would give the same again.
+    #[tokio::test]
+    async fn nobody_guesses_an_identity() {
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            let folder = tempfile::tempdir().unwrap();
+            let store = EmbeddedStore::open(folder.path(), Options::default()).unwrap();
+            fastrand::seed(7);
+            let new = identity(&store, false).await.unwrap();
+            assert_eq!(identity(&store, false).await.unwrap(), new, "it is kept");
+            made.push(new);
+        }
+        assert_ne!(made[0], made[1]);
+        assert_eq!(made[0].len(), 32);
+    }
 }
