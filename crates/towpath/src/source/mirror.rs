@@ -354,7 +354,7 @@ impl Output for Mirror {
     fn notice(&mut self, notice: Notice) {
         let feed = self.own.feed.id();
         match notice {
-            Notice::Warning(text) => tracing::warn!(%feed, "{text}"),
+            Notice::Warning(text) => tracing::warn!(%feed, "{}", shown::text(&text)),
             Notice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
             Notice::Failed(error) => {
                 tracing::warn!(%feed, "{}", shown::text(&error.to_string()));
