@@ -173,10 +173,10 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
     assert_eq!(snapshot.status, 201);
     put(&server, "i12", "t12");
     let tree = place.path("tree");
-    let wait = |done: &dyn Fn() -> bool| {
+    let wait = |what: &str, done: &dyn Fn() -> bool| {
         let end = Instant::now() + PATIENCE;
         while !done() {
-            assert!(Instant::now() < end, "{}", place.log());
+            assert!(Instant::now() < end, "{what}: {}", place.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     };
@@ -185,8 +185,10 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
         let file = if tree.join(name).is_dir() { tree.join(name).join("index") } else { tree.join(name) };
         std::fs::read(file).is_ok_and(|body| body == server.get(path).body)
     };
-    wait(&|| same("/feeds/notes/replication") && same("/diff/notes/head.json") && same("/diff/head.json"));
-    wait(&|| server.get("/metrics").text().contains("towpath_exports_ok_total"));
+    for path in ["/feeds/notes/replication", "/diff/notes/head.json", "/diff/head.json"] {
+        wait(path, &|| same(path));
+    }
+    wait("metrics", &|| server.get("/metrics").text().contains("towpath_exports_ok_total"));
     for path in paths(&tree) {
         // What says when it was made; what the tree has no addresses for; what is made for the tree.
         let own = ["/sup", "/healthz.json", "/diff/sources.json", "/.well-known/", "/feeds/notes/atom/7-1"];
@@ -203,10 +205,12 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
         } else {
             path[1..].to_owned()
         };
-        let here = String::from_utf8(std::fs::read(tree.join(name)).unwrap()).unwrap();
-        let there = server.get(&path).text();
-        let there = if names_sup { there.replace("?seconds=60", "") } else { there };
-        assert_eq!(here, there, "{path}");
+        // What the server makes last may come a moment later here.
+        wait(&path, &|| {
+            let here = std::fs::read_to_string(tree.join(&name)).unwrap();
+            let there = server.get(&path).text();
+            here == if names_sup { there.replace("?seconds=60", "") } else { there }
+        });
     }
     let refused = place.run(&["export", "tree", "--config", &with_port(&place, port)]);
     assert_eq!(refused.status.code(), Some(1));

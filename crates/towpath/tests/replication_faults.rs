@@ -257,6 +257,15 @@ async fn a_server_that_is_behind_is_asked_again() {
     }
 }
 
+/// For a follower that keeps since when it has found a feed that ends too early.
+fn half_a_minute_passes(state: &std::path::Path) {
+    let kept = std::fs::read_to_string(state).unwrap();
+    let (before, rest) = kept.split_once("\"behind_since\":").unwrap();
+    let since = rest.find(['}', ',']).unwrap();
+    let earlier = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(31);
+    std::fs::write(state, format!("{before}\"behind_since\":\"{earlier}\"{}", &rest[since..])).unwrap();
+}
+
 /// "Immutability of pages"; "missing content ID"; "timestamps not old enough": reported, and what there is comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_had_any_more_is_reported_as_missing() {
@@ -286,6 +295,7 @@ async fn what_cannot_be_had_any_more_is_reported_as_missing() {
         let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
         assert_eq!((exit, ids.len()), (Some(1), 0), "{told}");
     }
+    half_a_minute_passes(&state);
     let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
     assert_eq!((exit, ids.len()), (Some(3), 2), "{told}");
     assert!(told.contains("missing content ID: <d>"), "{told}");
