@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use callback::{Call, Callback};
-use common::{PATIENCE, Place, Server, free_port};
+use common::{PATIENCE, Place, Server, clustered, free_port};
 use serde_json::{Value, json};
 
 const CONFIG: &str = "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n";
@@ -188,7 +188,10 @@ fn a_callback_reads_no_body_of_a_stranger() {
     let head = "HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\nConnection: close\r\n\r\n";
     for path in ["/feeds/aa/callback", "/feeds/copy/callback?towpath-key=0", "/feeds/none/callback"] {
         let began = Instant::now();
-        assert_eq!(status_of(host, &format!("POST {path} {head}")), 404, "{path}");
+        let status = status_of(host, &format!("POST {path} {head}"));
+        // Of several nodes, none knows the key before one has begun to follow.
+        let is_unknown = clustered::is_on() && path.contains("copy");
+        assert!(status == 404 || is_unknown && status == 503, "{path}: {status}");
         assert!(began.elapsed() < Duration::from_secs(20), "{path}");
     }
 }

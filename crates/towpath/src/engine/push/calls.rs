@@ -132,7 +132,7 @@ pub async fn inbox(engine: &Engine, feed: &FeedId, query: &str) -> Result<Inbox,
     match engine.push.inboxes.of(feed) {
         Some((name, calls)) if has(&name) => return Ok(Inbox(Place::Here(calls))),
         Some(_) => return Err(Reply::status(404)),
-        None if !engine.is_shared() => return Err(Reply::status(404)),
+        None if !engine.is_shared() || !is_called(engine, feed) => return Err(Reply::status(404)),
         None => {}
     }
     match engine.store.get(Table::Subscriptions, &key('k', feed, "")).await {
@@ -141,6 +141,12 @@ pub async fn inbox(engine: &Engine, feed: &FeedId, query: &str) -> Result<Inbox,
         Ok(None) | Err(_) => Err(Reply::status(503)),
         Ok(Some(_)) => Err(Reply::status(404)),
     }
+}
+
+/// Whether a feed mirrors another one by being called, on whichever node.
+fn is_called(engine: &Engine, feed: &FeedId) -> bool {
+    let feed = engine.feed(feed.as_str());
+    feed.is_some_and(|feed| feed.config.mirrored().is_some_and(|(source, _)| source.push))
 }
 
 impl Inbox {
