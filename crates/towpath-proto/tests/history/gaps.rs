@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use towpath_proto::Timestamp;
 use towpath_proto::follow::StartFrom;
 use towpath_proto::history::follow::{HistoryFollower, Options};
 
-use crate::web::{Answer, Site, atom, drive, follow, link, serve, site, start};
+use crate::web::{Answer, Site, Told, atom, drive, follow, link, serve, site, start};
 
 const FEED: &str = "http://a.example/feed";
 
@@ -32,6 +33,14 @@ fn everything(length: u32) -> Vec<String> {
     (1..=length).map(|n| format!("urn:{n}")).chain(["urn:all".into()]).collect()
 }
 
+/// Follows a site from the beginning for a day: the follower, the time that it has come to, the day's end, what was told.
+fn a_day_of(site: &Site) -> (HistoryFollower, Timestamp, Timestamp, Told) {
+    let mut follower = HistoryFollower::new(FEED, StartFrom::Beginning, None, Options::default()).unwrap();
+    let (mut now, day) = (start(), start() + Duration::from_secs(86_400));
+    let told = drive(&mut follower, &mut now, day, serve(site));
+    (follower, now, day, told)
+}
+
 /// RFC 9110, section 10.2.3, within bounds: a publisher that asks to be left alone for three thousand years is asked
 /// again a day later.
 #[test]
@@ -40,10 +49,7 @@ fn an_archive_that_asks_to_be_left_alone_is_asked_again_within_days() {
     let mut broken = whole.clone();
     let busy = Answer::status(503).with("retry-after", "99999999999");
     broken.insert("http://a.example/3".into(), busy);
-    let mut follower = HistoryFollower::new(FEED, StartFrom::Beginning, None, Options::default()).unwrap();
-    let mut now = start();
-    let day = start() + Duration::from_secs(86_400);
-    let told = drive(&mut follower, &mut now, day, serve(&broken));
+    let (mut follower, mut now, day, told) = a_day_of(&broken);
     let mut items = BTreeMap::new();
     told.apply(&mut items);
     assert!(!items.contains_key("urn:3"), "{items:?}");
@@ -59,10 +65,7 @@ fn an_archive_that_answers_500_for_a_day() {
     let whole = chain(6);
     let mut broken = whole.clone();
     broken.insert("http://a.example/3".into(), Answer::status(500));
-    let mut follower = HistoryFollower::new(FEED, StartFrom::Beginning, None, Options::default()).unwrap();
-    let mut now = start();
-    let day = start() + Duration::from_secs(86_400);
-    let told = drive(&mut follower, &mut now, day, serve(&broken));
+    let (mut follower, mut now, day, told) = a_day_of(&broken);
     let mut items = BTreeMap::new();
     told.apply(&mut items);
     assert_eq!(items.keys().collect::<Vec<_>>(), ["urn:4", "urn:5", "urn:6", "urn:all"]);
