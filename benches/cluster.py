@@ -1,7 +1,7 @@
-"""What a node of a cluster reads beside a node of its own, and how much the cluster's log grows by what happens.
+"""Cost of reading from a cluster's node and from a single server, and growth of the cluster's log.
 
-One run. Reading: CPU for each request of both nodes, pinned to core 0, load (wrk) on core 1, rounds taken in turn,
-medians. The log: bytes of the stream for each poll, append, subscriber and delivery, as the server of NATS counts them.
+One run. Reading: CPU for each request of both, pinned to core 0, load (wrk) on core 1, alternating rounds, medians. The
+log: bytes of the stream for each poll, append, subscriber and delivery, as the NATS server counts them.
 Usage: python3 benches/cluster.py path/to/towpath path/to/nats-server [reading | growth]
 """
 
@@ -45,8 +45,8 @@ every = "1s"
 """
 
 
-class Source(http.server.BaseHTTPRequestHandler):
-    """A source that does not change, and a callback that takes everything."""
+class SourceAndCallback(http.server.BaseHTTPRequestHandler):
+    """An unchanging source, and a callback that accepts every delivery."""
 
     protocol_version = "HTTP/1.1"
     deliveries = verified = 0
@@ -61,7 +61,7 @@ class Source(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         query = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
         if "hub.challenge" in query:
-            Source.verified += 1
+            SourceAndCallback.verified += 1
             return self.answer(200, query["hub.challenge"][0].encode())
         if self.headers.get("If-None-Match"):
             return self.answer(304, headers=[("ETag", '"1"')])
@@ -71,7 +71,7 @@ class Source(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        Source.deliveries += 1
+        SourceAndCallback.deliveries += 1
         self.answer(200)
 
     def log_message(self, *_):
@@ -79,7 +79,7 @@ class Source(http.server.BaseHTTPRequestHandler):
 
 
 class Nats:
-    """As much of a client as asks a question."""
+    """Minimal NATS client that sends requests."""
 
     def __init__(self):
         self.socket = socket.create_connection(("127.0.0.1", NATS))
@@ -95,13 +95,13 @@ class Nats:
         return json.loads(self.file.read(int(line.split()[-1])))
 
     def log(self):
-        """How many messages and bytes the log has."""
+        """Returns the numbers of messages and bytes in the log."""
         state = self.ask("$JS.API.STREAM.INFO.towpath")["state"]
         return state["messages"], state["bytes"]
 
 
 def cpu(pid):
-    """On-CPU time of a process with all its threads, those that have ended too, in microseconds."""
+    """CPU time of a process with all its threads, also ended ones, in microseconds."""
     with open(f"/proc/{pid}/stat") as stat:
         user, system = stat.read().rpartition(") ")[2].split()[11:13]
     return (int(user) + int(system)) * 1e6 / os.sysconf("SC_CLK_TCK")
@@ -120,7 +120,7 @@ def wait_for(what, is_so):
         except OSError:
             pass
         time.sleep(0.1)
-    sys.exit(f"never: {what}")
+    sys.exit(f"timeout while waiting: {what}")
 
 
 def publish(port, first, count, each, feed="bench"):
@@ -164,7 +164,7 @@ function request() n = n + 1; return wrk.format("GET", "{pull}&n=" .. n) end""")
     print("reading: CPU for each request; alone, in a cluster, throughput in a cluster to that alone")
     compare("304 of head.json", head, lambda port: ["-H", f"If-None-Match: {get(port, head)[1]}"], nodes)
     compare("200 of latest.json", latest, lambda _: [], nodes)
-    compare("a pull of 50, anew", pull, lambda _: ["-s", script], nodes)
+    compare("a pull of 50, computed", pull, lambda _: ["-s", script], nodes)
 
 
 def metric(name):
@@ -174,7 +174,7 @@ def metric(name):
 
 
 def growth(what, nats, count, act):
-    """How much the log grows for each of `count` times that `act` does something."""
+    """Prints the growth of the log for each of `count` actions of `act`."""
     time.sleep(1)
     messages, size = nats.log()
     done = act() or count
@@ -194,15 +194,15 @@ def subscribe():
             "hub.mode": "subscribe", "hub.topic": f"http://127.0.0.1:{NODE}/feeds/bench/items?order=modified",
             "hub.callback": f"http://127.0.0.1:{SOURCE}/{n}"})
         urllib.request.urlopen(f"http://127.0.0.1:{NODE}/feeds/bench/hub", form.encode()).read()
-    wait_for("all are subscribed", lambda: Source.verified >= SUBSCRIBERS)
+    wait_for("all are subscribed", lambda: SourceAndCallback.verified >= SUBSCRIBERS)
     time.sleep(3)
 
 
 def deliver():
-    before, appends = Source.deliveries, 10
+    before, appends = SourceAndCallback.deliveries, 10
     for n in range(appends):
         publish(NODE, 900_000 + n, 1, 1)
-        wait_for("all is delivered", lambda: Source.deliveries >= before + SUBSCRIBERS * (n + 1))
+        wait_for("all is delivered", lambda: SourceAndCallback.deliveries >= before + SUBSCRIBERS * (n + 1))
     time.sleep(5)
     return SUBSCRIBERS * appends
 
@@ -214,7 +214,7 @@ def start(command, processes):
 
 def main(binary, server, part="all"):
     http.server.ThreadingHTTPServer.request_queue_size = 256
-    source = http.server.ThreadingHTTPServer(("127.0.0.1", SOURCE), Source)
+    source = http.server.ThreadingHTTPServer(("127.0.0.1", SOURCE), SourceAndCallback)
     threading.Thread(target=source.serve_forever, daemon=True).start()
     processes = []
     with tempfile.TemporaryDirectory() as folder:

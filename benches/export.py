@@ -1,9 +1,9 @@
-"""An export of many feeds, then one with nothing new, then one with a few changed.
+"""Exports of many feeds: a full one, one without changes, one with a few changed feeds.
 
 Usage: python3 benches/export.py path/to/towpath [FEEDS] [CHANGED]
 
-Publishes some items to each feed through a running server, and exports into a folder. Says what each export wrote, how
-long the whole command took, how much of that was the process's CPU, and the most memory that it had.
+Publishes some items to each feed through a running server, and exports into a folder. Prints the documents that each
+export wrote, the duration of the command, its CPU time and its peak memory.
 """
 
 import http.client
@@ -76,12 +76,12 @@ def main():
             file.write(f'[server]\nlisten = "127.0.0.1:{PORT}"\ncreate_feeds = true\n')
         published(binary, folder, range(count), 0)
         export(binary, folder, f"{count} feeds")
-        export(binary, folder, "nothing new")
+        export(binary, folder, "no changes")
         published(binary, folder, range(0, count, count // changed), 1)
         export(binary, folder, f"{changed} changed")
-        export(binary, folder, "nothing new")
+        export(binary, folder, "no changes")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        print(f"most memory of any process here: {peak / 1024:.0f} MB")
+        print(f"peak memory of the largest process: {peak / 1024:.0f} MB")
 
 
 main()

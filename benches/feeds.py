@@ -1,7 +1,7 @@
-"""Memory and start of a towpath with many idle feeds. Usage: python3 benches/feeds.py path/to/towpath [FEEDS]
+"""Memory and start-up time of a towpath with many idle feeds. Usage: python3 benches/feeds.py path/to/towpath [FEEDS]
 
 Publishes one item to each feed through a running server, starts the server again, and asks it for the SUP document.
-The memory is what the server takes beyond an empty one: the store's and the global DiffDelta documents', too.
+The memory is the difference to an empty server, with the store's and the global DiffDelta documents' memory.
 """
 
 import http.client

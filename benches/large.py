@@ -1,4 +1,4 @@
-"""A feed of ten million items: the page of a time and a pull of 50 items along it, and the memory of a snapshot.
+"""A feed of ten million items: time to find a page by time and to pull 50 items, and the memory of a snapshot.
 
 Usage: python3 benches/large.py path/to/towpath [ITEMS]
 """

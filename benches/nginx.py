@@ -1,10 +1,10 @@
-"""CPU for each request, towpath beside nginx serving the same bytes as static files.
+"""CPU for each request of towpath, and of nginx serving the same bytes as static files.
 
-nginx runs with its own defaults; beside that, for large bodies, with sendfile, which hands the kernel its own cached
-pages and so copies nothing on the way out.
+nginx runs with its defaults, and with sendfile: then the kernel sends its cached pages without a copy, which matters
+for large bodies.
 
-One run, server pinned to core 0 and load (wrk, 64 connections) to core 1, rounds taken in turn, medians.
-Usage: python3 benches/http.py path/to/towpath
+One run, server pinned to core 0 and load (wrk, 64 connections) to core 1, alternating rounds, medians.
+Usage: python3 benches/nginx.py path/to/towpath
 """
 
 import json
@@ -52,7 +52,7 @@ def get(url):
 
 
 def cpu_ns(pids):
-    """On-CPU time of processes with all their threads, in nanoseconds."""
+    """CPU time of processes with all their threads, in nanoseconds."""
     total = 0
     for pid in pids:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -62,7 +62,7 @@ def cpu_ns(pids):
 
 
 def load(url, etag):
-    """Runs wrk; returns requests done and their latency in the median."""
+    """Runs wrk; returns the number of completed requests."""
     headers = ["-H", f"If-None-Match: {etag}"] if etag else []
     command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "--latency", *headers, url]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,8 +1,8 @@
-"""Data Replication: sealed pages beside nginx, a cold follower beside plain GETs, pages found by time.
+"""Data Replication: sealed pages compared with nginx, a cold follower with plain GETs, pages found by time.
 
-1. CPU per byte of a sealed page, beside nginx serving the same bytes as a static file, as it comes and with sendfile.
-2. A cold follower of every item, beside one client that reads the same pages one after the other and does nothing
-   with them. Both begin with pages that are not in the server's memory.
+1. CPU per byte of a sealed page, and of nginx serving the same bytes as a static file, with and without sendfile.
+2. A cold follower of every item, and a client that only reads the same pages one after the other. Both start with
+   pages that are not in the server's memory.
 3. The server's CPU and memory for a snapshot.
 4. The server's CPU for finding the page of a random time, as the feed grows.
 
@@ -50,8 +50,8 @@ id = "bench"
 """
 
 
-class Connection:
-    """A connection that is kept."""
+class KeepAliveConnection:
+    """A keep-alive connection to the server."""
 
     def __init__(self, port=PORT):
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
@@ -70,8 +70,8 @@ def publish(connection, first, count, size):
     assert response.status == 200, answer
 
 
-def is_quiet(pid):
-    """Waits until the server has published what it was sent."""
+def wait_until_idle(pid):
+    """Waits until the server has published all items and uses hardly any CPU."""
     while True:
         before = cpu_ns([pid])
         time.sleep(1)
@@ -81,7 +81,7 @@ def is_quiet(pid):
 
 def sealed_page(folder, towpath):
     path = "/feeds/bench/replication/pages/1"
-    response, body = Connection().ask(path)
+    response, body = KeepAliveConnection().ask(path)
     assert 'rel=next' in str(response.headers), "the page is not sealed"
     os.makedirs(f"{folder}/www{os.path.dirname(path)}")
     with open(f"{folder}/www{path}", "wb") as file:
@@ -116,7 +116,7 @@ def sealed_page(folder, towpath):
 
 
 def cold_follower(binary, towpath, items):
-    connection = Connection()
+    connection = KeepAliveConnection()
     before, began = cpu_ns([towpath.pid]), time.monotonic()
     number, size = 1, 0
     while True:
@@ -146,7 +146,7 @@ def cold_follower(binary, towpath, items):
 
 
 def snapshot(connection, towpath, items):
-    """Memory is what the process had at most meanwhile, beyond what it had before."""
+    """Measures a snapshot: its duration, and the process's memory before and at its peak."""
     def memory(name):
         with open(f"/proc/{towpath.pid}/status") as status:
             return int(re.search(name + r":\s+(\d+)", status.read()).group(1)) >> 10
@@ -183,20 +183,20 @@ def main(binary, items):
                                    stdout=subprocess.DEVNULL)
         try:
             wait_for(f"http://127.0.0.1:{PORT}/healthz.json")
-            connection = Connection()
+            connection = KeepAliveConnection()
             began, done, shown = time.time(), 0, 1000
             while done < items:
                 publish(connection, done, 1000, 1000)
                 done += 1000
                 if done == shown:
-                    is_quiet(towpath.pid)
-                    # The server closes a connection that was idle for long.
-                    connection = Connection()
+                    wait_until_idle(towpath.pid)
+                    # The server closes a connection that was idle for 30 seconds.
+                    connection = KeepAliveConnection()
                     lookups(connection, towpath, done, began)
                     shown *= 10
             print(f"published in {time.time() - began:.0f} s", flush=True)
-            is_quiet(towpath.pid)
-            connection = Connection()
+            wait_until_idle(towpath.pid)
+            connection = KeepAliveConnection()
             if shown != items * 10:
                 lookups(connection, towpath, done, began)
             snapshot(connection, towpath, items)

@@ -1,8 +1,8 @@
-"""Those who wait, towpath beside Nchan (nginx's long polling module) and durable-streams-server, in one run; and
-pulls of 50 items.
+"""Long polls of towpath, Nchan (nginx's long-polling module) and durable-streams-server, in one run; and pulls of 50
+items.
 
-Memory of idle long polls (sockets' kernel memory is not the processes'), time from an append to the answers,
-CPU for each wake and re-arm, CPU for each pull. Servers are pinned to core 0, this client runs on core 1.
+Measures memory of idle long polls (without the kernel's memory for sockets), time from an append to the responses, CPU
+for each wake and re-arm, and CPU for each pull. Servers are pinned to core 0, this client runs on core 1.
 Usage: python3 benches/smart.py path/to/towpath path/to/durable-streams-server path/to/xtask [parts, as idle,one,crowd]
 [idle polls] [items of the large feed]
 """
@@ -83,7 +83,7 @@ def cpu_ns(pids):
 
 
 def resident(pids):
-    """Private and shared resident memory, in bytes; shared pages are counted once for each that has them."""
+    """Proportional set size, in bytes: each process has its share of the pages that it shares."""
     total = 0
     for pid in pids:
         with open(f"/proc/{pid}/smaps_rollup") as file:
@@ -91,8 +91,8 @@ def resident(pids):
     return total
 
 
-class Server:
-    """How to publish to a server, and how to wait for what comes next."""
+class BenchServer:
+    """Requests of one server: publishing, and long polls for the next message."""
 
     def __init__(self, name, port, pids):
         self.name, self.port, self.pids, self.count = name, port, pids, 0
@@ -124,7 +124,7 @@ class Server:
         return f"GET /feeds/bench/items?order=modified{since}&timeout=300 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
     def refresh(self):
-        """From where the next polls wait: the end of the feed."""
+        """Moves the cursor of the next polls to the end of the feed."""
         if self.name == "towpath":
             page = json.loads(get("/feeds/bench/items?order=-modified&max=1&timeout=0"))
             self.cursor = page.get("last_cursor")
@@ -132,8 +132,8 @@ class Server:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{STREAM}") as response:
                 self.cursor = response.headers["Stream-Next-Offset"]
 
-    def answered(self, answer):
-        """After which message Nchan's next polls wait: as towpath's do, so that nothing is missed between polls."""
+    def move_past(self, answer):
+        """Moves Nchan's position to the message of a response, so that its next poll misses nothing, as towpath's."""
         if self.name == "nchan":
             etag, modified = (re.search(name + r": (.*)\r\n", answer.decode()).group(1)
                               for name in ("Etag", "Last-Modified"))
@@ -145,7 +145,7 @@ class Server:
 
 
 def fanout(client):
-    """Deliveries a second with 100 followers and 4 publishers."""
+    """Measures deliveries per second with 100 followers and 4 publishers."""
     rates = {"nchan": [], "towpath": []}
     for channel in range(FANOUT_ROUNDS):
         for name, port in (("nchan", NGINX_PORT), ("towpath", TOWPATH_PORT)):
@@ -177,7 +177,8 @@ def idle(server, count):
 
 
 def one(server):
-    """From publishing, and from its acknowledgement, to the answer of one who waits; microseconds."""
+    """Measures the time to the response of a single long poll, in microseconds: from publishing, and from its
+    acknowledgement."""
     server.publisher = server.connect()
     from_publish, from_ack = [], []
     waiter = server.connect()
@@ -195,7 +196,7 @@ def one(server):
                 server.publisher.recv(65536)
                 acknowledged = now
             if waiter in ready:
-                server.answered(waiter.recv(65536))
+                server.move_past(waiter.recv(65536))
                 answered = now
         from_publish.append((answered - begun) * 1e6)
         from_ack.append((answered - acknowledged) * 1e6)
@@ -203,8 +204,8 @@ def one(server):
     return statistics.median(from_publish), statistics.median(from_ack)
 
 
-class Crowd:
-    """Many who wait for one feed, each on a connection that it keeps."""
+class ManyPolls:
+    """Many long polls of one feed, each on a keep-alive connection."""
 
     def __init__(self, server, count):
         self.server, self.count = server, count
@@ -218,10 +219,10 @@ class Crowd:
             self.poller.register(stream, select.EPOLLIN)
 
     def round(self):
-        """Notes the milliseconds until all are answered, and the microseconds of CPU for each wake and re-arm.
+        """Records the milliseconds until all are answered, and the microseconds of CPU for each wake and re-arm.
 
-        Nchan acknowledges when it has written to nearly all, towpath as soon as the item is on disk: only the time
-        from the publishing on holds all of the work for both.
+        Nchan acknowledges when it has written to nearly all, towpath as soon as the item is on disk. So only the
+        time from publishing on contains the whole work of both.
         """
         self.server.refresh()
         before = cpu_ns(self.server.pids)
@@ -239,14 +240,14 @@ class Crowd:
         end = time.perf_counter()
         self.from_publish.append((end - begun) * 1e3)
         self.from_ack.append((end - acknowledged) * 1e3)
-        self.server.answered(answer)
+        self.server.move_past(answer)
         time.sleep(0.2)
         self.cpu.append((cpu_ns(self.server.pids) - before) / self.count / 1e3)
 
 
 def crowds(servers, count):
-    """Rounds taken in turn, the first of which does not count."""
-    all_of_them = [Crowd(server, count) for server in servers]
+    """Alternates rounds between the servers; the first round is a warm-up."""
+    all_of_them = [ManyPolls(server, count) for server in servers]
     for _ in range(CROWD_ROUNDS + 1):
         for one in all_of_them:
             one.round()
@@ -278,13 +279,13 @@ def fill(feed, count):
 
 
 def pulls(server, folder, feed, count):
-    """CPU of a pull of 50 items: made anew, repeated; and its time along the feed."""
+    """Measures the CPU of a pull of 50 items, computed and repeated, and its time at several positions."""
     base = f"/feeds/{feed}/items?order=created&max=50&since=id:item-{{}}"
     script = f"{folder}/unique.lua"
     with open(script, "w") as file:
         file.write(f"""local n = 0
 function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)}&n=" .. n) end""")
-    for name, extra in (("made anew", ["-s", script]), ("repeated", [])):
+    for name, extra in (("computed", ["-s", script]), ("repeated", [])):
         url = f"http://127.0.0.1:{TOWPATH_PORT}{base.format(count // 2)}"
         before = cpu_ns(server.pids)
         out = subprocess.run(["taskset", "-c", "1", "wrk", "-t1", "-c16", "-d4s", *extra, url],
@@ -302,7 +303,7 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
 
 
 def main(binary, streams, client, parts=PARTS, polls=20_000, items=1_000_000):
-    # Servers and this client have as many files as this shell allows: raise it (ulimit -n) for more.
+    # The shell's limit of open files bounds the servers and this client: raise it (ulimit -n) for more polls.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     polls = min(polls, limit - 500)
@@ -325,9 +326,9 @@ def main(binary, streams, client, parts=PARTS, polls=20_000, items=1_000_000):
             towpath, nginx, streams = (process.pid for process in processes)
             with open(f"/proc/{nginx}/task/{nginx}/children") as file:
                 workers = [int(child) for child in file.read().split()]
-            servers = [Server("nchan", NGINX_PORT, workers), Server("towpath", TOWPATH_PORT, [towpath])]
+            servers = [BenchServer("nchan", NGINX_PORT, workers), BenchServer("towpath", TOWPATH_PORT, [towpath])]
             if "idle" in parts:
-                for server in [*servers, Server("durable-streams-server", STREAMS_PORT, [streams])]:
+                for server in [*servers, BenchServer("durable-streams-server", STREAMS_PORT, [streams])]:
                     idle(server, polls)
             for server in servers if "one" in parts else []:
                 publish, ack = one(server)

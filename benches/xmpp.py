@@ -1,8 +1,7 @@
-"""Pushes over XMPP: one append to 1,000 subscribers through Prosody, and what of the time is whose.
+"""Pushes over XMPP: one append to 1,000 subscribers through Prosody, and the shares of towpath and Prosody in it.
 
-Reports the time from an append to the last subscriber's message, messages each second, and the CPU that Prosody and
-towpath used meanwhile as a share of one core: Prosody has one thread. Beside it, what Prosody alone does with the same
-stanzas when a bare component writes them.
+Prints the time from an append to the last subscriber's message, messages per second, and the CPU of Prosody and towpath
+as a share of one core, since Prosody has one thread. The baseline is a bare component that writes the same stanzas.
 Usage: python3 benches/xmpp.py path/to/towpath [subscribers] [appends]
 """
 
@@ -77,11 +76,11 @@ def until_open(port):
             return socket.create_connection(("127.0.0.1", port))
         except OSError:
             time.sleep(0.1)
-    raise SystemExit(f"nobody listens on port {port}")
+    raise SystemExit(f"no server listens on port {port}")
 
 
 class Client:
-    """One account with one resource: just enough of XMPP to be pushed to."""
+    """Minimal XMPP client: an account with one resource that receives pushes."""
 
     def __init__(self, number):
         self.jid = f"u{number}@{HOST}/r"
@@ -110,12 +109,12 @@ class Client:
 
 
 def wait_for_all(selector, count):
-    """Reads until every client has one message more; returns when the last was there."""
+    """Reads until every client has got one more message."""
     left = count
     while left:
         for key, _ in selector.select(30) or [None]:
             data = key.fileobj.recv(1 << 16)
-            assert data, "a client was thrown out"
+            assert data, "the server closed a client's connection"
             left -= data.count(b"</message>")
 
 
@@ -143,7 +142,7 @@ def measure(what, rounds, count, selector, begin, processes):
 
 
 def bare_component():
-    """A component that writes the same messages as fast as they are taken."""
+    """Connects a component that writes the same messages as fast as Prosody accepts them."""
     stream = until_open(COMPONENTS)
     stream.sendall(f"<stream:stream xmlns='jabber:component:accept' xmlns:stream='http://etherx.jabber.org/streams' to='{BARE}'>".encode())
     data = b""
@@ -198,7 +197,7 @@ def run(prosody, towpath, count, rounds):
     append("first")
     wait_for_all(selector, count)
     ours = measure("towpath", rounds, count, selector, append, processes)
-    # The same size as towpath's: what a client got.
+    # Of the size of towpath's messages, as a client received them.
     content = "<entry xmlns='http://www.w3.org/2005/Atom'>" + "<a/>" * 20 + f"<content type='text'>{'x' * 900}</content></entry>"
     items = f"<event xmlns='http://jabber.org/protocol/pubsub#event'><items node='bench'><item id='i'>{content}</item></items></event>"
     messages = "".join(f"<message from='{BARE}' to='{client.jid}' type='headline'>{items}</message>" for client in clients).encode()

@@ -1,4 +1,4 @@
-//! Whatever a DiffDelta publisher answers, its follower goes on, and can go on from what it keeps.
+//! DiffDelta follower: no response makes it panic or loop, and it resumes from its persisted state.
 #![no_main]
 
 mod follow;

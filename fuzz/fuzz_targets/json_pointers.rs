@@ -1,4 +1,4 @@
-//! Any JSON through pointers: the bytes of the first line choose the pointers, the rest is the document.
+//! Mapped JSON: the bytes of the first line select the pointers, the rest is the document.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use towpath_proto::format::{Format, ReadOptions, read};
 fuzz_target!(|bytes: &[u8]| {
     let Some(end) = bytes.iter().position(|b| *b == b'\n') else { return };
     let (mapping, document) = bytes.split_at(end);
-    // Each byte is one field's pointer, out of a few.
+    // Each byte selects the pointer of a field from a small set.
     let pointers = ["", "/", "/a", "/a/0", "/id", "https://x/{/id}", "{", "{/a}}"];
     let pointer =
         |n: usize| pointers[usize::from(mapping.get(n).copied().unwrap_or(0)) % pointers.len()].to_owned();

@@ -1,4 +1,4 @@
-//! Lines of NDJSON: a change that was read can be printed, and is the same when read again.
+//! Line format: a parsed change prints and parses to an equal change.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Link headers: whatever the text, reading ends, and links that were read can be written and read again.
+//! Link headers: parsing terminates for any text, and parsed links survive a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ fuzz_target!(|text: &str| {
     let base = "https://a.example/b/c?d".parse().expect("an address");
     for found in link::parse(text, Some(&base)) {
         let Some(rel) = found.rels.first().filter(|_| found.target.starts_with("https://")) else { continue };
-        // Other relations have to be quoted, or cannot stand in a header at all.
+        // Other relations need quotes, or are not valid in a header.
         let token = rel.bytes().all(|b| b.is_ascii_graphic() && !b";,\"\\=".contains(&b));
         if !token || found.target.contains('>') {
             continue;

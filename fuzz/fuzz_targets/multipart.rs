@@ -1,4 +1,4 @@
-//! Multipart pages: the first byte says how the rest is cut, which must not matter.
+//! Multipart pages: the first byte selects how the input is cut, which must not matter.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -27,6 +27,7 @@ fn read(body: &[u8], size: usize) -> (Vec<Entity>, Option<EntityError>) {
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((size, body)) = bytes.split_first() else { return };
+    // The reading in one piece is what every other cut must equal.
     let whole = read(body, body.len().max(1));
     assert_eq!(whole, read(body, usize::from(*size).max(1)));
     let text = String::from_utf8_lossy(body);

@@ -1,4 +1,4 @@
-//! The risk score of an item, of which each line is one text.
+//! Risk score of an item with a text in each line.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -16,5 +16,6 @@ fuzz_target!(|text: &str| {
     let risk = SCORER.score(&Item { title, url, summary, content, ..Item::new("a") });
     assert!((0.0..=1.0).contains(&risk.score), "{risk:?}");
     assert!(risk.reasons.len() <= MAX_REASONS && risk.reasons.is_sorted(), "{risk:?}");
+    // A score without a reason could not be explained to a reader.
     assert_eq!(risk.score == 0.0, risk.reasons.is_empty(), "{risk:?}");
 });

@@ -1,4 +1,4 @@
-//! Whatever a Smart Feeds publisher answers, its follower goes on, and can go on from what it keeps.
+//! Smart Feeds follower: no response makes it panic or loop, and it resumes from its persisted state.
 #![no_main]
 
 mod follow;

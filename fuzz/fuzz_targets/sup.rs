@@ -1,4 +1,4 @@
-//! SUP documents: what can be read can be written and comes back, and a consumer survives any sequence of them.
+//! SUP documents: parsed documents survive a round trip, and a consumer handles any sequence of them.
 #![no_main]
 
 mod follow;
@@ -6,8 +6,9 @@ mod follow;
 use libfuzzer_sys::fuzz_target;
 use towpath_proto::Timestamp;
 use towpath_proto::sup::discovery::{Discovery, SupLink};
-use towpath_proto::sup::follow::{Consumer, Settings};
+use towpath_proto::sup::follow::{SupFollower, SupPollIntervals};
 use towpath_proto::sup::wire::SupDocument;
+use towpath_proto::follow::Now;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(parsed) = SupDocument::parse(bytes) {
@@ -17,11 +18,13 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(again.document.updates, parsed.document.updates);
     }
     let now = Timestamp::from_second(1_700_000_000).expect("a time");
-    let mut consumer = Consumer::new(Settings::default());
-    consumer.add_feed("https://a.example/feed", now);
-    let ask = consumer.poll_ask(now).expect("every feed is asked at first");
+    let mut consumer = SupFollower::new(SupPollIntervals::default());
+    consumer.add_feed("https://a.example/feed", Now::simulated(now));
+    let ask = consumer.poll_feed(Now::simulated(now)).expect("every feed is asked at first");
     let link = SupLink { url: "https://a.example/sup.json".into(), id: "4496672d".into() };
-    consumer.handle_answer(now, ask.feed, Discovery { links: vec![link], warnings: vec![] }, true);
+    consumer.handle_success(Now::simulated(now), ask.feed, Discovery { links: vec![link], warnings: vec![] }, true);
     follow::follow(&mut consumer, bytes, drop);
-    Consumer::restore(Settings::default(), consumer.state()).expect("what is kept can be gone on from");
+    // A state that cannot be restored would lose the schedule at every restart.
+    SupFollower::restore(SupPollIntervals::default(), consumer.state(Now::simulated(now)), Now::simulated(now))
+        .expect("a persisted state can be restored");
 });

@@ -1,18 +1,19 @@
-//! A server's stream to the component: the first byte says how the rest is cut, which must not matter. What is read
-//! can be written and read again, and whatever is asked is answered or refused.
+//! A server's stream to the component: the first byte selects how the input is cut, which must not matter.
+//! Parsed stanzas survive a round trip, and every request gets a response.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use towpath_proto::Timestamp;
-use towpath_proto::push::xmpp::component::{Answer, Component, Question, Settings, Unanswered};
-use towpath_proto::push::xmpp::fanout::Kept;
-use towpath_proto::push::xmpp::stream::{Fault, Limits, Received, StreamReader, read_one};
+use towpath_proto::push::xmpp::component::{StoreResponse, Component, StoreRequest, ComponentSettings, StoreRequestError};
+use towpath_proto::push::xmpp::fanout::PersistedFanout;
+use towpath_proto::push::xmpp::stream::{StreamErrorReason, StreamLimits, Received, StreamReader, read_one};
+use towpath_proto::follow::Now;
 
 const OPEN: &[u8] = b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams' \
     xmlns='jabber:component:accept' id='1'><handshake/>";
 
-fn read(body: &[u8], size: usize) -> Result<Vec<Received>, Fault> {
-    let limits = Limits { stanza_bytes: 400, depth: 6, attributes: 6, nodes: 30 };
+fn read(body: &[u8], size: usize) -> Result<Vec<Received>, StreamErrorReason> {
+    let limits = StreamLimits { stanza_bytes: 400, depth: 6, attributes: 6, nodes: 30 };
     let mut reader = StreamReader::new(limits);
     let mut all = Vec::new();
     for piece in OPEN.chunks(OPEN.len()).chain(body.chunks(size)) {
@@ -25,7 +26,7 @@ fn read(body: &[u8], size: usize) -> Result<Vec<Received>, Fault> {
 }
 
 fn ask(body: &[u8]) {
-    let settings = Settings {
+    let settings = ComponentSettings {
         jid: "feeds.example.com".into(),
         secret: "secret".into(),
         stanza_bytes: 64 << 10,
@@ -33,26 +34,26 @@ fn ask(body: &[u8]) {
         account_subscriptions: 3,
     };
     let now = Timestamp::UNIX_EPOCH;
-    let mut component = Component::new(settings, Kept::default());
-    assert!(component.poll_connect(now));
-    component.handle_connected(now);
-    component.handle_bytes(now, OPEN);
-    component.handle_bytes(now, body);
+    let mut component = Component::new(settings, PersistedFanout::default());
+    assert!(component.poll_connect(Now::simulated(now)));
+    component.handle_connected(Now::simulated(now));
+    component.handle_bytes(Now::simulated(now), OPEN);
+    component.handle_bytes(Now::simulated(now), body);
     let mut output = String::new();
     loop {
-        while let Some((id, question)) = component.poll_question() {
+        while let Some((id, question)) = component.poll_store_request() {
             let answer = match question {
-                Question::Page(..) => Answer::Page(Err(Unanswered::NoFeed)),
-                Question::Feeds(..) => Answer::Feeds(Vec::new(), 0),
-                Question::Keep(..) | Question::Forget(_) => Answer::Written(Ok(())),
+                StoreRequest::Page(..) => StoreResponse::Page(Err(StoreRequestError::NoFeed)),
+                StoreRequest::Feeds(..) => StoreResponse::Feeds(Vec::new(), 0),
+                StoreRequest::Keep(..) | StoreRequest::Forget(_) => StoreResponse::Written(Ok(())),
             };
-            component.handle_answer(now, id, answer);
+            component.handle_store_response(Now::simulated(now), id, answer);
         }
-        let Some(more) = component.poll_output(now) else { break };
+        let Some(more) = component.poll_output(Now::simulated(now)) else { break };
         output.push_str(&more);
     }
-    // What the component says is a stream as strict as the one that it reads.
-    let mut server = StreamReader::new(Limits::default());
+    // The component's output must parse by the strict rules of its own parser.
+    let mut server = StreamReader::new(StreamLimits::default());
     server.push(output.as_bytes());
     while let Some(received) = server.poll().expect("a stream") {
         if received == Received::Closed {

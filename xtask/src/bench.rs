@@ -7,18 +7,18 @@ use crate::setup::apt;
 
 const HELP: &str = "\
 cargo xtask bench http      head (304) and latest (200) beside nginx: CPU for each request
-cargo xtask bench smart     those who wait beside Nchan and another: memory, time to the answer, CPU; pulls of 50 items
+cargo xtask bench smart     long polls beside Nchan and another server: memory, time to the response, CPU; pulls of 50 items
                             (with idle, one, crowd, fanout, pulls or several, joined by commas: these parts only)
-cargo xtask bench store     appends beside the engine's own loop, reads
+cargo xtask bench store     appends beside a loop on the bare engine, reads
 cargo xtask bench proto     parsing, canonical form, risk: parts of a poll
 cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares; memory of 1,000 sources
-cargo xtask bench sup       the SUP document of a million feeds; memory and start with 50,000
+cargo xtask bench sup       the SUP document of a million feeds; memory and start-up with 50,000
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
 cargo xtask bench large     ten million items: pages by time, pulls, a snapshot
 cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory
-cargo xtask bench export    10,000 feeds as static files, again with nothing new, again with ten changed
-cargo xtask bench cluster   appends through three nodes beside the client's own loop; catching up with a million items;
-                            reading beside a node of its own; how much the log grows
+cargo xtask bench export    10,000 feeds as static files, again without changes, again with ten changed
+cargo xtask bench cluster   appends through three nodes beside a bare client loop; catching up with a million items;
+                            reading beside a single server; growth of the log
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -57,11 +57,12 @@ fn beside_nginx(script: &str) -> Result<(), String> {
 }
 
 fn smart(parts: Option<&str>) -> Result<(), String> {
-    // Nchan is a module, so that having nginx says nothing of it.
+    // Nchan is a module: nginx may be installed without it.
     apt(&["nginx-light", "libnginx-mod-nchan", "wrk", "util-linux"])?;
     cargo(&["build", "--release", "--package", "towpath", "--package", "xtask"])?;
     let (peers, release) = (crate::run::target().join("peers"), crate::run::target().join("release"));
     let root_option = peers.display().to_string();
+    // Pinned, so that the figures of two runs compare the same peer.
     cargo(&["install", "durable-streams-server", "--version", "0.3.0", "--locked", "--root", &root_option])?;
     let mut run = Command::new("python3");
     run.arg("benches/smart.py").arg(release.join("towpath"));

@@ -1,4 +1,4 @@
-//! A client for the benchmark of those who wait: followers and publishers on one channel, as fast as the server is.
+//! Client of the long-poll benchmark: followers and publishers on one channel, as fast as the server allows.
 
 use std::io::{Error, ErrorKind, Read, Result, Write as _};
 use std::net::TcpStream;
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 const FOLLOWERS: usize = 100;
 const PUBLISHERS: usize = 4;
-/// The size of a message, about.
+/// Approximate size of a message.
 const BYTES: usize = 200;
-/// How long followers may take to catch up once publishing has ended.
+/// Longest time for followers to catch up after the last message.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a server is asked.
+/// Server under test, which determines the requests.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum ServerKind {
     Towpath,
     Nchan,
 }
 
-/// Where messages go.
+/// FanoutChannel of the messages.
 #[derive(Debug)]
-struct Channel {
-    kind: Kind,
+struct FanoutChannel {
+    kind: ServerKind,
     port: u16,
-    /// Of the feed or channel.
+    /// Name of the feed or channel.
     name: String,
 }
 
@@ -37,26 +37,28 @@ struct Totals {
     stop: AtomicBool,
 }
 
-/// Publishes for so many seconds to 100 followers and prints what they got as JSON.
+/// Publishes to 100 followers for so many seconds, and prints their totals as JSON.
 pub(crate) fn run(kind: &str, port: &str, name: &str, seconds: &str) -> std::result::Result<(), String> {
     let kind = match kind {
-        "towpath" => Kind::Towpath,
-        "nchan" => Kind::Nchan,
+        "towpath" => ServerKind::Towpath,
+        "nchan" => ServerKind::Nchan,
         other => return Err(format!("{other}: towpath or nchan")),
     };
     let port: u16 = port.parse().map_err(|e| format!("{port}: {e}"))?;
     let seconds: u64 = seconds.parse().map_err(|e| format!("{seconds}: {e}"))?;
-    let channel = Arc::new(Channel { kind, port, name: name.to_owned() });
+    let channel = Arc::new(FanoutChannel { kind, port, name: name.to_owned() });
     let totals = Arc::new(Totals::default());
-    let spawn = |work: fn(&Channel, usize, &Totals) -> Result<()>, number| {
+    let spawn = |work: fn(&FanoutChannel, usize, &Totals) -> Result<()>, number| {
         let (channel, totals) = (channel.clone(), totals.clone());
         std::thread::spawn(move || work(&channel, number, &totals))
     };
     let followers: Vec<_> = (0..FOLLOWERS).map(|n| spawn(follow, n)).collect();
+    // All followers park first: a message before its reader would count as lost.
     std::thread::sleep(Duration::from_millis(500));
     let begun = Instant::now();
     let publishers: Vec<_> = (0..PUBLISHERS).map(|n| spawn(publish, n)).collect();
     std::thread::sleep(Duration::from_secs(seconds));
+    // Read before the rest is caught up, so the rate is that of the measured seconds.
     let delivered = totals.delivered.load(Ordering::Relaxed);
     let took = begun.elapsed().as_secs_f64();
     totals.stop.store(true, Ordering::Relaxed);
@@ -76,17 +78,17 @@ pub(crate) fn run(kind: &str, port: &str, name: &str, seconds: &str) -> std::res
     Ok(())
 }
 
-fn publish(channel: &Channel, number: usize, totals: &Totals) -> Result<()> {
-    let Channel { kind, port, name: channel } = channel;
-    let mut connection = Connection::new(*port)?;
+fn publish(channel: &FanoutChannel, number: usize, totals: &Totals) -> Result<()> {
+    let FanoutChannel { kind, port, name: channel } = channel;
+    let mut connection = FanoutConnection::new(*port)?;
     let mut count = 0u64;
     while !totals.stop.load(Ordering::Relaxed) {
         let (path, body) = match kind {
-            Kind::Towpath => (
+            ServerKind::Towpath => (
                 format!("/feeds/{channel}/items"),
                 format!("{{\"id\":\"p{number}-{count}\",\"item\":{{\"title\":\"{:x<BYTES$}\"}}}}", ""),
             ),
-            Kind::Nchan => (
+            ServerKind::Nchan => (
                 format!("/fan/pub?channel={channel}"),
                 format!("{{\"id\":\"p{number}-{count}\",\"title\":\"{:x<BYTES$}\"}}", ""),
             ),
@@ -100,25 +102,27 @@ fn publish(channel: &Channel, number: usize, totals: &Totals) -> Result<()> {
     Ok(())
 }
 
-fn follow(channel: &Channel, _: usize, totals: &Totals) -> Result<()> {
-    let Channel { kind, port, name: channel } = channel;
-    let mut connection = Connection::new(*port)?;
+fn follow(channel: &FanoutChannel, _: usize, totals: &Totals) -> Result<()> {
+    let FanoutChannel { kind, port, name: channel } = channel;
+    let mut connection = FanoutConnection::new(*port)?;
     let mut expected = [0u64; PUBLISHERS];
-    let mut place = String::new();
+    let mut position = String::new();
     let mut stopped: Option<Instant> = None;
     loop {
+        // Polls of one second, so that followers notice the end of the run soon.
         let request = match kind {
-            Kind::Towpath => format!(
-                "GET /feeds/{channel}/items?order=modified&max=1000&timeout=1{place} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            ServerKind::Towpath => format!(
+                "GET /feeds/{channel}/items?order=modified&max=1000&timeout=1{position} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             ),
-            Kind::Nchan => {
-                format!("GET /fan/sub?channel={channel} HTTP/1.1\r\nHost: localhost\r\n{place}\r\n")
+            ServerKind::Nchan => {
+                format!("GET /fan/sub?channel={channel} HTTP/1.1\r\nHost: localhost\r\n{position}\r\n")
             }
         };
         let (head, body) = connection.ask(&request)?;
-        take(body, &mut expected, totals);
+        count_messages(body, &mut expected, totals);
+        // A poll that timed out has no position: the one before stays.
         if let Some(next) = after(*kind, head, body) {
-            place = next;
+            position = next;
         }
         if totals.stop.load(Ordering::Relaxed) {
             let all = expected.iter().sum::<u64>() >= totals.published.load(Ordering::Relaxed);
@@ -129,9 +133,9 @@ fn follow(channel: &Channel, _: usize, totals: &Totals) -> Result<()> {
     }
 }
 
-/// What the next question adds, to begin after an answer; nothing new where the answer was that there is none.
-fn after(kind: Kind, head: &str, body: &str) -> Option<String> {
-    if let Kind::Towpath = kind {
+/// Query of the next request, which continues after a response; `None` if the response has no new position.
+fn after(kind: ServerKind, head: &str, body: &str) -> Option<String> {
+    if let ServerKind::Towpath = kind {
         return between(body, "\"last_cursor\":\"", "\"").map(|cursor| format!("&since=cursor:{cursor}"));
     }
     let (etag, modified) =
@@ -139,8 +143,8 @@ fn after(kind: Kind, head: &str, body: &str) -> Option<String> {
     Some(format!("If-None-Match: {etag}\r\nIf-Modified-Since: {modified}\r\n"))
 }
 
-/// Counts the messages of an answer, and those that do not follow their predecessor.
-fn take(body: &str, expected: &mut [u64; PUBLISHERS], totals: &Totals) {
+/// Counts the messages of a response, and those out of order.
+fn count_messages(body: &str, expected: &mut [u64; PUBLISHERS], totals: &Totals) {
     let (mut rest, mut count, mut wrong) = (body, 0, 0);
     while let Some(at) = rest.find("\"id\":\"p") {
         rest = &rest[at + 7..];
@@ -162,20 +166,20 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     text[begin..].split(after).next()
 }
 
-/// A kept connection, and the last answer.
-struct Connection {
+/// A keep-alive connection, and its last response.
+struct FanoutConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Connection {
+impl FanoutConnection {
     fn new(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// Head and body of the answer.
+    /// Sends a request; returns the response's head and body.
     fn ask(&mut self, request: &str) -> Result<(&str, &str)> {
         self.stream.write_all(request.as_bytes())?;
         self.buffer.clear();
@@ -198,10 +202,11 @@ impl Connection {
     }
 }
 
-/// Where the head and the body of an answer end, once its head is there.
+/// Offsets at which head and body of a response end, once the head is complete.
 fn whole(buffer: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(end) = buffer.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&buffer[..end + 4]).to_ascii_lowercase();
+    // Nchan ends a long poll without messages by 408.
     if !head.starts_with("http/1.1 20") && !head.starts_with("http/1.1 408") {
         return Err(Error::other(head));
     }

@@ -5,27 +5,14 @@ use std::process::Command;
 
 use crate::run::{command, root, status, target};
 
-/// What `cargo fuzz` passes, without the sanitizers that need a nightly compiler: our crates have no `unsafe`, so
-/// panics and overflows are what there is to find.
+/// Flags of `cargo fuzz`, without the sanitizers that need a nightly compiler. Our crates have no `unsafe`, so panics
+/// and overflows are the faults to find.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1";
 
-/// How often `Effort::Repeatable` calls each target, at most.
-const CALLS: u32 = 50_000;
-
-/// How long and how freely each target runs.
-#[derive(Clone, Copy)]
-pub(crate) enum Effort {
-    /// The same inputs every time, from the seeds in the repository: a check of a change may not fail for what
-    /// was there before it.
-    Repeatable,
-    /// New inputs, from those that earlier runs found interesting, for so many seconds.
-    Search { seconds: u32 },
-}
-
-/// Builds every target and runs each.
-pub(crate) fn all(effort: Effort) -> Result<(), String> {
+/// Builds every target and runs each for so many seconds, from the inputs that earlier runs found interesting.
+pub(crate) fn all(seconds: u32) -> Result<(), String> {
     let folder = root().join("fuzz");
     let built = target().join("fuzz");
     let triple = host()?;
@@ -35,21 +22,11 @@ pub(crate) fn all(effort: Effort) -> Result<(), String> {
     status(&mut build)?;
     for name in names(&folder)? {
         let mut run = Command::new(built.join(&triple).join("release").join(&name));
+        // libFuzzer writes crashing inputs to its working folder.
         run.current_dir(&built);
-        // The first folder is where new inputs go; a repeatable run begins with none of them.
-        match effort {
-            Effort::Repeatable => {
-                let corpus = built.join("repeatable").join(&name);
-                if corpus.exists() {
-                    std::fs::remove_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
-                }
-                run.arg(made(corpus)?);
-                run.args(["-seed=1", &format!("-runs={CALLS}"), "-max_total_time=10"])
-            }
-            Effort::Search { seconds } => {
-                run.arg(made(built.join("corpus").join(&name))?).arg(format!("-max_total_time={seconds}"))
-            }
-        };
+        // libFuzzer writes new inputs to the first folder.
+        run.arg(created(built.join("corpus").join(&name))?).arg(format!("-max_total_time={seconds}"));
+        // A quadratic step shows as a timeout, unbounded growth as memory.
         run.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=65536"]);
         run.args(["-verbosity=0", "-print_final_stats=1"]);
         let seeds = folder.join("seeds").join(&name);
@@ -61,7 +38,7 @@ pub(crate) fn all(effort: Effort) -> Result<(), String> {
     Ok(())
 }
 
-fn made(folder: PathBuf) -> Result<PathBuf, String> {
+fn created(folder: PathBuf) -> Result<PathBuf, String> {
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     Ok(folder)
 }
@@ -76,6 +53,7 @@ fn names(folder: &std::path::Path) -> Result<Vec<String>, String> {
             names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
         }
     }
+    // The order of a folder's entries differs between machines.
     names.sort();
     Ok(names)
 }

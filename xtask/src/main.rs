@@ -3,33 +3,47 @@
 mod bench;
 mod fanout;
 mod fuzz;
+mod layers;
 mod purity;
+mod readme;
+mod release;
 mod run;
 mod setup;
+mod test;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask test            every check: formatting, lints, purity, all tests, a short, repeatable run of every fuzz target
-cargo xtask setup           what the tests need beside Rust, where it is missing (`test` does this first)
-cargo xtask fuzz [SECONDS]  every fuzz target, so long each [default: 60]
+cargo xtask test            every check: formatting, lints, dependencies, boundaries, README.md, all tests
+cargo xtask boundaries      purity of towpath-proto and layers of the modules (`test` does this too)
+cargo xtask readme          README.md's commands, in a clone, as they are written (`test` does this too)
+cargo xtask setup           installs what the tests need beside Rust (`test` does this first)
+cargo xtask fuzz [SECONDS]  every fuzz target, for so many seconds each [default: 60]
+cargo xtask abuse           every attack of docs/security.md, in full, against a release build
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
-cargo xtask faults [N]      kill, stop and cut off a cluster's servers and nodes so many times [default: 100], and a quarter
-                            as often those of the store alone
+cargo xtask faults [N]      inject so many faults into a cluster of servers and nodes [default: 100], and a quarter
+                            as many into the store alone
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
-cargo xtask bench [NAME]    benchmarks side by side with their peers; without a name, what there is";
+cargo xtask release         the program for release with the list of its dependencies inside, and `sbom`
+cargo xtask sbom            CycloneDX documents of all dependencies, in target/sbom
+cargo xtask bench [NAME]    benchmarks beside their peers; without a name, the list of them";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
-        ["test"] => test(),
-        ["setup"] => setup::tests(),
-        ["fuzz"] => fuzz(60),
-        ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz),
+        ["test"] => test::all(),
+        ["readme"] => test::readme(),
+        ["boundaries"] => purity::check().and_then(|()| layers::check()),
+        ["setup"] => setup::tests().map(drop),
+        ["fuzz"] => fuzz::all(60),
+        ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
+        ["abuse"] => abuse(),
+        ["release"] => release::release(),
+        ["sbom"] => release::sbom(),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
-        ["cluster-tests", tests @ ..] => cluster_tests(tests),
+        ["cluster-tests", tests @ ..] => test::cluster(tests),
         ["faults"] => faults("100"),
         ["faults", count] => faults(count),
         ["fanout", kind, port, channel, seconds] => fanout::run(kind, port, channel, seconds),
@@ -48,24 +62,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn test() -> Result<(), String> {
-    setup::tests()?;
-    run::cargo(&["fmt", "--all", "--check"])?;
-    run::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
-    purity::check()?;
-    fuzz::all(fuzz::Effort::Repeatable)?;
-    // A few on the other backend; `cargo xtask cluster-tests` is all of them.
-    cluster_tests(&["publishing_history", "replication_mirror", "smart_server"])?;
-    // Last, so that the summary of the tests is what the output ends with.
-    let required = [("REQUIRE_XMLLINT", "1"), ("REQUIRE_NAMESPACES", "1")];
-    let count = if setup::has_namespaces() { required.len() } else { 1 };
-    run::cargo_with(&["test", "--workspace", "--no-fail-fast"], &required[..count])
-}
-
-fn fuzz(seconds: u32) -> Result<(), String> {
-    fuzz::all(fuzz::Effort::Search { seconds })
-}
-
 fn faults(count: &str) -> Result<(), String> {
     let number: u32 = count.parse().map_err(|e| format!("{count}: {e}"))?;
     setup::venv()?;
@@ -78,14 +74,20 @@ fn faults(count: &str) -> Result<(), String> {
     test("towpath-cluster", "faults", number.div_ceil(4))
 }
 
-/// The program's tests, or those of some files, on the cluster backend.
-fn cluster_tests(tests: &[&str]) -> Result<(), String> {
-    setup::tests()?;
-    let named = tests.iter().flat_map(|test| ["--test", test]);
-    let all: &[&str] = if tests.is_empty() { &["--tests"] } else { &[] };
-    let arguments = ["test", "--package", "towpath", "--no-fail-fast"].into_iter().chain(named);
-    let arguments: Vec<&str> = arguments.chain(all.iter().copied()).collect();
-    run::cargo_with(&arguments, &[("TOWPATH_TEST_CLUSTER", "1"), ("REQUIRE_XMLLINT", "1")])
+fn abuse() -> Result<(), String> {
+    setup::venv()?;
+    let test = [
+        "test",
+        "--release",
+        "--package",
+        "towpath",
+        "--test",
+        "abuse",
+        "--",
+        "--nocapture",
+        "--test-threads=1",
+    ];
+    run::cargo_with(&test, &[("TOWPATH_ABUSE_FULL", "1")])
 }
 
 fn kill(rounds: &str) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! Running other programs.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -19,17 +20,27 @@ pub(crate) fn cargo_with(args: &[&str], environment: &[(&str, &str)]) -> Result<
     status(command().args(args).current_dir(root()).envs(environment.iter().copied()))
 }
 
-/// Cargo, as if it was called by hand: what the cargo that started this program says of this package would make build
-/// scripts run again, and much be built twice.
+/// Cargo as if called by hand.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo_program());
+    forget_package(&mut command);
+    command
+}
+
+/// The cargo that started this program, or the path's.
+pub(crate) fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Removes the variables that cargo set for this program: inherited, they would make build scripts run again and much
+/// be built twice.
+pub(crate) fn forget_package(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
             command.env_remove(&name);
         }
     }
-    command
 }
 
 /// Runs a command to its end; an error unless it succeeds.
@@ -40,7 +51,7 @@ pub(crate) fn status(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
 }
 
-/// Whether a program can be started.
+/// Returns true if a program can be started.
 pub(crate) fn have(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null 2>&1")]).status();
     found.is_ok_and(|status| status.success())

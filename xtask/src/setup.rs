@@ -1,14 +1,14 @@
-//! What the tests and benchmarks need beside Rust, installed where it is missing.
+//! Installs the programs and packages that tests and benchmarks need beside Rust.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::run::{have, root, status, target};
 
-/// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP independently;
-/// what validates Atom; the XMPP server beside which the component is tested; the web server of exported trees; and what
-/// makes networks in which machines are cut off.
-pub(crate) fn tests() -> Result<(), String> {
+/// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP; a validator of
+/// Atom; the XMPP server of the component's tests; the web servers of exported trees and of docs/deployment.md; and the
+/// tools for network namespaces.
+pub(crate) fn tests() -> Result<PathBuf, String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
     }
@@ -16,19 +16,33 @@ pub(crate) fn tests() -> Result<(), String> {
         apt(&["python3", "python3-venv"])?;
     }
     prosody()?;
-    if !have("nginx") {
-        apt(&["nginx-light"])?;
+    for (program, package) in [("nginx", "nginx-light"), ("caddy", "caddy"), ("curl", "curl")] {
+        if !have(program) {
+            apt(&[package])?;
+        }
     }
     network()?;
-    venv().map(drop)
+    venv()?;
+    Ok(target().join("venv"))
 }
 
-/// Debian's Prosody. The package starts one for the machine where it can; ours have folders and ports of their own.
+/// For README.md's commands: the programs that they name beside Rust.
+pub(crate) fn readme() -> Result<(), String> {
+    for program in ["git", "curl"] {
+        if !have(program) {
+            apt(&[program])?;
+        }
+    }
+    Ok(())
+}
+
+/// Debian's Prosody. Its package may start a server for the machine; the tests' servers have folders and ports of
+/// their own.
 pub(crate) fn prosody() -> Result<(), String> {
     if have("prosody") { Ok(()) } else { apt(&["prosody"]) }
 }
 
-/// What makes networks of namespaces.
+/// Tools for network namespaces.
 pub(crate) fn network() -> Result<(), String> {
     for (program, package) in [("ip", "iproute2"), ("unshare", "util-linux"), ("setpriv", "util-linux")] {
         if !have(program) {
@@ -38,8 +52,9 @@ pub(crate) fn network() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this user may make namespaces here: tests may not do without them then.
+/// Returns true if this user may create namespaces; then tests fail without them.
 pub(crate) fn has_namespaces() -> bool {
+    // `unshare` alone proves little: containers may still forbid mounts and bridges.
     let bridge = ["sh", "-c", "mount -t tmpfs none /run && ip link add hub type bridge"];
     let may = |user: &[&str]| {
         let mut command = Command::new("unshare");
@@ -62,7 +77,7 @@ pub(crate) fn apt(packages: &[&str]) -> Result<(), String> {
     status(Command::new("sh").args(["-c", &script]).env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// A Python environment below the target folder with `tests/requirements.txt` installed; returns its `python`.
+/// Python environment below the target folder with `tests/requirements.txt`; returns its `python`.
 pub(crate) fn venv() -> Result<PathBuf, String> {
     let folder = target().join("venv");
     let python = folder.join("bin/python");
@@ -77,6 +92,7 @@ pub(crate) fn venv() -> Result<PathBuf, String> {
         make(&folder)?;
     }
     status(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--requirement"]).arg(&wanted))?;
+    // Last: an interrupted installation leaves no such file and is repeated.
     std::fs::copy(&wanted, folder.join("requirements.txt"))
         .map_err(|e| format!("{}: {e}", folder.display()))?;
     Ok(python)

@@ -1,8 +1,8 @@
-//! Appends through the nodes of a cluster beside the loop that the client library alone makes of it, and how fast an
-//! empty replica catches up.
+//! Appends through the nodes of a cluster against a loop of the bare client library, and the catch-up of an empty replica.
 //!
-//! `cargo bench -p towpath-cluster`, or with `-- appends` (of them `one`, `three`, `always`) or `-- catchup` for a part. Everything is on this machine:
-//! servers, nodes and writers share its cores. `TOWPATH_BENCH_ITEMS` is how many items are caught up with (1,000,000).
+//! `cargo bench -p towpath-cluster`, or with `-- appends` (of them `one`, `three`, `always`) or `-- catchup` for a part.
+//! Servers, nodes and writers share the cores of this machine. `TOWPATH_BENCH_ITEMS` is the number of items to catch up
+//! with (1,000,000).
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first error")]
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
-use towpath_cluster::{Address, ClusterStore, Options};
+use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore};
 use towpath_proto::change::NewChange;
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, Item};
@@ -68,8 +68,9 @@ fn feed(n: usize) -> FeedId {
     FeedId::new(&format!("feed-{n}")).unwrap()
 }
 
-fn options() -> Options {
-    let mut options = Options { connecting: Duration::from_secs(30), ..Options::default() };
+fn options() -> ClusterOptions {
+    let mut options =
+        ClusterOptions { first_connect_timeout: Duration::from_secs(30), ..ClusterOptions::default() };
     options.replica.reserve = 0;
     options
 }
@@ -98,14 +99,14 @@ async fn three_servers(name: &str, sync: &str) {
     compare(name, &trio.servers, &addresses, 3).await;
 }
 
-/// Both sides in turns, on the same servers.
-async fn compare(name: &str, servers: &[common::Server], addresses: &[String], replicas: usize) {
-    let cpu = || common::cpu("self") + servers.iter().map(common::Server::cpu).sum::<f64>();
+/// Runs both sides in turns, on the same servers.
+async fn compare(name: &str, servers: &[common::NatsServer], addresses: &[String], replicas: usize) {
+    let cpu = || common::cpu("self") + servers.iter().map(common::NatsServer::cpu).sum::<f64>();
     let folders = tempfile::tempdir().unwrap();
     let mut nodes = Vec::new();
     let mut clients = Vec::new();
     for (n, address) in addresses.iter().enumerate() {
-        let address = Address::parse(address).unwrap();
+        let address = ClusterAddress::parse(address).unwrap();
         let folder = folders.path().join(n.to_string());
         nodes.push(Arc::new(ClusterStore::open(&address, folder, options()).await.unwrap()));
         clients.push(jetstream::new(
@@ -129,9 +130,11 @@ async fn compare(name: &str, servers: &[common::Server], addresses: &[String], r
         our_work.push((cpu() - start) / (a * seconds) * 1e6);
         let start = cpu();
         let b = their_round(&clients, &mut last).await;
+        // CPU time of clients and servers together, per append.
         their_work.push((cpu() - start) / (b * seconds) * 1e6);
         ours.push(a);
         theirs.push(b);
+        // Of one round: both sides then see the same load of the machine.
         ratios.push(a / b);
     }
     let (our_work, their_work) = (median(our_work), median(their_work));
@@ -147,7 +150,7 @@ async fn compare(name: &str, servers: &[common::Server], addresses: &[String], r
     }
 }
 
-/// Appends of every writer, each after its last, in a round.
+/// Number of consecutive appends per writer and round.
 async fn our_round(nodes: &[Arc<ClusterStore>]) -> f64 {
     let begun = Instant::now();
     let writers: Vec<_> = (0..FEEDS)
@@ -183,7 +186,7 @@ async fn their_round(clients: &[jetstream::Context], last: &mut [u64]) -> f64 {
                     let sent = context.send_publish(subject.clone(), message).await.unwrap();
                     match sent.await {
                         Ok(stored) => last = stored.sequence,
-                        // Its own earlier success, or a new leader that is behind: it reads what is there.
+                        // Its own earlier success, or a new leader that lags: read the last sequence again.
                         Err(_) => match stream.get_last_raw_message_by_subject(&subject).await {
                             Ok(message) => last = message.sequence,
                             Err(_) => continue,
@@ -218,10 +221,10 @@ async fn catch_up() {
     let batch = std::env::var("TOWPATH_BENCH_BATCH").ok().and_then(|batch| batch.parse().ok()).unwrap_or(50);
     let single = common::single("");
     let folders = tempfile::tempdir().unwrap();
-    let address = Address::parse(&single.server.url()).unwrap();
+    let address = ClusterAddress::parse(&single.server.url()).unwrap();
     let store = Arc::new(ClusterStore::open(&address, folders.path().join("full"), options()).await.unwrap());
     let begun = Instant::now();
-    // As a log becomes: many writers, batches of several sizes.
+    // As in a real log: many writers, batches of several sizes.
     let writers: Vec<_> = (0..FEEDS)
         .map(|n| {
             let store = Arc::clone(&store);

@@ -1,4 +1,4 @@
-//! The thread that applies the log to this node's replica, in groups.
+//! The thread that applies messages of the log to this node's replica, in groups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,264 +7,277 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use towpath_store::StoreError;
-use towpath_store::embedded::command::{Command, Outcome};
-use towpath_store::embedded::replica::{Applying, Replica};
+use towpath_store::ReplicaError;
+use towpath_store::embedded::command::{CommandResult, DecodeError, LogCommand};
+use towpath_store::embedded::replica::{ReplicaGroup, ReplicaWriter};
 
-use crate::frame::{Foreign, Header, Holds, LogId, Session};
-use crate::health::Health;
-use crate::notes::{self, Mark, Position};
-use crate::sessions::{Sessions, Verdict};
+use crate::checkpoint::{self, LogMark, ReplicaPosition};
+use crate::frame::{ForeignMessage, FrameHeader, LogId, PayloadKind, SessionId};
+use crate::health::NodeHealth;
+use crate::sessions::{SequenceCheck, Sessions};
 
-/// At which size a group takes no more messages.
+/// Number of messages at which a group is applied.
 const GROUP_MESSAGES: usize = 65_536;
+/// Bytes at which a group is applied. Only a replica that catches up reaches it.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// How long the thread waits before it tries again to write where the disk is full.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause between checks of a full disk.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
-/// A message of the log.
+/// Message of the log.
 #[derive(Debug)]
-pub(crate) struct Delivered {
-    /// Its place in the stream.
+pub(crate) struct LogMessage {
+    /// Sequence number in the stream.
     at: u64,
-    /// When the stream took it, in nanoseconds since 1970.
+    /// Time at which the stream stored it, in nanoseconds since 1970.
     time: u64,
     bytes: usize,
-    message: Result<(Header, Content), Foreign>,
-    /// Its share of the room for what is not applied yet; free again once a group has it.
-    _room: OwnedSemaphorePermit,
+    message: Result<(FrameHeader, MessageBody), ForeignMessage>,
+    /// Permit of the read-ahead budget, released once a group has the message.
+    _permit: OwnedSemaphorePermit,
 }
 
-/// What stands behind a message's header.
+/// Body of a message, after its header.
 #[derive(Debug)]
-enum Content {
-    /// Commands, or why they cannot be read.
-    Commands(Result<Vec<Command>, StoreError>),
-    /// A part of a command.
+enum MessageBody {
+    /// Commands, or the error of decoding them.
+    Commands(Result<Vec<LogCommand>, DecodeError>),
+    /// Part of a command.
     Part(Bytes),
 }
 
-impl Delivered {
-    /// Reads what is at a place of the stream.
-    pub(crate) fn read(at: u64, time: u64, mut payload: Bytes, room: OwnedSemaphorePermit) -> Self {
+impl LogMessage {
+    /// Decodes a message of the stream.
+    pub(crate) fn decode(at: u64, time: u64, mut payload: Bytes, permit: OwnedSemaphorePermit) -> Self {
         let bytes = payload.len();
-        let message = Header::decode(&mut payload).map(|header| {
-            let content = match header.holds {
-                Holds::Commands => Content::Commands(commands(payload)),
-                Holds::Part | Holds::LastPart => Content::Part(payload),
+        let message = FrameHeader::decode(&mut payload).map(|header| {
+            let content = match header.payload {
+                PayloadKind::Commands => MessageBody::Commands(commands(payload)),
+                PayloadKind::Part | PayloadKind::LastPart => MessageBody::Part(payload),
             };
             (header, content)
         });
-        Self { at, time, bytes, message, _room: room }
+        Self { at, time, bytes, message, _permit: permit }
     }
 
-    /// What tells it from any other message in its place, where it is one of a log's.
-    pub(crate) fn mark(&self, log: LogId) -> Option<Mark> {
+    /// Returns the mark that identifies the message, if it belongs to `log`.
+    pub(crate) fn mark(&self, log: LogId) -> Option<LogMark> {
         let (header, _) = self.message.as_ref().ok().filter(|(header, _)| header.log == log)?;
-        Some(Mark::of(header, self.at, self.time))
+        Some(LogMark::of(header, self.at, self.time))
     }
 
-    /// What it has for a log; `None` where it is none of that log's messages.
-    fn of(self, log: LogId) -> Result<Option<(Header, Content)>, StoreError> {
+    /// Returns header and body if the message belongs to `log`, else `None`.
+    fn into_parts_of(self, log: LogId) -> Result<Option<(FrameHeader, MessageBody)>, ReplicaError> {
         let at = self.at;
         match self.message {
             Ok((header, content)) if header.log == log => Ok(Some((header, content))),
-            Err(Foreign::Newer(format)) => Err(StoreError::Damaged(format!(
-                "message {at} of the log has format {format}: a newer version of this program wrote it"
+            // Fatal: this node cannot know the effect, and would diverge from newer nodes.
+            Err(ForeignMessage::Newer(format)) => Err(ReplicaError::Damaged(format!(
+                "message {at} of the log has format {format}: a newer version of towpath wrote it; upgrade this node"
             ))),
-            Ok(_) | Err(Foreign::Unknown) => {
-                tracing::warn!(at, "the log has a message that is none of towpath's; it is passed over");
+            // Skipped, not fatal: anybody with access to the server can publish to the subject.
+            Ok(_) | Err(ForeignMessage::Unknown) => {
+                tracing::warn!(at, "skipped a message of the log that towpath did not write");
                 Ok(None)
             }
         }
     }
 }
 
-fn commands(mut payload: Bytes) -> Result<Vec<Command>, StoreError> {
+fn commands(mut payload: Bytes) -> Result<Vec<LogCommand>, DecodeError> {
     let mut commands = Vec::new();
     while !payload.is_empty() {
-        commands.push(Command::decode(&mut payload)?);
+        commands.push(LogCommand::decode(&mut payload)?);
     }
     Ok(commands)
 }
 
-/// What became of a message of this node.
+/// Result of a message that this node published, for its producer.
 #[derive(Debug)]
-pub(crate) enum Event {
-    /// Its commands were decided and applied.
-    Applied { session: Session, number: u64, outcomes: Vec<Outcome> },
-    /// It does not count: those from `due` on are missing.
-    Skipped { header: Header, due: u64 },
+pub(crate) enum ApplyEvent {
+    /// The replica applied its commands.
+    Applied { session: SessionId, number: u64, results: Vec<CommandResult> },
+    /// It was skipped, because the messages from `expected` on are missing.
+    Skipped { header: FrameHeader, expected: u64 },
 }
 
-/// See the module's text.
+/// State of the applying thread.
 pub(crate) struct Applier {
-    pub(crate) replica: Replica,
-    pub(crate) position: Position,
+    pub(crate) replica: ReplicaWriter,
+    pub(crate) position: ReplicaPosition,
     pub(crate) sessions: Sessions,
-    /// The session of this node, whose outcomes somebody waits for.
-    pub(crate) ours: Arc<AtomicU64>,
-    pub(crate) events: mpsc::UnboundedSender<Event>,
-    pub(crate) health: Arc<Health>,
+    /// Session of this node's producer: callers wait for the results of its messages.
+    pub(crate) own_session: Arc<AtomicU64>,
+    pub(crate) events: mpsc::UnboundedSender<ApplyEvent>,
+    pub(crate) health: Arc<NodeHealth>,
 }
 
-/// A group as it is being decided.
-struct Group<'a> {
-    replica: &'a Replica,
-    /// The session of this node.
-    ours: Session,
-    applying: Applying<'a>,
-    events: Vec<Event>,
-    /// Parts that came with this group, by session and number.
-    parts: HashMap<(Session, u64), Bytes>,
+/// Group of messages that is being decided.
+struct ApplyGroup<'a> {
+    replica: &'a ReplicaWriter,
+    /// Session of this node's producer.
+    own_session: SessionId,
+    commands: ReplicaGroup<'a>,
+    events: Vec<ApplyEvent>,
+    /// Parts of this group, by session and number.
+    parts: HashMap<(SessionId, u64), Bytes>,
 }
 
 impl Applier {
-    /// Runs until nobody brings messages any more, or the replica cannot go on.
-    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<Delivered>) {
+    /// Runs until the consumer ends, or the replica cannot continue.
+    pub(crate) fn run(mut self, mut messages: mpsc::Receiver<LogMessage>) {
         while let Some(first) = messages.blocking_recv() {
             let group = gather(first, &mut messages);
             if let Err(error) = self.wait_until_writable(&messages).and_then(|()| self.apply(group)) {
-                tracing::error!(%error, "this node's replica cannot follow the log any more");
-                self.health.stop(format!("this node's replica cannot be written: {error}"));
+                tracing::error!(%error, "this node's replica cannot apply the log any more");
+                self.health.fail(format!("this node's replica cannot be written: {error}"));
                 return;
             }
         }
     }
 
-    /// Waits where the disk is nearly full, and fails once the store is being closed.
-    fn wait_until_writable(&self, messages: &mpsc::Receiver<Delivered>) -> Result<(), StoreError> {
+    /// Waits while the disk is nearly full. Fails once the store is being closed.
+    fn wait_until_writable(&self, messages: &mpsc::Receiver<LogMessage>) -> Result<(), ReplicaError> {
         while let Err(error) = self.replica.check_writable() {
-            self.health.set_problem(format!("this node's replica waits: {error}"));
+            self.health.set_problem(format!("this node's replica waits for disk space: {error}"));
             if messages.is_closed() || self.replica.has_failed() {
                 return Err(error);
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(FULL_DISK_PAUSE);
         }
         Ok(())
     }
 
-    fn apply(&mut self, messages: Vec<Delivered>) -> Result<(), StoreError> {
-        let Self { replica, sessions, ours, .. } = self;
-        let mut group = Group {
+    fn apply(&mut self, messages: Vec<LogMessage>) -> Result<(), ReplicaError> {
+        let Self { replica, sessions, own_session, .. } = self;
+        let mut group = ApplyGroup {
             replica,
-            ours: ours.load(Ordering::Acquire),
-            applying: replica.begin(),
+            own_session: own_session.load(Ordering::Acquire),
+            commands: replica.begin_group(),
             events: Vec::new(),
             parts: HashMap::new(),
         };
+        // A copy: if the commit fails, the position must not advance.
         let mut position = self.position;
         for message in messages {
-            let Delivered { at, time, .. } = message;
+            let LogMessage { at, time, .. } = message;
+            // Foreign messages count as well: the position is that of the stream.
             position.at = at;
-            if let Some((header, content)) = message.of(position.log)? {
-                position.mark = Some(Mark::of(&header, at, time));
-                group.take(sessions, at, header, content)?;
+            if let Some((header, body)) = message.into_parts_of(position.log)? {
+                position.mark = Some(LogMark::of(&header, at, time));
+                group.add(sessions, at, header, body)?;
             }
         }
-        group.applying.keep(notes::POSITION.to_vec(), Some(notes::encode_position(&position)));
-        let Group { applying, events, .. } = group;
-        replica.commit(applying)?;
+        let encoded = checkpoint::encode_position(&position);
+        group.commands.set_metadata(checkpoint::POSITION.to_vec(), Some(encoded));
+        let ApplyGroup { commands, events, .. } = group;
+        // Before the events: a caller that gets its result must read its own write here.
+        replica.commit(commands)?;
         self.position = position;
         self.health.applied(position.at, position.mark);
         for event in events {
-            // Nobody listens any more once the store is being closed.
+            // The producer may have ended before, because the store is being closed.
             drop(self.events.send(event));
         }
         Ok(())
     }
 }
 
-impl Group<'_> {
-    /// Takes a message of this log.
-    fn take(
+impl ApplyGroup<'_> {
+    /// Adds a message of this log.
+    fn add(
         &mut self,
         sessions: &mut Sessions,
         at: u64,
-        header: Header,
-        content: Content,
-    ) -> Result<(), StoreError> {
-        let (verdict, changed) = sessions.take(at, &header);
-        for (session, seen) in changed.forgotten {
-            self.applying.keep(notes::session(session), None);
-            for number in seen.number + 1 - u64::from(seen.parts)..=seen.number {
+        header: FrameHeader,
+        body: MessageBody,
+    ) -> Result<(), ReplicaError> {
+        let (check, changes) = sessions.check(at, &header);
+        for (session, progress) in changes.forgotten {
+            self.commands.set_metadata(checkpoint::session_key(session), None);
+            for number in progress.number + 1 - u64::from(progress.parts)..=progress.number {
                 self.drop_part(session, number);
             }
         }
-        match verdict {
-            Verdict::Counts => {
-                let seen = sessions.get(header.session);
-                self.applying.keep(notes::session(header.session), seen.map(notes::encode_session));
+        match check {
+            SequenceCheck::Next => {
+                let progress = sessions.get(header.session).map(checkpoint::encode_session);
+                self.commands.set_metadata(checkpoint::session_key(header.session), progress);
             }
-            Verdict::Gap { due } => {
-                if header.session == self.ours {
-                    self.events.push(Event::Skipped { header, due });
+            SequenceCheck::Gap { expected } => {
+                if header.session == self.own_session {
+                    self.events.push(ApplyEvent::Skipped { header, expected });
                 }
                 return Ok(());
             }
-            Verdict::Again => return Ok(()),
+            SequenceCheck::Duplicate => return Ok(()),
         }
-        let commands = match content {
-            Content::Commands(commands) => commands,
-            Content::Part(part) if header.holds == Holds::Part => {
-                self.keep_part(header.session, header.number, part);
+        let commands = match body {
+            MessageBody::Commands(commands) => commands,
+            MessageBody::Part(part) if header.payload == PayloadKind::Part => {
+                self.store_part(header.session, header.number, part);
                 return Ok(());
             }
-            Content::Part(last) => commands(self.join(&header, changed.done.clone(), &last)?),
+            MessageBody::Part(last) => commands(self.join(&header, changes.done.clone(), &last)?),
         };
-        changed.done.for_each(|number| self.drop_part(header.session, number));
+        // In the batch that applies the command: a crash leaves either its parts or its effect.
+        changes.done.for_each(|number| self.drop_part(header.session, number));
         self.decide(&header, commands)
     }
 
-    /// Decides the commands of a message: all of it, or, where it cannot be read, nothing.
+    /// Decides all commands of a message, or none where the message cannot be decoded.
     fn decide(
         &mut self,
-        header: &Header,
-        commands: Result<Vec<Command>, StoreError>,
-    ) -> Result<(), StoreError> {
-        let ours = header.session == self.ours;
+        header: &FrameHeader,
+        commands: Result<Vec<LogCommand>, DecodeError>,
+    ) -> Result<(), ReplicaError> {
+        let is_own = header.session == self.own_session;
         let commands = match commands {
             Ok(commands) => commands,
             Err(error) => {
-                // Every node comes to the same: what is in a message does not depend on who reads it.
-                tracing::error!(%error, "a message of the log cannot be read; it is passed over");
+                // Every node skips the same message, so that replicas do not diverge.
+                tracing::error!(%error, "skipped a message of the log that cannot be decoded");
                 return Ok(());
             }
         };
-        let mut outcomes = Vec::with_capacity(if ours { commands.len() } else { 0 });
+        let mut results = Vec::with_capacity(if is_own { commands.len() } else { 0 });
         for command in commands {
-            let outcome = self.applying.apply(header.now, command)?;
-            if ours {
-                outcomes.push(outcome);
+            let result = self.commands.apply(header.now, command)?;
+            if is_own {
+                results.push(result);
             }
         }
-        if ours {
-            self.events.push(Event::Applied { session: header.session, number: header.number, outcomes });
+        if is_own {
+            self.events.push(ApplyEvent::Applied { session: header.session, number: header.number, results });
         }
         Ok(())
     }
 
-    fn keep_part(&mut self, session: Session, number: u64, part: Bytes) {
-        self.applying.keep(notes::part(session, number), Some(part.clone()));
+    fn store_part(&mut self, session: SessionId, number: u64, part: Bytes) {
+        self.commands.set_metadata(checkpoint::part_key(session, number), Some(part.clone()));
         self.parts.insert((session, number), part);
     }
 
-    fn drop_part(&mut self, session: Session, number: u64) {
-        self.applying.keep(notes::part(session, number), None);
+    fn drop_part(&mut self, session: SessionId, number: u64) {
+        self.commands.set_metadata(checkpoint::part_key(session, number), None);
         self.parts.remove(&(session, number));
     }
 
-    /// The whole command of which this is the last part.
-    fn join(&self, header: &Header, parts: std::ops::Range<u64>, last: &[u8]) -> Result<Bytes, StoreError> {
+    /// Joins the parts of a command, of which `last` is the last one.
+    fn join(
+        &self,
+        header: &FrameHeader,
+        parts: std::ops::Range<u64>,
+        last: &[u8],
+    ) -> Result<Bytes, ReplicaError> {
         let mut whole = Vec::new();
         for number in parts {
             let key = (header.session, number);
             let part = match self.parts.get(&key) {
                 Some(part) => Some(part.clone()),
-                None => self.replica.note(&notes::part(header.session, number))?,
+                None => self.replica.metadata(&checkpoint::part_key(header.session, number))?,
             };
-            let part = part.ok_or_else(|| StoreError::Damaged("a part of a command is missing".into()))?;
+            let part = part.ok_or_else(|| ReplicaError::Damaged("a part of a command is missing".into()))?;
             whole.extend_from_slice(&part);
         }
         whole.extend_from_slice(last);
@@ -272,8 +285,8 @@ impl Group<'_> {
     }
 }
 
-/// The messages that wait behind `first`, as many as make one group.
-fn gather(first: Delivered, messages: &mut mpsc::Receiver<Delivered>) -> Vec<Delivered> {
+/// Takes the messages that wait behind `first`, up to the size of one group.
+fn gather(first: LogMessage, messages: &mut mpsc::Receiver<LogMessage>) -> Vec<LogMessage> {
     let mut bytes = first.bytes;
     let mut group = vec![first];
     while group.len() < GROUP_MESSAGES && bytes < GROUP_BYTES {

@@ -1,88 +1,105 @@
-//! How the node stands with the log.
+//! Health of a node: its position against the log's end, and its problems.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use towpath_store::Standing;
+use towpath_store::{ReplicaStatus, StoreFailure};
 
-use crate::notes::Mark;
+use crate::checkpoint::LogMark;
 
-/// How long an error that the connection reported explains what goes wrong after it.
-const RECENT: Duration = Duration::from_secs(15);
+/// Age up to which an error of the connection explains later failures.
+const RECENT_ERROR: Duration = Duration::from_secs(15);
 
-/// What the parts of a node tell each other.
+/// Time for which a node whose replica cannot be written goes on with reads.
+const FAILED_READS: Duration = Duration::from_secs(60);
+
+/// State that the tasks of a node share.
 #[derive(Debug)]
-pub(crate) struct Health {
-    /// The place in the stream up to which the replica has everything.
+pub(crate) struct NodeHealth {
+    /// Sequence number up to which the replica has applied the log.
     applied: watch::Sender<u64>,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     current_at: Option<Timestamp>,
-    /// The log's end, and when it was there.
+    /// End of the log, and the time at which it was there.
     end: Option<(u64, Timestamp)>,
-    /// A place at which the log ended when it was asked, and that the replica has not reached yet.
+    /// An earlier end of the log that the replica has not reached yet, and the time of its request.
     awaited: Option<(u64, Instant)>,
-    /// When the log last ended at a place that the replica has.
+    /// Time of the last request whose end the replica has reached.
     caught_up: Option<Instant>,
-    /// The last message that was applied.
-    mark: Option<Mark>,
-    /// A message that was applied and that the log does not have in its place.
-    lost: Option<Mark>,
+    /// Last applied message.
+    mark: Option<LogMark>,
+    /// Applied message that the log no longer has.
+    lost: Option<LogMark>,
     problem: Option<String>,
-    /// Why this node cannot go on until somebody does something about it.
+    /// Reason why this node has stopped. Only an operator can fix it.
     stopped: Option<String>,
-    /// The last error that the connection reported.
+    /// Failure of the replica's storage, which only a restart can mend.
+    failed: Option<(Instant, String)>,
+    /// Last error of the connection.
     reported: Option<(Instant, String)>,
 }
 
-impl Health {
-    pub(crate) fn new(position: u64, mark: Option<Mark>) -> Self {
-        let state = Mutex::new(State { mark, ..State::default() });
+impl NodeHealth {
+    pub(crate) fn new(position: u64, mark: Option<LogMark>) -> Self {
+        let state = Mutex::new(HealthState { mark, ..HealthState::default() });
         Self { applied: watch::Sender::new(position), state }
     }
 
-    /// The replica has everything up to a place.
-    pub(crate) fn applied(&self, at: u64, mark: Option<Mark>) {
+    /// Records that the replica cannot be written any more, and stops the node.
+    pub(crate) fn fail(&self, reason: String) {
+        self.state.lock().failed.get_or_insert_with(|| (Instant::now(), reason.clone()));
+        self.stop(reason);
+    }
+
+    /// Returns the failure of the replica. It becomes final after a time in which the node can still be read.
+    pub(crate) fn failure(&self) -> Option<StoreFailure> {
+        let (since, reason) = self.state.lock().failed.clone()?;
+        Some(StoreFailure { reason, is_final: since.elapsed() >= FAILED_READS })
+    }
+
+    /// Records that the replica has applied the log up to `at`.
+    pub(crate) fn applied(&self, at: u64, mark: Option<LogMark>) {
         self.state.lock().mark = mark;
         self.applied.send_replace(at);
         self.compare();
     }
 
-    /// The last message that was applied: what the log must have.
-    pub(crate) fn mark(&self) -> Option<Mark> {
+    /// Returns the last applied message, which the log must have.
+    pub(crate) fn mark(&self) -> Option<LogMark> {
         self.state.lock().mark
     }
 
-    /// A message that was applied and that the log was found not to have.
-    pub(crate) fn lost(&self) -> Option<Mark> {
+    /// Returns an applied message that the log was found to have lost.
+    pub(crate) fn lost(&self) -> Option<LogMark> {
         self.state.lock().lost
     }
 
-    /// The log does not have a message that was applied: nothing goes on until it does.
-    pub(crate) fn lose(&self, mark: Mark, reason: String) {
+    /// Records that the log has lost an applied message, and stops the node until it has it again.
+    pub(crate) fn lose(&self, mark: LogMark, reason: String) {
         self.state.lock().lost = Some(mark);
         self.stop(reason);
     }
 
-    /// The place up to which the replica has everything, to be watched.
+    /// Returns a watch on the applied sequence number.
     pub(crate) fn position(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }
 
-    /// The log ended at a place at a time.
+    /// Records that the log ended at `end` at a time.
     pub(crate) fn log_ends(&self, end: u64, at: Timestamp, asked: Instant) {
         let mut state = self.state.lock();
         if state.stopped.is_some() {
-            // What the log has is not what this replica has.
+            // The log differs from the replica: its end says nothing about the replica.
             return;
         }
         state.end = Some((end, at));
-        // A replica that is always a little behind reaches the one place before it is asked for the next.
+        // The oldest unreached end stays: a replica that is always slightly behind would never reach the newest.
         if state.awaited.is_none_or(|(awaited, _)| end < awaited) {
             state.awaited = Some((end, asked));
         }
@@ -104,7 +121,7 @@ impl Health {
         }
     }
 
-    /// A time at which the log had nothing that the replica does not have: the last that is known.
+    /// Returns the last known time at which the replica had the whole log.
     pub(crate) fn caught_up(&self) -> Option<Instant> {
         self.state.lock().caught_up
     }
@@ -112,22 +129,23 @@ impl Health {
     pub(crate) fn set_problem(&self, problem: String) {
         let mut state = self.state.lock();
         if state.problem.as_ref() != Some(&problem) {
-            tracing::warn!(problem, "the cluster's log");
+            tracing::warn!(problem, "problem with the cluster's log");
             state.problem = Some(problem);
         }
     }
 
-    pub(crate) fn no_problem(&self) {
+    pub(crate) fn clear_problem(&self) {
         self.state.lock().problem = None;
     }
 
-    /// Nothing can be written until somebody does something about it.
+    /// Stops the node: it refuses writes until an operator fixes the reason.
     pub(crate) fn stop(&self, reason: String) {
         let mut state = self.state.lock();
         if state.stopped.as_ref() != Some(&reason) {
-            tracing::error!(reason, "this node stops following the log");
+            tracing::error!(reason, "this node has stopped following the log");
             state.stopped = Some(reason);
         }
+        // Ends of a log that differs from the replica say nothing about the replica.
         (state.end, state.awaited) = (None, None);
     }
 
@@ -140,24 +158,25 @@ impl Health {
         self.state.lock().stopped.clone()
     }
 
-    /// The connection reported an error.
+    /// Records an error of the connection.
     pub(crate) fn report(&self, error: String) {
         self.state.lock().reported = Some((Instant::now(), error));
     }
 
-    /// What is wrong, where that is known.
+    /// Returns the most important known problem.
     pub(crate) fn problem(&self) -> Option<String> {
         let state = self.state.lock();
         let reported = || {
-            let recent = state.reported.as_ref().filter(|(at, _)| at.elapsed() < RECENT);
+            let recent = state.reported.as_ref().filter(|(at, _)| at.elapsed() < RECENT_ERROR);
             recent.map(|(_, error)| error.clone())
         };
+        // In this order: a stop explains everything below it.
         state.stopped.clone().or_else(|| state.problem.clone()).or_else(reported)
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn replica_status(&self) -> ReplicaStatus {
         let current_at = self.state.lock().current_at;
-        Standing { current_at, problem: self.problem() }
+        ReplicaStatus { current_at, problem: self.problem() }
     }
 }
 
@@ -166,12 +185,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replica_that_is_behind_is_as_current_as_what_it_has_reached() {
-        let (health, now, at) = (Health::new(0, None), Instant::now(), Timestamp::UNIX_EPOCH);
+    fn a_lagging_replica_is_as_current_as_the_end_that_it_reached() {
+        let (health, now, at) = (NodeHealth::new(0, None), Instant::now(), Timestamp::UNIX_EPOCH);
         let later = |seconds| now + Duration::from_secs(seconds);
         health.log_ends(10, at, now);
         assert_eq!(health.caught_up(), None);
-        // Asked again before it has that: the first answer is what it is measured by.
+        // A second request before the first end is reached: the first one stays the measure.
         health.log_ends(20, at, later(1));
         health.applied(12, None);
         assert_eq!(health.caught_up(), Some(now));
@@ -181,7 +200,7 @@ mod tests {
         health.applied(30, None);
         assert_eq!(health.caught_up(), Some(later(2)));
         health.log_ends(30, at, later(3));
-        assert_eq!(health.caught_up(), Some(later(3)), "nothing new is all of it");
+        assert_eq!(health.caught_up(), Some(later(3)), "a log without new messages is complete");
     }
 
     fn at(second: i64) -> Timestamp {
@@ -189,24 +208,24 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_of_a_log_that_has_lost_something_is_not_current() {
-        let health = Health::new(0, None);
-        let mark = Mark { at: 7, session: 1, number: 2, time: 3 };
+    fn a_replica_of_a_log_that_lost_messages_is_not_current() {
+        let health = NodeHealth::new(0, None);
+        let mark = LogMark { at: 7, session: 1, number: 2, time: 3 };
         health.applied(7, Some(mark));
         assert_eq!(health.mark(), Some(mark));
         health.log_ends(7, at(1), Instant::now());
-        assert_eq!(health.standing().current_at, Some(at(1)));
+        assert_eq!(health.replica_status().current_at, Some(at(1)));
         let before = health.caught_up();
         health.lose(mark, "it is gone".into());
-        // The log is shorter, so that all of it seems to be here.
+        // The log is shorter now, so that the replica seems to have all of it.
         health.log_ends(5, at(2), Instant::now());
         health.applied(8, Some(mark));
-        let standing = health.standing();
-        assert_eq!((standing.current_at, standing.problem.as_deref()), (Some(at(1)), Some("it is gone")));
+        let status = health.replica_status();
+        assert_eq!((status.current_at, status.problem.as_deref()), (Some(at(1)), Some("it is gone")));
         assert_eq!((health.lost(), health.caught_up()), (Some(mark), before));
         health.resume();
         assert_eq!((health.lost(), health.stopped()), (None, None));
         health.log_ends(8, at(3), Instant::now());
-        assert_eq!(health.standing().current_at, Some(at(3)));
+        assert_eq!(health.replica_status().current_at, Some(at(3)));
     }
 }

@@ -1,27 +1,56 @@
-//! The cluster backend of the store: NATS JetStream is the log of record, and every node keeps a replica of it.
+//! The cluster backend of the store: NATS JetStream is the log of record, and every node has a replica of it.
 //!
-//! The log holds *requests* in one order. Every node applies them, in that order, with the same code to its embedded
-//! store, so every node decides the same: which append was first, whose condition held. See `ARCHITECTURE.md`.
+//! The log holds *requests* in one order. Every node applies them in that order with the code of the embedded store.
+//! So all nodes decide alike which append came first and whose precondition held. `ARCHITECTURE.md` has the reasons
+//! for this design and its guarantees.
 //!
-//! - [`address`]: where the cluster is. [`stream`]: its log, made and checked.
-//! - [`publish`]: requests into messages. [`window`]: what is on its way. Pure: the window.
-//! - [`follow`]: messages from the log. [`apply`]: messages into the replica. [`sessions`]: which count. Pure: the last.
-//! - [`lease`]: who does what only one node may do. Pure: its keeper.
-//! - [`frame`], [`notes`]: what is stored, drawn. [`health`]: how the node stands with the log.
+//! Publishing:
+//!
+//! - `request_queue`: requests of callers. `producer`: requests into messages, and replies.
+//! - `in_flight`: the window of published messages. Pure.
+//!
+//! Applying:
+//!
+//! - `consumer`: messages from the log. `apply`: messages into the replica.
+//! - `sessions`: deduplication of messages. Pure.
+//!
+//! Beside them:
+//!
+//! - `address`: the address. `stream`: the log's stream. `open`: opening a node. `error`: its errors.
+//! - `lease`: leases of roles that one node at a time may hold. Its `keeper` is pure.
+//! - `frame`, `checkpoint`: stored formats. `health`: lag and problems of a node.
+//!
+//! # Example
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore};
+//! use towpath_store::Store;
+//!
+//! // Needs a NATS server with JetStream: `nats-server --jetstream`.
+//! let address = ClusterAddress::parse("nats://127.0.0.1:4222")?;
+//! let store = ClusterStore::open(&address, "replica", ClusterOptions::default()).await?;
+//! println!("{} feeds", store.feeds().await?.len());
+//! store.close().await;
+//! # Ok(())
+//! # }
+//! ```
 
 mod address;
 mod apply;
-mod follow;
+mod checkpoint;
+mod consumer;
+mod error;
 mod frame;
 mod health;
+mod in_flight;
 mod lease;
-mod notes;
 mod open;
-mod publish;
-mod requests;
+mod producer;
+mod request_queue;
 mod sessions;
 mod stream;
-mod window;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,71 +61,75 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use towpath_proto::change::{Change, NewChange, Seq};
-use towpath_proto::diff::Known;
+use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
-use towpath_store::embedded::command::Command;
-use towpath_store::embedded::{EmbeddedStore, Verification};
-use towpath_store::lease::Holding;
+use towpath_store::embedded::command::LogCommand;
+use towpath_store::embedded::{EmbeddedStore, VerifyReport};
+use towpath_store::lease::LeaseHandle;
 use towpath_store::{
-    AppendError, Appended, Condition, Expected, FeedHead, Head, Limit, OnMove, OnWrite, Order, Standing,
-    Store, StoreError, Stretch, Table, Write,
+    AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, Precondition, ReadError,
+    ReadLimit, ReplicaStatus, SeqRange, Store, StoreFailure, Table, TableHook, TableWrite, WriteError,
 };
 
-pub use crate::address::Address;
-use crate::health::Health;
-use crate::lease::Roles;
-use crate::publish::Reply;
-use crate::requests::Requests;
+pub use crate::address::ClusterAddress;
+pub use crate::error::ClusterError;
+use crate::health::NodeHealth;
+use crate::lease::RoleRequests;
+use crate::producer::ReplySender;
+use crate::request_queue::RequestQueue;
 
-/// How a [`ClusterStore`] is opened.
+/// Options of a [`ClusterStore`].
 #[derive(Clone)]
-pub struct Options {
-    /// Of this node's replica. Its clock gives changes their times.
-    pub replica: towpath_store::embedded::Options,
-    /// How long a request may wait for the cluster before it is answered with [`StoreError::Unavailable`].
-    pub patience: Duration,
-    /// How long opening may wait for the cluster. A node that has a replica is opened then all the same, and reads
-    /// from that.
-    pub connecting: Duration,
+pub struct ClusterOptions {
+    /// Options of this node's replica. Its clock sets the times of changes.
+    pub replica: towpath_store::embedded::EmbeddedOptions,
+    /// Time after which a request that the cluster did not acknowledge fails, with [`AppendError::Refused`]
+    /// or [`AppendError::UnknownOutcome`].
+    pub timeout: Duration,
+    /// Time that opening waits for the cluster. After it, a node with an existing replica opens for reads.
+    pub connect_timeout: Duration,
+    /// Time that opening waits for the cluster where there is no replica yet, so that nothing could be served.
+    pub first_connect_timeout: Duration,
 }
 
-impl Default for Options {
+impl Default for ClusterOptions {
     fn default() -> Self {
-        // Replicas do not sync what they apply, so that what they cost is the engine's flushes: fewer and larger ones.
+        // A replica does not sync, so its cost is the engine's flushes: a larger memtable makes them fewer.
         let memtable = 64 << 20;
         Self {
-            replica: towpath_store::embedded::Options { memtable, ..Default::default() },
-            patience: Duration::from_secs(5),
-            connecting: Duration::from_secs(10),
+            replica: towpath_store::embedded::EmbeddedOptions { memtable, ..Default::default() },
+            timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(10),
+            first_connect_timeout: Duration::from_secs(10),
         }
     }
 }
 
-/// A node's store in a cluster.
+/// Store of a node in a cluster. Reads use the node's replica; writes go through the log.
 pub struct ClusterStore {
     replica: Arc<EmbeddedStore>,
-    health: Arc<Health>,
-    requests: Arc<Requests>,
-    roles: Roles,
-    running: Mutex<Option<Running>>,
+    health: Arc<NodeHealth>,
+    requests: Arc<RequestQueue>,
+    roles: RoleRequests,
+    running: Mutex<Option<StoreTasks>>,
 }
 
-/// What works for an open store.
-struct Running {
-    publisher: JoinHandle<()>,
+/// Tasks of an open store.
+struct StoreTasks {
+    producer: JoinHandle<()>,
     leases: JoinHandle<()>,
-    /// The follower and its watch.
-    following: Vec<JoinHandle<()>>,
+    /// Consumer, and watch of the log's end.
+    consuming: Vec<JoinHandle<()>>,
     applier: std::thread::JoinHandle<()>,
 }
 
 impl ClusterStore {
-    /// Checks every index of this node's replica. Takes as long as reading everything.
-    pub async fn verify(&self) -> Result<Verification, StoreError> {
+    /// Checks every index of this node's replica. Reads the whole replica.
+    pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
         self.replica.verify().await
     }
 
-    /// The place in the cluster's log up to which this node has applied everything.
+    /// Returns the sequence number up to which this node has applied the cluster's log.
     pub fn position(&self) -> u64 {
         *self.health.position().borrow()
     }
@@ -110,57 +143,60 @@ impl Store for ClusterStore {
         expected: Expected,
         changes: Vec<NewChange>,
     ) -> Result<Appended, AppendError> {
-        let command = Command::append(feed, expected, changes)?;
-        self.requests.ask(&command, Reply::Append).await?
+        // Encoded on the caller's thread: the producer only concatenates.
+        let command = LogCommand::append(feed, expected, changes)?;
+        let name = feed.clone();
+        let reply = |sender| ReplySender::Append(name, sender);
+        self.requests.request(&command, reply).await.map_err(|e| e.append_to(feed))?
     }
 
-    async fn head(&self, feed: &FeedId) -> Result<Head, StoreError> {
+    async fn head(&self, feed: &FeedId) -> Result<LogHead, ReadError> {
         self.replica.head(feed).await
     }
 
-    async fn feeds(&self) -> Result<Vec<FeedId>, StoreError> {
+    async fn feeds(&self) -> Result<Vec<FeedId>, ReadError> {
         self.replica.feeds().await
     }
 
-    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError> {
+    async fn heads(&self) -> Result<Vec<FeedSummary>, ReadError> {
         self.replica.heads().await
     }
 
-    async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {
+    async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError> {
         self.replica.read(feed, after, limit).await
     }
 
-    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, StoreError> {
+    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, ReadError> {
         self.replica.change(feed, seq).await
     }
 
-    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, StoreError> {
+    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, ReadError> {
         self.replica.latest(feed, id).await
     }
 
-    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, StoreError> {
+    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, ReadError> {
         self.replica.last_before(feed, time).await
     }
 
     async fn items(
         &self,
         feed: &FeedId,
-        order: Order,
-        stretch: Stretch,
-        limit: Limit,
-    ) -> Result<Vec<Change>, StoreError> {
-        self.replica.items(feed, order, stretch, limit).await
+        order: ItemOrder,
+        range: SeqRange,
+        limit: ReadLimit,
+    ) -> Result<Vec<Change>, ReadError> {
+        self.replica.items(feed, order, range, limit).await
     }
 
-    async fn known(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<Known, StoreError> {
-        self.replica.known(feed, ids).await
+    async fn content_hashes(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<KnownItems, ReadError> {
+        self.replica.content_hashes(feed, ids).await
     }
 
-    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<Head, StoreError> {
+    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<LogHead, ReadError> {
         self.replica.wait(feed, after).await
     }
 
-    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         self.replica.get(table, key).await
     }
 
@@ -170,41 +206,46 @@ impl Store for ClusterStore {
         prefix: &[u8],
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
         self.replica.scan(table, prefix, after, limit).await
     }
 
-    async fn write(&self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError> {
-        let command = Command::write(writes, conditions)?;
-        self.requests.ask(&command, Reply::Write).await?
+    async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
+        let command = LogCommand::write(writes, conditions)?;
+        self.requests.request(&command, ReplySender::Write).await?
     }
 
-    fn on_move(&self, hook: OnMove) {
-        self.replica.on_move(hook);
+    fn on_append(&self, hook: AppendHook) {
+        self.replica.on_append(hook);
     }
 
-    fn on_write(&self, hook: OnWrite) {
-        self.replica.on_write(hook);
+    fn on_table_write(&self, hook: TableHook) {
+        self.replica.on_table_write(hook);
     }
 
-    fn hold(&self, role: &str) -> Holding {
-        self.roles.hold(role)
+    fn acquire_lease(&self, role: &str) -> LeaseHandle {
+        self.roles.acquire_lease(role)
     }
 
-    fn standing(&self) -> Option<Standing> {
-        Some(self.health.standing())
+    fn replica_status(&self) -> Option<ReplicaStatus> {
+        Some(self.health.replica_status())
+    }
+
+    fn failure(&self) -> Option<StoreFailure> {
+        self.health.failure()
     }
 
     async fn close(&self) {
         let running = self.running.lock().take();
+        // Ends the lease task, which releases all roles.
         self.roles.close();
-        if let Some(Running { publisher, leases, following, applier }) = running {
-            // First the roles, so that others take them at once; that is a last request.
+        if let Some(StoreTasks { producer, leases, consuming, applier }) = running {
+            // Leases first: releasing them is a last request, after which other nodes take over at once.
             drop(leases.await);
             self.requests.close();
-            // What is under way comes to its end first; that is bounded by the requests' deadlines.
-            drop(publisher.await);
-            for task in following {
+            // Pending requests get their replies first. Their deadlines bound the wait.
+            drop(producer.await);
+            for task in consuming {
                 task.abort();
                 drop(task.await);
             }
@@ -216,11 +257,11 @@ impl Store for ClusterStore {
 
 impl Drop for ClusterStore {
     fn drop(&mut self) {
-        if let Some(Running { publisher, leases, following, applier }) = self.running.lock().take() {
-            publisher.abort();
+        if let Some(StoreTasks { producer, leases, consuming, applier }) = self.running.lock().take() {
+            producer.abort();
             leases.abort();
-            following.iter().for_each(JoinHandle::abort);
-            // The thread ends once the follower, which is being stopped, has let go of its end.
+            consuming.iter().for_each(JoinHandle::abort);
+            // The thread ends by itself, once the aborted consumer has dropped its channel. Joining would block.
             drop(applier);
         }
     }

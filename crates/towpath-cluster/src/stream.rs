@@ -1,58 +1,58 @@
-//! The stream that is the log of record: made where it is not there, checked where it is.
+//! The JetStream stream that is the log of record: created if needed, and checked.
 
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 
-use crate::address::Address;
-use crate::frame::{FORMAT, Header, LogId};
-use crate::notes::{Mark, Position};
+use crate::address::ClusterAddress;
+use crate::checkpoint::{LogMark, ReplicaPosition};
+use crate::frame::{FORMAT, FrameHeader, LogId};
 
-/// How a stream of ours begins to describe itself; its format and its id follow.
+/// Prefix of the description of a towpath stream; format and id follow.
 const DESCRIPTION: &str = "towpath log, format ";
 
-/// Why the log cannot be used.
+/// Failure to use the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It may be usable later.
+pub(crate) enum StreamError {
+    /// A retry may succeed.
     Later(String),
-    /// It will not be until somebody does something about it.
+    /// Only an operator can fix it.
     Never(String),
 }
 
-/// The subject that commands are published to.
+/// Returns the subject of the log.
 pub(crate) fn subject(name: &str) -> String {
     format!("{name}.log")
 }
 
-/// The log's stream, made where there is none and `may_make` allows it.
+/// Opens the log's stream, which is created if needed and `may_create` allows it.
 pub(crate) async fn open(
     context: &Context,
-    address: &Address,
-    may_make: bool,
-) -> Result<(Stream, LogId), Refusal> {
+    address: &ClusterAddress,
+    may_create: bool,
+) -> Result<(Stream, LogId), StreamError> {
     let found = match context.get_stream(&address.name).await {
         Ok(stream) => stream,
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                if !may_make {
-                    return Err(Refusal::Never(format!(
+                if !may_create {
+                    return Err(StreamError::Never(format!(
                         "the stream {:?} that this node followed is gone",
                         address.name
                     )));
                 }
-                make(context, address).await?
+                create(context, address).await?
             }
             GetStreamErrorKind::JetStream(error) => return Err(refused(&error)),
-            _ => return Err(Refusal::Later(format!("it does not answer: {error}"))),
+            _ => return Err(StreamError::Later(format!("it does not answer: {error}"))),
         },
     };
     let log = check(address, found.cached_info())?;
     Ok((found, log))
 }
 
-async fn make(context: &Context, address: &Address) -> Result<Stream, Refusal> {
+async fn create(context: &Context, address: &ClusterAddress) -> Result<Stream, StreamError> {
     let info = context.client().server_info();
     let clustered = info.cluster.is_some();
     let config = Config {
@@ -61,85 +61,89 @@ async fn make(context: &Context, address: &Address) -> Result<Stream, Refusal> {
         description: Some(format!("{DESCRIPTION}{FORMAT}, id {:016x}", fastrand::u64(..))),
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
+        // A full stream refuses new messages. Discarding old ones would lose parts of the log.
         discard: DiscardPolicy::New,
         max_bytes: address.max_bytes.unwrap_or(-1),
+        // Three survive the loss of one server, and a single server can have only one.
         num_replicas: address.replicas.unwrap_or(if clustered { 3 } else { 1 }),
+        // Deduplication and preconditions depend on every message: a log with a hole is another log.
         deny_delete: true,
         ..Config::default()
     };
     match context.create_stream(config).await {
         Ok(_) => {}
         Err(error) => match error.kind() {
-            // Another node was there first.
+            // Another node created it at the same time.
             CreateStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => {
             }
             CreateStreamErrorKind::JetStream(error) => return Err(refused(&error)),
-            _ => return Err(Refusal::Later(format!("it does not answer: {error}"))),
+            _ => return Err(StreamError::Later(format!("it does not answer: {error}"))),
         },
     }
     let made = context.get_stream(&address.name).await;
-    made.map_err(|e| Refusal::Later(format!("the stream was made and cannot be read: {e}")))
+    made.map_err(|e| StreamError::Later(format!("the stream was created but cannot be read: {e}")))
 }
 
-/// An error that JetStream answered with.
-fn refused(error: &async_nats::jetstream::Error) -> Refusal {
-    let reason = format!("JetStream refuses: {error}");
+/// Classifies an error of JetStream.
+fn refused(error: &async_nats::jetstream::Error) -> StreamError {
+    let reason = format!("JetStream refused: {error}");
     let later = [
         ErrorCode::CLUSTER_NOT_AVAILABLE,
         ErrorCode::CLUSTER_NO_PEERS,
         ErrorCode::INSUFFICIENT_RESOURCES,
         ErrorCode::CLUSTER_NOT_LEADER,
     ];
-    if later.contains(&error.error_code()) { Refusal::Later(reason) } else { Refusal::Never(reason) }
+    if later.contains(&error.error_code()) { StreamError::Later(reason) } else { StreamError::Never(reason) }
 }
 
-/// Whether the stream is one of ours, and which.
-fn check(address: &Address, info: &Info) -> Result<LogId, Refusal> {
+/// Checks that the stream is one of towpath, and returns its id.
+fn check(address: &ClusterAddress, info: &Info) -> Result<LogId, StreamError> {
     let name = &address.name;
     let description = info.config.description.as_deref().unwrap_or_default();
     let Some((format, id)) = description.strip_prefix(DESCRIPTION).and_then(|rest| rest.split_once(", id "))
     else {
-        return Err(Refusal::Never(format!(
-            "its stream {name:?} belongs to another program; give ours another name with ?name="
+        return Err(StreamError::Never(format!(
+            "its stream {name:?} belongs to another program; choose another stream with ?name="
         )));
     };
     if format != FORMAT.to_string() {
-        return Err(Refusal::Never(format!(
-            "its stream {name:?} has format {format}, and this program knows {FORMAT}; use the version that made it"
+        return Err(StreamError::Never(format!(
+            "its stream {name:?} has format {format}, and this program reads {FORMAT}; use the version that created it"
         )));
     }
     let subjects = &info.config.subjects;
     if *subjects != [subject(name)] || info.config.retention != RetentionPolicy::Limits {
-        return Err(Refusal::Never(format!(
-            "somebody changed the configuration of the stream {name:?}: its subjects are {subjects:?}"
+        return Err(StreamError::Never(format!(
+            "the configuration of the stream {name:?} was changed: its subjects are {subjects:?}"
         )));
     }
     LogId::from_str_radix(id, 16)
-        .map_err(|_| Refusal::Never(format!("the stream {name:?} has the id {id:?}")))
+        .map_err(|_| StreamError::Never(format!("the stream {name:?} has an invalid id {id:?}")))
 }
 
-/// Whether the log still has what a replica took from it, and what comes next.
+/// Checks that the log continues a replica: it has the last applied message, and the next one.
 pub(crate) async fn check_position(
     stream: &Stream,
     info: &Info,
     log: LogId,
-    position: &Position,
-) -> Result<(), Refusal> {
+    position: &ReplicaPosition,
+) -> Result<(), StreamError> {
     let state = &info.state;
     let name = &info.config.name;
+    // A deleted stream that was created again has the same name, but another id.
     if position.log != log {
-        return Err(Refusal::Never(format!(
-            "this node's replica is of another log than the stream {name:?}; name an empty folder to begin anew"
+        return Err(StreamError::Never(format!(
+            "this node's replica is of another log than the stream {name:?}; use an empty folder for a new replica"
         )));
     }
     if state.first_sequence > position.at + 1 && state.last_sequence > position.at {
-        return Err(Refusal::Never(format!(
+        return Err(StreamError::Never(format!(
             "the log begins at {} and this node's replica ends at {}: what is between was deleted",
             state.first_sequence, position.at
         )));
     }
     if state.last_sequence < position.at {
-        return Err(Refusal::Never(format!(
+        return Err(StreamError::Never(format!(
             "the log ends at {} and this node's replica at {}: the cluster has lost what it acknowledged",
             state.last_sequence, position.at
         )));
@@ -150,30 +154,32 @@ pub(crate) async fn check_position(
     }
 }
 
-/// Whether the log has a message that a replica took from it.
-pub(crate) async fn check_mark(stream: &Stream, info: &Info, mark: &Mark) -> Result<(), Refusal> {
+/// Checks that the log still has a message that a replica applied.
+pub(crate) async fn check_mark(stream: &Stream, info: &Info, mark: &LogMark) -> Result<(), StreamError> {
     let (state, at) = (&info.state, mark.at);
     if state.last_sequence < at {
-        return Err(Refusal::Never(format!(
+        return Err(StreamError::Never(format!(
             "the log ends at {}, and this node's replica has message {at} of it: the cluster has lost what it acknowledged",
             state.last_sequence
         )));
     }
     if at < state.first_sequence {
+        // Removed from the beginning of the log, which is allowed.
         return Ok(());
     }
     let is_time = |time: i128| mark.time == 0 || i128::from(mark.time) == time;
+    // The info has the time of the last message: usually no further request is needed.
     if state.last_sequence == at && mark.time != 0 && is_time(state.last_timestamp.unix_timestamp_nanos()) {
         return Ok(());
     }
     let message = stream.get_raw_message(at).await;
-    let message = message.map_err(|e| Refusal::Later(format!("message {at} cannot be read: {e}")))?;
-    let header = Header::decode(&mut Bytes::clone(&message.payload));
-    let is_same = |header: &Header| (header.session, header.number) == (mark.session, mark.number);
+    let message = message.map_err(|e| StreamError::Later(format!("cannot read message {at}: {e}")))?;
+    let header = FrameHeader::decode(&mut Bytes::clone(&message.payload));
+    let is_same = |header: &FrameHeader| (header.session, header.number) == (mark.session, mark.number);
     if header.is_ok_and(|header| is_same(&header)) && is_time(message.time.unix_timestamp_nanos()) {
         return Ok(());
     }
-    Err(Refusal::Never(format!(
-        "message {at} of the log is another than this node's replica has: the cluster has lost what it acknowledged"
+    Err(StreamError::Never(format!(
+        "message {at} of the log differs from the one that this node's replica has: the cluster has lost what it acknowledged"
     )))
 }

@@ -1,5 +1,6 @@
-//! Three nodes on three servers, of which servers are killed and stopped and nodes closed at random while all write:
-//! at the end every node has the same log, with everything that was acknowledged once and in its place.
+//! Fault test: three nodes on three servers. Servers are killed and paused, and nodes closed, at random while all write.
+//!
+//! At the end all nodes have equal logs, with every acknowledged change once and at its position.
 //!
 //! `TOWPATH_FAULTS=1000 cargo test -p towpath-cluster --test faults` (or `cargo xtask faults 1000`) for longer.
 
@@ -16,35 +17,36 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::sleep;
-use towpath_cluster::{Address, ClusterStore, Options};
+use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore};
 use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::Content;
-use towpath_store::battery::{feed, item, log};
-use towpath_store::{AppendError, Condition, Expected, Head, Store, StoreError, Table, Write};
+use towpath_store::conformance::{feed, item, log};
+use towpath_store::{AppendError, Expected, LogHead, Precondition, Store, Table, TableWrite, WriteError};
 
 const FEEDS: [&str; 4] = ["fa", "fb", "fc", "fd"];
 const COUNTER: &[u8] = b"counter";
 
-/// A node, whatever store it has open just now.
-struct Node {
-    address: Address,
+/// Node, with the store that it has open now.
+struct FaultNode {
+    address: ClusterAddress,
     store: RwLock<Option<Arc<ClusterStore>>>,
     folder: Mutex<PathBuf>,
-    /// Where each feed was when a hook was last called.
-    told: Arc<Mutex<HashMap<FeedId, Seq>>>,
+    /// Position of each feed at the last call of a hook.
+    last_hook: Arc<Mutex<HashMap<FeedId, Seq>>>,
 }
 
-impl Node {
+impl FaultNode {
     async fn open(&self) -> Arc<ClusterStore> {
         let folder = self.folder.lock().clone();
-        let mut options = Options { connecting: Duration::from_secs(60), ..Options::default() };
+        let mut options =
+            ClusterOptions { connect_timeout: Duration::from_secs(60), ..ClusterOptions::default() };
         options.replica.reserve = 0;
         let store = Arc::new(ClusterStore::open(&self.address, folder, options).await.unwrap());
-        let told = Arc::clone(&self.told);
-        store.on_move(Arc::new(move |feed: &FeedId, head: Head| {
-            let before = told.lock().insert(feed.clone(), head.seq);
-            assert!(before.is_none_or(|before| before < head.seq), "{feed} was told of out of order");
+        let positions = Arc::clone(&self.last_hook);
+        store.on_append(Arc::new(move |feed: &FeedId, head: LogHead| {
+            let before = positions.lock().insert(feed.clone(), head.seq);
+            assert!(before.is_none_or(|before| before < head.seq), "{feed}: hooks ran out of order");
         }));
         *self.store.write() = Some(Arc::clone(&store));
         store
@@ -59,9 +61,9 @@ impl Node {
         let store = self.store.write().take();
         if let Some(store) = store {
             store.close().await;
-            // Those who still hold it find it closed.
+            // Writers that still hold it get an error from the closed store.
         }
-        self.told.lock().clear();
+        self.last_hook.lock().clear();
         if let Some(folder) = new_folder {
             *self.folder.lock() = folder;
         }
@@ -69,26 +71,26 @@ impl Node {
     }
 }
 
-/// What was acknowledged.
+/// Acknowledged writes.
 #[derive(Default)]
-struct Acknowledged {
-    /// By feed and place: the change's mark.
+struct FaultLedger {
+    /// Mark of each change, by feed and position.
     changes: HashMap<(&'static str, Seq), String>,
-    /// The counter's values that were written.
+    /// Values of the counter that were written.
     counts: HashSet<u64>,
     conflicts: usize,
     unavailable: usize,
     reasons: HashSet<String>,
 }
 
-struct World {
-    nodes: Vec<Node>,
-    acknowledged: Mutex<Acknowledged>,
+struct FaultRun {
+    nodes: Vec<FaultNode>,
+    acknowledged: Mutex<FaultLedger>,
     done: AtomicBool,
 }
 
-impl World {
-    /// Writes through any node until the end.
+impl FaultRun {
+    /// Writes through random nodes until the end of the run.
     async fn write(self: Arc<Self>, writer: usize) {
         let mut rng = fastrand::Rng::with_seed(writer as u64);
         let mut number = 0;
@@ -129,38 +131,44 @@ impl World {
                 for n in 0..count {
                     let place = (name, appended.first + n);
                     let before = acknowledged.changes.insert(place, format!("{mark}-{n}"));
-                    assert_eq!(before, None, "place {place:?} was given twice");
+                    assert_eq!(before, None, "position {place:?} was given twice");
                 }
             }
-            Err(AppendError::Conflict { expected, actual }) => {
+            Err(AppendError::Conflict { expected, actual, .. }) => {
                 assert!(actual > expected, "{actual} {expected}: a feed went back");
                 acknowledged.conflicts += 1;
             }
-            Err(AppendError::Store(error)) => acknowledged.refused(&error),
+            Err(
+                error @ (AppendError::Refused { .. }
+                | AppendError::UnknownOutcome { .. }
+                | AppendError::Closed),
+            ) => acknowledged.refused(&error),
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// Counts up on the condition of the value before.
+    /// Increments the counter, with its previous value as precondition.
     async fn count(&self, store: &ClusterStore) {
         let Ok(before) = store.get(Table::Chains, COUNTER).await else { return };
         let next = before.as_deref().map_or(0, number) + 1;
-        let condition = Condition { table: Table::Chains, key: COUNTER.to_vec(), value: before };
+        let condition = Precondition { table: Table::Chains, key: COUNTER.to_vec(), value: before };
         let value = Some(Bytes::from(next.to_string()));
-        let write = Write { table: Table::Chains, key: COUNTER.to_vec(), value };
+        let write = TableWrite { table: Table::Chains, key: COUNTER.to_vec(), value };
         let result = store.write(vec![write], vec![condition]).await;
         let mut acknowledged = self.acknowledged.lock();
         match result {
             Ok(()) => assert!(acknowledged.counts.insert(next), "two counted up to {next}"),
-            Err(StoreError::Condition) => acknowledged.conflicts += 1,
-            Err(error) => acknowledged.refused(&error),
+            Err(WriteError::Precondition { .. }) => acknowledged.conflicts += 1,
+            Err(
+                error @ (WriteError::Refused { .. } | WriteError::UnknownOutcome { .. } | WriteError::Closed),
+            ) => acknowledged.refused(&error),
+            Err(error) => panic!("{error}"),
         }
     }
 }
 
-impl Acknowledged {
-    fn refused(&mut self, error: &StoreError) {
-        assert!(matches!(error, StoreError::Unavailable { .. } | StoreError::Closed), "{error}");
+impl FaultLedger {
+    fn refused(&mut self, error: &dyn std::error::Error) {
         self.unavailable += 1;
         self.reasons.insert(error.to_string());
     }
@@ -172,7 +180,7 @@ fn number(text: &[u8]) -> u64 {
 
 fn change(rng: &mut fastrand::Rng, mark: &str) -> NewChange {
     let id = format!("i{}", rng.u32(..300));
-    // Some are larger than a message.
+    // Some changes are larger than a message.
     let length = if rng.u8(..100) == 0 { 700_000 } else { rng.usize(..2000) };
     let change = match rng.u8(..10) {
         0 => NewChange::delete(id),
@@ -185,8 +193,8 @@ fn change(rng: &mut fastrand::Rng, mark: &str) -> NewChange {
     NewChange { entry_id: Some(mark.to_owned()), ..change }
 }
 
-/// Does harm, and makes it good again.
-async fn fault(servers: &mut common::Trio, world: &World, folders: &tempfile::TempDir, n: usize) {
+/// Injects a fault, and repairs it.
+async fn fault(servers: &mut common::ServerTrio, run: &FaultRun, folders: &tempfile::TempDir, n: usize) {
     let rng = &mut fastrand::Rng::new();
     let victim = rng.usize(..3);
     let time = Duration::from_millis(rng.u64(200..3000));
@@ -195,81 +203,85 @@ async fn fault(servers: &mut common::Trio, world: &World, folders: &tempfile::Te
             servers.servers[victim].kill();
             sleep(time).await;
             servers.servers[victim].start();
-            "a server killed"
+            "server killed"
         }
         4..7 => {
             servers.servers[victim].signal("STOP");
             sleep(time).await;
             servers.servers[victim].signal("CONT");
-            "a server stopped"
+            "server paused"
         }
         7 => {
-            // No quorum.
+            // Two of three servers: no quorum.
             let other = (victim + 1) % 3;
             servers.servers[victim].kill();
             servers.servers[other].signal("STOP");
             sleep(time).await;
             servers.servers[other].signal("CONT");
             servers.servers[victim].start();
-            "two servers gone"
+            "two servers down"
         }
         8 => {
-            world.nodes[victim].reopen(None).await;
-            "a node closed and opened"
+            run.nodes[victim].reopen(None).await;
+            "node reopened"
         }
         _ => {
             let folder = folders.path().join(format!("again-{n}"));
-            world.nodes[victim].reopen(Some(folder)).await;
-            "a node made anew"
+            run.nodes[victim].reopen(Some(folder)).await;
+            "node reopened with an empty folder"
         }
     };
-    let acknowledged = world.acknowledged.lock().changes.len();
+    let acknowledged = run.acknowledged.lock().changes.len();
     common::say(&format!("fault {n}: {what} ({time:?}); {acknowledged} changes acknowledged"));
     sleep(Duration::from_millis(rng.u64(..2000))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_and_nothing_is_there_twice() {
+async fn acknowledged_changes_are_stored_exactly_once() {
     let faults = std::env::var("TOWPATH_FAULTS").ok().and_then(|faults| faults.parse().ok()).unwrap_or(10);
     let mut servers = common::trio("");
     let folders = tempfile::tempdir().unwrap();
-    let node = |n: usize| Node {
-        address: Address::parse(&servers.address(n, "")).unwrap(),
+    let node = |n: usize| FaultNode {
+        address: ClusterAddress::parse(&servers.address(n, "")).unwrap(),
         store: RwLock::default(),
+        // Folders outlive stores: a node reopens in the same one.
         folder: Mutex::new(folders.path().join(n.to_string())),
-        told: Arc::default(),
+        last_hook: Arc::default(),
     };
     let nodes: Vec<_> = (0..3).map(node).collect();
-    let world = Arc::new(World { nodes, acknowledged: Mutex::default(), done: AtomicBool::new(false) });
-    // All at once: the one that makes the stream is one of three.
-    futures_util::future::join_all(world.nodes.iter().map(Node::open)).await;
-    let writers: Vec<_> = (0..9).map(|n| tokio::spawn(Arc::clone(&world).write(n))).collect();
+    let run = Arc::new(FaultRun { nodes, acknowledged: Mutex::default(), done: AtomicBool::new(false) });
+    // All at once, so that three nodes race to create the stream.
+    futures_util::future::join_all(run.nodes.iter().map(FaultNode::open)).await;
+    let writers: Vec<_> = (0..9).map(|n| tokio::spawn(Arc::clone(&run).write(n))).collect();
     let begun = Instant::now();
-    while world.acknowledged.lock().changes.len() < 100 {
+    // Faults before the first writes would test only the opening.
+    while run.acknowledged.lock().changes.len() < 100 {
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing is acknowledged");
         sleep(Duration::from_millis(20)).await;
     }
     for n in 0..faults {
-        fault(&mut servers, &world, &folders, n).await;
+        fault(&mut servers, &run, &folders, n).await;
     }
+    // The last fault needs writes after its repair.
     sleep(Duration::from_secs(1)).await;
-    world.done.store(true, Ordering::Relaxed);
+    run.done.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    check(&world).await;
+    check(&run).await;
 }
 
-/// Every node goes on, and all have the same.
-async fn check(world: &World) {
+/// Checks that every node continues, and that all have equal logs.
+async fn check(run: &FaultRun) {
     let healed = Instant::now();
-    for (n, node) in world.nodes.iter().enumerate() {
+    for (n, node) in run.nodes.iter().enumerate() {
         let store = node.get().unwrap();
         while let Err(error) = store.append(&feed("end"), Expected::Any, vec![NewChange::delete("x")]).await {
             assert!(healed.elapsed() < Duration::from_secs(60), "node {n}: {error}");
         }
     }
-    let stores: Vec<_> = world.nodes.iter().map(|node| node.get().unwrap()).collect();
+    let stores: Vec<_> = run.nodes.iter().map(|node| node.get().unwrap()).collect();
+    // No writer is left, so the highest position is the end of the log.
     let end = stores.iter().map(|store| store.position()).max().unwrap();
     for store in &stores {
         while store.position() < end {
@@ -279,7 +291,7 @@ async fn check(world: &World) {
         let found = store.verify().await.unwrap();
         assert!(found.is_sound(), "{:#?}", found.problems);
     }
-    let acknowledged = std::mem::take(&mut *world.acknowledged.lock());
+    let acknowledged = std::mem::take(&mut *run.acknowledged.lock());
     let mut marks = HashSet::new();
     let mut total = 0;
     for name in FEEDS {
@@ -304,6 +316,7 @@ async fn check(world: &World) {
     let counters: Vec<_> = counters.into_iter().map(|counter| counter.unwrap()).collect();
     assert!(counters[0] == counters[1] && counters[0] == counters[2], "{counters:?}");
     let counter = counters[0].as_deref().map_or(0, number);
+    // A count without an acknowledgement may be in the log as well.
     assert!(acknowledged.counts.iter().all(|count| *count <= counter));
     common::say(&format!(
         "{total} changes, {} acknowledged, {} counts of {counter}, {} conflicts, {} unavailable: {:#?}",

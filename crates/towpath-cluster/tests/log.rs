@@ -1,4 +1,4 @@
-//! What the log may have twice, and what it need not have any more.
+//! Duplicate messages of the log, and messages that were removed from it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream::Stream};
-use towpath_cluster::{Address, ClusterStore, Options};
+use towpath_cluster::{ClusterAddress, ClusterError, ClusterOptions, ClusterStore};
 use towpath_proto::change::NewChange;
 use towpath_proto::item::{Content, Item};
-use towpath_store::battery::{append, feed, log, put};
-use towpath_store::{AppendError, Expected, Store, StoreError};
+use towpath_store::conformance::{append, feed, log, put};
+use towpath_store::{AppendError, Expected, Store};
 
-async fn open(url: &str, folder: &Path) -> Result<ClusterStore, StoreError> {
-    let mut options = Options {
-        patience: Duration::from_secs(20),
-        connecting: Duration::from_secs(10),
-        ..Options::default()
+async fn open(url: &str, folder: &Path) -> Result<ClusterStore, ClusterError> {
+    let mut options = ClusterOptions {
+        timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(10),
+        ..ClusterOptions::default()
     };
     options.replica.reserve = 0;
-    ClusterStore::open(&Address::parse(url).unwrap(), folder, options).await
+    ClusterStore::open(&ClusterAddress::parse(url).unwrap(), folder, options).await
 }
 
 async fn stream(url: &str, name: &str) -> Stream {
@@ -30,10 +30,10 @@ async fn stream(url: &str, name: &str) -> Stream {
     jetstream::new(client).get_stream(name).await.unwrap()
 }
 
-/// A server that stands still is published to again, and then takes both: whoever appended after a place is told of
-/// their success, and not that they are in their own way. Whoever really comes second is.
+/// A paused server receives a message twice and stores both copies. The compare-and-append of its caller succeeds, and does
+/// not conflict with its own copy. A real second append conflicts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_that_is_published_again_is_no_conflict() {
+async fn a_duplicate_message_does_not_conflict_with_itself() {
     let single = common::single("");
     let folders = tempfile::tempdir().unwrap();
     let store = Arc::new(open(&single.server.url(), &folders.path().join("1")).await.unwrap());
@@ -45,10 +45,12 @@ async fn a_success_that_is_published_again_is_no_conflict() {
         let (appending, f1) = (Arc::clone(&store), f.clone());
         let change = vec![put(&round.to_string(), "1")];
         let append = tokio::spawn(async move { appending.append(&f1, Expected::Last(last), change).await });
+        // Longer than the window's acknowledgement timeout, so that it publishes again.
         tokio::time::sleep(Duration::from_millis(1900)).await;
         single.server.signal("CONT");
         last = append.await.unwrap().unwrap().head.seq;
         assert_eq!(last, round + 1);
+        // One message more than appends: a copy was stored.
         if stream.info().await.unwrap().state.messages > last {
             break;
         }
@@ -56,7 +58,7 @@ async fn a_success_that_is_published_again_is_no_conflict() {
     assert!(stream.info().await.unwrap().state.messages > last, "nothing was published twice");
     let second = store.append(&f, Expected::Last(last - 1), vec![put("second", "1")]).await.unwrap_err();
     assert!(matches!(second, AppendError::Conflict { actual, .. } if actual == last), "{second}");
-    // A copy that comes much later, of whatever message, changes nothing either.
+    // A copy that arrives much later has no effect, either.
     let client = async_nats::connect(single.server.url()).await.unwrap();
     for at in 1..=stream.info().await.unwrap().state.last_sequence {
         let message = stream.get_raw_message(at).await.unwrap();
@@ -72,10 +74,10 @@ async fn a_success_that_is_published_again_is_no_conflict() {
     assert!(again.verify().await.unwrap().is_sound());
 }
 
-/// What the documentation says of a log whose beginning was removed: replicas that have it go on, copies of their folders
-/// are new nodes, and an empty folder is told why it cannot be one.
+/// Removes the beginning of the log. Existing replicas continue, copies of their folders become new nodes, and a node
+/// with an empty folder reports the gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_without_its_beginning_goes_on_with_who_has_it() {
+async fn a_trimmed_log_continues_for_existing_replicas() {
     let url = common::fresh_stream();
     let name = url.split("name=").nth(1).unwrap();
     let folders = tempfile::tempdir().unwrap();
@@ -89,20 +91,22 @@ async fn a_log_without_its_beginning_goes_on_with_who_has_it() {
     let stream = stream(&url, name).await;
     let end = stream.get_info().await.unwrap().state.last_sequence;
     one.close().await;
+    // Closed first: the files of an open store change.
     copy(&path("one"), &path("copy"));
+    // An operator may do this once every replica has the messages.
     stream.purge().sequence(end + 1).await.unwrap();
     assert_eq!(stream.get_info().await.unwrap().state.messages, 0);
     append(&two, &f, vec![put("more", "1")]).await;
     for node in ["one", "copy"] {
         let store = open(&url, &path(node)).await.unwrap();
         append(&store, &f, vec![put(node, "1")]).await;
-        assert_eq!(store.standing().unwrap().problem, None);
+        assert_eq!(store.replica_status().unwrap().problem, None);
         store.close().await;
     }
     append(&two, &f, vec![put("last", "1")]).await;
     assert_eq!(log(&two, &f).await.len(), 24);
     let new = open(&url, &path("new")).await.unwrap();
-    let problem = new.standing().unwrap().problem.unwrap_or_default();
+    let problem = new.replica_status().unwrap().problem.unwrap_or_default();
     assert!(problem.contains("what is between was deleted"), "{problem}");
 }
 
@@ -118,9 +122,9 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// More than a group: what a replica loads past its journal is what the others have.
+/// Catches up with more than one group: bulk-loaded records equal those of other replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_begins_anew_loads_a_large_log() {
+async fn a_new_replica_bulk_loads_a_large_log() {
     let url = common::fresh_stream();
     let folders = tempfile::tempdir().unwrap();
     let store = open(&url, &folders.path().join("1")).await.unwrap();
@@ -135,7 +139,10 @@ async fn a_replica_that_begins_anew_loads_a_large_log() {
     let again = open(&url, &folders.path().join("2")).await.unwrap();
     for f in &feeds {
         assert_eq!(log(&again, f).await, log(&store, f).await);
-        assert_eq!(again.known(f, None).await.unwrap(), store.known(f, None).await.unwrap());
+        assert_eq!(
+            again.content_hashes(f, None).await.unwrap(),
+            store.content_hashes(f, None).await.unwrap()
+        );
     }
     assert!(again.verify().await.unwrap().is_sound());
 }

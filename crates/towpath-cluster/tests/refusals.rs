@@ -1,5 +1,5 @@
-//! A cluster that is not there, is another's, is full, or shows us the door: what is refused says why, reading goes on,
-//! nothing is half-applied.
+//! Clusters that are unreachable, foreign, full, or deny access: errors name the reason, reads continue, and nothing is
+//! half-applied.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -10,59 +10,61 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, stream};
-use towpath_cluster::{Address, ClusterStore, Options};
+use towpath_cluster::{ClusterAddress, ClusterError, ClusterOptions, ClusterStore};
 use towpath_proto::change::NewChange;
 use towpath_proto::item::{Content, Item};
-use towpath_store::battery::{append, feed, log, put};
+use towpath_store::conformance::{append, feed, log, put};
 use towpath_store::embedded::EmbeddedStore;
-use towpath_store::lease::Holding;
-use towpath_store::{AppendError, Expected, Store, StoreError, Table, Write};
+use towpath_store::lease::LeaseHandle;
+use towpath_store::{AppendError, Expected, Store, Table, TableWrite, WriteError};
 
-fn options() -> Options {
-    let mut options = Options {
-        patience: Duration::from_secs(2),
-        connecting: Duration::from_secs(3),
-        ..Options::default()
+fn options() -> ClusterOptions {
+    let mut options = ClusterOptions {
+        timeout: Duration::from_secs(2),
+        connect_timeout: Duration::from_secs(3),
+        first_connect_timeout: Duration::from_secs(3),
+        ..ClusterOptions::default()
     };
     options.replica.reserve = 0;
     options
 }
 
-async fn open(url: &str, folder: &Path) -> Result<ClusterStore, StoreError> {
-    ClusterStore::open(&Address::parse(url).unwrap(), folder, options()).await
+async fn open(url: &str, folder: &Path) -> Result<ClusterStore, ClusterError> {
+    ClusterStore::open(&ClusterAddress::parse(url).unwrap(), folder, options()).await
 }
 
-/// Why a new node cannot be opened.
+/// Returns the error of opening a new node.
 async fn refusal(url: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let error = open(url, folder.path()).await.err().unwrap();
-    assert!(matches!(error, StoreError::Cluster { .. }), "{error:?}");
+    assert!(matches!(error, ClusterError::Unusable { .. }), "{error:?}");
     error.to_string()
 }
 
-/// Why an append is refused; and reading goes on.
+/// Returns the error of a refused append, after checking that reads continue.
 async fn refused(store: &ClusterStore) -> String {
     let before = log(store, &feed("f1")).await.len();
     let error = store.append(&feed("f1"), Expected::Any, vec![put("refused", "1")]).await.unwrap_err();
-    let AppendError::Store(StoreError::Unavailable { reason, retry_after }) = error else {
+    let text = error.to_string();
+    let (AppendError::Refused { retry_after, .. } | AppendError::UnknownOutcome { retry_after, .. }) = error
+    else {
         panic!("{error}")
     };
     assert!(retry_after >= Duration::from_secs(1));
     assert_eq!(log(store, &feed("f1")).await.len(), before);
-    reason
+    text
 }
 
-/// Waits until a store says what is wrong.
+/// Waits until a store reports a problem.
 async fn problem(store: &ClusterStore, part: &str) {
     let begun = Instant::now();
-    while !store.standing().unwrap().problem.is_some_and(|problem| problem.contains(part)) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.standing());
+    while !store.replica_status().unwrap().problem.is_some_and(|problem| problem.contains(part)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.replica_status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Waits until a store takes appends.
-/// Waits until a store's appends are refused: servers take some time to do what their new configuration says.
+/// Waits until a store's appends are refused: servers take some time to apply a new configuration.
 async fn is_noticed(store: &ClusterStore) {
     let begun = Instant::now();
     while store.append(&feed("f1"), Expected::Any, vec![put("more", "1")]).await.is_ok() {
@@ -86,18 +88,18 @@ async fn a_cluster_that_goes_away_and_comes_back() {
     append(&store, &feed("f1"), vec![put("a", "1")]).await;
     problem_free(&store).await;
     single.server.kill();
-    // Until the node has noticed.
+    // Until the node has noticed the lost connection.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let reason = refused(&store).await;
-    assert!(reason.contains("no connection") && reason.contains("is not there"), "{reason}");
-    let current = store.standing().unwrap().current_at.unwrap();
+    assert!(reason.contains("no connection") && reason.contains("nothing was written"), "{reason}");
+    let current = store.replica_status().unwrap().current_at.unwrap();
     store.close().await;
 
-    // A node with a replica is opened without its cluster too, and says how old it is.
+    // A node with a replica opens without its cluster, and reports its age.
     let store = open(&url, folder.path()).await.unwrap();
     assert_eq!(log(&store, &feed("f1")).await.len(), 1);
-    assert_eq!(store.standing().unwrap().current_at, None);
-    assert!(store.standing().unwrap().problem.is_some());
+    assert_eq!(store.replica_status().unwrap().current_at, None);
+    assert!(store.replica_status().unwrap().problem.is_some());
     refused(&store).await;
     let none = refusal(&url).await;
     assert!(none.contains("cannot be reached"), "{none}");
@@ -105,15 +107,35 @@ async fn a_cluster_that_goes_away_and_comes_back() {
     single.server.start();
     recovers(&store).await;
     problem_free(&store).await;
-    assert!(store.standing().unwrap().current_at.unwrap() > current);
+    assert!(store.replica_status().unwrap().current_at.unwrap() > current);
     assert!(store.verify().await.unwrap().is_sound());
 }
 
-/// Waits until a store is known to be current.
+/// A whole cluster may be started at once, and its servers take longer than its nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_node_waits_for_its_cluster() {
+    let mut single = common::single("");
+    single.server.kill();
+    let (url, folder) = (single.server.url(), tempfile::tempdir().unwrap());
+    let address = ClusterAddress::parse(&url).unwrap();
+    let options = ClusterOptions {
+        connect_timeout: Duration::from_millis(100),
+        first_connect_timeout: Duration::from_secs(30),
+        ..options()
+    };
+    let opening = tokio::spawn(async move { ClusterStore::open(&address, folder.path(), options).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!opening.is_finished());
+    single.server.start();
+    let store = opening.await.unwrap().unwrap();
+    append(&store, &feed("f1"), vec![put("a", "1")]).await;
+}
+
+/// Waits until a store is current.
 async fn problem_free(store: &ClusterStore) {
     let begun = Instant::now();
-    while store.standing().is_none_or(|s| s.current_at.is_none() || s.problem.is_some()) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.standing());
+    while store.replica_status().is_none_or(|s| s.current_at.is_none() || s.problem.is_some()) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.replica_status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -135,7 +157,7 @@ async fn streams_that_are_not_ours() {
     let reason = refusal(&format!("{}?name=newer", single.server.url())).await;
     assert!(reason.contains("has format 2"), "{reason}");
 
-    // A stream that was deleted, and one that was made anew in its place.
+    // A deleted stream, and then a new one with the same name.
     let (url, folder) = (single.server.url(), tempfile::tempdir().unwrap());
     let store = open(&url, folder.path()).await.unwrap();
     append(&store, &feed("f1"), vec![put("a", "1")]).await;
@@ -149,7 +171,7 @@ async fn streams_that_are_not_ours() {
     let reason = refused(&store).await;
     assert!(reason.contains("another log"), "{reason}");
     store.close().await;
-    // Opened again, it reads what it has, and mixes nothing.
+    // Reopened, it reads its own log, and nothing of the new one.
     let store = open(&url, folder.path()).await.unwrap();
     assert_eq!(log(&store, &feed("f1")).await.len(), 1);
     problem(&store, "another log").await;
@@ -168,7 +190,7 @@ async fn a_log_that_is_full() {
     };
     let mut stored = 0;
     let error = loop {
-        // Larger than a message: the last one has parts of which some fit.
+        // Larger than a message: some parts of the last one fit.
         match store.append(&feed("f1"), Expected::Any, vec![big(stored, 700_000)]).await {
             Ok(_) => stored += 1,
             Err(error) => break error.to_string(),
@@ -178,7 +200,7 @@ async fn a_log_that_is_full() {
     assert!(error.contains("maximum bytes exceeded"), "{error}");
     assert!(stored >= 3);
     assert_eq!(log(&store, &feed("f1")).await.len(), stored);
-    // What is small still fits, and what was cut off is nowhere in it.
+    // A small change still fits, and no part of the refused one is visible.
     append(&store, &feed("f1"), vec![big(99, 10)]).await;
     assert_eq!(log(&store, &feed("f1")).await.len(), stored + 1);
     store.close().await;
@@ -205,7 +227,7 @@ async fn credentials_that_are_wrong_or_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&url, folder.path()).await.unwrap();
     append(&store, &feed("f1"), vec![put("a", "1")]).await;
-    // It may not publish any more.
+    // The user loses the permission to publish.
     single.server.configure(&user("\"none\""), &user("\"towpath.log\""));
     single.server.reload();
     is_noticed(&store).await;
@@ -214,7 +236,7 @@ async fn credentials_that_are_wrong_or_revoked() {
     single.server.configure(&user("\"towpath.log\""), &user("\"none\""));
     single.server.reload();
     recovers(&store).await;
-    // It may not even connect any more.
+    // The user loses the permission to connect.
     single.server.configure("password: p", "password: q");
     single.server.reload();
     is_noticed(&store).await;
@@ -242,7 +264,7 @@ async fn messages_of_others_are_passed_over() {
     store.close().await;
     let again = open(&url, &folders.path().join("2")).await.unwrap();
     assert_eq!(log(&again, &feed("f1")).await.len(), 2);
-    // A later version's message stops the node: what it does is not known here.
+    // A message of a newer version stops the node, which cannot know its effect.
     client.publish(subject, [&b"twp\x02"[..], &[0; 60]].concat().into()).await.unwrap();
     problem(&again, "newer version").await;
     let reason = refused(&again).await;
@@ -254,7 +276,7 @@ async fn a_folder_belongs_to_one_log_or_to_none() {
     let url = common::fresh_stream();
     let folders = tempfile::tempdir().unwrap();
     let (own, replica) = (folders.path().join("own"), folders.path().join("replica"));
-    let options = || towpath_store::embedded::Options { reserve: 0, ..Default::default() };
+    let options = || towpath_store::embedded::EmbeddedOptions { reserve: 0, ..Default::default() };
     let alone = EmbeddedStore::open(&own, options()).unwrap();
     append(&alone, &feed("f1"), vec![put("a", "1")]).await;
     alone.close().await;
@@ -271,8 +293,8 @@ async fn a_folder_belongs_to_one_log_or_to_none() {
     problem(&store, "is gone").await;
 }
 
-/// Which of two nodes holds a role, once they have agreed; never both do.
-async fn holder(pair: &mut [Holding; 2]) -> usize {
+/// Returns the one of two nodes that holds a role, once they agree. Both never do.
+async fn holder(pair: &mut [LeaseHandle; 2]) -> usize {
     let begun = Instant::now();
     let mut since = Instant::now();
     let mut last = None;
@@ -283,7 +305,7 @@ async fn holder(pair: &mut [Holding; 2]) -> usize {
         if last != Some(holds) {
             (last, since) = (Some(holds), Instant::now());
         }
-        // To a node that comes later the role may be given.
+        // The role may be handed over to the node that joins later.
         if holds != [false, false] && since.elapsed() > Duration::from_secs(4) {
             return usize::from(holds[1]);
         }
@@ -297,25 +319,25 @@ async fn a_role_is_held_by_one_node_and_fences_what_it_writes() {
     let folders = tempfile::tempdir().unwrap();
     let node = async |name: &str| {
         let store = Arc::new(open(&url, &folders.path().join(name)).await.unwrap());
-        let holding = store.hold("polls");
+        let holding = store.acquire_lease("polls");
         (store, holding)
     };
     let write = |value: &'static str| {
-        vec![Write { table: Table::Sources, key: b"k".to_vec(), value: Some(value.into()) }]
+        vec![TableWrite { table: Table::Sources, key: b"k".to_vec(), value: Some(value.into()) }]
     };
     let ((first, mine), (second, theirs)) = (node("1").await, node("2").await);
     let (mut stores, mut pair) = ([first, second], [mine, theirs]);
     let holds = holder(&mut pair).await;
     let lease = pair[holds].lease().unwrap();
     stores[holds].write(write("1"), lease.condition().into_iter().collect()).await.unwrap();
-    // A node that is closed gives its roles to the others at once.
+    // A closed node releases its roles at once.
     stores[holds].close().await;
     let other = 1 - holds;
     let next = tokio::time::timeout(Duration::from_secs(5), pair[other].held()).await.unwrap();
     let late = stores[other].write(write("late"), lease.condition().into_iter().collect()).await;
-    assert!(matches!(late, Err(StoreError::Condition)), "{late:?}");
+    assert!(matches!(late, Err(WriteError::Precondition { .. })), "{late:?}");
     stores[other].write(write("2"), next.condition().into_iter().collect()).await.unwrap();
-    // One that is gone without a word is replaced within fifteen seconds.
+    // A crashed node is replaced within fifteen seconds.
     (stores[holds], pair[holds]) = node("3").await;
     let holds = holder(&mut pair).await;
     let ([first, second], [mine, theirs]) = (stores, pair);

@@ -1,15 +1,16 @@
-//! Canonicalising and hashing a DiffDelta document of about 1.5 MB, beside plain serialising and hashing.
+//! Canonicalises and hashes a DiffDelta document of about 1.5 MB, compared with plain serialising and hashing.
 //!
-//! `verify_text` is what a follower does with a document; `serialise` is the yardstick, which it should not
-//! exceed more than twice. `mint` is what a publisher does, rendering every item included, and `carry` what a
-//! run without changes costs.
+//! `verify_text` is a follower's work for a document. It should take at most twice the time of `serialise`.
+//! `mint` is a publisher's work for a run with changes, including rendering; `carry` for a run without.
 
 use divan::{Bencher, black_box};
 use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use towpath_proto::diffdelta::delta_item::Rendering;
-use towpath_proto::diffdelta::{Chain, Cursor, Published, Site, Source, Window, cursor};
+use towpath_proto::diffdelta::delta_item::ItemRenderer;
+use towpath_proto::diffdelta::{
+    Cursor, DeltaWindow, DocumentChain, PublishedDocuments, SiteUrl, SourcePublisher, cursor,
+};
 use towpath_proto::format::jcs::Style;
 use towpath_proto::risk::Risk;
 use towpath_proto::{Change, Content, FeedId, Item, Op};
@@ -18,12 +19,14 @@ fn main() {
     divan::main();
 }
 
-/// As many items as make 1.5 MB.
+/// Number of items in a document of 1.5 MB.
 const ITEMS: u64 = 1000;
 
 fn changes() -> Vec<Change> {
+    // A constant time: every run mints the same bytes.
     let modified = Timestamp::UNIX_EPOCH;
     let change = |seq: u64| {
+        // Quotes, a dash and an accent take the paths that escape, or must not.
         let text = format!("<p>Item {seq} says \"something\" — with <b>mark-up</b> and é.</p>").repeat(9);
         let item = Item {
             url: Some(format!("https://example.com/items/{seq}")),
@@ -48,40 +51,40 @@ fn changes() -> Vec<Change> {
     (1..=ITEMS).map(change).collect()
 }
 
-struct Publisher {
-    site: Site,
+struct BenchSource {
+    site: SiteUrl,
     id: FeedId,
 }
 
-impl Publisher {
+impl BenchSource {
     fn new() -> Self {
         let id = FeedId::new("bench").unwrap_or_else(|e| unreachable!("{e}"));
-        Self { site: Site::new("http://127.0.0.1:8080"), id }
+        Self { site: SiteUrl::new("http://127.0.0.1:8080"), id }
     }
 
-    fn source(&self) -> Source<'_> {
-        Source { site: &self.site, id: &self.id, ttl_sec: 60 }
+    fn source(&self) -> SourcePublisher<'_> {
+        SourcePublisher { site: &self.site, id: &self.id, ttl_sec: 60 }
     }
 
-    fn mint(&self, changes: Vec<Change>) -> Published {
-        let mut window = Window::new();
+    fn mint(&self, changes: Vec<Change>) -> PublishedDocuments {
+        let mut window = DeltaWindow::new();
         changes.into_iter().for_each(|c| window.add(c, None));
         let rendering =
-            Rendering { site: &self.site, source: &self.id, lang: "en", risk: &|_| Risk::default() };
+            ItemRenderer { site: &self.site, source: &self.id, lang: "en", risk: &|_| Risk::default() };
         let deltas = window.into_deltas();
-        self.source().mint(&Chain::default(), ITEMS, &deltas, &rendering, Timestamp::UNIX_EPOCH).0
+        self.source().mint(&DocumentChain::default(), ITEMS, &deltas, &rendering, Timestamp::UNIX_EPOCH).0
     }
 }
 
 fn document() -> Vec<u8> {
-    Publisher::new().mint(changes()).latest.to_vec()
+    BenchSource::new().mint(changes()).latest.to_vec()
 }
 
 fn size(document: &[u8]) -> divan::counter::BytesCount {
     divan::counter::BytesCount::new(document.len())
 }
 
-/// The yardstick: `serde_json::to_vec` of the parsed document, and its SHA-256.
+/// The reference: `serde_json::to_vec` of the parsed document, and its SHA-256.
 #[divan::bench]
 fn serialise(bencher: Bencher) {
     let document = document();
@@ -92,33 +95,35 @@ fn serialise(bencher: Bencher) {
     });
 }
 
-/// Canonicalising the text, in order already, and hashing it.
+/// Canonicalises and hashes a text whose keys are sorted already.
 #[divan::bench]
 fn verify_text(bencher: Bencher) {
     let document = document();
     bencher.counter(size(&document)).bench(|| cursor::recompute(black_box(&document), Style::Jcs));
 }
 
-/// The same with white space and with the keys of every object in reverse order.
+/// Canonicalises and hashes a text with white space and with all keys in reverse order.
 #[divan::bench]
 fn verify_unordered_text(bencher: Bencher) {
     let document = document();
     let value: Value = serde_json::from_slice(&document).unwrap_or_default();
+    // Not in canonical form, so a fast path for canonical text does not apply.
     let text = serde_json::to_vec_pretty(&Reversed(&value)).unwrap_or_default();
     bencher.counter(size(&text)).bench(|| cursor::recompute(black_box(&text), Style::Python));
 }
 
-/// Rendering 1,000 items, canonicalising, hashing and writing the document.
+/// Renders 1,000 items, then hashes and writes the document.
 #[divan::bench]
 fn mint(bencher: Bencher) {
-    let publisher = Publisher::new();
+    let publisher = BenchSource::new();
+    // The changes are consumed, so they are made outside the measured time.
     bencher.with_inputs(changes).bench_values(|changes| publisher.mint(changes));
 }
 
 /// A run without changes.
 #[divan::bench]
 fn carry(bencher: Bencher) {
-    let publisher = Publisher::new();
+    let publisher = BenchSource::new();
     let minted = publisher.mint(changes());
     bencher
         .counter(size(&minted.latest))

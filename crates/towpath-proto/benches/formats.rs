@@ -1,4 +1,4 @@
-//! Parsing and writing feeds, in MB/s, beside feed-rs on the same documents.
+//! Throughput of parsing and writing feeds, in MB/s, compared with feed-rs on equal documents.
 //!
 //! `cargo bench -p towpath-proto --bench formats`; the ratio of the medians is what counts.
 
@@ -6,7 +6,7 @@
 
 use divan::Bencher;
 use divan::counter::BytesCount;
-use towpath_proto::format::document::{Entry, Head};
+use towpath_proto::format::document::{DocumentEntry, DocumentHead};
 use towpath_proto::format::{ReadOptions, atom, json_feed, read, rss};
 use towpath_proto::{Author, Content, Item, Timestamp};
 
@@ -14,21 +14,21 @@ fn main() {
     divan::main();
 }
 
-/// What the entries of a document are like.
+/// Style of a document's entries.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
-    /// A blog: 2 kB of HTML each, escaped.
+enum EntryStyle {
+    /// Blog: 2 kB of escaped HTML in each entry.
     Articles,
-    /// A catalogue: a title, a summary and a few dates each.
+    /// Catalogue: title, summary and a few dates in each entry.
     Records,
-    /// A blog whose HTML is XHTML.
+    /// Blog with XHTML contents.
     Xhtml,
 }
 
-const KINDS: [Kind; 3] = [Kind::Articles, Kind::Records, Kind::Xhtml];
+const KINDS: [EntryStyle; 3] = [EntryStyle::Articles, EntryStyle::Records, EntryStyle::Xhtml];
 const ENTRIES: usize = 500;
 
-fn item(kind: Kind, number: usize) -> Item {
+fn item(kind: EntryStyle, number: usize) -> Item {
     let day = "2025-01-24T09:00:00Z".parse::<Timestamp>().unwrap();
     let mut item = Item::new(format!("tag:blog.example,2025:{number}"));
     item.url = Some(format!("https://blog.example/2025/01/{number}?from=feed&n={number}"));
@@ -39,12 +39,13 @@ fn item(kind: Kind, number: usize) -> Item {
         vec![Author { name: "Ann Keeper".into(), email: None, url: Some("https://ann.example/".into()) }];
     item.tags = vec!["locks".into(), "canals".into()];
     item.summary = Some("What happened at the lock, who was there & why it took so long.".into());
+    // Mark-up, quotes and a line end, which the writers must escape.
     let paragraph = "<p>The <a href=\"https://example.org/lock\">lock</a> was closed for <em>three</em> weeks; \
         boats had to wait, or go round by the long pound, which few of them did that winter.</p>\n";
     match kind {
-        Kind::Articles => item.content = Some(Content::new("text/html", paragraph.repeat(11))),
-        Kind::Records => {}
-        Kind::Xhtml => {
+        EntryStyle::Articles => item.content = Some(Content::new("text/html", paragraph.repeat(11))),
+        EntryStyle::Records => {}
+        EntryStyle::Xhtml => {
             let div = format!("<div xmlns=\"http://www.w3.org/1999/xhtml\">{}</div>", paragraph.repeat(11));
             item.content = Some(Content::new("application/xhtml+xml", div));
         }
@@ -52,26 +53,27 @@ fn item(kind: Kind, number: usize) -> Item {
     item
 }
 
-fn items(kind: Kind) -> Vec<Item> {
+fn items(kind: EntryStyle) -> Vec<Item> {
     (0..ENTRIES).map(|n| item(kind, n)).collect()
 }
 
-fn head() -> Head<'static> {
-    Head::new("https://blog.example/feed", "A blog", "2025-01-24T09:00:00Z".parse().unwrap())
+fn head() -> DocumentHead<'static> {
+    DocumentHead::new("https://blog.example/feed", "A blog", "2025-01-24T09:00:00Z".parse().unwrap())
 }
 
-fn entries(items: &[Item]) -> impl Iterator<Item = Entry<'_>> {
-    items.iter().map(|item| Entry::new(item, "2025-01-24T09:00:00Z".parse().unwrap()))
+fn entries(items: &[Item]) -> impl Iterator<Item = DocumentEntry<'_>> {
+    items.iter().map(|item| DocumentEntry::new(item, "2025-01-24T09:00:00Z".parse().unwrap()))
 }
 
-/// The same document as other publishers write it: without the namespaces only we use.
-fn atom_document(kind: Kind) -> String {
+/// Writes a document as other publishers do: without our own namespaces.
+fn atom_document(kind: EntryStyle) -> String {
     atom::write(&head(), entries(&items(kind)))
 }
 
 fn bench_read(bencher: Bencher<'_, '_>, document: &str) {
     bencher
         .counter(BytesCount::of_str(document))
+        // `black_box`, so that the optimiser knows nothing of the document.
         .bench(|| read(divan::black_box(document).as_bytes(), &ReadOptions::default()).unwrap());
 }
 
@@ -82,38 +84,77 @@ fn bench_feed_rs(bencher: Bencher<'_, '_>, document: &str) {
 }
 
 #[divan::bench(args = KINDS)]
-fn atom_towpath(bencher: Bencher<'_, '_>, kind: Kind) {
+fn atom_towpath(bencher: Bencher<'_, '_>, kind: EntryStyle) {
     bench_read(bencher, &atom_document(kind));
 }
 
 #[divan::bench(args = KINDS)]
-fn atom_feed_rs(bencher: Bencher<'_, '_>, kind: Kind) {
+fn atom_feed_rs(bencher: Bencher<'_, '_>, kind: EntryStyle) {
     bench_feed_rs(bencher, &atom_document(kind));
 }
 
 #[divan::bench]
 fn rss_towpath(bencher: Bencher<'_, '_>) {
-    bench_read(bencher, &rss::write(&head(), entries(&items(Kind::Articles))));
+    bench_read(bencher, &rss::write(&head(), entries(&items(EntryStyle::Articles))));
 }
 
 #[divan::bench]
 fn rss_feed_rs(bencher: Bencher<'_, '_>) {
-    bench_feed_rs(bencher, &rss::write(&head(), entries(&items(Kind::Articles))));
+    bench_feed_rs(bencher, &rss::write(&head(), entries(&items(EntryStyle::Articles))));
 }
 
 #[divan::bench]
 fn json_feed_towpath(bencher: Bencher<'_, '_>) {
-    bench_read(bencher, &json_feed::write(&head(), entries(&items(Kind::Articles))));
+    bench_read(bencher, &json_feed::write(&head(), entries(&items(EntryStyle::Articles))));
 }
 
 #[divan::bench]
 fn json_feed_feed_rs(bencher: Bencher<'_, '_>) {
-    bench_feed_rs(bencher, &json_feed::write(&head(), entries(&items(Kind::Articles))));
+    bench_feed_rs(bencher, &json_feed::write(&head(), entries(&items(EntryStyle::Articles))));
 }
 
 #[divan::bench(args = KINDS)]
-fn write_atom(bencher: Bencher<'_, '_>, kind: Kind) {
+fn write_atom(bencher: Bencher<'_, '_>, kind: EntryStyle) {
     let items = items(kind);
+    // Written once for its length, outside the measured time.
     let length = atom_document(kind).len();
     bencher.counter(BytesCount::new(length)).bench(|| atom::write(&head(), entries(&items)));
+}
+
+/// Kinds of hostile documents: many parts of a few bytes. Twice the parts must take twice the time.
+#[derive(Debug, Clone, Copy)]
+enum HostileDocument {
+    JsonItems,
+    JsonValues,
+    AtomEntries,
+    AtomElements,
+}
+
+impl HostileDocument {
+    fn write(self, parts: usize) -> String {
+        const FEED: &str = "<feed xmlns='http://www.w3.org/2005/Atom'>";
+        match self {
+            Self::JsonItems => format!("{{\"items\":[{}1]}}", "{\"id\":1},".repeat(parts)),
+            Self::JsonValues => format!("{{\"items\":[{{\"id\":1,\"x\":[{}1]}}]}}", "0,".repeat(parts)),
+            Self::AtomEntries => format!("{FEED}{}</feed>", "<entry><id>a</id></entry>".repeat(parts)),
+            Self::AtomElements => format!("{FEED}<entry><id>a</id>{}</entry></feed>", "<b/>".repeat(parts)),
+        }
+    }
+}
+
+const HOSTILE: [(HostileDocument, usize); 8] = [
+    (HostileDocument::JsonItems, 10_000),
+    (HostileDocument::JsonItems, 20_000),
+    (HostileDocument::JsonValues, 100_000),
+    (HostileDocument::JsonValues, 200_000),
+    (HostileDocument::AtomEntries, 10_000),
+    (HostileDocument::AtomEntries, 20_000),
+    (HostileDocument::AtomElements, 10_000),
+    (HostileDocument::AtomElements, 20_000),
+];
+
+/// Reads hostile documents, each also at twice its size.
+#[divan::bench(args = HOSTILE)]
+fn hostile_doubled(bencher: Bencher<'_, '_>, (document, parts): (HostileDocument, usize)) {
+    bench_read(bencher, &document.write(parts));
 }

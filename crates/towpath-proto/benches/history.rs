@@ -1,7 +1,7 @@
-//! An archived feed of a million entries reconstructed: time, and the memory that it takes.
+//! Time and memory of reconstructing an archived feed of a million entries.
 //!
-//! The allocations' `max alloc` with a thousand distinct ids is what reconstruction takes apart from the ids; with a
-//! million distinct ids it is everything, the state that is handed out to be kept included.
+//! With a thousand distinct ids, `max alloc` is the memory of reconstruction apart from the ids. With a million distinct
+//! ids it is the total, including the state of the checkpoint.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,10 @@ use bytes::Bytes;
 use divan::{AllocProfiler, Bencher};
 use http::{HeaderMap, HeaderValue, Method, header};
 use towpath_proto::Timestamp;
-use towpath_proto::follow::{Event, Exchange as _, Follower as _, ResponseHead, StartFrom};
-use towpath_proto::history::follow::{HistoryFollower, Options};
+use towpath_proto::follow::{Event, Exchange as _, Follower as _, Now, ResponseHead, StartFrom};
+use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 
+// Counts allocations, because the claim is constant memory.
 #[global_allocator]
 static ALLOCATOR: AllocProfiler = AllocProfiler::system();
 
@@ -29,6 +30,7 @@ fn document(number: u64, ids: u64) -> String {
     if number > 1 {
         let _ = write!(text, "<link rel=\"prev-archive\" href=\"/{}\"/>", number - 1);
     }
+    // Newest first, as publishers write.
     for entry in ((number - 1) * ENTRIES..number * ENTRIES).rev() {
         let time = Timestamp::from_second(1_700_000_000 + entry as i64).unwrap_or_default();
         let _ = write!(
@@ -44,9 +46,9 @@ fn document(number: u64, ids: u64) -> String {
     text
 }
 
-/// Follows the feed from its beginning; the result is how many changes were told.
+/// Follows the feed from its beginning, and returns the number of changes.
 fn reconstruct(ids: u64, header_links: bool) -> u64 {
-    let options = Options { once: true, ..Options::default() };
+    let options = HistoryFollowOptions { once: true, ..HistoryFollowOptions::default() };
     let url = format!("https://a.example/{DOCUMENTS}");
     let Ok(mut follower) = HistoryFollower::new(&url, StartFrom::Beginning, None, options) else { return 0 };
     let now = Timestamp::UNIX_EPOCH;
@@ -55,10 +57,11 @@ fn reconstruct(ids: u64, header_links: bool) -> u64 {
         while let Some(event) = follower.poll_event() {
             changes += u64::from(matches!(event, Event::Change(_)));
         }
-        let Some(request) = follower.poll_request(now) else { continue };
+        let Some(request) = follower.poll_request(Now::simulated(now)) else { continue };
         let number: u64 = request.url.rsplit('/').next().and_then(|n| n.parse().ok()).unwrap_or_default();
         let mut headers = HeaderMap::new();
         let link = format!("</{}>; rel=prev-archive", number - 1);
+        // Without this header the follower walks back by GET.
         if let Ok(link) = HeaderValue::from_str(&link)
             && header_links
             && number > 1
@@ -66,22 +69,25 @@ fn reconstruct(ids: u64, header_links: bool) -> u64 {
             headers.insert(header::LINK, link);
         }
         follower.handle_head(
-            now,
+            Now::simulated(now),
             request.id,
             ResponseHead { status: 200, url: request.url.clone(), headers },
         );
+        // A response to HEAD has no body.
         if request.method == Method::GET {
-            follower.handle_chunk(now, request.id, Bytes::from(document(number, ids)));
+            follower.handle_chunk(Now::simulated(now), request.id, Bytes::from(document(number, ids)));
         }
-        follower.handle_end(now, request.id, Ok(()));
+        follower.handle_end(Now::simulated(now), request.id, Ok(()));
     }
     while let Some(event) = follower.poll_event() {
         changes += u64::from(matches!(event, Event::Change(_)));
     }
+    // A follower that skips work must not look fast.
     assert_eq!(changes, DOCUMENTS * ENTRIES);
     changes
 }
 
+// A single sample: one run reads a million entries.
 #[divan::bench(sample_count = 1, sample_size = 1, args = [1_000, 1_000_000])]
 fn a_million_entries_way_back_by_head(bencher: Bencher<'_, '_>, distinct_ids: u64) {
     bencher.bench_local(|| reconstruct(distinct_ids, true));
@@ -92,7 +98,7 @@ fn a_million_entries_way_back_by_get(bencher: Bencher<'_, '_>, distinct_ids: u64
     bencher.bench_local(|| reconstruct(distinct_ids, false));
 }
 
-/// What making the documents takes of the above.
+/// The share of making the documents in the above.
 #[divan::bench(sample_count = 1, sample_size = 1)]
 fn the_documents_alone() -> usize {
     (1..=DOCUMENTS).map(|number| document(number, 1000).len()).sum()

@@ -1,4 +1,4 @@
-//! What the risk scorer costs per item.
+//! Cost of the risk scorer per item.
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -10,7 +10,7 @@ fn main() {
     divan::main();
 }
 
-/// Entries of a public catalogue of vulnerabilities, about 1.3 kB each, over and over.
+/// Entries of a public vulnerability catalogue, about 1.3 kB each, repeated.
 fn catalogue(count: usize) -> Vec<Item> {
     let lines = include_str!("../tests/data/risk/harmless.ndjson").lines().filter(|l| l.contains("\"CVE-"));
     let items = lines.filter_map(|line| Some(Line::parse(line.as_bytes()).ok()?.into_change().ok()?.item));
@@ -43,6 +43,7 @@ fn a_page_of_html(bencher: Bencher<'_, '_>) {
     bencher.counter(BytesCount::new(size(&item))).bench(|| scorer.score(&item));
 }
 
+// Beginnings of patterns, repeated: a naive matcher is quadratic here.
 #[divan::bench(args = ["ignore all previous ", "http://", "<a href=http://a.b/>c.d", "ä "])]
 fn a_hostile_text(bencher: Bencher<'_, '_>, piece: &str) {
     let item = Item { summary: Some(piece.repeat((256 << 10) / piece.len())), ..Item::new("a") };

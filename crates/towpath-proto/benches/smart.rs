@@ -1,4 +1,4 @@
-//! How fast a page of 50 items is answered when it has to be built.
+//! Time to build and write a page of 50 items that is not cached.
 
 #![allow(clippy::expect_used, reason = "a benchmark that cannot run is to stop")]
 
@@ -10,11 +10,11 @@ use towpath_proto::item::{Author, Content, Item};
 use towpath_proto::smart::accept::{PageFormat, negotiate};
 use towpath_proto::smart::cursor::{CursorKind, LogTag};
 use towpath_proto::smart::events;
-use towpath_proto::smart::plan::{Answer, Head, Read};
+use towpath_proto::smart::log_read::{LogRead, LogReadHead, LogReadResult};
 use towpath_proto::smart::publish;
-use towpath_proto::smart::pull::{FeedSettings, Page, Pull, Step};
-use towpath_proto::smart::query::{Limits, PullQuery};
-use towpath_proto::smart::spec::By;
+use towpath_proto::smart::pull::{FeedSettings, Pull, PullPage, PullStep};
+use towpath_proto::smart::query::{PullLimits, PullQuery};
+use towpath_proto::smart::spec::OrderBy;
 
 fn main() {
     divan::main();
@@ -22,8 +22,9 @@ fn main() {
 
 const ITEMS: u64 = 10_000;
 
-/// Items as of a news feed: a title, a summary, about 600 bytes of HTML, an author and three tags.
+/// An item as in a news feed: a title, a summary, about 600 bytes of HTML, an author and three tags.
 fn change(seq: u64) -> Change {
+    // 700 ms apart: seconds of one and of two items, as T+O+C cursors must count.
     let modified = Timestamp::UNIX_EPOCH + SignedDuration::from_millis(1_700_000_000_000 + 700 * seq as i64);
     let html = "<p>The path beside the stream, that you follow it by &amp; \"beyond\".</p>".repeat(8);
     let item = Item {
@@ -57,42 +58,51 @@ fn feed(kind: CursorKind) -> FeedSettings {
         title: "News".into(),
         tag: LogTag::new("http://127.0.0.1:8080/feeds/news#1"),
         kind,
-        limits: Limits::default(),
+        limits: PullLimits::default(),
         links: Vec::new(),
         hub: None,
     }
 }
 
-fn read(log: &[Change], read: &Read) -> Answer {
+fn read(log: &[Change], read: &LogRead) -> LogReadResult {
     match read {
-        Read::Head => Answer::Head(Head { seq: ITEMS, modified: log[log.len() - 1].modified, items: ITEMS }),
-        Read::LastBefore(time) => Answer::Place(log.partition_point(|c| c.modified < *time) as u64),
-        Read::Latest(id) => Answer::Item(log.iter().find(|c| c.item.id == *id).cloned().map(Box::new)),
-        Read::Items { after, items, .. } => {
+        LogRead::Head => LogReadResult::Head(LogReadHead {
+            seq: ITEMS,
+            modified: log[log.len() - 1].modified,
+            items: ITEMS,
+        }),
+        LogRead::LastBefore(time) => {
+            LogReadResult::Position(log.partition_point(|c| c.modified < *time) as u64)
+        }
+        LogRead::Latest(id) => {
+            LogReadResult::Item(log.iter().find(|c| c.item.id == *id).cloned().map(Box::new))
+        }
+        // By modification the position is the index, because no item has a second version.
+        LogRead::Items { after, items, .. } => {
             let start = after.unwrap_or(0) as usize;
-            Answer::Items(log[start..].iter().take(*items).cloned().collect())
+            LogReadResult::Items(log[start..].iter().take(*items).cloned().collect())
         }
     }
 }
 
-fn page(log: &[Change], feed: &FeedSettings, query: PullQuery) -> (PullQuery, Page) {
+fn page(log: &[Change], feed: &FeedSettings, query: PullQuery) -> (PullQuery, PullPage) {
     let mut pull = Pull::new(query, feed, log[0].modified);
     let mut step = pull.begin();
     loop {
         step = match step {
-            Step::Read(what) => pull.handle_answer(read(log, &what), None).expect("the right answer"),
-            Step::Wait { .. } => pull.handle_timeout(),
-            Step::Page(page) => return (pull.query().clone(), *page),
+            PullStep::Read(what) => pull.handle_read(read(log, &what), None).expect("the right answer"),
+            PullStep::Wait { .. } => pull.handle_timeout(),
+            PullStep::Page(page) => return (pull.query().clone(), *page),
         };
     }
 }
 
-/// The whole way from the query string to the response, reads from memory (copies of the items included).
+/// From the query string to the response, with reads from memory (including copies of the items).
 #[divan::bench(args = [PageFormat::Json, PageFormat::Atom])]
 fn answer_50(bencher: Bencher, format: PageFormat) {
     let log: Vec<Change> = (1..=ITEMS).map(change).collect();
     let feed = feed(CursorKind::Sequence);
-    let query = format!("order=modified&since=cursor:{}", feed.tag.cursor(By::Modified, 5000));
+    let query = format!("order=modified&since=cursor:{}", feed.tag.cursor(OrderBy::Modified, 5000));
     let accept = if format == PageFormat::Json { "application/json" } else { "application/atom+xml" };
     bencher.counter(ItemsCount::new(1_usize)).bench_local(|| {
         let query = PullQuery::parse(&query, &feed.limits).expect("a good query");
@@ -102,7 +112,7 @@ fn answer_50(bencher: Bencher, format: PageFormat) {
     });
 }
 
-/// Only writing the page.
+/// Writing the page only.
 #[divan::bench(args = [PageFormat::Json, PageFormat::Atom])]
 fn write_50(bencher: Bencher, format: PageFormat) {
     let log: Vec<Change> = (1..=ITEMS).map(change).collect();
@@ -113,7 +123,7 @@ fn write_50(bencher: Bencher, format: PageFormat) {
     bencher.counter(BytesCount::new(size)).bench_local(|| publish::respond(&feed, &query, &page, format));
 }
 
-/// One Server-Sent Event.
+/// Writes a single Server-Sent Event.
 #[divan::bench]
 fn event(bencher: Bencher) {
     let (change, tag) = (change(1), feed(CursorKind::Sequence).tag);

@@ -1,27 +1,27 @@
-//! What a feed's log holds: one change after another, each with its place in the order.
+//! Entries of a feed's log.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::item::{Content, ContentHash, Item};
 
-/// A place in a feed's order: dense, from 1. Zero stands before the first change.
+/// Sequence number in a feed's log: dense, from 1. Zero precedes the first change.
 pub type Seq = u64;
 
-/// What a change did to its item.
+/// Operation of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// The item is now this.
+    /// Creates or replaces the item.
     Put,
-    /// The item was changed by a patch; the change holds the result and the patch.
+    /// Patches the item; the change holds both the result and the patch.
     Patch,
-    /// The item is gone. Its id and its times stay.
+    /// Deletes the item. Its id and times remain.
     Delete,
 }
 
 impl Op {
-    /// `put`, `patch` or `delete`.
+    /// Returns `put`, `patch` or `delete`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -31,77 +31,84 @@ impl Op {
     }
 }
 
-/// One entry of a feed's log, as stored.
+/// Entry of a feed's log, as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Its place in the feed's order.
+    /// Sequence number.
     pub seq: Seq,
-    /// What it did.
+    /// Operation.
     pub op: Op,
-    /// When it was appended; never decreases along the log.
+    /// Time of the append; never decreases along the log.
     pub modified: Timestamp,
-    /// When the item with this id was first appended.
+    /// Time of the first append of this item id.
     pub created: Timestamp,
-    /// The place at which the item with this id was first appended.
+    /// Sequence number of the first append of this item id.
     pub first_seq: Seq,
-    /// The place of the version before this one, if there was one (deletions are versions too).
+    /// Sequence number of the previous version, if any. Deletions count as versions.
     pub previous: Option<Seq>,
-    /// The item as it now is, whole. Of a deleted item only `id`, `published` and `updated` stay.
+    /// Whole item after the change. A deleted item has only `id`, `published` and `updated`.
     pub item: Item,
-    /// The patch that was sent, where `op` is [`Op::Patch`].
+    /// Patch as received, for [`Op::Patch`].
     pub patch: Option<Content>,
-    /// The name of this entry at the publisher it was mirrored from (a Content-ID), to be kept by the mirror.
+    /// Id of this entry at the mirrored publisher (a Content-ID), which the mirror preserves.
     pub entry_id: Option<String>,
     /// [`Item::content_hash`] of `item`; all zeros for a deletion.
     pub hash: ContentHash,
 }
 
 impl Change {
-    /// Whether this is the first version of its item, or the first after a deletion, cannot be read from the
-    /// change alone; this says only whether no version of the item came before it.
+    /// Returns `true` if the item has no earlier version. A first version after a deletion cannot be told
+    /// from the change alone.
     pub fn is_first(&self) -> bool {
         self.previous.is_none()
     }
 }
 
-/// A change that is to be appended.
+/// Change to append.
+///
+/// ```
+/// use towpath_proto::{Item, NewChange, Op};
+///
+/// let batch = [NewChange::put(Item::new("first")), NewChange::delete("second")];
+/// assert_eq!(batch.map(|change| change.op), [Op::Put, Op::Delete]);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewChange {
-    /// What it does.
+    /// Operation.
     pub op: Op,
-    /// For a put the whole item; for a patch or a deletion only its `id` counts.
+    /// Whole item for a put; only its `id` counts for a patch or a deletion.
     pub item: Item,
-    /// For a patch: the patch.
+    /// Patch, for a patch.
     pub patch: Option<Content>,
-    /// When it was made at the publisher it is mirrored from; the log's own clock otherwise. Moved up to the
-    /// last change's time where it is earlier, so that times never decrease along the log.
+    /// Time of the change at the mirrored publisher; by default the log's clock. Raised to the last change's
+    /// time if it is earlier, so that times never decrease along the log.
     pub modified: Option<Timestamp>,
     /// See [`Change::entry_id`].
     pub entry_id: Option<String>,
-    /// [`Item::content_hash`] of the item, where the caller has it already. Computed on append otherwise.
+    /// [`Item::content_hash`] of the item, if the caller has it. Otherwise computed on append.
     pub hash: Option<ContentHash>,
 }
 
 impl NewChange {
-    /// Puts a whole item.
+    /// Creates a put of a whole item.
     pub fn put(item: Item) -> Self {
         Self { op: Op::Put, item, patch: None, modified: None, entry_id: None, hash: None }
     }
 
-    /// Patches the item with this id.
+    /// Creates a patch of the item with this id.
     pub fn patch(id: impl Into<String>, patch: Content) -> Self {
         Self { op: Op::Patch, patch: Some(patch), ..Self::put(Item::new(id)) }
     }
 
-    /// The same, made no later than `now`. For what people publish: as times never decrease along a log, one that
-    /// lies in the future would be the time of every change after it.
+    /// Caps the time of the change at `now`, for changes that people publish. Times never decrease along a
+    /// log, so a time in the future would become the time of all later changes.
     #[must_use]
     pub fn not_after(mut self, now: Timestamp) -> Self {
         self.modified = self.modified.map(|modified| modified.min(now));
         self
     }
 
-    /// Deletes the item with this id.
+    /// Creates a deletion of the item with this id.
     pub fn delete(id: impl Into<String>) -> Self {
         Self { op: Op::Delete, ..Self::put(Item::new(id)) }
     }

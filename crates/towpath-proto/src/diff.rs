@@ -1,30 +1,33 @@
-//! What changed between what is known of a source and what a poll found: a pure function.
+//! Difference between the known items of a source and a polled document: a pure function.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use crate::change::NewChange;
+use crate::change::{NewChange, Op};
 use crate::item::{ContentHash, Item};
 
-/// What is known of one item: its content's hash, or `None` for an item that was deleted.
-pub type Known = HashMap<String, Option<ContentHash>>;
+/// Maximum number of reported problems.
+const MAX_PROBLEMS: usize = 100;
 
-/// What a polled document says about items that are not in it.
+/// Content hashes of the known items by id; `None` for a deleted item.
+pub type KnownItems = HashMap<String, Option<ContentHash>>;
+
+/// Meaning of an item's absence from a polled document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
-    /// It shows the latest items only; absence says nothing.
+    /// The document shows only the latest items; absence has no meaning.
     Window,
-    /// It shows every item; absence means removal.
+    /// The document shows every item; absence means removal.
     Complete,
 }
 
-/// When a complete listing that lost items is disbelieved.
+/// Guard against a complete listing that lost items by mistake.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// The largest share of the known items that one poll may remove, from 0 to 1.
+    /// Maximum share of the known items that a poll may remove, from 0 to 1.
     pub max_removed: f64,
-    /// Listings of fewer known items than this are always believed.
+    /// Minimum number of known items for the guard to apply.
     pub min_items: usize,
 }
 
@@ -35,40 +38,51 @@ impl Default for Guard {
     }
 }
 
-/// What a poll changes.
+/// Difference between a polled document and the known items.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
-    /// New, updated and removed items in the order in which to append them: puts oldest first, then
-    /// deletions in the order of their ids.
+    /// New, updated and removed items in append order: puts oldest first, then deletions by id.
     pub changes: Vec<NewChange>,
-    /// How many items are new, those that came back after a deletion included.
+    /// Number of new items, including items restored after a deletion.
     pub new: usize,
-    /// How many known items have another content.
+    /// Number of items with changed content.
     pub updated: usize,
-    /// How many items are gone.
+    /// Number of removed items.
     pub removed: usize,
-    /// How many items are as they were.
+    /// Number of unchanged items.
     pub unchanged: usize,
-    /// What was left out, and why: duplicate ids, ids that cannot be kept.
+    /// Skipped items with reasons: duplicate or invalid ids.
     pub problems: Vec<String>,
 }
 
-/// Why a poll is disbelieved.
+/// Error: a poll was rejected by the guard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the listing lost {removed} of {known} known items, more than the guard allows")]
 pub struct GuardError {
-    /// How many known items are missing.
+    /// Number of missing items.
     pub removed: usize,
-    /// How many items are known.
+    /// Number of known items.
     pub known: usize,
 }
 
-/// Compares a polled document's items with what is known.
+/// Compares the items of a polled document with the known items.
 ///
-/// `polled` is in the document's order; `newest_first` says which way that runs where dates do not tell.
-/// Fails, and removes nothing, where `guard` disbelieves a complete listing.
+/// `polled` is in document order; `newest_first` gives its direction for items without distinct dates. Fails,
+/// and removes nothing, if `guard` rejects a complete listing.
+///
+/// ```
+/// use towpath_proto::Item;
+/// use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
+///
+/// let (kept, gone, new) = (Item::new("kept"), Item::new("gone"), Item::new("new"));
+/// let known: KnownItems =
+///     [&kept, &gone].into_iter().map(|item| (item.id.clone(), Some(item.content_hash()))).collect();
+/// let found = diff(&known, vec![new, kept], true, Listing::Complete, Guard::default())?;
+/// assert_eq!((found.new, found.unchanged, found.removed), (1, 1, 1));
+/// # Ok::<(), towpath_proto::diff::GuardError>(())
+/// ```
 pub fn diff(
-    known: &Known,
+    known: &KnownItems,
     polled: Vec<Item>,
     newest_first: bool,
     listing: Listing,
@@ -76,6 +90,7 @@ pub fn diff(
 ) -> Result<Diff, GuardError> {
     let mut found = Diff::default();
     let items = distinct(polled, &mut found.problems);
+    // Judged first: a poll that the guard rejects must change nothing.
     let removed = match listing {
         Listing::Window => Vec::new(),
         Listing::Complete => missing(known, &items, guard)?,
@@ -83,11 +98,13 @@ pub fn diff(
     for item in in_order(items, newest_first) {
         let hash = item.content_hash();
         match known.get(&item.id) {
+            // Equal hashes mean equal content, so nothing is appended.
             Some(Some(old)) if *old == hash => {
                 found.unchanged += 1;
                 continue;
             }
             Some(Some(_)) => found.updated += 1,
+            // To readers, an item that comes back after its deletion is new.
             Some(None) | None => found.new += 1,
         }
         found.changes.push(NewChange { hash: Some(hash), ..NewChange::put(item) });
@@ -97,14 +114,53 @@ pub fn diff(
     Ok(found)
 }
 
-/// Leaves out items whose id cannot be kept, and of several with one id all but the last updated (the first
-/// of those in the document where that is a tie).
+/// Returns a published batch without the changes that change nothing: a put of an item as it is, a deletion of a
+/// deleted item. `known` has the state of the batch's ids before it.
+///
+/// ```
+/// use towpath_proto::diff::{KnownItems, without_unchanged};
+/// use towpath_proto::{Item, NewChange};
+///
+/// let item = Item::new("first");
+/// let known: KnownItems = [(item.id.clone(), Some(item.content_hash()))].into();
+/// assert!(without_unchanged(known, vec![NewChange::put(item)]).is_empty());
+/// ```
+pub fn without_unchanged(mut known: KnownItems, changes: Vec<NewChange>) -> Vec<NewChange> {
+    // Ids whose state after a patch of this batch is unknown here: the patch is applied on append.
+    let mut patched = HashSet::new();
+    let mut is_change = |change: &mut NewChange| {
+        let id = &change.item.id;
+        let hash = match change.op {
+            Op::Patch => {
+                patched.insert(id.clone());
+                return true;
+            }
+            Op::Put => Some(*change.hash.get_or_insert_with(|| change.item.content_hash())),
+            Op::Delete => None,
+        };
+        let was_patched = patched.remove(id);
+        let before = known.insert(id.clone(), hash);
+        was_patched || before != Some(hash)
+    };
+    changes.into_iter().filter_map(|mut change| is_change(&mut change).then_some(change)).collect()
+}
+
+/// Adds a problem to the list, unless it is long already.
+fn problem(problems: &mut Vec<String>, text: impl FnOnce() -> String) {
+    if problems.len() < MAX_PROBLEMS {
+        problems.push(text());
+    }
+}
+
+/// Drops items with invalid ids. Of duplicates keeps the last updated one, or the first in the document if
+/// tied.
 fn distinct(polled: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::with_capacity(polled.len());
     let mut places: HashMap<String, usize> = HashMap::with_capacity(polled.len());
     for (index, item) in polled.into_iter().enumerate() {
+        // A single bad item must not stop the whole feed.
         if let Err(e) = item.check() {
-            problems.push(format!("item {} of the document: {e}", index + 1));
+            problem(problems, || format!("item {} of the document: {e}", index + 1));
             continue;
         }
         let Some(&place) = places.get(&item.id) else {
@@ -112,9 +168,11 @@ fn distinct(polled: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
             items.push(item);
             continue;
         };
+        // An exact repetition is harmless and common.
         if items[place] != item {
-            problems.push(format!("item {} of the document: id {:?} stands there twice", index + 1, item.id));
+            problem(problems, || format!("item {} of the document: duplicate id {:?}", index + 1, item.id));
         }
+        // `None` is less than any date, so an undated copy never replaces another.
         if item.updated > items[place].updated {
             items[place] = item;
         }
@@ -122,40 +180,45 @@ fn distinct(polled: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
     items
 }
 
-/// The known live items that are not in `items`, in the order of their ids.
-fn missing(known: &Known, items: &[Item], guard: Guard) -> Result<Vec<String>, GuardError> {
+/// Returns the known live items that are not in `items`, in the order of their ids.
+fn missing(known: &KnownItems, items: &[Item], guard: Guard) -> Result<Vec<String>, GuardError> {
     let present: HashSet<&str> = items.iter().map(|i| i.id.as_str()).collect();
     let live = known.iter().filter(|(_, hash)| hash.is_some());
     let mut gone: Vec<String> =
         live.clone().map(|(id, _)| id).filter(|id| !present.contains(id.as_str())).cloned().collect();
     let known = live.count();
+    // A truncated or broken listing must not delete a feed.
     if known >= guard.min_items && gone.len() as f64 > known as f64 * guard.max_removed {
         return Err(GuardError { removed: gone.len(), known });
     }
+    // A hash map has no order, but the log needs the same order in every run.
     gone.sort_unstable();
     Ok(gone)
 }
 
-/// Oldest first by date of publication; items without a date, and ties, by the document's order.
+/// Sorts by date of publication, oldest first; items without a date, and ties, by document order.
 fn in_order(mut items: Vec<Item>, newest_first: bool) -> Vec<Item> {
     if newest_first {
+        // The fallback order for items without dates: oldest first.
         items.reverse();
     }
+    // Items without a date may be new, so they come last. The sort is stable: ties keep their order.
     let age = |item: &Item| item.published.or(item.updated).unwrap_or(Timestamp::MAX);
-    items.sort_by_key(age);
+    // With cached keys it needs no second list of items.
+    items.sort_by_cached_key(age);
     items
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::Op;
+    use crate::item::Content;
 
     fn item(id: &str, title: &str) -> Item {
         Item { title: Some(title.into()), ..Item::new(id) }
     }
 
-    fn known(items: &[Item]) -> Known {
+    fn known(items: &[Item]) -> KnownItems {
         items.iter().map(|i| (i.id.clone(), Some(i.content_hash()))).collect()
     }
 
@@ -171,6 +234,30 @@ mod tests {
     }
 
     #[test]
+    fn a_published_batch_keeps_only_changes() {
+        let before = known(&[item("a", "1"), item("b", "2")]);
+        let put = |id: &str, title: &str| NewChange::put(item(id, title));
+        let patch = || NewChange::patch("a", Content::new("application/merge-patch+json", "{}"));
+        let kept = |known: &KnownItems, batch: Vec<NewChange>| -> Vec<(Op, String)> {
+            let kept = without_unchanged(known.clone(), batch);
+            kept.into_iter().map(|change| (change.op, change.item.id)).collect()
+        };
+        let op = |op, id: &str| (op, id.to_owned());
+        assert_eq!(kept(&before, vec![put("a", "1"), put("b", "3")]), [op(Op::Put, "b")]);
+        // Against the state in the middle of the batch, not the one before it.
+        let back = vec![put("a", "2"), put("a", "2"), put("a", "1")];
+        assert_eq!(kept(&before, back), [op(Op::Put, "a"), op(Op::Put, "a")]);
+        let deleted = vec![NewChange::delete("a"), NewChange::delete("a"), put("a", "1")];
+        assert_eq!(kept(&before, deleted), [op(Op::Delete, "a"), op(Op::Put, "a")]);
+        // A first deletion of an unknown id is a tombstone for readers who have the item from elsewhere.
+        assert_eq!(kept(&before, vec![NewChange::delete("x")]), [op(Op::Delete, "x")]);
+        assert_eq!(kept(&[("x".to_owned(), None)].into(), vec![NewChange::delete("x")]), []);
+        // After a patch the state is known only on append.
+        let patched = vec![patch(), put("a", "1"), put("a", "1")];
+        assert_eq!(kept(&before, patched), [op(Op::Patch, "a"), op(Op::Put, "a")]);
+    }
+
+    #[test]
     fn new_updated_and_removed() {
         let before = known(&[item("a", "1"), item("b", "2"), item("c", "3")]);
         let now = vec![item("d", "4"), item("b", "changed"), item("a", "1")];
@@ -183,9 +270,10 @@ mod tests {
 
     #[test]
     fn a_deleted_item_that_comes_back_is_new() {
-        let before = Known::from([("a".to_owned(), None)]);
+        let before = KnownItems::from([("a".to_owned(), None)]);
         let found = diff(&before, vec![item("a", "1")], true, Listing::Complete, Guard::default()).unwrap();
         assert_eq!((found.new, found.removed), (1, 0));
+        // It was deleted before, so it is not removed again.
         let found = diff(&before, vec![], true, Listing::Complete, Guard::default()).unwrap();
         assert_eq!(found.removed, 0);
     }
@@ -196,6 +284,7 @@ mod tests {
         let before = known(&items);
         let error = diff(&before, items[..9].to_vec(), true, Listing::Complete, Guard::default());
         assert_eq!(error, Err(GuardError { removed: 11, known: 20 }));
+        // Exactly half is still believed.
         let half = diff(&before, items[..10].to_vec(), true, Listing::Complete, Guard::default()).unwrap();
         assert_eq!(half.removed, 10);
         let off = Guard { max_removed: 1.0, min_items: 0 };
@@ -207,7 +296,7 @@ mod tests {
         let mut newer = item("a", "newer");
         newer.updated = Some("2024-01-01T00:00:00Z".parse().unwrap());
         let polled = vec![item("a", "1"), newer, item("", "no id"), item("a", "late")];
-        let found = diff(&Known::new(), polled, true, Listing::Window, Guard::default()).unwrap();
+        let found = diff(&KnownItems::new(), polled, true, Listing::Window, Guard::default()).unwrap();
         assert_eq!(found.changes.len(), 1);
         assert_eq!(found.changes[0].item.title.as_deref(), Some("newer"));
         assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
@@ -222,7 +311,7 @@ mod tests {
             dated("new", "2024-02-01T00:00:00Z"),
             dated("old", "2024-01-01T00:00:00Z"),
         ];
-        let found = diff(&Known::new(), polled, true, Listing::Window, Guard::default()).unwrap();
+        let found = diff(&KnownItems::new(), polled, true, Listing::Window, Guard::default()).unwrap();
         let ids: Vec<&str> = found.changes.iter().map(|c| c.item.id.as_str()).collect();
         assert_eq!(ids, ["old", "new", "undated1", "undated2"]);
     }

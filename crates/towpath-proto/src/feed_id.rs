@@ -1,38 +1,47 @@
-//! The name of a feed.
+//! Ids of feeds.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a feed: 2 to 32 characters of `a-z`, `0-9`, `_` and `-` (the pattern of DiffDelta's schema
-/// for a source), other than the reserved `_global` and `source`.
+/// Id of a feed: 2 to 32 characters of `a-z`, `0-9`, `_` and `-` (the pattern of a source in DiffDelta's
+/// schema), other than the reserved `_global` and `source`.
 ///
-/// Cheap to clone: the text is shared.
+/// Cheap to clone: clones share the text.
+///
+/// ```
+/// use towpath_proto::FeedId;
+///
+/// assert_eq!(FeedId::new("orders")?.as_str(), "orders");
+/// assert!(FeedId::new("No such name!").is_err());
+/// # Ok::<(), towpath_proto::feed_id::FeedIdError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FeedId(Arc<str>);
 
-/// Names that have a meaning of their own in the published URLs.
+/// Ids with a special meaning in published URLs.
 const RESERVED: [&str; 2] = ["_global", "source"];
 
-/// Why a text is not the name of a feed.
+/// Error: a text is not a feed id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FeedIdError {
-    /// A length or a character outside the pattern.
+    /// The length or a character violates the pattern.
     #[error("feed id {0:?} is not 2 to 32 characters of a-z, 0-9, _ and -")]
     Pattern(String),
-    /// One of the names that the published URLs need for themselves.
+    /// The id is reserved for published URLs.
     #[error("feed id {0:?} is reserved")]
     Reserved(String),
 }
 
 impl FeedId {
-    /// Checks `text` and makes it a feed's name.
+    /// Validates `text` as a feed id.
     pub fn new(text: &str) -> Result<Self, FeedIdError> {
         let fits = (2..=32).contains(&text.len())
             && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
         if !fits {
+            // A hostile name must not fill the log.
             let shown: String = text.chars().take(80).collect();
             return Err(FeedIdError::Pattern(shown));
         }
@@ -42,7 +51,7 @@ impl FeedId {
         Ok(Self(text.into()))
     }
 
-    /// The name as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -105,6 +114,7 @@ mod tests {
 
     #[test]
     fn refuses_everything_else() {
+        // `..` and `a/b` would leave the feed's place in URLs and folders.
         for bad in ["", "a", "A1", "a b", "ä1", "a/b", "..", &"x".repeat(33)] {
             assert!(matches!(FeedId::new(bad), Err(FeedIdError::Pattern(_))), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! The item: one entry of a feed, whatever format it came from and whichever protocol carries it.
+//! Items: entries of a feed, of any format, carried by any protocol.
 
 use std::fmt;
 
@@ -8,74 +8,94 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// The longest item id, in bytes.
+/// Maximum length of an item id, in bytes.
 pub const MAX_ID_BYTES: usize = 2048;
 
-/// The longest media type that can be published, in bytes.
+/// Maximum length of a published media type, in bytes.
 pub const MAX_MEDIA_TYPE_BYTES: usize = 1024;
 
-/// One entry of a feed. Raw content (any media type) and parsed entries are the same type: raw content
-/// simply has no title.
+/// Entry of a feed. Raw content of any media type and parsed entries share this type: raw content has no
+/// title.
 ///
-/// What one protocol cannot carry is lost only in that protocol; what it can carry comes back identical.
+/// A protocol may lose only the fields that it cannot express; all others come back identical.
+///
+/// ```
+/// use towpath_proto::{Content, Item};
+///
+/// let item = Item {
+///     title: Some("Ten boats".into()),
+///     content: Some(Content::new("text/plain", "They went by.")),
+///     ..Item::new("first")
+/// };
+/// assert_eq!(item.check(), Ok(()));
+/// // Equal items have equal hashes, whatever they were read from.
+/// assert_eq!(item.content_hash(), item.clone().content_hash());
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// Unique within the feed, opaque, compared exactly. 1 to [`MAX_ID_BYTES`] bytes of any characters.
     pub id: String,
-    /// The address of what the item is about, absolute.
+    /// URL of the item's subject, absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Plain text or HTML as the source had it, shorter than the content.
+    /// Plain text or HTML as in the source, shorter than the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// The item itself.
+    /// Content of the item.
     #[serde(skip)]
     pub content: Option<Content>,
-    /// Who wrote it, in the source's order.
+    /// Authors, in the source's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub authors: Vec<Author>,
     /// Categories, in the source's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// When the source says it was published.
+    /// Date of publication, as given by the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Timestamp>,
-    /// When the source says it was last changed.
+    /// Date of the last change, as given by the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<Timestamp>,
-    /// What the fields above have no place for, by format: `"xml"` is a list of elements as text, each with
-    /// its own namespace declarations; `"json_feed"` is an object of the keys that were left over.
+    /// Data without a field above, by format. `"xml"` is a list of elements as text, each with its own
+    /// namespace declarations; `"json_feed"` is an object of remaining members.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
 
-/// The bytes of an item and what they are.
+/// Bytes of an item with their media type.
+///
+/// ```
+/// use towpath_proto::Content;
+///
+/// let content = Content::new("text/plain; charset=utf-8", "Ten boats");
+/// assert_eq!((content.essence().as_str(), content.text()), ("text/plain", Some("Ten boats")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// As in a `Content-Type` header, parameters included.
+    /// Media type as in a `Content-Type` header, with parameters.
     pub media_type: String,
-    /// Any bytes, text or not.
+    /// Bytes, text or not.
     pub bytes: Bytes,
 }
 
-/// A person or a program that wrote an item.
+/// Person or program that wrote an item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AuthorForm")]
 pub struct Author {
-    /// The name to show.
+    /// Display name.
     pub name: String,
-    /// An e-mail address.
+    /// E-mail address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// A page about the author.
+    /// URL of a page about the author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
 
-/// An author is written as an object; a bare name is accepted too.
+/// An author is written as an object; a bare name is accepted as well.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum AuthorForm {
@@ -98,71 +118,76 @@ impl From<AuthorForm> for Author {
 }
 
 impl Author {
-    /// An author of whom only the name is known.
+    /// Creates an author with only a name.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), email: None, url: None }
     }
 }
 
 impl Content {
-    /// Content of a media type.
+    /// Creates content of a media type.
     pub fn new(media_type: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
         Self { media_type: media_type.into(), bytes: bytes.into() }
     }
 
-    /// Checks what is published with a media type of the publisher's choice: 1 to [`MAX_MEDIA_TYPE_BYTES`]
-    /// printable characters of ASCII. What comes from sources and other feeds is kept as it is.
+    /// Checks a media type chosen by a publisher: 1 to [`MAX_MEDIA_TYPE_BYTES`] printable ASCII characters.
+    /// Media types from sources and other feeds are stored unchanged.
     pub fn check_type(&self) -> Result<(), ItemError> {
+        // A publisher's media type is sent in headers, where a line end would be an injection.
         let is_short = (1..=MAX_MEDIA_TYPE_BYTES).contains(&self.media_type.len());
+        // A line end would let a publisher write headers of its own (response splitting).
         if is_short && self.media_type.bytes().all(|b| matches!(b, b' '..=b'~')) {
             return Ok(());
         }
         Err(ItemError::MediaType { start: self.media_type.chars().take(60).collect() })
     }
 
-    /// The media type without parameters, in lower case: `text/html; charset=utf-8` gives `text/html`.
+    /// Returns the media type without parameters, in lower case: `text/html; charset=utf-8` gives
+    /// `text/html`.
     pub fn essence(&self) -> String {
         let essence = self.media_type.split(';').next().unwrap_or_default();
         essence.trim().to_ascii_lowercase()
     }
 
-    /// How programs that read feeds show it, and the text that they show. `None` where it is no text for people: bytes,
-    /// an XML document, another character set than UTF-8.
-    pub fn shown(&self) -> Option<(Shown, &str)> {
+    /// Returns the form in which feed readers show the content, with its text. `None` if it is not text for
+    /// people: bytes, an XML document, a character set other than UTF-8.
+    pub fn shown(&self) -> Option<(ContentForm, &str)> {
         let shown = match self.media_type.as_str() {
-            "text/html" => Shown::Html,
-            "text/plain" => Shown::Text,
+            "text/html" => ContentForm::Html,
+            "text/plain" => ContentForm::Text,
             _ if !self.is_utf8() => return None,
             _ => match self.essence().as_str() {
-                "text/html" | "application/xhtml+xml" => Shown::Html,
+                "text/html" | "application/xhtml+xml" => ContentForm::Html,
+                // XML is data, not text for people, except for XHTML.
                 essence if essence.ends_with("/xml") => return None,
-                essence if essence.starts_with("text/") || is_json(essence) => Shown::Text,
+                essence if essence.starts_with("text/") || is_json(essence) => ContentForm::Text,
                 _ => return None,
             },
         };
         Some((shown, self.text()?))
     }
 
-    /// The media type, where it says more than how the content is shown.
-    pub(crate) fn type_beyond(&self, shown: Shown) -> Option<&str> {
+    /// Returns the media type, if it says more than the form.
+    pub(crate) fn type_beyond(&self, shown: ContentForm) -> Option<&str> {
         Some(self.media_type.as_str()).filter(|own| *own != shown.media_type())
     }
 
-    /// Whether the media type names no character set, or UTF-8 or a part of it.
+    /// Returns `true` if the media type has no character set, or UTF-8 or a subset of it.
     fn is_utf8(&self) -> bool {
         let parameters = self.media_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+        // Names of parameters ignore case (RFC 9110, section 5.6.6).
         parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset")).all(|(_, value)| {
             let value = value.trim().trim_matches('"');
             ["utf-8", "utf8", "us-ascii"].iter().any(|name| value.eq_ignore_ascii_case(name))
         })
     }
 
-    /// The bytes as text, where they are UTF-8.
+    /// Returns the bytes as text, if they are UTF-8.
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()
     }
 
-    /// Whether the media type is JSON or one of its `+json` descendants.
+    /// Returns `true` for JSON and its `+json` subtypes.
     pub fn is_json(&self) -> bool {
         is_json(&self.essence())
     }
@@ -172,17 +197,17 @@ fn is_json(essence: &str) -> bool {
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }
 
-/// How content is shown to people.
+/// Form in which content is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    /// As HTML.
+pub enum ContentForm {
+    /// HTML.
     Html,
-    /// As it is.
+    /// Plain text.
     Text,
 }
 
-impl Shown {
-    /// The media type that says this and no more.
+impl ContentForm {
+    /// Returns the media type of exactly this form.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Html => "text/html",
@@ -191,43 +216,43 @@ impl Shown {
     }
 }
 
-/// Why an item cannot be kept.
+/// Error: an item cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
-    /// The id is the empty text.
+    /// The id is empty.
     #[error("an item's id is empty")]
     EmptyId,
     /// The id is longer than [`MAX_ID_BYTES`].
     #[error("an item's id has {length} bytes, over the limit of {MAX_ID_BYTES}: {start:?}…")]
     LongId {
-        /// Its length in bytes.
+        /// Length in bytes.
         length: usize,
-        /// Its first characters.
+        /// First characters.
         start: String,
     },
-    /// The media type is empty, longer than [`MAX_MEDIA_TYPE_BYTES`], or cannot stand in a header.
+    /// The media type is empty, longer than [`MAX_MEDIA_TYPE_BYTES`], or not valid in a header.
     #[error("a content type is 1 to {MAX_MEDIA_TYPE_BYTES} printable ASCII characters, and not {start:?}…")]
     MediaType {
-        /// Its first characters.
+        /// First characters.
         start: String,
     },
 }
 
 impl Item {
-    /// An item of which only the id is known.
+    /// Creates an item with only an id.
     pub fn new(id: impl Into<String>) -> Self {
         Self { id: id.into(), ..Self::default() }
     }
 
-    /// Checks what every feed demands of an item: an id of 1 to [`MAX_ID_BYTES`] bytes.
+    /// Checks the requirements of every feed: an id of 1 to [`MAX_ID_BYTES`] bytes.
     pub fn check(&self) -> Result<(), ItemError> {
         check_id(&self.id)
     }
 
-    /// The SHA-256 of the item's canonical form, which is the same for the same semantic content.
+    /// Returns the SHA-256 of the item's canonical form. Equal semantic content gives an equal hash.
     ///
-    /// The form is JSON with sorted keys and no white space (RFC 8785 for the types used here) of the fields
-    /// that are present, followed by a zero byte and the content's bytes where there is content.
+    /// The canonical form is JSON with sorted keys and no white space (RFC 8785 for the types used here) of
+    /// all present fields. With content, a zero byte and the content's bytes follow.
     pub fn content_hash(&self) -> ContentHash {
         let form = CanonicalItem {
             authors: &self.authors,
@@ -242,10 +267,11 @@ impl Item {
             url: self.url.as_deref(),
         };
         let mut hasher = HashWriter(Sha256::new());
-        // Writing to a hasher cannot fail, and the form has no map with keys other than text.
+        // Writing to a hasher cannot fail, and all keys of the form are text.
         let written = serde_json::to_writer(&mut hasher, &form);
         debug_assert!(written.is_ok());
         if let Some(content) = &self.content {
+            // The separator cannot occur in JSON text, so form and content cannot be confused.
             hasher.0.update([0]);
             hasher.0.update(&content.bytes);
         }
@@ -253,7 +279,7 @@ impl Item {
     }
 }
 
-/// Checks an item's id: 1 to [`MAX_ID_BYTES`] bytes.
+/// Checks an item id: 1 to [`MAX_ID_BYTES`] bytes.
 pub fn check_id(id: &str) -> Result<(), ItemError> {
     match id.len() {
         0 => Err(ItemError::EmptyId),
@@ -264,9 +290,10 @@ pub fn check_id(id: &str) -> Result<(), ItemError> {
     }
 }
 
-/// The fields of an item in the order of their names, so that serialising them is canonical.
+/// Fields of an item in alphabetical order, so that serialization is canonical.
 #[derive(Serialize)]
 struct CanonicalItem<'a> {
+    // Absent fields are left out, so a field that is added later keeps the old hashes.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     authors: &'a [Author],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -300,12 +327,12 @@ impl std::io::Write for HashWriter {
     }
 }
 
-/// The SHA-256 of an item's canonical form.
+/// SHA-256 of an item's canonical form.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 32]);
 
 impl fmt::Display for ContentHash {
-    /// `sha256:` and 64 lower-case hex digits.
+    /// Formats as `sha256:` and 64 lower-case hex digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", hex::encode(self.0))
     }
@@ -325,11 +352,11 @@ mod tests {
     fn how_content_is_shown() {
         let shown = |media_type: &str| Content::new(media_type, "x").shown().map(|(shown, _)| shown);
         for html in ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml", "text/html; a=b"] {
-            assert_eq!(shown(html), Some(Shown::Html), "{html}");
+            assert_eq!(shown(html), Some(ContentForm::Html), "{html}");
         }
         for text in ["text/plain", "text/plain; Charset=\"US-ASCII\"", "text/markdown", "application/ld+json"]
         {
-            assert_eq!(shown(text), Some(Shown::Text), "{text}");
+            assert_eq!(shown(text), Some(ContentForm::Text), "{text}");
         }
         for none in ["text/html; charset=latin1", "application/atom+xml", "text/xml", "image/png", ""] {
             assert_eq!(shown(none), None, "{none}");
@@ -346,6 +373,7 @@ mod tests {
         });
         let mut variants = vec![base.clone()];
         variants.push(Item { id: "b".into(), ..base.clone() });
+        // The same text in another field is another item.
         variants.push(Item { url: Some("t".into()), title: None, ..base.clone() });
         variants.push(Item { summary: Some("t".into()), ..base.clone() });
         variants.push(Item { content: Some(Content::new("text/plain", "t")), ..base.clone() });
@@ -366,6 +394,7 @@ mod tests {
     #[test]
     fn ids_have_a_length_limit() {
         assert_eq!(Item::new("").check(), Err(ItemError::EmptyId));
+        // Any characters, also those that neither URLs nor XML can hold.
         assert_eq!(Item::new("é\n\"/😀").check(), Ok(()));
         assert!(Item::new("x".repeat(MAX_ID_BYTES)).check().is_ok());
         let error = Item::new("x".repeat(MAX_ID_BYTES + 1)).check().unwrap_err();

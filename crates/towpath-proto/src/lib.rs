@@ -1,20 +1,20 @@
 //! The five feed protocols of towpath as pure functions and state machines.
 //!
-//! Nothing here opens a socket or a file, starts a task, or reads a clock: bytes and times are arguments.
-//! `publish` modules turn a read-only view of a feed's log into documents; `follow` modules are state
-//! machines that say what to fetch next and turn what came back into [`follow::Event`]s; `wire` modules
-//! hold the types both ends share.
+//! No code here opens a socket or a file, starts a task, or reads a clock: bytes and times are arguments.
+//! `publish` modules turn a read-only view of a feed's log into documents. `follow` modules are state
+//! machines that return requests and turn responses into [`follow::Event`]s. `wire` modules hold the types
+//! that both ends share, and `check` modules test conformance.
 //!
-//! | module | the text |
+//! | module | specification |
 //! |---|---|
 //! | [`diffdelta`] | DiffDelta Feed Specification v1 |
 //! | [`replication`] | Data Replication: multipart pages and snapshots |
 //! | [`history`] | draft-nottingham-atompub-feed-history-00 and RFC 5005 |
 //! | [`smart`] | Smart Feeds: ordered collections with cursors |
 //! | [`sup`] | Simple Update Protocol |
-//! | [`push`] | WebSub and XMPP, which carry Smart Feeds |
+//! | [`push`] | WebSub and XMPP: push transports of Smart Feeds |
 
-mod asking;
+pub mod address;
 pub mod change;
 pub mod diff;
 pub mod diffdelta;

@@ -1,4 +1,4 @@
-//! The line: one change as one JSON object, which `follow` prints and `import` and `POST …/items` read.
+//! Line format: a change as a JSON object, printed by `follow` and read by `import` and `POST …/items`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,41 +9,53 @@ use serde_json::{Map, Value};
 use crate::change::{NewChange, Op};
 use crate::item::{Author, Content, Item, ItemError};
 
-/// One change as it is printed and read, one line of JSON.
+/// Change as a line of JSON.
 ///
-/// For a patch `content` is the patch itself. A deletion has neither content nor `item`.
+/// For a patch `content` is the patch. A deletion has neither content nor `item`.
+///
+/// ```
+/// use towpath_proto::line::Line;
+///
+/// let line = Line::parse(br#"{"id":"first","item":{"title":"Ten boats"}}"#)?;
+/// let change = line.into_change()?;
+/// assert_eq!(change.item.title.as_deref(), Some("Ten boats"));
+/// # Ok::<(), towpath_proto::line::LineError>(())
+/// ```
+// Unknown keys are refused: a misspelled one would lose its value in silence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Line {
-    /// The feed's name or address. Ignored when read.
+    /// Id or URL of the feed. Ignored when read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed: Option<String>,
-    /// What the change does.
+    /// Operation.
     #[serde(default = "put")]
     pub op: Op,
-    /// The item's id.
+    /// Id of the item.
     pub id: String,
-    /// When the publisher says the change was made.
+    /// Time of the change, as given by the publisher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified: Option<Timestamp>,
-    /// Where the change stands in the publisher's order. Ignored when read.
+    /// Position of the change at the publisher. Ignored when read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<String>,
-    /// The content's media type.
+    /// Media type of the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// The content, where it is text.
+    /// Content, if it is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// The content in Base 64 (RFC 4648, section 4), where it is not text.
+    /// Content in Base 64 (RFC 4648, section 4), if it is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_base64: Option<String>,
-    /// What else is known of the item.
+    /// Other fields of the item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<LineItem>,
 }
 
-/// The fields of a line's `item`.
+/// Fields of a line's `item`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LineItem {
     /// See [`Item::title`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,33 +87,33 @@ fn put() -> Op {
     Op::Put
 }
 
-/// Why a line is not a change.
+/// Error: a line is not a change.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// Not JSON, or not of the line's form.
+    /// The line is not JSON, or has another form.
     #[error("not a line of the item format: {0}")]
     Json(#[from] serde_json::Error),
-    /// The id or the content's type cannot be kept.
+    /// The id or media type is invalid.
     #[error(transparent)]
     Item(#[from] ItemError),
     /// `content_base64` is not Base 64.
     #[error("content_base64 of item {id:?} is not Base 64: {reason}")]
     Base64 {
-        /// The item's id.
+        /// Id of the item.
         id: String,
-        /// What the decoder said.
+        /// Error of the decoder.
         reason: String,
     },
-    /// Both forms of content at once.
+    /// The line has both forms of content.
     #[error("item {0:?} has both content and content_base64")]
     TwoContents(String),
-    /// A patch without a patch.
+    /// The patch is missing.
     #[error("the patch of item {0:?} has no content")]
     EmptyPatch(String),
 }
 
 impl Line {
-    /// The line of a change: `item` and its content for a put, `patch` for a patch.
+    /// Creates the line of a change: `item` with its content for a put, `patch` for a patch.
     pub fn new(op: Op, item: &Item, patch: Option<&Content>) -> Self {
         let content = match op {
             Op::Put => item.content.as_ref(),
@@ -122,15 +134,16 @@ impl Line {
         }
     }
 
-    /// Reads one line.
+    /// Parses a line.
     pub fn parse(text: &[u8]) -> Result<Self, LineError> {
         Ok(serde_json::from_slice(text)?)
     }
 
-    /// The change that the line asks for. `feed` and `position` are ignored.
+    /// Returns the change of the line. Ignores `feed` and `position`.
     pub fn into_change(self) -> Result<NewChange, LineError> {
         crate::item::check_id(&self.id)?;
         let content = match (self.content, self.content_base64) {
+            // Two contents would leave the choice to the reader's implementation.
             (Some(_), Some(_)) => return Err(LineError::TwoContents(self.id)),
             (Some(text), None) => Some((text.into_bytes(), "text/plain; charset=utf-8")),
             (None, Some(text)) => match STANDARD.decode(&text) {
@@ -141,7 +154,9 @@ impl Line {
         };
         let media_type = self.content_type;
         let content =
+            // A line without a type gets the one that its form implies.
             content.map(|(bytes, usual)| Content::new(media_type.unwrap_or_else(|| usual.into()), bytes));
+        // Checked here: later the type would break every response that has it as a header.
         content.as_ref().map_or(Ok(()), Content::check_type)?;
         let mut change = match (self.op, content) {
             (Op::Put, content) => NewChange::put(self.item.unwrap_or_default().into_item(self.id, content)),
@@ -191,6 +206,7 @@ mod tests {
     fn there_and_back(change: &NewChange) {
         let line = Line::new(change.op, &change.item, change.patch.as_ref());
         let text = serde_json::to_vec(&line).unwrap();
+        // Lines are separated by line ends, so a line must not have one.
         assert!(!text.contains(&b'\n'));
         assert_eq!(&Line::parse(&text).unwrap().into_change().unwrap(), change);
     }
@@ -201,6 +217,7 @@ mod tests {
         there_and_back(&NewChange::patch("a", Content::new("application/merge-patch+json", "{}")));
         let mut item = Item::new("a");
         there_and_back(&NewChange::put(item.clone()));
+        // Not UTF-8, so it must be written in Base 64.
         item.content = Some(Content::new("image/png", vec![0x89, 0xff]));
         item.authors = vec![Author::named("Ann")];
         item.published = Some("2024-01-01T00:00:00.123Z".parse().unwrap());
@@ -209,7 +226,7 @@ mod tests {
 
     #[test]
     fn op_defaults_to_put_and_feed_and_position_are_ignored() {
-        let line = Line::parse(br#"{"id":"a","feed":"f","position":"9","content":"x","later":1}"#).unwrap();
+        let line = Line::parse(br#"{"id":"a","feed":"f","position":"9","content":"x"}"#).unwrap();
         let change = line.into_change().unwrap();
         assert_eq!(change.op, Op::Put);
         assert_eq!(change.item.content.unwrap().media_type, "text/plain; charset=utf-8");
@@ -228,6 +245,9 @@ mod tests {
         assert!(error(&long).contains("content type is 1 to 1024"));
         assert!(error(r#"{"id":"a","content":"x","content_type":"a\nb"}"#).contains("a\\nb"));
         assert!(error(r#"{"id":"a","op":"shove"}"#).contains("shove"));
+        // Dropped in silence, a misspelled key would be lost data.
+        assert!(error(r#"{"id":"a","titel":"x"}"#).contains("titel"));
+        assert!(error(r#"{"id":"a","item":{"titel":"x"}}"#).contains("titel"));
         assert!(error(r#"{"id":"a","content":"#).contains("EOF"));
     }
 }

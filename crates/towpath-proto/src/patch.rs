@@ -4,16 +4,16 @@ use serde_json::Value;
 
 use crate::item::{Content, Item};
 
-/// The media type of a JSON Merge Patch (RFC 7396, section 4).
+/// Media type of a JSON Merge Patch (RFC 7396, section 4).
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Why a patch could not be applied.
+/// Error of applying a patch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// There is no live item with this id.
+    /// No live item has this id.
     #[error("there is no item {0:?} to patch")]
     NoItem(String),
-    /// Only merge patches are applied.
+    /// The patch is not a merge patch.
     #[error("a patch of type {0:?} cannot be applied; application/merge-patch+json can")]
     Type(String),
     /// The patch is not JSON.
@@ -24,11 +24,12 @@ pub enum PatchError {
     Content(String),
 }
 
-/// Applies `patch` to the content of `item` and returns the item as it is then.
+/// Applies `patch` to the content of `item` and returns the resulting item.
 ///
-/// Everything else of the item stays as it was. The new content is written with sorted keys.
+/// All other fields stay unchanged. The new content is written with sorted keys.
 pub fn apply(item: &Item, patch: &Content) -> Result<Item, PatchError> {
     let essence = patch.essence();
+    // Many clients send a merge patch as plain JSON.
     if essence != MERGE_PATCH && essence != "application/json" {
         return Err(PatchError::Type(patch.media_type.clone()));
     }
@@ -49,18 +50,23 @@ pub fn apply(item: &Item, patch: &Content) -> Result<Item, PatchError> {
 
 /// RFC 7396, section 2: `MergePatch(Target, Patch)`.
 fn merge(target: &mut Value, patch: Value) {
+    // Anything but an object replaces the target as a whole.
     let Value::Object(patch) = patch else {
+        // RFC 7396: a patch that is not an object replaces the target.
         *target = patch;
         return;
     };
+    // The RFC takes a target that is not an object for an empty one.
     if !target.is_object() {
         *target = Value::Object(serde_json::Map::new());
     }
     let Value::Object(target) = target else { return };
     for (key, value) in patch {
+        // RFC 7396: null removes a member.
         if value.is_null() {
             target.remove(&key);
         } else {
+            // Merged into nothing, so that nulls in a new object vanish too.
             merge(target.entry(key).or_insert(Value::Null), value);
         }
     }
@@ -104,6 +110,7 @@ mod tests {
         let mut item = Item::new("x");
         let merge = Content::new(MERGE_PATCH, "{}");
         assert!(matches!(apply(&item, &merge), Err(PatchError::Content(_))));
+        // JSON by its bytes, but the type decides.
         item.content = Some(Content::new("text/plain", "{}"));
         assert!(matches!(apply(&item, &merge), Err(PatchError::Content(_))));
         item.content = Some(Content::new("application/json", "{}"));

@@ -1,113 +1,113 @@
-//! What a conformance check found.
+//! Reports of conformance checks.
 
 use serde::Serialize;
 
-/// How much a text demands of a publisher.
+/// Requirement level of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
-    /// Not conforming without it.
+    /// Required for conformance.
     Must,
     /// Recommended.
     Should,
 }
 
-/// How a check ended.
+/// Outcome of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// The feed does as the text says.
+pub enum FindingOutcome {
+    /// The feed meets the rule.
     Pass,
-    /// It does not.
+    /// The feed violates the rule.
     Fail,
-    /// There was nothing to see it by.
+    /// The rule could not be checked.
     Skipped,
 }
 
-/// One demand of a text, and whether the feed meets it.
+/// Rule of a specification, with its outcome for the feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The text's section, as `§2.3`.
+    /// Section of the specification, as `§2.3`.
     pub section: String,
     /// MUST or SHOULD.
     pub level: Level,
-    /// What is demanded, as a sentence.
+    /// Requirement, as a sentence.
     pub rule: String,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// What was seen and where, if the rule failed or was skipped.
+    /// Outcome.
+    pub outcome: FindingOutcome,
+    /// Observation and its location, if the rule failed or was skipped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
 
-/// One demand of a text.
+/// Rule of a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// The text's section, as `§2.3`.
+    /// Section of the specification, as `§2.3`.
     pub section: &'static str,
     /// MUST or SHOULD.
     pub level: Level,
-    /// What is demanded, as a sentence.
+    /// Requirement, as a sentence.
     pub text: &'static str,
 }
 
 impl Rule {
-    /// One without which a feed does not conform.
+    /// Creates a required rule.
     pub const fn must(section: &'static str, text: &'static str) -> Self {
         Self { section, level: Level::Must, text }
     }
 
-    /// One that is recommended.
+    /// Creates a recommended rule.
     pub const fn should(section: &'static str, text: &'static str) -> Self {
         Self { section, level: Level::Should, text }
     }
 }
 
-/// All findings on one feed, in the order in which they were made.
+/// Findings about a feed, in the order of the checks.
 ///
-/// A rule that is looked at in many places (every snapshot of an archive, say) is one finding: the first
-/// failure decides.
+/// A rule that is checked repeatedly, for example for every snapshot of an archive, is a single finding: the
+/// first failure decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// One for each rule.
+    /// Findings, in order.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Notes that `rule` was looked at: met where `problem` is `None`, broken as it says otherwise.
+    /// Records a check of `rule`: passed if `problem` is `None`, else failed.
     pub fn check(&mut self, section: &str, level: Level, rule: &str, problem: Option<String>) {
-        let outcome = if problem.is_some() { Outcome::Fail } else { Outcome::Pass };
+        let outcome = if problem.is_some() { FindingOutcome::Fail } else { FindingOutcome::Pass };
         self.note(section, level, rule, outcome, problem.unwrap_or_default());
     }
 
-    /// Notes that a rule was looked at: met where `problem` is `None`.
+    /// Records a check of a rule: passed if `problem` is `None`.
     pub fn judge(&mut self, rule: Rule, problem: Option<String>) {
         self.check(rule.section, rule.level, rule.text, problem);
     }
 
-    /// Notes that rules could not be looked at, and why.
+    /// Records rules that could not be checked, with the reason.
     pub fn pass_over(&mut self, rules: &[Rule], why: &str) {
         for rule in rules {
             self.skip(rule.section, rule.level, rule.text, why);
         }
     }
 
-    /// Notes a MUST: met where `problem` is `None`.
+    /// Records a MUST: passed if `problem` is `None`.
     pub fn must(&mut self, section: &str, rule: &str, problem: Option<String>) {
         self.check(section, Level::Must, rule, problem);
     }
 
-    /// Notes a SHOULD: met where `problem` is `None`.
+    /// Records a SHOULD: passed if `problem` is `None`.
     pub fn should(&mut self, section: &str, rule: &str, problem: Option<String>) {
         self.check(section, Level::Should, rule, problem);
     }
 
-    /// Notes that `rule` could not be looked at, and why.
+    /// Records a rule that could not be checked, with the reason.
     pub fn skip(&mut self, section: &str, level: Level, rule: &str, why: &str) {
-        self.note(section, level, rule, Outcome::Skipped, why.to_owned());
+        self.note(section, level, rule, FindingOutcome::Skipped, why.to_owned());
     }
 
-    fn note(&mut self, section: &str, level: Level, rule: &str, outcome: Outcome, detail: String) {
+    fn note(&mut self, section: &str, level: Level, rule: &str, outcome: FindingOutcome, detail: String) {
         let known = self.findings.iter_mut().find(|f| f.section == section && f.rule == rule);
         let Some(known) = known else {
             let (section, rule) = (section.to_owned(), rule.to_owned());
@@ -115,9 +115,9 @@ impl Report {
             return;
         };
         let worse = match (known.outcome, outcome) {
-            (Outcome::Fail, _) | (_, Outcome::Skipped) => false,
-            (_, Outcome::Fail) | (Outcome::Skipped, _) => true,
-            (Outcome::Pass, Outcome::Pass) => false,
+            (FindingOutcome::Fail, _) | (_, FindingOutcome::Skipped) => false,
+            (_, FindingOutcome::Fail) | (FindingOutcome::Skipped, _) => true,
+            (FindingOutcome::Pass, FindingOutcome::Pass) => false,
         };
         if worse {
             known.outcome = outcome;
@@ -125,13 +125,13 @@ impl Report {
         }
     }
 
-    /// Whether no MUST failed.
+    /// Returns `true` if no MUST failed.
     pub fn conforms(&self) -> bool {
-        !self.findings.iter().any(|f| f.level == Level::Must && f.outcome == Outcome::Fail)
+        !self.findings.iter().any(|f| f.level == Level::Must && f.outcome == FindingOutcome::Fail)
     }
 
-    /// How many findings of a level ended so.
-    pub fn count(&self, level: Level, outcome: Outcome) -> usize {
+    /// Counts the findings of a level with an outcome.
+    pub fn count(&self, level: Level, outcome: FindingOutcome) -> usize {
         self.findings.iter().filter(|f| f.level == level && f.outcome == outcome).count()
     }
 }
@@ -143,9 +143,10 @@ mod tests {
     #[test]
     fn the_first_failure_of_a_rule_stays() {
         let mut report = Report::default();
+        // Any result replaces a skip.
         report.skip("§1", Level::Must, "rule", "nothing there");
         report.must("§1", "rule", None);
-        assert_eq!(report.findings[0].outcome, Outcome::Pass);
+        assert_eq!(report.findings[0].outcome, FindingOutcome::Pass);
         report.must("§1", "rule", Some("first".into()));
         report.must("§1", "rule", Some("second".into()));
         report.must("§1", "rule", None);
@@ -159,6 +160,6 @@ mod tests {
         let mut report = Report::default();
         report.should("§1", "rule", Some("no".into()));
         assert!(report.conforms());
-        assert_eq!(report.count(Level::Should, Outcome::Fail), 1);
+        assert_eq!(report.count(Level::Should, FindingOutcome::Fail), 1);
     }
 }

@@ -1,7 +1,7 @@
-//! What is written is Atom by the schema of RFC 4287 (appendix B), whatever the items are.
+//! Written Atom is valid by the schema of RFC 4287 (appendix B), for any items.
 //!
-//! `xmllint` (Debian: libxml2-utils) does the validating; where it is not installed, the test says so and
-//! checks nothing, unless `REQUIRE_XMLLINT` is set.
+//! `xmllint` (Debian: libxml2-utils) validates. If it is not installed, the test prints that and checks nothing, unless
+//! `REQUIRE_XMLLINT` is set.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,27 +12,29 @@ use std::process::Command;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use towpath_proto::format::document::{Entry, Head};
+use towpath_proto::format::document::{DocumentEntry, DocumentHead};
 use towpath_proto::format::{DeletedEntry, SmartHead, atom};
 use towpath_proto::{Item, Timestamp};
 
 fn documents(folder: &Path) -> Vec<PathBuf> {
     let modified: Timestamp = "2025-01-24T09:00:00.5Z".parse().unwrap();
-    let mut head = Head::new("https://a.example/feeds/x", " title ", modified);
+    let mut head = DocumentHead::new("https://a.example/feeds/x", " title ", modified);
     head.links = common::items::head_links();
     head.home = Some("https://a.example/");
     head.stateful = Some(false);
     head.complete = true;
     head.smart = SmartHead { total: Some(3), last_cursor: Some("a b".into()), prev_cursor: Some("c".into()) };
+    // Neither an IRI nor a known time: such a deletion must still be written validly.
     head.deleted = vec![DeletedEntry { id: "x y".into(), when: None }];
+    // The same documents in every run, so that a failure can be looked at again.
     let mut runner = TestRunner::deterministic();
     let mut any = || common::items::any_item().new_tree(&mut runner).unwrap().current();
     let mut paths = Vec::new();
     for number in 0..60 {
         let items: Vec<Item> = (0..6).map(|_| any()).collect();
-        let entries = items.iter().map(|item| Entry::new(item, modified));
+        let entries = items.iter().map(|item| DocumentEntry::new(item, modified));
         let feed = atom::write(&head, entries);
-        let entry = atom::write_entry(&Entry::new(&items[0], modified), &head.ids, head.title);
+        let entry = atom::write_entry(&DocumentEntry::new(&items[0], modified), &head.ids, head.title);
         for (kind, text) in [("feed", feed), ("entry", entry)] {
             let path = folder.join(format!("{kind}{number}.xml"));
             std::fs::write(&path, text).unwrap();

@@ -1,5 +1,4 @@
-//! What is written comes back: for each format, the items that its writer was given are the items that the
-//! reader finds, whatever they are.
+//! Round trips: for each format, the reader finds exactly the items that the writer was given, for any items.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
@@ -7,7 +6,7 @@ mod common;
 
 use common::items::{any_item, head_links};
 use proptest::prelude::*;
-use towpath_proto::format::document::{Entry, EntryIds, Head};
+use towpath_proto::format::document::{DocumentEntry, DocumentHead, EntryIds};
 use towpath_proto::format::{DeletedEntry, FeedDocument, ReadOptions, SmartHead, atom, json_feed, read, rss};
 use towpath_proto::{Item, Timestamp};
 
@@ -15,14 +14,15 @@ fn modified() -> Timestamp {
     "2025-01-24T09:00:00Z".parse().unwrap()
 }
 
-fn head() -> Head<'static> {
-    let mut head = Head::new("https://a.example/feeds/x", "Locks & <canals>", modified());
+fn head() -> DocumentHead<'static> {
+    let mut head = DocumentHead::new("https://a.example/feeds/x", "Locks & <canals>", modified());
     head.ids = EntryIds { base: "https://a.example/feeds/x/items/", always_own_id: false };
     head.home = Some("https://a.example/");
     head.lang = Some("en");
     head.links = head_links();
     head.stateful = Some(true);
     head.archive = true;
+    // Ids that are no IRIs, or that XML cannot hold, need a form of their own.
     head.deleted = ["plain id", "tag:a.example,2025:gone", "con\u{1}trol"]
         .map(|id| DeletedEntry { id: id.into(), when: Some(modified()) })
         .to_vec();
@@ -30,13 +30,13 @@ fn head() -> Head<'static> {
 }
 
 fn read_back(text: &str) -> FeedDocument {
-    // No base: what was written is absolute.
+    // Without a base: the writers make all URLs absolute.
     let feed = read(text.as_bytes(), &ReadOptions::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
     assert!(feed.problems.is_empty(), "{:?}\n{text}", feed.problems);
     feed
 }
 
-fn check(write: fn(&Head<'_>, &[Item]) -> String, items: &[Item]) {
+fn check(write: fn(&DocumentHead<'_>, &[Item]) -> String, items: &[Item]) {
     let text = write(&head(), items);
     let feed = read_back(&text);
     assert_eq!(feed.items.len(), items.len(), "{text}");
@@ -55,19 +55,19 @@ fn check(write: fn(&Head<'_>, &[Item]) -> String, items: &[Item]) {
     }
 }
 
-fn entries(items: &[Item]) -> impl Iterator<Item = Entry<'_>> {
-    items.iter().map(|item| Entry::new(item, modified()))
+fn entries(items: &[Item]) -> impl Iterator<Item = DocumentEntry<'_>> {
+    items.iter().map(|item| DocumentEntry::new(item, modified()))
 }
 
-fn write_atom(head: &Head<'_>, items: &[Item]) -> String {
+fn write_atom(head: &DocumentHead<'_>, items: &[Item]) -> String {
     atom::write(head, entries(items))
 }
 
-fn write_rss(head: &Head<'_>, items: &[Item]) -> String {
+fn write_rss(head: &DocumentHead<'_>, items: &[Item]) -> String {
     rss::write(head, entries(items))
 }
 
-fn write_json_feed(head: &Head<'_>, items: &[Item]) -> String {
+fn write_json_feed(head: &DocumentHead<'_>, items: &[Item]) -> String {
     json_feed::write(head, entries(items))
 }
 
@@ -92,19 +92,20 @@ proptest! {
     #[test]
     fn an_atom_entry_alone_comes_back(item in any_item()) {
         let ids = EntryIds { base: "https://a.example/", always_own_id: true };
-        let text = atom::write_entry(&Entry::new(&item, modified()), &ids, "The feed");
+        let text = atom::write_entry(&DocumentEntry::new(&item, modified()), &ids, "The feed");
         let feed = read_back(&text);
-        // RFC 4287, section 4.1.2: an entry that stands on its own has an author, whose name says something.
+        // RFC 4287, section 4.1.2: a standalone entry needs an author with a meaningful name.
         prop_assert_eq!(text.contains("<name>The feed</name>"), item.authors.is_empty(), "{}", text);
         prop_assert_eq!(&feed.items, &[item], "{}", text);
     }
 
-    /// Characters that XML does not allow become U+FFFD in texts; ids and contents come back even so.
+    /// Characters that XML forbids become U+FFFD in texts; ids and contents survive.
     #[test]
     fn texts_with_control_characters_stay_valid(text in "[a\u{0}-\u{1f}<&\u{fffe}]{1,8}") {
         let mut item = Item::new(format!("id{text}"));
         item.title = Some(format!("t{text}t"));
         item.content = Some(towpath_proto::Content::new("text/plain", text));
+        // JSON can hold these characters; only XML has to replace them.
         for write in [write_atom, write_rss] {
             let feed = read_back(&write(&head(), std::slice::from_ref(&item)));
             prop_assert_eq!(&feed.items[0].id, &item.id);
@@ -116,7 +117,7 @@ proptest! {
     }
 }
 
-/// Each golden document, read and written in every format, gives the same items again.
+/// Each golden document gives identical items after a round trip through every format.
 #[test]
 fn polled_documents_go_out_again() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats");
@@ -131,7 +132,7 @@ fn polled_documents_go_out_again() {
     }
 }
 
-/// Issue of extension elements: they go out with their namespaces, not hidden in JSON.
+/// Extension elements are written with their namespaces, not hidden in JSON.
 #[test]
 fn extension_elements_go_out_as_elements() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats");
@@ -148,6 +149,7 @@ fn extension_elements_go_out_as_elements() {
         "{text}"
     );
     assert!(text.contains("<comments>https://blog.example/2025/lock-14/#comments</comments>"), "{text}");
+    // Nothing is left that only our own readers understand.
     assert!(!text.contains("tp:extra"), "{text}");
 }
 

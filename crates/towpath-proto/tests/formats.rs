@@ -1,5 +1,5 @@
-//! Documents as publishers write them, and what is read of them: each document of `data/formats` beside
-//! the lines of its items in `*.items.ndjson`.
+//! Golden tests of publishers' documents: each document in `data/formats` has the lines of its items in
+//! `*.items.ndjson`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
@@ -20,7 +20,7 @@ fn options() -> ReadOptions<'static> {
     ReadOptions { base_url: Some(BASE), ..ReadOptions::default() }
 }
 
-/// Reads a document and compares its items with the golden lines. `UPDATE_GOLDEN=1` writes them anew.
+/// Parses a document and compares its items with the golden lines. `UPDATE_GOLDEN=1` rewrites them.
 fn golden(name: &str, options: &ReadOptions) -> FeedDocument {
     let feed = read(&std::fs::read(data(name)).unwrap(), options).unwrap();
     let lines = feed.items.iter().map(|item| {
@@ -63,7 +63,7 @@ fn atom_with_a_prefix_bases_and_extensions() {
     assert_eq!(feed.deleted.len(), 1);
     assert_eq!(feed.deleted[0].id, "tag:example.org,2003:3.1000");
     assert_eq!(feed.deleted[0].when, "2005-07-31T22:00:00Z".parse().ok());
-    assert_eq!(feed.problems, ["line 48, column 5: <atom:updated> is no date: \"not a date\""]);
+    assert_eq!(feed.problems, ["line 48, column 5: <atom:updated> is not a date: \"not a date\""]);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn rss_2_0_with_modules() {
         [("self", "https://blog.example/feed/"), ("prev-archive", "https://blog.example/feed/?page=2")];
     assert_eq!(rels(&feed), expected);
     assert_eq!(feed.problems.len(), 2, "{:?}", feed.problems);
-    assert!(feed.problems[0].ends_with("<pubDate> is no date: \"soon\""));
+    assert!(feed.problems[0].ends_with("<pubDate> is not a date: \"soon\""));
     assert!(feed.problems[1].contains("without id, link, title and text"));
 }
 
@@ -137,14 +137,14 @@ fn any_json_through_pointers() {
     assert_eq!((feed.format, feed.items.len()), (Format::Json, 3));
     let expected = [
         "item 3, \"/vulnerabilityName\": an array is there instead of text",
-        "item 3, \"/cwes\": a value that is no text was left out",
-        "item 3, \"/dateAdded\": this is no date: \"last week\"",
-        "item 4, \"/cveID\": there is no id; the item was left out",
+        "item 3, \"/cwes\": a value that is not text was skipped",
+        "item 3, \"/dateAdded\": this is not a date: \"last week\"",
+        "item 4, \"/cveID\": the item has no id and was skipped",
     ];
     assert_eq!(feed.problems, expected);
 }
 
-/// Numbers of any size and precision are different ids where they are different, and content stays what it was.
+/// Distinct numbers of any size and precision are distinct ids, and content stays unchanged.
 #[test]
 fn numbers_in_any_json_stay_as_they_are_written() {
     let document = r#"{"list": [
@@ -163,6 +163,7 @@ fn numbers_in_any_json_stay_as_they_are_written() {
     let items = read(document.as_bytes(), &options).unwrap().items;
     let ids: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
     let expected =
+        // 0.1 and 0.10 are equal as numbers and different as ids.
         ["18446744073709551616", "18446744073709551617", "-9223372036854775809", "7", "0.1", "0.10"];
     assert_eq!(ids, expected);
     assert_eq!(items[0].url.as_deref(), Some("https://x.example/18446744073709551616"));
@@ -198,6 +199,7 @@ fn pointers_that_find_nothing() {
     assert!(unclosed.contains("url has a { without its }") && unclosed.contains("/y?a="), "{unclosed}");
     let no_pointer = wrong(|m| m.url = Some("https://x/{cveID}".into()));
     assert!(no_pointer.contains("{cveID}") && no_pointer.contains("must begin with /"), "{no_pointer}");
+    // Without a mapping JSON is no feed: guessed members would give wrong items.
     let no_mapping = ReadOptions { format: Some(Format::Json), ..options() };
     assert!(matches!(read(&document, &no_mapping), Err(FormatError::Mapping { .. })));
     assert!(matches!(read(&document, &options()), Err(FormatError::Unknown(_))));

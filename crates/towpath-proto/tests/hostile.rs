@@ -1,4 +1,4 @@
-//! Texts made to slow a parser down: everything that reads them takes linear time.
+//! Performance tests with hostile texts: all parsers must take linear time.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use towpath_proto::Item;
 use towpath_proto::format::html;
 use towpath_proto::risk::Scorer;
 
-/// What each of them may take. A quadratic step over so much takes minutes; the bound leaves room for a
-/// slow machine and a build without optimisation.
+/// Time limit of each test. A quadratic step on this input takes minutes; the limit allows for slow machines
+/// and debug builds.
 const BOUND: Duration = Duration::from_secs(20);
 
 const MARKUP: [&str; 22] = [
@@ -35,7 +35,7 @@ const MARKUP: [&str; 22] = [
     "<a href=http://a.b/>c.d",
 ];
 
-/// Beginnings of what patterns look for, and what they allow between.
+/// Beginnings of the patterns, with the text that they allow in between.
 const NEARLY: [&str; 16] = [
     "ignore all previous ",
     "you are now a a a ",
@@ -55,7 +55,7 @@ const NEARLY: [&str; 16] = [
     "verify your a your ",
 ];
 
-/// A quarter of a megabyte of the piece, over and over.
+/// Repeats the piece up to a quarter of a megabyte.
 fn much(piece: &str) -> String {
     piece.repeat((1 << 18) / piece.len())
 }
@@ -75,7 +75,7 @@ fn html_excerpts_and_surveys() {
             html::to_text(text, 500);
             let all = html::to_text(text, usize::MAX);
             assert!(all.len() <= text.len() * 3);
-            html::survey(text);
+            html::content(text);
         });
     }
 }

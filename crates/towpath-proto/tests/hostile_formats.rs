@@ -1,5 +1,5 @@
-//! Bad input of every kind: an error that names the place, or a problem; never a panic, never more time or
-//! memory than the input's size warrants.
+//! Malformed input of every kind: an error with its position, or a problem; never a panic, never time or
+//! memory beyond what the input's size warrants.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::mutate::mutants;
 use towpath_proto::Timestamp;
-use towpath_proto::format::document::{Entry, Head};
+use towpath_proto::format::document::{DocumentEntry, DocumentHead};
 use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::format::{FeedDocument, Format, FormatError, ReadOptions, atom, json_feed, read, rss};
 
@@ -29,10 +29,10 @@ fn malformed(text: &str) -> (usize, usize, String) {
     }
 }
 
-/// Whatever was read can be written in every format, and is a valid document with as many items.
+/// Writes a parsed document in every format, and checks that each parses with an equal number of items.
 fn goes_out_again(feed: &FeedDocument) {
-    let head = Head::new("urn:feed", "feed", Timestamp::UNIX_EPOCH);
-    let entries = || feed.items.iter().map(|item| Entry::new(item, Timestamp::UNIX_EPOCH));
+    let head = DocumentHead::new("urn:feed", "feed", Timestamp::UNIX_EPOCH);
+    let entries = || feed.items.iter().map(|item| DocumentEntry::new(item, Timestamp::UNIX_EPOCH));
     let documents =
         [atom::write(&head, entries()), rss::write(&head, entries()), json_feed::write(&head, entries())];
     for document in documents {
@@ -68,7 +68,7 @@ fn seeds(extensions: &[&str]) -> Vec<Vec<u8>> {
 #[test]
 fn cut_off_xml_names_the_end_and_what_is_open() {
     for seed in seeds(&["xml", "rdf"]) {
-        // In UTF-16 an odd length is one more thing that is wrong.
+        // In UTF-16 an odd length adds another problem.
         let text = String::from_utf8_lossy(&seed).into_owned();
         if text.contains('\0') || text.contains("windows-1251") {
             continue;
@@ -77,7 +77,7 @@ fn cut_off_xml_names_the_end_and_what_is_open() {
         for at in (1..end).filter(|at| text.is_char_boundary(*at)) {
             match auto(&text[..at]) {
                 Err(FormatError::Truncated { line, column, .. }) => assert!(line >= 1 && column >= 1),
-                // Before the first element there is nothing of a feed to see.
+                // Before the first element the document is not recognizable as a feed.
                 Err(FormatError::Unknown(_)) => assert!(at < 400, "at {at}: {}", &text[..at]),
                 other => panic!("cut off at {at}: {other:?}\n{}", &text[..at]),
             }
@@ -119,11 +119,13 @@ fn ill_formed_xml_names_the_place() {
         "<title a>x</title>",
         "<title a=b>x</title>",
         "<title a='1' a='2'/>",
+        // Rust's parser of numbers takes a plus sign; XML does not.
         "<title>&#+65;</title>",
         "< title/>",
     ] {
         assert_eq!(malformed(&atom(bad)).0, 2, "{bad}");
     }
+    // XML 1.0, section 2.1: behind the root element only comments and instructions may follow.
     let (line, _, reason) = malformed(&(atom("") + "\n<!-- fine --><more/>"));
     assert_eq!(line, 4, "{reason}");
 }
@@ -154,12 +156,13 @@ fn entities_of_a_dtd_are_never_expanded() {
             assert!(matches!(auto(&text), Err(FormatError::Limit(_))), "{text}");
         }
     }
-    // Declared and not used, they are harmless; RSS 0.91's DOCTYPE even more so.
+    // Declared but unused entities are harmless; so is the DOCTYPE of RSS 0.91.
     assert!(auto(&(bomb.to_owned() + &atom("<title>x&nbsp;y</title>"))).is_ok());
 }
 
 #[test]
 fn nesting_has_a_limit() {
+    // One level over the limit, and depths at which a recursive reader overflows its stack.
     for depth in [257, 10_000, 1_000_000] {
         let text = atom(&format!("<entry><id>a</id>{}{}</entry>", "<b>".repeat(depth), "</b>".repeat(depth)));
         assert!(matches!(auto(&text), Err(FormatError::Limit(_))), "{depth}");
@@ -169,13 +172,14 @@ fn nesting_has_a_limit() {
     };
     assert!(auto(&json(100)).is_ok());
     assert!(matches!(auto(&json(100_000)), Err(FormatError::Limit(_))));
+    // Names must be unique (XML 1.0, section 3.1). Comparing all pairs takes 5 * 10^9 steps.
     let attributes: String = (0..100_000).map(|n| format!(" a{n}='1'")).collect();
     assert!(matches!(auto(&atom(&format!("<x{attributes}/>"))), Err(FormatError::Limit(_))));
     let namespaces: String = (0..200).map(|n| format!(" xmlns:a{n}='n'")).collect();
     assert!(matches!(auto(&atom(&format!("<x{namespaces}/>"))), Err(FormatError::Limit(_))));
 }
 
-/// What stands in a small document once and is repeated all over is refused before it fills the memory.
+/// Amplification: a small document with repeated parts is refused before it fills the memory.
 #[test]
 fn repetition_has_a_limit() {
     let feed = |attribute: &str, first: &str, each: &str| {
@@ -186,6 +190,7 @@ fn repetition_has_a_limit() {
         let items = vec![format!("{{\"id\":1{each}}}"); 10_000].join(",");
         format!("{{\"authors\":[{authors}],\"items\":[{items}]}}")
     };
+    // 1 MiB for each of 10,000 entries: 10 GB from a document of less than 2 MB.
     let long = "n".repeat(1 << 20);
     let base = format!("https://a.example/{long}/");
     let author = "<author><name>A. Author</name></author>";
@@ -197,6 +202,8 @@ fn repetition_has_a_limit() {
         }
     };
     for text in [
+        // RFC 4287, section 4.2.1: entries without an author have the feed's,
+        // so 10,000 entries would hold 10,000 each.
         feed("", &author.repeat(10_000), ""),
         feed("", &author.replace("A. Author", &long), ""),
         json(&vec!["{\"name\":\"a\"}"; 10_000].join(","), ""),
@@ -206,6 +213,7 @@ fn repetition_has_a_limit() {
     }
     for (attribute, each) in [
         (format!("xmlns:x='{long}'"), "<x:y/>"),
+        // Written again, each quotation mark takes six bytes.
         (format!("xmlns:x='{}'", long.replace('n', "\"")), "<x:y/>"),
         (format!("xml:base='{base}'"), "<link href='b'/>"),
         (format!("xml:base='{base}'"), "<link href='..'/>"),
@@ -213,11 +221,12 @@ fn repetition_has_a_limit() {
         (format!("xml:base='{base}'"), "<author><uri>b</uri></author>"),
     ] {
         let reason = limit(&feed(&attribute, "", each), None);
+        // The reason names the long value's place, where a publisher can mend it.
         assert!(reason.contains("line 1, column 1"), "{reason}");
     }
     assert!(limit(&feed("", "", "<link href='b'/>"), Some(&base)).contains("relative"));
     assert!(limit(&json("", ",\"url\":\"b\""), Some(&base)).contains("relative"));
-    // What feeds do have is far below.
+    // Real feeds stay far below the limit.
     let attributes = "xml:base='https://a.example/b/' xmlns:m='http://search.yahoo.com/mrss/'";
     let usual = auto(&feed(attributes, &author.repeat(3), "<link href='c'/><m:x/>")).unwrap();
     let item = &usual.items[9_999];
@@ -251,6 +260,7 @@ fn dates_that_are_none_and_entries_without_id_are_problems() {
     assert!(feed.problems.iter().all(|p| p.starts_with("line 2, column")), "{:?}", feed.problems);
     let many = atom(&"<entry><id>a</id><updated>never</updated></entry>".repeat(1000));
     let feed = auto(&many).unwrap();
+    // Problems go to a log: the first hundred, and one line that counts the others.
     assert_eq!((feed.items.len(), feed.problems.len()), (1000, 101));
     assert_eq!(feed.problems[100], "and 900 more");
 }
@@ -267,11 +277,12 @@ fn characters_that_are_none_are_replaced_and_told() {
 #[test]
 fn two_entries_with_one_id_both_stay() {
     let feed = auto(&atom(&"<entry><id>a</id></entry>".repeat(2))).unwrap();
+    // The protocols disagree on which of them counts, so the reader drops none.
     assert_eq!(feed.items.len(), 2);
 }
 
-/// Time grows as the input does. Sixteen times the input would take 256 times as long if it grew as the
-/// square; what lies between 16 and 96 is left to a busy machine.
+/// Time must grow linearly. For 16 times the input a quadratic algorithm takes 256 times as long; the margin
+/// between 16 and 96 is for a busy machine.
 #[test]
 fn time_is_linear() {
     type Document = fn(usize) -> String;
@@ -307,6 +318,7 @@ fn time_is_linear() {
             let _ = auto(text);
             start.elapsed()
         };
+        // The fastest run: other tests use the machine meanwhile.
         (0..3).map(run).min().unwrap_or_default()
     };
     for (name, document) in documents {
@@ -337,6 +349,7 @@ fn damaged_xml_is_read_or_refused() {
         b"<!DOCTYPE a [<!ENTITY b 'c'>]>",
         b"xmlns=\"\"",
         b" xmlns:a='b'",
+        // Not a URL, though everything relative is resolved against it.
         b"xml:base='//['",
         b" type=\"xhtml\"",
         b" type='image/png'",
@@ -382,6 +395,7 @@ fn damaged_json_is_read_or_refused() {
         b"\"id\":",
         b"\"authors\":[{}]",
         b"\\u0000",
+        // Half of a surrogate pair, which no Rust string can hold.
         b"\\ud800",
         b"\"_towpath\":{\"content\":{\"base64\":\"*\"}}",
         b"\xff",

@@ -1,13 +1,13 @@
-//! The examples of the Smart Feeds text, as any publisher may send them.
+//! The examples of the Smart Feeds text.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use towpath_proto::change::{Change, Op};
 use towpath_proto::item::ContentHash;
 use towpath_proto::smart::cursor::{CursorKind, LogTag};
-use towpath_proto::smart::plan::{Answer, Head, Read};
-use towpath_proto::smart::pull::{FeedSettings, Pull, Step};
-use towpath_proto::smart::query::{Limits, PullQuery};
+use towpath_proto::smart::log_read::{LogRead, LogReadHead, LogReadResult};
+use towpath_proto::smart::pull::{FeedSettings, Pull, PullStep};
+use towpath_proto::smart::query::{PullLimits, PullQuery};
 use towpath_proto::smart::wire::Collection;
 use towpath_proto::{Item, Timestamp};
 
@@ -15,7 +15,7 @@ const BASE: &str = "http://example.com/articles/1/comments/?order=created";
 const NEXT: &str = "http://example.com/articles/1/comments/?order=created&since=cursor%3A8f4a1546&max=50";
 const ID: &str = "b204edf6-7a03-11e0-8617-837f7e2798e8";
 
-/// HTTP Pull: both formats say the same.
+/// HTTP Pull: both formats have the same items.
 #[test]
 fn the_pages_of_the_text() {
     let json = Collection::from_json(include_bytes!("data/smart/collection.json")).unwrap();
@@ -44,14 +44,14 @@ fn change(seq: u64, id: &str, seconds: i64) -> Change {
     }
 }
 
-/// The cursor that a feed of just these items gives to the last one.
+/// Returns the cursor of the last item in a feed of these items.
 fn last_cursor(changes: &[Change]) -> Option<String> {
     let feed = FeedSettings {
         base: "http://example.com/items".into(),
         title: "Vectors".into(),
         tag: LogTag::new("vectors"),
         kind: CursorKind::Toc,
-        limits: Limits::default(),
+        limits: PullLimits::default(),
         links: Vec::new(),
         hub: None,
     };
@@ -59,21 +59,23 @@ fn last_cursor(changes: &[Change]) -> Option<String> {
     let mut pull = Pull::new(PullQuery::parse("", &feed.limits).unwrap(), &feed, last.modified);
     let mut step = pull.begin();
     loop {
-        let Step::Read(read) = step else { break };
+        let PullStep::Read(read) = step else { break };
         let answer = match read {
-            Read::Head => Answer::Head(Head { seq: last.seq, modified: last.modified, items: last.seq }),
-            Read::LastBefore(time) => {
-                Answer::Place(changes.iter().filter(|change| change.modified < time).count() as u64)
+            LogRead::Head => {
+                LogReadResult::Head(LogReadHead { seq: last.seq, modified: last.modified, items: last.seq })
             }
-            Read::Items { after, .. } => {
+            LogRead::LastBefore(time) => {
+                LogReadResult::Position(changes.iter().filter(|change| change.modified < time).count() as u64)
+            }
+            LogRead::Items { after, .. } => {
                 let after = after.unwrap_or_default();
-                Answer::Items(changes.iter().filter(|change| change.seq > after).cloned().collect())
+                LogReadResult::Items(changes.iter().filter(|change| change.seq > after).cloned().collect())
             }
-            Read::Latest(_) => panic!("no id was asked for"),
+            LogRead::Latest(_) => panic!("no id was asked for"),
         };
-        step = pull.handle_answer(answer, None).unwrap();
+        step = pull.handle_read(answer, None).unwrap();
     }
-    let Step::Page(page) = step else { panic!("{step:?}") };
+    let PullStep::Page(page) = step else { panic!("{step:?}") };
     page.last_cursor
 }
 
@@ -86,11 +88,12 @@ fn cursors_of_timestamp_offset_and_checksum() {
         let words: Vec<&str> = line.split(' ').collect();
         let (seconds, cursor) = (words[0].parse().unwrap(), words[words.len() - 1]);
         let ids = &words[1..words.len() - 1];
-        // Items of other seconds before them are no matter.
+        // Items of earlier seconds do not matter.
         let mut changes = vec![change(1, "before", seconds - 1)];
         changes.extend((2..).zip(ids).map(|(seq, id)| change(seq, id, seconds)));
         assert_eq!(last_cursor(&changes).as_deref(), Some(cursor), "{line}");
         count += 1;
     }
+    // An emptied file of vectors would pass otherwise.
     assert_eq!(count, 3);
 }

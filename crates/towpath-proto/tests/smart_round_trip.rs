@@ -1,5 +1,4 @@
-//! Smart Feeds: what is published and followed comes back identical, in both formats, and is published again
-//! as the same bytes.
+//! Smart Feeds: published items parse identically in both formats, and are published again as the same bytes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,9 +10,9 @@ use towpath_proto::change::{Change, Op};
 use towpath_proto::smart::accept::PageFormat;
 use towpath_proto::smart::cursor::{CursorKind, LogTag};
 use towpath_proto::smart::publish::respond;
-use towpath_proto::smart::pull::{FeedSettings, Page};
-use towpath_proto::smart::query::{Limits, PullQuery};
-use towpath_proto::smart::spec::By;
+use towpath_proto::smart::pull::{FeedSettings, PullPage};
+use towpath_proto::smart::query::{PullLimits, PullQuery};
+use towpath_proto::smart::spec::OrderBy;
 use towpath_proto::smart::wire::{Collection, CollectionError};
 use towpath_proto::{Item, Timestamp};
 
@@ -23,7 +22,7 @@ fn feed() -> FeedSettings {
         title: "Locks & <canals>".into(),
         tag: LogTag::new("a"),
         kind: CursorKind::Sequence,
-        limits: Limits::default(),
+        limits: PullLimits::default(),
         links: Vec::new(),
         hub: None,
     }
@@ -32,6 +31,7 @@ fn feed() -> FeedSettings {
 fn change(seq: u64, op: Op, item: Item) -> Change {
     let modified = Timestamp::from_second(1_700_000_000 + i64::try_from(seq).unwrap()).unwrap();
     let item = match op {
+        // A tombstone keeps its id and dates, and loses its content.
         Op::Delete => Item { published: item.published, updated: item.updated, ..Item::new(item.id) },
         Op::Put | Op::Patch => item,
     };
@@ -57,7 +57,7 @@ fn read(format: PageFormat, body: &[u8]) -> Result<Collection, CollectionError> 
     }
 }
 
-fn there_and_back(format: PageFormat, page: &Page) {
+fn there_and_back(format: PageFormat, page: &PullPage) {
     let feed = feed();
     let query = PullQuery::parse("order=modified&max=7", &feed.limits).unwrap();
     let body = respond(&feed, &query, page, format).into_body();
@@ -71,7 +71,7 @@ fn there_and_back(format: PageFormat, page: &Page) {
     for (object, change) in found.items.into_iter().zip(&mut again.changes) {
         assert_eq!(object.item, change.item, "{text}");
         assert_eq!((object.deleted, object.modified), (change.op == Op::Delete, Some(change.modified)));
-        assert_eq!(object.cursor, Some(feed.tag.cursor(By::Modified, change.seq)));
+        assert_eq!(object.cursor, Some(feed.tag.cursor(OrderBy::Modified, change.seq)));
         change.item = object.item;
     }
     assert_eq!(respond(&feed, &query, &again, format).into_body(), body);
@@ -81,23 +81,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn published_items_come_back(items in prop::collection::vec((any_item(), any::<bool>()), 0..4), more: bool) {
+    fn published_items_parse_identically(items in prop::collection::vec((any_item(), any::<bool>()), 0..4), more: bool) {
         let op = |gone| if gone { Op::Delete } else { Op::Put };
         let changes = (1..).zip(items).map(|(seq, (item, gone))| change(seq, op(gone), item));
         let changes: Vec<Change> = changes.collect();
         let last_cursor = (!changes.is_empty()).then(|| "8f4a1546".to_owned());
-        let page = Page { changes, last_cursor, more, ..Page::empty(427, Timestamp::UNIX_EPOCH) };
+        let page = PullPage { changes, last_cursor, more, ..PullPage::empty(427, Timestamp::UNIX_EPOCH) };
         there_and_back(PageFormat::Json, &page);
         there_and_back(PageFormat::Atom, &page);
     }
 
     #[test]
-    fn a_page_cut_off_anywhere_is_an_error(item in any_item(), cut in 0.0..1.0_f64) {
-        let page = Page { changes: vec![change(1, Op::Put, item)], ..Page::empty(1, Timestamp::UNIX_EPOCH) };
+    fn a_truncated_page_is_an_error(item in any_item(), cut in 0.0..1.0_f64) {
+        let page = PullPage { changes: vec![change(1, Op::Put, item)], ..PullPage::empty(1, Timestamp::UNIX_EPOCH) };
         let feed = feed();
         let query = PullQuery::parse("", &feed.limits).unwrap();
         for format in [PageFormat::Json, PageFormat::Atom] {
             let body = respond(&feed, &query, &page, format).into_body();
+            // Some bytes before the end, so that more than white space is missing.
             let end = body.len().saturating_sub(8);
             let cut = (end as f64 * cut) as usize;
             prop_assert!(read(format, &body[..cut]).is_err());

@@ -1,4 +1,4 @@
-//! What the embedded store costs over the engine it stands on, and what its reads take.
+//! Cost of the embedded store over its bare storage engine, and duration of its reads.
 //!
 //! `cargo bench -p towpath-store`, or with `-- append`, `-- read` or `-- feeds` for a part. Every ratio is the median of
 //! rounds in which both sides take turns. `TOWPATH_BENCH_ITEMS` sets the size of the largest feed (1,000,000).
@@ -14,8 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 use towpath_proto::change::NewChange;
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, Item};
-use towpath_store::embedded::{EmbeddedStore, Options};
-use towpath_store::{Expected, Limit, Order, Store, Stretch};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::{Expected, ItemOrder, ReadLimit, SeqRange, Store};
 
 const ROUNDS: usize = 7;
 const CONTENT: usize = 1000;
@@ -35,9 +35,10 @@ async fn main() {
     }
 }
 
-/// An item of 1 kB that does not compress.
+/// Item of 1 kB that does not compress.
 fn item(n: usize) -> NewChange {
     let mut bytes = vec![0; CONTENT];
+    // Seeded by the item, so that both sides write equal bytes.
     fastrand::Rng::with_seed(n as u64).fill(&mut bytes);
     let content = Some(Content::new("application/octet-stream", bytes));
     NewChange::put(Item {
@@ -51,9 +52,9 @@ fn feed(n: usize) -> FeedId {
     FeedId::new(&format!("feed-{n}")).unwrap()
 }
 
-/// The processor time of this process in hundredths of a second; zero where the system does not tell.
+/// CPU time of this process in hundredths of a second; zero where the system does not report it.
 ///
-/// Beside the ratio of durations it shows what is left of one where the machine has other work.
+/// On a loaded machine, the ratio of CPU times is more reliable than the ratio of durations.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
@@ -72,7 +73,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 // ---- appends ----
 
-/// How items come: so many writers, each of which appends so many batches of so many items.
+/// Workload: number of writers, of batches per writer, and of items per batch.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -113,6 +114,7 @@ async fn appends() {
             next += count;
             ours.push(a);
             theirs.push(b);
+            // Of one round: both sides then see the same load of the machine.
             ratios.push(b / a);
         }
         let (ours, theirs) = (median(ours), median(theirs));
@@ -123,8 +125,8 @@ async fn appends() {
     println!("64 writers over 1 writer: {:.1} times", rates[1] / rates[0]);
 }
 
-fn options() -> Options {
-    Options::default()
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions::default()
 }
 
 async fn store_run(store: &Arc<EmbeddedStore>, load: Load, first: usize) -> Duration {
@@ -157,7 +159,7 @@ async fn store_run(store: &Arc<EmbeddedStore>, load: Load, first: usize) -> Dura
     start.elapsed()
 }
 
-/// The engine alone, with the same keyspaces, keys and values, written in a loop.
+/// The bare engine with equal keyspaces, keys and values, written in a loop.
 struct Bare {
     db: Database,
     small: [Keyspace; 5],
@@ -187,7 +189,7 @@ impl Bare {
         Self { db, small, log }
     }
 
-    /// Writes a group: each of `feeds` has so many new items.
+    /// Writes a group with new items for each of `feeds`.
     fn write(&self, feeds: usize, items: usize, seq: &mut u64, record: &[u8]) {
         let [heads, ids, modified, created, times] = &self.small;
         let mut batch = self.db.batch().durability(Some(PersistMode::SyncData));
@@ -208,7 +210,7 @@ impl Bare {
     }
 }
 
-/// The same items as [`store_run`], in the groups that waiting writers make: one item of each.
+/// Writes the items of [`store_run`] in the groups that concurrent writers form: one item of each.
 fn bare_run(bare: &Bare, load: Load, first: usize) -> Duration {
     let mut record = vec![0; CONTENT + 175];
     fastrand::Rng::with_seed(first as u64).fill(&mut record);
@@ -227,7 +229,7 @@ async fn reads() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(parking_lot::Mutex::new(Timestamp::UNIX_EPOCH));
     let hand = Arc::clone(&clock);
-    let options = Options { clock: Arc::new(move || *hand.lock()), ..options() };
+    let options = EmbeddedOptions { clock: Arc::new(move || *hand.lock()), ..options() };
     let store = EmbeddedStore::open(folder.path(), options).unwrap();
     println!("\nreads of 1 kB items; microseconds, median of single calls");
     println!(
@@ -250,7 +252,7 @@ async fn reads() {
         );
     }
     let start = Instant::now();
-    let known = store.known(&feed(largest), None).await.unwrap().len();
+    let known = store.content_hashes(&feed(largest), None).await.unwrap().len();
     println!("hashes of all {known} ids: {:.2} s", start.elapsed().as_secs_f64());
     let start = Instant::now();
     let found = store.verify().await.unwrap();
@@ -262,7 +264,7 @@ async fn reads() {
     );
     store.close().await;
     let start = Instant::now();
-    let store = EmbeddedStore::open(folder.path(), Options::default()).unwrap();
+    let store = EmbeddedStore::open(folder.path(), EmbeddedOptions::default()).unwrap();
     println!("opening again: {:.2} s", start.elapsed().as_secs_f64());
     store.close().await;
 }
@@ -272,11 +274,11 @@ async fn read_row(store: &EmbeddedStore, feed: &FeedId, size: usize) -> [f64; 6]
     let last = head.modified.as_second();
     let mut rng = fastrand::Rng::with_seed(1);
     let mut times: [Vec<f64>; 6] = Default::default();
-    let limit = Limit::items(50);
+    let limit = ReadLimit::items(50);
     for _ in 0..2000 {
         let seq = rng.u64(1..=head.seq);
         let id = format!("urn:item:{:010}", rng.usize(..size));
-        let stretch = Stretch { after: Some(seq - 1), descending: rng.bool(), ..Stretch::default() };
+        let range = SeqRange { after: Some(seq - 1), descending: rng.bool(), ..SeqRange::default() };
         let at = Timestamp::from_second(rng.i64(0..=last)).unwrap();
         let mut clock = Instant::now();
         let mut lap = |which: usize| {
@@ -287,9 +289,9 @@ async fn read_row(store: &EmbeddedStore, feed: &FeedId, size: usize) -> [f64; 6]
         lap(0);
         assert!(store.change(feed, seq).await.unwrap().is_some());
         lap(1);
-        assert!(!store.items(feed, Order::Created, stretch, limit).await.unwrap().is_empty());
+        assert!(!store.items(feed, ItemOrder::Created, range, limit).await.unwrap().is_empty());
         lap(2);
-        assert!(!store.items(feed, Order::Modified, stretch, limit).await.unwrap().is_empty());
+        assert!(!store.items(feed, ItemOrder::Modified, range, limit).await.unwrap().is_empty());
         lap(3);
         assert!(!store.read(feed, seq - 1, limit).await.unwrap().is_empty());
         lap(4);
@@ -301,7 +303,7 @@ async fn read_row(store: &EmbeddedStore, feed: &FeedId, size: usize) -> [f64; 6]
 
 // ---- many feeds ----
 
-/// A fifth as many feeds as the largest feed has items, with one small item each.
+/// Measures many feeds with one small item each: a fifth of the largest feed's number of items.
 async fn feeds() {
     let count = largest() / 5;
     let folder = tempfile::tempdir().unwrap();
@@ -338,7 +340,7 @@ async fn feeds() {
     store.close().await;
 }
 
-/// Resident memory in bytes; zero where the system does not tell.
+/// Resident memory in bytes; zero where the system does not report it.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

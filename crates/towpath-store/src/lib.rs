@@ -1,258 +1,270 @@
-//! The ordered log of each feed, and what is kept beside it.
+//! Ordered, durable logs, one per feed, and tables beside them.
 //!
-//! Three things stand apart, so that a cluster's engine can take the first and leave the others: where an
-//! append is *decided* (its place in the order), where it is *applied* (indexes and reads), and who is
-//! *told* ([`Store::on_move`]).
+//! [`Store`] is the contract: atomic batches appended to a feed's log, reads by position, id, time and item
+//! order, a wait for the next append, and conditional writes to key-value tables. Three backends implement it:
+//!
+//! - [`embedded::EmbeddedStore`]: one storage engine in a data folder that one process has open.
+//! - `towpath_cluster::ClusterStore`: many nodes on one NATS JetStream log, each with an embedded replica.
+//! - [`memory::MemoryStore`]: a slow model in memory, for tests.
+//!
+//! A backend does three things, which the embedded one keeps in separate modules: it *decides* an append (its
+//! positions in the log), *applies* it (records and indexes), and *notifies* readers, hooks and waiters. A
+//! cluster orders requests in its own log and reuses all three. The feature `conformance` has the test suite
+//! that every backend passes.
+//!
+//! # Example
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use towpath_proto::change::NewChange;
+//! use towpath_proto::feed_id::FeedId;
+//! use towpath_proto::item::Item;
+//! use towpath_store::memory::MemoryStore;
+//! use towpath_store::{Expected, ReadLimit, Store};
+//!
+//! let store = MemoryStore::new(std::sync::Arc::new(jiff::Timestamp::now));
+//! let feed = FeedId::new("orders")?;
+//! let put = NewChange::put(Item::new("order-1"));
+//! let appended = store.append(&feed, Expected::Last(0), vec![put]).await?;
+//! assert_eq!(appended.head.seq, 1);
+//!
+//! let changes = store.read(&feed, 0, ReadLimit::items(100)).await?;
+//! assert_eq!(changes[0].item.id, "order-1");
+//! # Ok(())
+//! # }
+//! ```
 
-#[cfg(any(test, feature = "battery"))]
-pub mod battery;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod embedded;
+mod error;
 pub mod lease;
 pub mod memory;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use towpath_proto::change::{Change, NewChange, Seq};
-use towpath_proto::diff::Known;
+use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
-use towpath_proto::patch::PatchError;
 
-/// How far a feed's log reaches, and what it holds.
+pub use crate::error::{AppendError, LeaseError, OpenError, ReadError, ReadTarget, ReplicaError, WriteError};
+
+/// The end of a feed's log, and counts of its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// The last change's place; zero for a feed without changes.
+pub struct LogHead {
+    /// Position of the last change; zero for a feed without changes.
     pub seq: Seq,
-    /// The last change's time; the Unix epoch for a feed without changes.
+    /// Time of the last change; the Unix epoch for a feed without changes.
     pub modified: Timestamp,
-    /// How many ids the feed has, deleted ones (tombstones) included.
+    /// Number of ids in the feed, tombstones included.
     pub items: u64,
-    /// How many of them are not deleted.
+    /// Number of ids that are not deleted.
     pub live: u64,
 }
 
-/// The head of a feed to which nothing was ever appended.
-pub const EMPTY: Head = Head { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, live: 0 };
+impl LogHead {
+    /// Head of a feed without changes.
+    pub const EMPTY: Self = Self { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, live: 0 };
+}
 
-/// A feed as the list of all feeds has it.
+/// Entry of the list of all feeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FeedHead {
-    /// Its name.
+pub struct FeedSummary {
+    /// Name of the feed.
     pub feed: FeedId,
-    /// How far it reaches.
-    pub head: Head,
-    /// When its last change was appended here, by the store's clock: of a mirrored feed that is later than
-    /// [`Head::modified`], which is its publisher's.
+    /// Head of its log.
+    pub head: LogHead,
+    /// Time of the last append here, by the store's clock. For a mirrored feed this is later than
+    /// [`LogHead::modified`], which is the publisher's.
     pub appended: Timestamp,
 }
 
-/// What an append demands of the feed's last place.
+/// Compare half of a compare-and-append.
+///
+/// ```
+/// # use towpath_store::Expected;
+/// // Appends only if the log still ends at position 41.
+/// let expected = Expected::Last(41);
+/// # let _ = expected;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing: append after whatever is there.
+    /// Append at whatever position the log ends.
     Any,
-    /// That it is just this.
+    /// Append only if the log ends at this position.
     Last(Seq),
+    /// Append only if the item of the batch's first change has its latest version at this position; with `None`, only
+    /// if there is no such item, or it is deleted. An empty batch has no item, so its condition holds.
+    Version(Option<Seq>),
 }
 
-/// An order of a feed's items (not of its log): each id stands there once, at its latest version.
+/// Order of a feed's items, as opposed to its log: each id occurs once, at its latest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// By the place of its first version: items do not move.
+pub enum ItemOrder {
+    /// By position of the first version: items keep their position.
     Created,
-    /// By the place of its latest version: a changed item moves to the end.
+    /// By position of the latest version: a changed item moves to the end.
     Modified,
 }
 
-/// A stretch of an order. Positions are places in the log: of the first version ([`Order::Created`]) or of
-/// the latest ([`Order::Modified`]).
+/// Range of positions along an [`ItemOrder`], and the direction to read it in.
+///
+/// Positions are positions of the log: of the first version for [`ItemOrder::Created`], of the latest version
+/// for [`ItemOrder::Modified`].
+///
+/// ```
+/// # use towpath_store::SeqRange;
+/// // The newest items first, from the one before position 100.
+/// let range = SeqRange { before: Some(100), descending: true, ..SeqRange::default() };
+/// # assert_eq!(range.after, None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stretch {
-    /// Only what stands after this position.
+pub struct SeqRange {
+    /// Exclusive lower bound.
     pub after: Option<Seq>,
-    /// Only what stands before this position.
+    /// Exclusive upper bound.
     pub before: Option<Seq>,
-    /// Begin at the far end and go backwards.
+    /// Read from the upper end towards the lower one.
     pub descending: bool,
 }
 
-/// How much one read returns at the most. At least one change is returned where there is one.
+/// Upper bound of one read. A read returns at least one change where there is one.
+///
+/// ```
+/// # use towpath_store::ReadLimit;
+/// assert_eq!(ReadLimit::items(500).items, 500);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// How many changes.
+pub struct ReadLimit {
+    /// Number of changes.
     pub items: usize,
-    /// How many bytes of stored records, about.
+    /// Approximate bytes of stored records.
     pub bytes: usize,
 }
 
-impl Limit {
-    /// So many changes, of whatever size up to 64 MiB together.
+impl ReadLimit {
+    /// Limit of a number of changes, and of 64 MiB together.
     pub fn items(items: usize) -> Self {
+        // A bound for memory: records can be up to 1 GiB.
         Self { items, bytes: 64 << 20 }
     }
 }
 
-/// One of the tables beside the log. Keys are free bytes, ordered bytewise.
+/// Table beside the logs. Keys are arbitrary bytes, ordered bytewise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Table {
-    /// What the engine knows of each source: validators, errors, schedule.
+    /// State of each source: validators, errors, schedule.
     Sources,
-    /// The state of document chains (DiffDelta's cursors, snapshot lists) and their indexes.
+    /// State and indexes of document chains: DiffDelta's cursors, snapshot lists.
     Chains,
     /// Whole immutable documents: archives, snapshots.
     Documents,
     /// Push subscriptions.
     Subscriptions,
-    /// Leases: who does what only one may do.
+    /// Leases of the roles that one node at a time may hold.
     Leases,
 }
 
-/// One write to a table.
+impl Table {
+    /// Name of the table in errors and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sources => "sources",
+            Self::Chains => "chains",
+            Self::Documents => "documents",
+            Self::Subscriptions => "subscriptions",
+            Self::Leases => "leases",
+        }
+    }
+}
+
+/// Write of one key of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Write {
-    /// Which table.
+pub struct TableWrite {
+    /// The table.
     pub table: Table,
-    /// Which key.
+    /// The key.
     pub key: Vec<u8>,
     /// The new value; `None` removes the key.
     pub value: Option<Bytes>,
 }
 
-/// A condition on a table that a batch of writes may carry: the value must be just this when it is applied.
+/// Condition of a batch of table writes: the row must have this value when the batch is applied.
+///
+/// ```
+/// # use towpath_store::{Precondition, Table};
+/// // The batch creates the row: it must not exist yet.
+/// let absent = Precondition { table: Table::Chains, key: b"orders".to_vec(), value: None };
+/// # let _ = absent;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
-    /// Which table.
+pub struct Precondition {
+    /// The table.
     pub table: Table,
-    /// Which key.
+    /// The key.
     pub key: Vec<u8>,
-    /// What must be there; `None`: nothing.
+    /// The expected value; `None` expects no row.
     pub value: Option<Bytes>,
 }
 
-/// Why a read or a write of a table failed. Always ours, never the peer's.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The engine below cannot write: a full disk, a folder that is read-only.
-    #[error("the store cannot write: {0}")]
-    Write(String),
-    /// The engine below cannot read.
-    #[error("the store cannot read: {0}")]
-    Read(String),
-    /// A stored record is not what was written.
-    #[error("the store is damaged: {0}")]
-    Damaged(String),
-    /// A [`Condition`] did not hold; nothing was written.
-    #[error("somebody else was there first")]
-    Condition,
-    /// The engine cannot be reached, or refuses, for now. What was to be written was not acknowledged; whether
-    /// it will be there is not known where `reason` does not say otherwise.
-    #[error("the store takes no writes for now: {reason}")]
-    Unavailable {
-        /// What is wrong.
-        reason: String,
-        /// When to try again.
-        retry_after: Duration,
-    },
-    /// The cluster's log cannot be followed, and what to do about it.
-    #[error("cannot use the cluster at {address}: {reason}")]
-    Cluster {
-        /// Where it is.
-        address: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The store is being closed.
-    #[error("the store is closed")]
-    Closed,
-    /// The store cannot be opened, and what to do about it.
-    #[error("cannot open the data folder {folder}: {reason}")]
-    Open {
-        /// The folder.
-        folder: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-/// Why an append was refused. Nothing of its batch was appended.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// The feed has moved on.
-    #[error("expected the feed to end at {expected}, and it ends at {actual}")]
-    Conflict {
-        /// What [`Expected::Last`] said.
-        expected: Seq,
-        /// Where the feed ends.
-        actual: Seq,
-    },
-    /// A change cannot be kept: the caller's fault.
-    #[error("change {index} of the batch: {reason}")]
-    Invalid {
-        /// Which change of the batch, from 0.
-        index: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A patch does not apply.
-    #[error("change {index} of the batch: {source}")]
-    Patch {
-        /// Which change of the batch, from 0.
-        index: usize,
-        /// Why.
-        source: PatchError,
-    },
-    /// The store's fault.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// What was appended.
+/// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// The place of the batch's first change; for an empty batch, the place that the next one will have.
+    /// Position of the batch's first change; for an empty batch, the position that the next change will have.
     pub first: Seq,
-    /// The feed as it then was; `head.seq` is the place of the batch's last change.
-    pub head: Head,
+    /// Head of the feed after the append. `head.seq` is the position of the batch's last change.
+    pub head: LogHead,
 }
 
-/// Called with a feed and its new head after an append is durable and readable, and before it is
-/// acknowledged. Runs on the store's own thread: short, and never blocking.
-pub type OnMove = Arc<dyn Fn(&FeedId, Head) + Send + Sync>;
+/// Hook that runs after an append is durable and readable, and before it is acknowledged.
+///
+/// It gets the feed and its new head. It runs on the store's own thread: it must be short and never block.
+pub type AppendHook = Arc<dyn Fn(&FeedId, LogHead) + Send + Sync>;
 
-/// Called with the table and the key of what was written to a table or removed from it, once that can be read
-/// and before it is acknowledged; of several writes to one key that are applied together, once for all. Runs on
-/// the store's own thread: short, and never blocking.
-pub type OnWrite = Arc<dyn Fn(Table, &[u8]) + Send + Sync>;
+/// Hook that runs after a table row was written or removed and is readable, before the acknowledgement.
+///
+/// Several writes to one key that are applied together cause one call. It runs on the store's own thread: it
+/// must be short and never block.
+pub type TableHook = Arc<dyn Fn(Table, &[u8]) + Send + Sync>;
 
-/// How far a replica is behind the log that it follows.
+/// Lag of a replica behind the log that it applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    /// When it last was known to have all that the log had, by this node's clock; `None`: not since it was
-    /// opened.
+pub struct ReplicaStatus {
+    /// Last time, by this node's clock, at which the replica had the whole log; `None` if not since it was opened.
     pub current_at: Option<Timestamp>,
-    /// Why it is not current now, where that is known.
+    /// Known reason why it is not current now.
     pub problem: Option<String>,
 }
 
-/// Tells the time. May go backwards: the times of a log do not.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+/// Failure of writing that lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreFailure {
+    /// Error of the write, or of the flush, that failed.
+    pub reason: String,
+    /// The store does not recover by itself: the process has to be restarted.
+    pub is_final: bool,
+}
 
-/// The log of each feed and the tables beside it.
+/// Wall clock. It may jump backwards; times of a log never do.
+pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Logs of all feeds, and the tables beside them.
 ///
-/// An append is one atomic batch, acknowledged once it is durable; appends that come at the same time share
-/// one sync. Readers see only what is durable. Feeds need no creation: one that was never appended to is
-/// [`EMPTY`].
+/// An append is one atomic batch, acknowledged once it is durable. Concurrent appends share one sync. Readers
+/// see only durable changes. Feeds need no creation: a feed that was never appended to has the head
+/// [`LogHead::EMPTY`].
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Appends a batch to a feed: all of it, in order, or nothing. An empty batch appends nothing and
-    /// returns the head.
+    /// Appends a batch to a feed: all changes in order, or none. An empty batch appends nothing and returns
+    /// the head.
     ///
-    /// Of several reasons to refuse it, an invalid change comes before a conflict, and that before a patch
-    /// that does not apply. After [`StoreError::Write`] the batch is not there; it may be, whole, once the
-    /// store was opened again. Dropping the future does not take an append back.
+    /// Of several reasons to refuse it, [`AppendError::Invalid`] comes before [`AppendError::Conflict`], and
+    /// that before [`AppendError::Patch`]. After [`AppendError::Storage`] the batch cannot be read; it may be
+    /// there, whole, once the store is opened again. Dropping the future does not undo the append.
     async fn append(
         &self,
         feed: &FeedId,
@@ -260,79 +272,84 @@ pub trait Store: Send + Sync + 'static {
         changes: Vec<NewChange>,
     ) -> Result<Appended, AppendError>;
 
-    /// How far a feed reaches.
-    async fn head(&self, feed: &FeedId) -> Result<Head, StoreError>;
+    /// Returns the head of a feed's log.
+    async fn head(&self, feed: &FeedId) -> Result<LogHead, ReadError>;
 
-    /// Every feed that was ever appended to, in the order of their names.
-    async fn feeds(&self) -> Result<Vec<FeedId>, StoreError>;
+    /// Returns every feed that was ever appended to, ordered by name.
+    async fn feeds(&self) -> Result<Vec<FeedId>, ReadError>;
 
-    /// The same feeds with their heads. Reads no log: a million feeds are one walk along their list.
-    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError>;
+    /// Returns [`Self::feeds`] with their heads. Reads no log: a million feeds cost one scan of the list.
+    async fn heads(&self) -> Result<Vec<FeedSummary>, ReadError>;
 
-    /// Changes after a place of the log, ascending, with every version of every item.
-    async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError>;
+    /// Returns the changes after a position of the log, ascending, with every version of every item.
+    async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError>;
 
-    /// The change at a place of the log.
-    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, StoreError>;
+    /// Returns the change at a position of the log.
+    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, ReadError>;
 
-    /// The latest version of an item, which may be its deletion.
-    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, StoreError>;
+    /// Returns the latest version of an item, which may be a tombstone.
+    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, ReadError>;
 
-    /// The last place whose change was made before `time`; zero if none was. Logarithmic.
-    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, StoreError>;
+    /// Returns the position of the last change made before `time`; zero if there is none. Takes logarithmic time.
+    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, ReadError>;
 
-    /// The latest version of items along an order, tombstones included.
+    /// Returns the latest version of items along an order, tombstones included.
     async fn items(
         &self,
         feed: &FeedId,
-        order: Order,
-        stretch: Stretch,
-        limit: Limit,
-    ) -> Result<Vec<Change>, StoreError>;
+        order: ItemOrder,
+        range: SeqRange,
+        limit: ReadLimit,
+    ) -> Result<Vec<Change>, ReadError>;
 
-    /// The hash of every id of a feed, as [`towpath_proto::diff::diff`] wants them; `None` for a deleted one.
-    /// With `ids`, only of those.
-    async fn known(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<Known, StoreError>;
+    /// Returns the content hash of every id of a feed, or of `ids` only; `None` for a deleted id. The result
+    /// is the input of [`towpath_proto::diff::diff`].
+    async fn content_hashes(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<KnownItems, ReadError>;
 
-    /// Returns the head as soon as the feed reaches beyond `after`; at once if it does already. Waits for
-    /// ever otherwise: the caller bounds it. Dropping the future ends the waiting.
-    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<Head, StoreError>;
+    /// Waits until the feed reaches beyond `after`, and returns its head; at once if it already does.
+    ///
+    /// It has no timeout: the caller sets one. Dropping the future ends the wait.
+    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<LogHead, ReadError>;
 
-    /// A value of a table.
-    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
+    /// Returns a value of a table.
+    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
 
-    /// Keys of a table that begin with `prefix` and come after `after`, ascending, with their values.
+    /// Returns keys of a table that begin with `prefix` and follow `after`, ascending, with their values.
     async fn scan(
         &self,
         table: Table,
         prefix: &[u8],
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>, StoreError>;
+    ) -> Result<Vec<(Bytes, Bytes)>, ReadError>;
 
-    /// Writes to the tables: all, durably, or nothing; [`StoreError::Condition`] where a condition does not
-    /// hold.
-    async fn write(&self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError>;
+    /// Writes to the tables durably: all rows or none. Fails with [`WriteError::Precondition`] where a
+    /// condition does not hold.
+    async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError>;
 
-    /// Has `hook` called for every append from now on. Several hooks are called in the order of their
-    /// registration.
-    fn on_move(&self, hook: OnMove);
+    /// Registers a hook for every later append. Hooks run in the order of their registration.
+    fn on_append(&self, hook: AppendHook);
 
-    /// Has `hook` called for every write to the tables from now on, whichever node made it. Several hooks are
-    /// called in the order of their registration.
-    fn on_write(&self, hook: OnWrite);
+    /// Registers a hook for every later write to the tables, whichever node made it. Hooks run in the order of
+    /// their registration.
+    fn on_table_write(&self, hook: TableHook);
 
-    /// How far what is read here may be behind; `None` for a store that is the log itself.
-    fn standing(&self) -> Option<Standing> {
+    /// Returns the lag of this store behind its log; `None` for a store that is the log itself.
+    fn replica_status(&self) -> Option<ReplicaStatus> {
         None
     }
 
-    /// Asks for a role that only one node may have at a time. In a store that nobody else writes to it is held at
-    /// once.
-    fn hold(&self, role: &str) -> lease::Holding {
-        lease::Holding::alone(role)
+    /// Returns why nothing can be written, if an earlier write or flush failed. It may touch the disk.
+    fn failure(&self) -> Option<StoreFailure> {
+        None
     }
 
-    /// Acknowledges what is under way, refuses what comes later, and releases the engine.
+    /// Requests the lease of a role that one node at a time may hold. A store with a single writer grants it
+    /// at once.
+    fn acquire_lease(&self, role: &str) -> lease::LeaseHandle {
+        lease::LeaseHandle::alone(role)
+    }
+
+    /// Acknowledges pending requests, refuses later ones, and releases the engine.
     async fn close(&self);
 }

@@ -1,5 +1,6 @@
-//! A store in memory that keeps nothing but the log and finds everything by going through it: the model that
-//! other backends are compared with, and a double for tests of what stands above a store.
+//! A store in memory without indexes: every read scans the log.
+//!
+//! The conformance suite compares other backends with it. Tests of code above the store use it as a double.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,29 +10,43 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 use towpath_proto::change::{Change, NewChange, Op, Seq};
-use towpath_proto::diff::Known;
+use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{ContentHash, Item};
 use towpath_proto::patch::{self, PatchError};
 
 use crate::{
-    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, OnWrite, Order,
-    Store, StoreError, Stretch, Table, Write,
+    AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, Precondition, ReadError,
+    ReadLimit, SeqRange, Store, Table, TableHook, TableWrite, WallClock, WriteError,
 };
 
-/// See the module's text. What is in it is gone when it is dropped.
+/// Store in memory. Its data is lost when it is dropped.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use towpath_store::memory::MemoryStore;
+/// use towpath_store::{LogHead, Store};
+///
+/// let store = MemoryStore::new(std::sync::Arc::new(jiff::Timestamp::now));
+/// let head = store.head(&towpath_proto::feed_id::FeedId::new("orders")?).await?;
+/// assert_eq!(head, LogHead::EMPTY);
+/// # Ok(())
+/// # }
+/// ```
 pub struct MemoryStore {
-    state: RwLock<State>,
-    /// Held through a whole append, so that hooks are called in the order of the log.
+    state: RwLock<MemoryState>,
+    /// Held during a whole append, so that hooks run in the order of the log.
     appending: Mutex<()>,
-    clock: Clock,
-    hooks: RwLock<Vec<OnMove>>,
-    write_hooks: RwLock<Vec<OnWrite>>,
-    moves: watch::Sender<()>,
+    clock: WallClock,
+    append_hooks: RwLock<Vec<AppendHook>>,
+    table_hooks: RwLock<Vec<TableHook>>,
+    /// Signalled after every append, to all waiters of all feeds.
+    appends: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     logs: BTreeMap<FeedId, Vec<Change>>,
     appended: HashMap<FeedId, Timestamp>,
     tables: HashMap<Table, BTreeMap<Vec<u8>, Bytes>>,
@@ -39,62 +54,64 @@ struct State {
 }
 
 impl MemoryStore {
-    /// An empty store.
-    pub fn new(clock: Clock) -> Self {
+    /// Creates an empty store.
+    pub fn new(clock: WallClock) -> Self {
         Self {
             state: RwLock::default(),
             appending: Mutex::default(),
             clock,
-            hooks: RwLock::default(),
-            write_hooks: RwLock::default(),
-            moves: watch::Sender::new(()),
+            append_hooks: RwLock::default(),
+            table_hooks: RwLock::default(),
+            appends: watch::Sender::new(()),
         }
     }
 
-    /// A store with the data of this one, as if it were opened again.
-    pub fn reopen(&self, clock: Clock) -> Self {
-        let State { logs, appended, tables, .. } = &*self.state.read();
+    /// Creates a store with the data of this one, as if it were closed and opened again.
+    pub fn reopen(&self, clock: WallClock) -> Self {
+        let MemoryState { logs, appended, tables, .. } = &*self.state.read();
         let (logs, appended, tables) = (logs.clone(), appended.clone(), tables.clone());
-        let state = State { logs, appended, tables, closed: false };
+        let state = MemoryState { logs, appended, tables, closed: false };
         Self { state: RwLock::new(state), ..Self::new(clock) }
     }
 
-    fn state(&self) -> Result<RwLockReadGuard<'_, State>, StoreError> {
+    fn state(&self) -> Result<RwLockReadGuard<'_, MemoryState>, ReadError> {
         let state = self.state.read();
-        if state.closed { Err(StoreError::Closed) } else { Ok(state) }
+        if state.closed { Err(ReadError::Closed) } else { Ok(state) }
     }
 
-    fn with_log<T>(&self, feed: &FeedId, read: impl FnOnce(&[Change]) -> T) -> Result<T, StoreError> {
+    fn with_log<T>(&self, feed: &FeedId, read: impl FnOnce(&[Change]) -> T) -> Result<T, ReadError> {
         Ok(read(self.state()?.logs.get(feed).map_or(&[], Vec::as_slice)))
     }
 }
 
-/// What a log holds.
-fn head(log: &[Change]) -> Head {
-    let Some(last) = log.last() else { return EMPTY };
+/// Computes the head of a log.
+fn head(log: &[Change]) -> LogHead {
+    let Some(last) = log.last() else { return LogHead::EMPTY };
+    // Counted anew for each head: slow, and independent of the counters under test.
     let live = latest_of_each(log).filter(|change| change.op != Op::Delete).count();
+    // Only the first version of an id has no previous one.
     let items = log.iter().filter(|change| change.previous.is_none()).count();
-    Head { seq: last.seq, modified: last.modified, items: items as u64, live: live as u64 }
+    LogHead { seq: last.seq, modified: last.modified, items: items as u64, live: live as u64 }
 }
 
-/// The latest version of every item, in the order of the log.
+/// Latest version of every item, in the order of the log.
 fn latest_of_each(log: &[Change]) -> impl DoubleEndedIterator<Item = &Change> {
     let replaced: std::collections::HashSet<Seq> = log.iter().filter_map(|change| change.previous).collect();
     log.iter().filter(move |change| !replaced.contains(&change.seq))
 }
 
-/// What can be said of a change alone.
-fn check(index: usize, new: &NewChange) -> Result<(), AppendError> {
-    let invalid = |reason: String| AppendError::Invalid { index, reason };
+/// Checks a change by itself.
+fn check(feed: &FeedId, index: usize, new: &NewChange) -> Result<(), AppendError> {
+    let invalid = |reason: String| AppendError::Invalid { feed: feed.clone(), index, reason };
     new.item.check().map_err(|e| invalid(e.to_string()))?;
     if new.op == Op::Patch && new.patch.is_none() {
-        return Err(invalid("it is a patch, and has none".into()));
+        return Err(invalid("the operation is a patch, but the change has no patch".into()));
     }
     Ok(())
 }
 
-/// Adds one checked change to a log.
-fn add(log: &mut Vec<Change>, new: NewChange, now: Timestamp, index: usize) -> Result<(), AppendError> {
+/// Appends one checked change to a log.
+fn add(log: &mut Vec<Change>, new: NewChange, now: Timestamp) -> Result<(), PatchError> {
     let known = log.iter().rev().find(|change| change.item.id == new.item.id);
     let (item, hash, patch) = match new.op {
         Op::Put => {
@@ -103,12 +120,9 @@ fn add(log: &mut Vec<Change>, new: NewChange, now: Timestamp, index: usize) -> R
         }
         Op::Patch => {
             let live = known.filter(|change| change.op != Op::Delete);
-            let item = live
-                .ok_or(PatchError::NoItem(new.item.id))
-                .and_then(|live| {
-                    new.patch.as_ref().map_or(Ok(live.item.clone()), |p| patch::apply(&live.item, p))
-                })
-                .map_err(|source| AppendError::Patch { index, source })?;
+            let item = live.ok_or(PatchError::NoItem(new.item.id)).and_then(|live| {
+                new.patch.as_ref().map_or(Ok(live.item.clone()), |p| patch::apply(&live.item, p))
+            })?;
             let hash = item.content_hash();
             (item, hash, new.patch)
         }
@@ -137,8 +151,8 @@ fn add(log: &mut Vec<Change>, new: NewChange, now: Timestamp, index: usize) -> R
     Ok(())
 }
 
-/// As many changes as the limit allows. What a change counts is its content.
-fn page<'a>(changes: impl Iterator<Item = &'a Change>, limit: Limit) -> Vec<Change> {
+/// Returns as many changes as the limit allows. The size of a change is that of its content.
+fn page<'a>(changes: impl Iterator<Item = &'a Change>, limit: ReadLimit) -> Vec<Change> {
     let mut bytes = 0;
     let size = |change: &Change| change.item.content.as_ref().map_or(0, |content| content.bytes.len());
     let fits = changes.take(limit.items.max(1)).enumerate().take_while(|(index, change)| {
@@ -157,90 +171,106 @@ impl Store for MemoryStore {
         changes: Vec<NewChange>,
     ) -> Result<Appended, AppendError> {
         let _appending = self.appending.lock();
+        // A copy, so that a refused batch leaves no trace.
         let mut log = self.with_log(feed, <[Change]>::to_vec)?;
-        changes.iter().enumerate().try_for_each(|(index, new)| check(index, new))?;
+        // Before the position is compared: `Invalid` comes before `Conflict`.
+        changes.iter().enumerate().try_for_each(|(index, new)| check(feed, index, new))?;
         let actual = log.len() as Seq;
         if let Expected::Last(expected) = expected
             && expected != actual
         {
-            return Err(AppendError::Conflict { expected, actual });
+            return Err(AppendError::Conflict { feed: feed.clone(), expected, actual });
+        }
+        if let (Expected::Version(expected), Some(first)) = (expected, changes.first()) {
+            let id = &first.item.id;
+            let latest = log.iter().rev().find(|change| change.item.id == *id);
+            let actual = latest.filter(|latest| latest.op != Op::Delete).map(|latest| latest.seq);
+            if actual != expected {
+                return Err(AppendError::ItemConflict { feed: feed.clone(), id: id.clone(), actual });
+            }
         }
         let now = (self.clock)();
         for (index, change) in changes.into_iter().enumerate() {
-            add(&mut log, change, now, index)?;
+            add(&mut log, change, now).map_err(|source| AppendError::Patch {
+                feed: feed.clone(),
+                index,
+                source,
+            })?;
         }
         let appended = Appended { first: actual + 1, head: head(&log) };
         if appended.head.seq > actual {
             let mut state = self.state.write();
             state.logs.insert(feed.clone(), log);
             state.appended.insert(feed.clone(), now);
+            // Hooks read the store: the lock must be free.
             drop(state);
-            self.hooks.read().iter().for_each(|hook| hook(feed, appended.head));
-            self.moves.send_replace(());
+            self.append_hooks.read().iter().for_each(|hook| hook(feed, appended.head));
+            // After the hooks, as in the embedded store.
+            self.appends.send_replace(());
         }
         Ok(appended)
     }
 
-    async fn head(&self, feed: &FeedId) -> Result<Head, StoreError> {
+    async fn head(&self, feed: &FeedId) -> Result<LogHead, ReadError> {
         self.with_log(feed, head)
     }
 
-    async fn feeds(&self) -> Result<Vec<FeedId>, StoreError> {
+    async fn feeds(&self) -> Result<Vec<FeedId>, ReadError> {
         Ok(self.state()?.logs.keys().cloned().collect())
     }
 
-    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError> {
+    async fn heads(&self) -> Result<Vec<FeedSummary>, ReadError> {
         let state = self.state()?;
         let listed = |(feed, log): (&FeedId, &Vec<Change>)| {
             let head = head(log);
             let appended = state.appended.get(feed).copied().unwrap_or(head.modified);
-            FeedHead { feed: feed.clone(), head, appended }
+            FeedSummary { feed: feed.clone(), head, appended }
         };
         Ok(state.logs.iter().map(listed).collect())
     }
 
-    async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {
+    async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError> {
         self.with_log(feed, |log| page(log.iter().filter(|change| change.seq > after), limit))
     }
 
-    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, StoreError> {
+    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, ReadError> {
         self.with_log(feed, |log| log.iter().find(|change| change.seq == seq).cloned())
     }
 
-    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, StoreError> {
+    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, ReadError> {
         self.with_log(feed, |log| log.iter().rev().find(|change| change.item.id == id).cloned())
     }
 
-    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, StoreError> {
+    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, ReadError> {
         self.with_log(feed, |log| log.partition_point(|change| change.modified < time) as Seq)
     }
 
     async fn items(
         &self,
         feed: &FeedId,
-        order: Order,
-        stretch: Stretch,
-        limit: Limit,
-    ) -> Result<Vec<Change>, StoreError> {
+        order: ItemOrder,
+        range: SeqRange,
+        limit: ReadLimit,
+    ) -> Result<Vec<Change>, ReadError> {
         let position = |change: &Change| match order {
-            Order::Created => change.first_seq,
-            Order::Modified => change.seq,
+            ItemOrder::Created => change.first_seq,
+            ItemOrder::Modified => change.seq,
         };
         let within = |change: &&Change| {
-            stretch.after.is_none_or(|after| position(change) > after)
-                && stretch.before.is_none_or(|before| position(change) < before)
+            range.after.is_none_or(|after| position(change) > after)
+                && range.before.is_none_or(|before| position(change) < before)
         };
         self.with_log(feed, |log| {
             let mut items: Vec<&Change> = latest_of_each(log).filter(within).collect();
             items.sort_by_key(|change| position(change));
-            if stretch.descending {
+            if range.descending {
                 items.reverse();
             }
             page(items.into_iter(), limit)
         })
     }
 
-    async fn known(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<Known, StoreError> {
+    async fn content_hashes(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<KnownItems, ReadError> {
         let wanted = |change: &&Change| ids.is_none_or(|ids| ids.contains(&change.item.id));
         let hash = |change: &Change| (change.op != Op::Delete).then_some(change.hash);
         self.with_log(feed, |log| {
@@ -249,18 +279,19 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<Head, StoreError> {
-        let mut moves = self.moves.subscribe();
+    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<LogHead, ReadError> {
+        // Before the head is read: an append between the two is not missed.
+        let mut appends = self.appends.subscribe();
         loop {
             let head = self.head(feed).await?;
             if head.seq > after {
                 return Ok(head);
             }
-            moves.changed().await.map_err(|_| StoreError::Closed)?;
+            appends.changed().await.map_err(|_| ReadError::Closed)?;
         }
     }
 
-    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         let state = self.state()?;
         Ok(state.tables.get(&table).and_then(|table| table.get(key)).cloned())
     }
@@ -271,7 +302,7 @@ impl Store for MemoryStore {
         prefix: &[u8],
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
         let state = self.state()?;
         let entries = state.tables.get(&table).into_iter().flatten();
         let wanted = entries
@@ -279,43 +310,46 @@ impl Store for MemoryStore {
         Ok(wanted.take(limit).map(|(key, value)| (key.clone().into(), value.clone())).collect())
     }
 
-    async fn write(&self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError> {
+    async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
         let mut state = self.state.write();
         if state.closed {
-            return Err(StoreError::Closed);
+            return Err(WriteError::Closed);
         }
-        let holds = |condition: &Condition| {
+        let holds = |condition: &Precondition| {
             let table = state.tables.get(&condition.table);
             table.and_then(|table| table.get(&condition.key)) == condition.value.as_ref()
         };
-        if !conditions.iter().all(holds) {
-            return Err(StoreError::Condition);
+        if let Some(failed) = conditions.iter().find(|condition| !holds(condition)) {
+            return Err(WriteError::Precondition { table: failed.table, key: failed.key.clone() });
         }
         let written: Vec<_> = writes.iter().map(|write| (write.table, write.key.clone())).collect();
-        for Write { table, key, value } in writes {
+        for TableWrite { table, key, value } in writes {
             let table = state.tables.entry(table).or_default();
             match value {
                 Some(value) => drop(table.insert(key, value)),
                 None => drop(table.remove(&key)),
             }
         }
+        // As in `append`: hooks read the store.
         drop(state);
         for (table, key) in written {
-            self.write_hooks.read().iter().for_each(|hook| hook(table, &key));
+            self.table_hooks.read().iter().for_each(|hook| hook(table, &key));
         }
         Ok(())
     }
 
-    fn on_move(&self, hook: OnMove) {
-        self.hooks.write().push(hook);
+    fn on_append(&self, hook: AppendHook) {
+        self.append_hooks.write().push(hook);
     }
 
-    fn on_write(&self, hook: OnWrite) {
-        self.write_hooks.write().push(hook);
+    fn on_table_write(&self, hook: TableHook) {
+        self.table_hooks.write().push(hook);
     }
 
     async fn close(&self) {
+        // Data stays, so that `reopen` can take it.
         self.state.write().closed = true;
-        self.moves.send_replace(());
+        // Wakes all waiters, whose next look at the head fails as closed.
+        self.appends.send_replace(());
     }
 }

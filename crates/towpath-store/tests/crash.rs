@@ -1,5 +1,6 @@
-//! What was acknowledged is there after the process was killed at any moment, and every index agrees with the
-//! log. `TOWPATH_KILLS=200 cargo test -p towpath-store --test crash` kills more often.
+//! Crash test: kills a writer at random moments, then checks all acknowledged writes and every index.
+//!
+//! `TOWPATH_KILLS=200 cargo test -p towpath-store --test crash` kills more often.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -15,15 +16,16 @@ use towpath_proto::change::{NewChange, Op};
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, Item};
 use towpath_proto::patch::MERGE_PATCH;
-use towpath_store::embedded::{EmbeddedStore, Options};
-use towpath_store::{Condition, Expected, Store, StoreError, Table, Write};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::{Expected, OpenError, Precondition, Store, Table, TableWrite};
 
-/// Small buffers, so that the engine moves data between its files all the time.
-fn options() -> Options {
-    Options { memtable: 256 << 10, heads: 2, reserve: 0, ..Options::default() }
+/// Options with small buffers, so that the engine flushes and compacts all the time.
+fn options() -> EmbeddedOptions {
+    // Two cached heads for three feeds: heads are evicted and loaded again.
+    EmbeddedOptions { memtable: 256 << 10, heads: 2, reserve: 0, ..EmbeddedOptions::default() }
 }
 
-/// Starts the writer below in a process of its own.
+/// Starts the writer below in its own process.
 fn start(folder: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "writer", "--ignored", "--nocapture", "--test-threads=1"])
@@ -34,16 +36,16 @@ fn start(folder: &Path) -> Child {
         .unwrap()
 }
 
-/// When a writer is killed.
-enum Kill {
-    /// So long after its process was started.
+/// Moment at which a writer is killed.
+enum KillPoint {
+    /// Time after the start of its process.
     AfterStart(Duration),
-    /// So long after it had opened the store.
+    /// Time after it opened the store.
     AfterOpen(Duration),
 }
 
-/// Lets a writer run for a while, kills it, and returns the lines it wrote.
-fn run_and_kill(folder: &Path, when: &Kill) -> Vec<String> {
+/// Runs a writer, kills it, and returns the lines that it printed.
+fn run_and_kill(folder: &Path, when: &KillPoint) -> Vec<String> {
     let mut child = start(folder);
     let lines = BufReader::new(child.stdout.take().unwrap());
     let (opened, has_opened) = std::sync::mpsc::channel();
@@ -58,19 +60,20 @@ fn run_and_kill(folder: &Path, when: &Kill) -> Vec<String> {
             .collect()
     });
     match when {
-        Kill::AfterStart(time) => std::thread::sleep(*time),
-        Kill::AfterOpen(time) => {
+        KillPoint::AfterStart(time) => std::thread::sleep(*time),
+        KillPoint::AfterOpen(time) => {
             has_opened.recv().unwrap();
             std::thread::sleep(*time);
         }
     }
+    // SIGKILL: nothing of the process runs after it.
     child.kill().unwrap();
     let status = child.wait().unwrap();
     assert!(!status.success(), "the writer ended by itself");
     reader.join().unwrap()
 }
 
-/// Appends and prints what was acknowledged, until it is killed.
+/// Appends and prints every acknowledgement, until it is killed.
 #[test]
 #[ignore = "the other tests of this file start it"]
 fn writer() {
@@ -80,6 +83,7 @@ fn writer() {
         let store = Arc::new(EmbeddedStore::open(folder, options()).unwrap());
         println!("\nopen");
         let mut tasks: Vec<_> = (0..6).map(|_| tokio::spawn(append_for_ever(Arc::clone(&store)))).collect();
+        // Tables share the groups of appends.
         tasks.push(tokio::spawn(count_for_ever(store)));
         for task in tasks {
             task.await.unwrap();
@@ -100,6 +104,7 @@ async fn append_for_ever(store: Arc<EmbeddedStore>) {
                     writeln!(out, "ack {feed} {} {id} {mark}", appended.first + n as u64).unwrap();
                 }
             }
+            // The id may not exist yet, or have no JSON content.
             Err(towpath_store::AppendError::Patch { .. }) => {}
             Err(error) => panic!("{error}"),
         }
@@ -108,6 +113,7 @@ async fn append_for_ever(store: Arc<EmbeddedStore>) {
 
 fn change(rng: &mut fastrand::Rng) -> NewChange {
     let id = format!("i{}", rng.u32(..200));
+    // In the entry id, which every operation stores.
     let mark = rng.u64(..).to_string();
     match rng.u8(..10) {
         0 => NewChange { entry_id: Some(mark), ..NewChange::delete(id) },
@@ -124,21 +130,21 @@ fn change(rng: &mut fastrand::Rng) -> NewChange {
     }
 }
 
-/// The id of a change, and what tells it from every other.
+/// Returns the id of a random change, and a mark that is unique to it.
 fn mark(change: &NewChange) -> (String, String) {
     (change.item.id.clone(), change.entry_id.clone().unwrap())
 }
 
-/// Counts up in a table, each time on the condition of the value before.
+/// Increments a counter in a table, with the previous value as precondition.
 async fn count_for_ever(store: Arc<EmbeddedStore>) {
     let entry = || (Table::Chains, b"count".to_vec());
     loop {
         let (table, key) = entry();
         let before = store.get(table, &key).await.unwrap();
         let next = before.as_deref().map_or(0, number) + 1;
-        let condition = Condition { table, key: key.clone(), value: before };
+        let condition = Precondition { table, key: key.clone(), value: before };
         let value = Some(Bytes::from(next.to_string()));
-        store.write(vec![Write { table, key, value }], vec![condition]).await.unwrap();
+        store.write(vec![TableWrite { table, key, value }], vec![condition]).await.unwrap();
         writeln!(std::io::stdout().lock(), "count {next}").unwrap();
     }
 }
@@ -147,26 +153,26 @@ fn number(text: &[u8]) -> u64 {
     std::str::from_utf8(text).unwrap().parse().unwrap()
 }
 
-/// What was acknowledged over all runs.
+/// Acknowledged writes of all runs.
 #[derive(Default)]
-struct Acknowledged {
-    /// By feed and place: id and mark.
+struct CrashLedger {
+    /// Id and mark by feed and position.
     changes: HashMap<(String, u64), (String, String)>,
     count: u64,
-    /// How many runs got as far as opening the store.
+    /// Number of runs that opened the store.
     opened: usize,
 }
 
-impl Acknowledged {
+impl CrashLedger {
     fn add(&mut self, lines: &[String]) {
         for line in lines {
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["open"] => self.opened += 1,
-                // A line that was cut off by the kill has no mark, or a part of one: it does not count.
+                // The kill may truncate the last line within its mark: the last line is ignored.
                 ["ack", feed, seq, id, mark] if line != lines.last().unwrap() => {
                     let place = (feed.to_owned(), seq.parse().unwrap());
                     let before = self.changes.insert(place.clone(), (id.to_owned(), mark.to_owned()));
-                    assert_eq!(before, None, "place {place:?} was given twice");
+                    assert_eq!(before, None, "position {place:?} was given twice");
                 }
                 ["count", count] if line != lines.last().unwrap() => {
                     let count = number(count.as_bytes());
@@ -178,7 +184,7 @@ impl Acknowledged {
         }
     }
 
-    /// Looks for everything that was acknowledged.
+    /// Checks that every acknowledged write is stored.
     async fn check(&self, folder: &Path) {
         let store = EmbeddedStore::open(folder, options()).unwrap();
         let found = store.verify().await.unwrap();
@@ -197,6 +203,7 @@ impl Acknowledged {
             }
         }
         let count = store.get(Table::Chains, b"count").await.unwrap();
+        // A later count may have been stored without its acknowledgement.
         assert!(count.as_deref().map_or(0, number) >= self.count, "a write to a table is lost");
         store.close().await;
     }
@@ -206,12 +213,12 @@ impl Acknowledged {
 async fn nothing_acknowledged_is_lost_by_kills() {
     let kills = std::env::var("TOWPATH_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(15);
     let folder = tempfile::tempdir().unwrap();
-    let mut acknowledged = Acknowledged::default();
+    let mut acknowledged = CrashLedger::default();
     for _ in 0..kills {
-        // Mostly while it writes; sometimes while it is still reading what the one before it left.
+        // Mostly during writes; sometimes during the recovery from the kill before.
         let when = match fastrand::u8(..4) {
-            0 => Kill::AfterStart(Duration::from_millis(fastrand::u64(10..400))),
-            _ => Kill::AfterOpen(Duration::from_micros(fastrand::u64(0..400_000))),
+            0 => KillPoint::AfterStart(Duration::from_millis(fastrand::u64(10..400))),
+            _ => KillPoint::AfterOpen(Duration::from_micros(fastrand::u64(0..400_000))),
         };
         acknowledged.add(&run_and_kill(folder.path(), &when));
         acknowledged.check(folder.path()).await;
@@ -225,11 +232,13 @@ async fn nothing_acknowledged_is_lost_by_kills() {
 async fn a_folder_that_was_never_finished_can_be_opened() {
     for round in 0..8 {
         let folder = tempfile::tempdir().unwrap();
-        let mut acknowledged = Acknowledged::default();
-        // Killed while the store is made, and once more while that is repeated.
+        let mut acknowledged = CrashLedger::default();
+        // Killed while the folder is created, and again while that is repeated.
         for _ in 0..2 {
-            acknowledged
-                .add(&run_and_kill(folder.path(), &Kill::AfterStart(Duration::from_millis(5 + 10 * round))));
+            acknowledged.add(&run_and_kill(
+                folder.path(),
+                &KillPoint::AfterStart(Duration::from_millis(5 + 10 * round)),
+            ));
         }
         acknowledged.check(folder.path()).await;
     }
@@ -242,7 +251,7 @@ async fn only_one_process_opens_the_folder() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "open"));
     let error = EmbeddedStore::open(folder.path(), options()).err().unwrap();
-    assert!(matches!(error, StoreError::Open { .. }));
+    assert!(matches!(error, OpenError { .. }));
     let process = format!("another process (process {}) has it open", child.id());
     assert!(error.to_string().contains(&process), "{error}");
     child.kill().unwrap();

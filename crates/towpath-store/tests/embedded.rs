@@ -1,4 +1,4 @@
-//! The embedded store passes the battery, and is sound after every case.
+//! Conformance suite on the embedded store, with a verification after every case.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -6,29 +6,30 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use towpath_proto::change::NewChange;
-use towpath_store::battery::{Backend, append, feed, log, put};
-use towpath_store::embedded::{EmbeddedStore, Options};
-use towpath_store::{AppendError, Clock, Store};
+use towpath_store::conformance::{Backend, append, feed, log, put};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::{AppendError, Store, WallClock};
 
-/// A data folder.
-struct Folder(tempfile::TempDir);
+/// Data folder, verified when the case ends.
+struct EmbeddedBackend(tempfile::TempDir);
 
 #[async_trait]
-impl Backend for Folder {
-    async fn open(&self, clock: Clock) -> Arc<dyn Store> {
-        // A small cache of heads, so that heads are pushed out of it.
-        let options = Options { clock, reserve: 0, heads: 2, ..Options::default() };
+impl Backend for EmbeddedBackend {
+    async fn open(&self, clock: WallClock) -> Arc<dyn Store> {
+        // A tiny cache of heads, so that heads are evicted.
+        let options = EmbeddedOptions { clock, reserve: 0, heads: 2, ..EmbeddedOptions::default() };
         Arc::new(EmbeddedStore::open(self.0.path(), options).unwrap())
     }
 }
 
-impl Drop for Folder {
+impl Drop for EmbeddedBackend {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
-        let store = EmbeddedStore::open(self.0.path(), Options { reserve: 0, ..Options::default() });
-        // A store that the case left open has the lock still.
+        let store =
+            EmbeddedStore::open(self.0.path(), EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() });
+        // A store that the case left open still holds the lock.
         if let Ok(store) = store {
             let verify = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let found = std::thread::spawn(move || verify.block_on(store.verify()).unwrap()).join().unwrap();
@@ -37,13 +38,13 @@ impl Drop for Folder {
     }
 }
 
-towpath_store::battery!(Folder(tempfile::tempdir().unwrap()));
+towpath_store::conformance!(EmbeddedBackend(tempfile::tempdir().unwrap()));
 
-/// A store that takes over another's log is that store's replica.
+/// Replicates one store's log into another store.
 #[tokio::test]
 async fn a_replica_has_the_same_log_and_indexes() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let options = || Options { reserve: 0, ..Options::default() };
+    let options = || EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() };
     let first = EmbeddedStore::open(ours.path(), options()).unwrap();
     let replica = EmbeddedStore::open(theirs.path(), options()).unwrap();
     let f = feed("f1");
@@ -59,7 +60,10 @@ async fn a_replica_has_the_same_log_and_indexes() {
     }
     assert_eq!(waiting.await.unwrap(), first.head(&f).await.unwrap());
     assert_eq!(log(&replica, &f).await, all);
-    assert_eq!(replica.known(&f, None).await.unwrap(), first.known(&f, None).await.unwrap());
+    assert_eq!(
+        replica.content_hashes(&f, None).await.unwrap(),
+        first.content_hashes(&f, None).await.unwrap()
+    );
     assert!(replica.verify().await.unwrap().is_sound());
     let again = replica.replicate(&f, all[..1].to_vec()).await.unwrap_err();
     assert!(matches!(again, AppendError::Conflict { actual: 90, .. }), "{again}");

@@ -1,4 +1,4 @@
-//! What is told of a data folder that cannot be opened or written to.
+//! Errors of a data folder that cannot be opened or written to.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
@@ -13,11 +13,11 @@ use std::process::Command;
 use towpath_proto::change::NewChange;
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, Item};
-use towpath_store::embedded::{EmbeddedStore, Options};
-use towpath_store::{AppendError, Expected, Store, StoreError};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::{AppendError, Expected, OpenError, Store};
 
-fn options() -> Options {
-    Options { reserve: 0, ..Options::default() }
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() }
 }
 
 fn feed() -> FeedId {
@@ -31,7 +31,7 @@ fn put(id: &str, bytes: usize) -> NewChange {
 
 fn refusal(folder: &Path) -> String {
     let error = EmbeddedStore::open(folder, options()).err().unwrap();
-    assert!(matches!(error, StoreError::Open { .. }), "{error:?}");
+    assert!(matches!(error, OpenError { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains(&folder.display().to_string()), "{text}");
     text
@@ -47,7 +47,7 @@ async fn a_folder_is_opened_once_and_again_after_closing() {
     store.close().await;
     let store = EmbeddedStore::open(&path, options()).unwrap();
     assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
-    // Dropping it is enough, too.
+    // Dropping the store releases the folder, too.
     drop(store);
     EmbeddedStore::open(&path, options()).unwrap();
 }
@@ -61,11 +61,40 @@ fn a_folder_of_something_else_is_left_alone() {
 
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("towpath.format"), "something else\n").unwrap();
-    assert!(refusal(folder.path()).contains("not one of towpath's"));
+    assert!(refusal(folder.path()).contains("not written by towpath"));
 
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
     assert!(refusal(&file).contains("not a folder"));
+}
+
+#[tokio::test]
+async fn a_folder_without_its_format_is_refused_and_never_emptied() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    store.append(&feed(), Expected::Any, vec![put("a", 10)]).await.unwrap();
+    store.close().await;
+    assert!(!folder.path().join("towpath.new").exists());
+    let format = folder.path().join("towpath.format");
+    fs::remove_file(&format).unwrap();
+    for _ in 0..2 {
+        let text = refusal(folder.path());
+        assert!(text.contains("towpath.format is missing") && text.contains("\"towpath store 1\""), "{text}");
+    }
+    // The error says what brings the folder back.
+    fs::write(&format, "towpath store 1").unwrap();
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
+    store.close().await;
+
+    // A creation that crashed is finished by the next.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("towpath.lock"), "1\n").unwrap();
+    fs::write(folder.path().join("towpath.new"), "").unwrap();
+    fs::create_dir(folder.path().join("engine")).unwrap();
+    fs::write(folder.path().join("engine/half"), "x").unwrap();
+    drop(EmbeddedStore::open(folder.path(), options()).unwrap());
+    assert!(folder.path().join("towpath.format").exists() && !folder.path().join("towpath.new").exists());
 }
 
 #[test]
@@ -74,12 +103,12 @@ fn a_newer_format_is_refused() {
     drop(EmbeddedStore::open(folder.path(), options()).unwrap());
     fs::write(folder.path().join("towpath.format"), "towpath store 2\n").unwrap();
     let text = refusal(folder.path());
-    assert!(text.contains("version 2") && text.contains("knows up to 1"), "{text}");
+    assert!(text.contains("version 2") && text.contains("reads up to 1"), "{text}");
     fs::write(folder.path().join("towpath.format"), "towpath store 1\n").unwrap();
     EmbeddedStore::open(folder.path(), options()).unwrap();
 }
 
-/// Runs one of the ignored tests below in a process of its own and returns what it printed.
+/// Runs one of the ignored tests below in its own process, and returns its output.
 fn child(name: &str, folder: &Path, shell: &str, user: Option<u32>) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$0\" --exact {name} --ignored --nocapture")]);
@@ -97,7 +126,7 @@ fn child(name: &str, folder: &Path, shell: &str, user: Option<u32>) -> String {
 fn a_read_only_folder_says_so() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // The administrator may write everywhere, so that the test has to be another user.
+    // Root may write everywhere, so the test must run as another user.
     let user = fs::File::create(folder.path().join("probe")).is_ok().then_some(65_534);
     fs::remove_file(folder.path().join("probe")).ok();
     let text = child("opens_a_read_only_folder", folder.path(), "", user);
@@ -118,27 +147,28 @@ async fn a_nearly_full_disk_refuses_appends_and_answers_reads() {
     let store = EmbeddedStore::open(folder.path(), options()).unwrap();
     store.append(&feed(), Expected::Any, vec![put("a", 10)]).await.unwrap();
     store.close().await;
-    // No disk has so much free.
-    let store = EmbeddedStore::open(folder.path(), Options { reserve: u64::MAX, ..options() }).unwrap();
+    // No disk has that much free space.
+    let store =
+        EmbeddedStore::open(folder.path(), EmbeddedOptions { reserve: u64::MAX, ..options() }).unwrap();
     let error = store.append(&feed(), Expected::Any, vec![put("b", 10)]).await.unwrap_err();
-    assert!(matches!(error, AppendError::Store(StoreError::Write(_))), "{error:?}");
+    assert!(matches!(error, AppendError::Storage { .. }), "{error:?}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
     assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
     assert!(store.latest(&feed(), "a").await.unwrap().is_some());
     assert!(store.latest(&feed(), "b").await.unwrap().is_none());
 }
 
-/// A file that cannot grow is to the engine what a full disk is: a write that fails in the middle.
+/// Limits the file size, which to the engine looks like a full disk: a write fails in the middle.
 #[tokio::test]
 async fn a_write_that_fails_loses_nothing_and_reads_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    // 64 MiB, in blocks of 512 bytes: a journal's first size, which it outgrows.
+    // 64 MiB in blocks of 512 bytes: the initial size of a journal, which it outgrows.
     let text = child("writes_until_it_fails", folder.path(), "trap '' XFSZ; ulimit -f 131072;", None);
     let acknowledged = text.lines().filter(|line| line.starts_with("ack ")).count() as u64;
     assert!(acknowledged > 20, "{text}");
-    assert!(text.contains("refused: the store cannot write: File too large"), "{text}");
+    assert!(text.contains("refused: cannot append to feed f1: File too large"), "{text}");
     assert!(
-        text.contains("again: the store cannot write: an earlier write failed (File too large"),
+        text.contains("again: cannot append to feed f1: an earlier write failed (File too large"),
         "{text}"
     );
     assert!(text.contains(&format!("head {acknowledged}")), "{text}");
@@ -157,8 +187,8 @@ async fn a_write_that_fails_loses_nothing_and_reads_go_on() {
 async fn writes_until_it_fails() {
     let Some(folder) = std::env::var_os("TOWPATH_FOLDER") else { return };
     let out = || std::io::stdout().lock();
-    // Everything stays in the journal, so that it is the journal that fails.
-    let store = EmbeddedStore::open(folder, Options { memtable: 1 << 30, ..options() }).unwrap();
+    // A large memtable keeps everything in the journal, so that the journal write fails.
+    let store = EmbeddedStore::open(folder, EmbeddedOptions { memtable: 1 << 30, ..options() }).unwrap();
     let mut acknowledged = 0;
     let error = loop {
         match store
@@ -178,7 +208,7 @@ async fn writes_until_it_fails() {
     writeln!(out(), "head {}", store.head(&feed()).await.unwrap().seq).unwrap();
 }
 
-/// On a disk of its own, where the system lets a user make one.
+/// Runs on a separate file system, where the system lets a user mount one.
 #[test]
 fn a_full_disk_refuses_until_there_is_space() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,9 +221,9 @@ fn a_full_disk_refuses_until_there_is_space() {
     let mount = "exec unshare -rm sh -c 'mount -t tmpfs -o size=100m none \"$TOWPATH_FOLDER\" && exec \"$0\" \"$@\"' \"$0\" \
                  --exact fills_a_disk --ignored --nocapture; #";
     let text = child("fills_a_disk", folder.path(), mount, None);
-    assert!(text.contains("refused: the store cannot write: the disk is full: "), "{text}");
+    assert!(text.contains("refused: cannot append to feed f1: the disk is full: "), "{text}");
     assert!(text.contains("went on"), "{text}");
-    assert!(text.contains("failed: the store cannot write: No space left on device"), "{text}");
+    assert!(text.contains("failed: cannot append to feed f1: No space left on device"), "{text}");
     assert!(text.contains("whole"), "{text}");
 }
 
@@ -203,11 +233,12 @@ async fn fills_a_disk() {
     let Some(folder) = std::env::var_os("TOWPATH_FOLDER") else { return };
     let folder = Path::new(&folder);
     let ballast = folder.join("data/ballast");
-    let small = Options { memtable: 4 << 20, ..options() };
+    let small = EmbeddedOptions { memtable: 4 << 20, ..options() };
 
-    // With a reserve, appends are refused before the disk is full, and taken again when there is space.
+    // With a reserve, appends are refused before the disk is full, and resume when there is space.
     let store =
-        EmbeddedStore::open(folder.join("data"), Options { reserve: 20 << 20, ..small.clone() }).unwrap();
+        EmbeddedStore::open(folder.join("data"), EmbeddedOptions { reserve: 20 << 20, ..small.clone() })
+            .unwrap();
     fs::write(&ballast, vec![1; 20 << 20]).unwrap();
     let (error, reached) = append_until_refused(&store).await;
     println!("\nrefused: {error}");
@@ -218,7 +249,7 @@ async fn fills_a_disk() {
     println!("went on at {}", next.first);
     store.close().await;
 
-    // Without one, a write fails in the middle; nothing that was acknowledged is lost.
+    // Without a reserve, a write fails in the middle; no acknowledged write is lost.
     let store = EmbeddedStore::open(folder.join("data"), small.clone()).unwrap();
     let (error, reached) = append_until_refused(&store).await;
     println!("failed: {error}");
@@ -231,7 +262,7 @@ async fn fills_a_disk() {
     println!("whole");
 }
 
-/// Appends until the store refuses; returns why, and the last place that was acknowledged.
+/// Appends until the store refuses. Returns the error, and the last acknowledged position.
 async fn append_until_refused(store: &EmbeddedStore) -> (AppendError, u64) {
     let mut reached = store.head(&feed()).await.unwrap().seq;
     loop {

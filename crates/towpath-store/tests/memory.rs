@@ -1,20 +1,20 @@
-//! The store in memory passes the battery: so the battery holds no backend's habits for the contract.
+//! Conformance suite on the store in memory, so that the suite does not require habits of the embedded one.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use towpath_store::battery::Backend;
+use towpath_store::conformance::Backend;
 use towpath_store::memory::MemoryStore;
-use towpath_store::{Clock, Store};
+use towpath_store::{Store, WallClock};
 
-/// Keeps the store, since its data is nowhere else.
+/// Last opened store, which has the only copy of the data.
 #[derive(Default)]
-struct Memory(Mutex<Option<Arc<MemoryStore>>>);
+struct MemoryBackend(Mutex<Option<Arc<MemoryStore>>>);
 
 #[async_trait]
-impl Backend for Memory {
-    async fn open(&self, clock: Clock) -> Arc<dyn Store> {
+impl Backend for MemoryBackend {
+    async fn open(&self, clock: WallClock) -> Arc<dyn Store> {
         let mut kept = self.0.lock();
         let store = match kept.take() {
             Some(store) => Arc::new(store.reopen(clock)),
@@ -25,4 +25,4 @@ impl Backend for Memory {
     }
 }
 
-towpath_store::battery!(Memory::default());
+towpath_store::conformance!(MemoryBackend::default());

@@ -1,7 +1,7 @@
-//! One append delivered to everybody, beside a bare loop that posts the same bytes over as many connections.
+//! Delivery of an append to all subscribers, beside a bare loop that posts the same bytes over as many connections.
 //!
-//! Prints deliveries per second of both and their ratio, what one dead host among a thousand does to the others, and
-//! the memory of an idle subscription. Subscribers are one server on a thread of its own.
+//! Prints the deliveries per second of both and their ratio, the effect of one dead host among a thousand on the
+//! others, and the memory of an idle subscription. Subscribers are one server on a thread of its own.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,14 +22,14 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use towpath::config::Config;
-use towpath::engine::push::{Asking, Topic, run, subscribe};
 use towpath::engine::roles::Lease;
-use towpath::engine::smart::Access;
 use towpath::engine::{Engine, Feed};
-use towpath_proto::push::websub::request::{SubscriptionRequest, Verify};
+use towpath::protocols::smart::{Access, settings};
+use towpath::protocols::websub::{HubState, SubscribeRequest, Topic, run, subscribe};
+use towpath_proto::push::websub::request::{SubscriptionRequest, VerifyMode};
 use towpath_proto::push::websub::{Dialect, Mode};
 use towpath_proto::{Content, Item, NewChange};
-use towpath_store::embedded::{EmbeddedStore, Options};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{Expected, Store};
 
 const SUBSCRIBERS: usize = 10_000;
@@ -37,7 +37,7 @@ const HOSTS: usize = 1000;
 const FEW: usize = 10;
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 9;
-/// Subscriptions that are verified at the same time.
+/// Number of concurrent verifications.
 const AT_ONCE: usize = 100;
 
 const CONFIG: &str = "
@@ -54,14 +54,14 @@ id = \"hosts\"
 id = \"mixed\"
 ";
 
-/// Measures what a folder's subscriptions take.
+/// Argument of the process that measures the memory of a folder's subscriptions.
 const LOAD: &str = "--load";
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type PushBenchError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Who is pushed to: counts deliveries and remembers when they came.
+/// Subscriber of all pushes: counts deliveries and records their times.
 #[derive(Default)]
-struct Sink {
+struct DeliveryCounter {
     times: Mutex<Vec<Instant>>,
     count: AtomicUsize,
     wanted: AtomicUsize,
@@ -69,7 +69,7 @@ struct Sink {
     body: Mutex<Bytes>,
 }
 
-impl Sink {
+impl DeliveryCounter {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
         let query = request.uri().query().unwrap_or_default();
         if let Some(challenge) = query.split("hub.challenge=").nth(1) {
@@ -79,6 +79,7 @@ impl Sink {
         if let Ok(body) = request.into_body().collect().await {
             let body = body.to_bytes();
             self.times.lock().push(Instant::now());
+            // After the time was recorded: whoever `all` wakes finds the times complete.
             if self.count.fetch_add(1, Ordering::SeqCst) + 1 == self.wanted.load(Ordering::SeqCst) {
                 *self.body.lock() = body;
                 self.all.notify_one();
@@ -94,22 +95,23 @@ impl Sink {
     }
 }
 
-/// A server on all of this machine's loopback addresses, on a thread of its own.
-fn serve(sink: Arc<Sink>) -> Result<u16, Failure> {
+/// Starts a server on all loopback addresses, on a thread of its own.
+fn serve(counter: Arc<DeliveryCounter>) -> Result<u16, PushBenchError> {
     let listener = std::net::TcpListener::bind("0.0.0.0:0")?;
     let port = listener.local_addr()?.port();
     listener.set_nonblocking(true)?;
-    std::thread::spawn(move || -> Result<(), Failure> {
+    // Subscribers must not take the hub's worker threads, or both would be measured.
+    std::thread::spawn(move || -> Result<(), PushBenchError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async move {
             let listener = TcpListener::from_std(listener)?;
             loop {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                let sink = sink.clone();
+                let counter = counter.clone();
                 let answer = service_fn(move |request| {
-                    let sink = sink.clone();
-                    async move { sink.answer(request).await }
+                    let counter = counter.clone();
+                    async move { counter.answer(request).await }
                 });
                 tokio::spawn(async move {
                     let served = hyper::server::conn::http1::Builder::new();
@@ -121,8 +123,9 @@ fn serve(sink: Arc<Sink>) -> Result<u16, Failure> {
     Ok(port)
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), PushBenchError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // `cargo bench` puts arguments of its own first.
     let mut arguments = std::env::args().skip_while(|argument| argument != LOAD).skip(1);
     match arguments.next() {
         Some(folder) => {
@@ -132,34 +135,39 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-async fn engine(folder: &Path) -> Result<Arc<Engine>, Failure> {
+async fn engine(folder: &Path) -> Result<Arc<Engine>, PushBenchError> {
     let config = Config::parse(CONFIG, &folder.join("towpath.toml"))?;
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(folder.join("data"), Options::default())?);
-    Ok(Engine::new(config, store).await?)
+    let store: Arc<dyn Store> =
+        Arc::new(EmbeddedStore::open(folder.join("data"), EmbeddedOptions::default())?);
+    Ok(towpath::protocols::start(config, store).await?)
 }
 
-async fn bench() -> Result<(), Failure> {
+async fn bench() -> Result<(), PushBenchError> {
     let folder = tempfile::tempdir()?;
     let engine = engine(folder.path()).await?;
     let (stop, stopped) = watch::channel(false);
     let delivering = tokio::spawn(run(engine.clone(), Lease::alone("hub"), stopped));
-    let sink = Arc::new(Sink::default());
-    let port = serve(sink.clone())?;
-    crowd(&engine, &sink, port).await?;
-    dead_host(&engine, &sink, port).await?;
+    let counter = Arc::new(DeliveryCounter::default());
+    let port = serve(counter.clone())?;
+    deliver_to_all(&engine, &counter, port).await?;
+    dead_host(&engine, &counter, port).await?;
     stop.send(true)?;
     delivering.await?;
     engine.store.close().await;
     drop(engine);
-    let few = few(port).await?;
-    let (few, many) = (taken(few.path(), FEW)?, taken(folder.path(), SUBSCRIBERS + 2 * HOSTS - 1)?);
+    let few = few_subscriptions(port).await?;
+    // The difference leaves out the memory that does not depend on subscriptions.
+    let (few, many) = (
+        subscription_memory(few.path(), FEW)?,
+        subscription_memory(folder.path(), SUBSCRIBERS + 2 * HOSTS - 1)?,
+    );
     let each = (many - few) / (SUBSCRIBERS + 2 * HOSTS - 1 - FEW) as f64;
     println!("an idle subscription takes {each:.0} bytes");
     Ok(())
 }
 
-/// A folder with few subscriptions, one of them to be sent something: what does not depend on their number.
-async fn few(port: u16) -> Result<tempfile::TempDir, Failure> {
+/// Folder with few subscriptions, one of them with a pending delivery: the base that does not depend on their number.
+async fn few_subscriptions(port: u16) -> Result<tempfile::TempDir, PushBenchError> {
     let folder = tempfile::tempdir()?;
     let engine = engine(folder.path()).await?;
     let callback = |index: usize| format!("http://127.0.0.1:{port}/push/{index:032}");
@@ -170,22 +178,22 @@ async fn few(port: u16) -> Result<tempfile::TempDir, Failure> {
     Ok(folder)
 }
 
-/// The memory that a folder's subscriptions take, in a process of its own: there nothing else has taken memory and
+/// Memory of a folder's subscriptions, measured in a process of its own, in which nothing else has taken memory and
 /// given it back.
-fn taken(folder: &Path, count: usize) -> Result<f64, Failure> {
+fn subscription_memory(folder: &Path, count: usize) -> Result<f64, PushBenchError> {
     let output =
         Command::new(std::env::current_exe()?).arg(LOAD).arg(folder).arg(count.to_string()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.trim().parse().map_err(|_| format!("the memory could not be measured: {output:?}").into())
 }
 
-/// Starts with what is kept and says how much memory that takes.
-async fn load(folder: &Path, count: usize) -> Result<(), Failure> {
+/// Loads the persisted subscriptions and prints the memory that they take.
+async fn load(folder: &Path, count: usize) -> Result<(), PushBenchError> {
     let engine = engine(folder).await?;
     let before = resident()?;
     let (_stop, stopped) = watch::channel(false);
     tokio::spawn(run(engine.clone(), Lease::alone("hub"), stopped));
-    while engine.push.len() < count {
+    while HubState::of(&engine).len() < count {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -193,14 +201,19 @@ async fn load(folder: &Path, count: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn crowd(engine: &Arc<Engine>, sink: &Sink, port: u16) -> Result<(), Failure> {
+async fn deliver_to_all(
+    engine: &Arc<Engine>,
+    counter: &DeliveryCounter,
+    port: u16,
+) -> Result<(), PushBenchError> {
     let callback = |index: usize| format!("http://127.0.0.1:{port}/push/{index:032}");
     subscribe_all(engine, "crowd", &(0..SUBSCRIBERS).map(callback).collect::<Vec<_>>()).await?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        ours.push(append(engine, sink, "crowd", SUBSCRIBERS, round).await?);
-        let body = sink.body.lock().clone();
-        bare.push(bare_loop(sink, port, body).await?);
+        // In alternation, so that both see the same load of the machine.
+        ours.push(append(engine, counter, "crowd", SUBSCRIBERS, round).await?);
+        let body = counter.body.lock().clone();
+        bare.push(bare_loop(counter, port, body).await?);
     }
     let rate = |times: &mut Vec<Duration>| SUBSCRIBERS as f64 / median(times).as_secs_f64();
     let (ours, bare) = (rate(&mut ours), rate(&mut bare));
@@ -209,21 +222,22 @@ async fn crowd(engine: &Arc<Engine>, sink: &Sink, port: u16) -> Result<(), Failu
     Ok(())
 }
 
-/// What one dead host among a thousand changes for the others.
-async fn dead_host(engine: &Arc<Engine>, sink: &Sink, port: u16) -> Result<(), Failure> {
+/// Effect of one dead host among a thousand on the others.
+async fn dead_host(engine: &Arc<Engine>, counter: &DeliveryCounter, port: u16) -> Result<(), PushBenchError> {
+    // The whole of 127.0.0.0/8 is loopback, so each subscriber can have a host of its own.
     let address = |index: usize| format!("127.1.{}.{}", index / 250, index % 250 + 1);
     let hosts: Vec<String> = (1..HOSTS).map(|index| format!("http://{}:{port}/", address(index))).collect();
     subscribe_all(engine, "hosts", &hosts).await?;
     subscribe_all(engine, "mixed", &hosts).await?;
-    // It confirms once, and then takes connections and never answers.
+    // It confirms once; after that it accepts connections and never responds.
     let dead = dying_host().await?;
     subscribe_all(engine, "mixed", &[format!("http://{dead}/")]).await?;
     let (mut well, mut beside) = (Vec::new(), Vec::new());
     for round in 0..2 * ROUNDS {
-        append(engine, sink, "hosts", HOSTS - 1, round).await?;
-        well.push(middle(sink));
-        append(engine, sink, "mixed", HOSTS - 1, round).await?;
-        beside.push(middle(sink));
+        append(engine, counter, "hosts", HOSTS - 1, round).await?;
+        well.push(middle(counter));
+        append(engine, counter, "mixed", HOSTS - 1, round).await?;
+        beside.push(middle(counter));
     }
     let (well, beside) = (median(&mut well), median(&mut beside));
     let change = beside.as_secs_f64() / well.as_secs_f64() * 100.0 - 100.0;
@@ -231,13 +245,14 @@ async fn dead_host(engine: &Arc<Engine>, sink: &Sink, port: u16) -> Result<(), F
     Ok(())
 }
 
-async fn dying_host() -> Result<SocketAddr, Failure> {
+async fn dying_host() -> Result<SocketAddr, PushBenchError> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let addr = listener.local_addr()?;
     tokio::spawn(async move {
         let mut kept = Vec::new();
         let mut is_alive = true;
         while let Ok((mut stream, _)) = listener.accept().await {
+            // Only the verification is answered: an unverified callback would get no deliveries.
             if std::mem::take(&mut is_alive) {
                 let mut bytes = vec![0; 4096];
                 let count = tokio::io::AsyncReadExt::read(&mut stream, &mut bytes).await.unwrap_or(0);
@@ -247,13 +262,14 @@ async fn dying_host() -> Result<SocketAddr, Failure> {
                     format!("HTTP/1.1 200 OK\r\nContent-Length: 32\r\n\r\n{}", challenge.unwrap_or_default());
                 drop(tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes()).await);
             }
+            // Kept open: a closed connection would fail at once, and cost the hub no timeout.
             kept.push(stream);
         }
     });
     Ok(addr)
 }
 
-async fn subscribe_all(engine: &Arc<Engine>, feed: &str, callbacks: &[String]) -> Result<(), Failure> {
+async fn subscribe_all(engine: &Arc<Engine>, feed: &str, callbacks: &[String]) -> Result<(), PushBenchError> {
     let feed = engine.feed(feed).ok_or("no such feed")?;
     for some in callbacks.chunks(AT_ONCE) {
         for subscribed in join_all(some.iter().map(|callback| ask(engine, &feed, callback))).await {
@@ -263,8 +279,8 @@ async fn subscribe_all(engine: &Arc<Engine>, feed: &str, callbacks: &[String]) -
     Ok(())
 }
 
-async fn ask(engine: &Arc<Engine>, feed: &Arc<Feed>, callback: &str) -> Result<(), Failure> {
-    let topic = format!("{}?order=modified", feed.settings(engine).base);
+async fn ask(engine: &Arc<Engine>, feed: &Arc<Feed>, callback: &str) -> Result<(), PushBenchError> {
+    let topic = format!("{}?order=modified", settings(engine, feed).base);
     let request = SubscriptionRequest {
         mode: Mode::Subscribe,
         dialect: Dialect::WebSub,
@@ -272,25 +288,27 @@ async fn ask(engine: &Arc<Engine>, feed: &Arc<Feed>, callback: &str) -> Result<(
         callback: callback.to_owned(),
         lease_seconds: None,
         secret: None,
-        verify: Verify::Sync,
+        verify: VerifyMode::Sync,
         verify_token: None,
     };
     let topic = Topic::of_url(engine, feed, &topic, Access::Whole)?;
-    subscribe(engine, Asking { request, topic, access: Access::Whole, reader: None }).await?;
+    let request =
+        SubscribeRequest { form: request, topic, access: Access::Whole, reader: None, requester: None };
+    subscribe(engine, request).await?;
     Ok(())
 }
 
-/// Appends one item and waits until everybody has it.
+/// Appends one item and waits for all deliveries.
 async fn append(
     engine: &Arc<Engine>,
-    sink: &Sink,
+    counter: &DeliveryCounter,
     feed: &str,
     count: usize,
     round: usize,
-) -> Result<Duration, Failure> {
-    // Positions of the round before are being kept.
+) -> Result<Duration, PushBenchError> {
+    // Positions of the previous round are still being persisted.
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    sink.expect(count);
+    counter.expect(count);
     let content = Content { media_type: "text/plain".into(), bytes: vec![b'x'; 1000].into() };
     let item = Item {
         title: Some(format!("Round {round}")),
@@ -300,13 +318,13 @@ async fn append(
     let feed = engine.feed(feed).ok_or("no such feed")?;
     let start = Instant::now();
     engine.store.append(feed.id(), Expected::Any, vec![NewChange::put(item)]).await?;
-    tokio::time::timeout(Duration::from_secs(120), sink.all.notified()).await?;
+    tokio::time::timeout(Duration::from_secs(120), counter.all.notified()).await?;
     Ok(start.elapsed())
 }
 
-/// When half of the deliveries had come, since the first.
-fn middle(sink: &Sink) -> Duration {
-    let mut times = sink.times.lock().clone();
+/// Time from the first delivery to the middle one.
+fn middle(counter: &DeliveryCounter) -> Duration {
+    let mut times = counter.times.lock().clone();
     times.sort();
     match (times.first(), times.get(times.len() / 2)) {
         (Some(first), Some(middle)) => *middle - *first,
@@ -315,7 +333,7 @@ fn middle(sink: &Sink) -> Duration {
 }
 
 /// Posts the same body as often, over as many connections, one request after the other on each.
-async fn bare_loop(sink: &Sink, port: u16, body: Bytes) -> Result<Duration, Failure> {
+async fn bare_loop(counter: &DeliveryCounter, port: u16, body: Bytes) -> Result<Duration, PushBenchError> {
     let mut senders = Vec::new();
     for _ in 0..CONNECTIONS {
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -324,7 +342,7 @@ async fn bare_loop(sink: &Sink, port: u16, body: Bytes) -> Result<Duration, Fail
         tokio::spawn(connection);
         senders.push(sender);
     }
-    sink.expect(SUBSCRIBERS);
+    counter.expect(SUBSCRIBERS);
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     for mut sender in senders {
@@ -333,9 +351,10 @@ async fn bare_loop(sink: &Sink, port: u16, body: Bytes) -> Result<Duration, Fail
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= SUBSCRIBERS {
-                    return Ok::<_, Failure>(());
+                    return Ok::<_, PushBenchError>(());
                 }
                 let request = Request::post(format!("/push/{index:032}"))
+                    // As many headers as the hub sends, else the bare loop had less to write and parse.
                     .header("host", format!("127.0.0.1:{port}"))
                     .header("content-type", "application/json; charset=utf-8")
                     .header("link", "<http://127.0.0.1:8080/feeds/crowd/hub>; rel=\"hub\"")
@@ -346,7 +365,7 @@ async fn bare_loop(sink: &Sink, port: u16, body: Bytes) -> Result<Duration, Fail
             }
         });
     }
-    tokio::time::timeout(Duration::from_secs(120), sink.all.notified()).await?;
+    tokio::time::timeout(Duration::from_secs(120), counter.all.notified()).await?;
     Ok(start.elapsed())
 }
 
@@ -355,8 +374,8 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// This process's memory, in bytes.
-fn resident() -> Result<f64, Failure> {
+/// Resident memory of this process, in bytes.
+fn resident() -> Result<f64, PushBenchError> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
     let kilobytes: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;

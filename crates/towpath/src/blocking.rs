@@ -12,10 +12,13 @@ use tokio::task::JoinError;
 ///
 /// The work's panic.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    // Process-wide, not per engine: an export's engine and the server's share the same cores.
     static CORES: OnceLock<Semaphore> = OnceLock::new();
     let cores =
         CORES.get_or_init(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
     // The semaphore is never closed; without a place the work is done all the same.
     let _place = cores.acquire().await;
+    // One task type for each result: the runtime's code is generated for every type that it runs.
+    let work: Box<dyn FnOnce() -> T + Send> = Box::new(work);
     tokio::task::spawn_blocking(work).await
 }

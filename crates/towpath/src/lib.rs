@@ -3,11 +3,13 @@
 
 pub mod blocking;
 pub mod cli;
-pub mod client;
 pub mod config;
+pub mod document;
 pub mod engine;
-mod random;
+pub mod export;
+mod private_files;
+pub mod protocols;
 pub mod server;
-mod shown;
 pub mod source;
 pub mod stop;
+pub mod store_error;

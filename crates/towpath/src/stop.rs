@@ -1,30 +1,32 @@
-//! Ending when asked to.
+//! The stop signal of a process: Ctrl-C or SIGTERM.
+
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Becomes true when what is under way is to end.
-pub type Stop = watch::Receiver<bool>;
+pub use towpath_client::stop::{Stop, stopped};
 
-/// Becomes true with Ctrl-C or SIGTERM.
+/// Returns a stop signal that is set by Ctrl-C or SIGTERM.
 pub fn on_signal() -> Stop {
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        signal().await;
-        let _ = stop.send(true);
-    });
-    stopped
+    on_signal_or_request().1
 }
 
-/// Returns once it is time to end.
-pub async fn stopped(stop: &Stop) {
-    if stop.clone().wait_for(|stop| *stop).await.is_err() {
-        // Nobody is left who could stop it.
-        std::future::pending::<()>().await;
-    }
+/// Returns a stop signal that is set by Ctrl-C or SIGTERM, and its sender, which sets it for another reason.
+pub fn on_signal_or_request() -> (Arc<watch::Sender<bool>>, Stop) {
+    let (stop, stopped) = watch::channel(false);
+    let stop = Arc::new(stop);
+    let sender = stop.clone();
+    tokio::spawn(async move {
+        signal().await;
+        // Fails only if nobody listens any more, and then everything has stopped already.
+        let _ = stop.send(true);
+    });
+    (sender, stopped)
 }
 
 async fn signal() {
     let terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    // Without a handler for SIGTERM, Ctrl-C still stops cleanly; the process need not refuse to start.
     let Ok(mut terminated) = terminated else {
         let _ = tokio::signal::ctrl_c().await;
         return;

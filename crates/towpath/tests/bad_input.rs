@@ -1,4 +1,4 @@
-//! Bad documents and bad configurations: an error that names the place, nothing lost, no panic.
+//! Bad documents and bad configurations: an error that names the position, no loss of items, no panic.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -6,36 +6,36 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Place, stderr, stdout};
+use common::{TestFolder, stderr, stdout};
 
-/// A source of `file` for each name, polled as whatever it is.
+/// Configuration with one source per name, whose format is detected.
 fn config(feeds: &[(&str, &str)]) -> String {
     let feed =
         |(id, file): &(&str, &str)| format!("[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{file}\"\n");
     feeds.iter().map(feed).collect()
 }
 
-/// What `towpath run` says of one document.
-struct Told {
+/// Result of `towpath run` on one document.
+struct RunResult {
     code: i32,
     state: String,
 }
 
-/// One pass over one document; the pass must be quick whatever is in it.
-fn pass(name: &str, document: &[u8]) -> Told {
-    let place = Place::new(&config(&[("aa", name)]));
-    place.write(name, document);
-    pass_in(&place)
+/// Runs one pass over one document. It must be quick, whatever the document holds.
+fn pass(name: &str, document: &[u8]) -> RunResult {
+    let dir = TestFolder::new(&config(&[("aa", name)]));
+    dir.write(name, document);
+    pass_in(&dir)
 }
 
-fn pass_in(place: &Place) -> Told {
+fn pass_in(dir: &TestFolder) -> RunResult {
     let began = Instant::now();
-    let output = place.run(&["run"]);
+    let output = dir.run(&["run"]);
     let table = stdout(&output);
     let row = table.lines().nth(1).unwrap_or_else(|| panic!("{table}{}", stderr(&output)));
     assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    Told { code: output.status.code().unwrap(), state: row.to_owned() }
+    RunResult { code: output.status.code().unwrap(), state: row.to_owned() }
 }
 
 const RSS: &str = r#"<?xml version="1.0"?><rss version="2.0"><channel><title>t</title>
@@ -50,22 +50,26 @@ fn cut_off_documents_are_refused_wherever_they_end() {
     for (name, whole) in [("a.rss", RSS), ("a.atom", ATOM), ("a.json", JSON_FEED)] {
         assert_eq!(pass(name, whole.as_bytes()).code, 0, "{name}");
         for end in [whole.len() - 1, whole.len() - 12, whole.len() / 2, whole.len() / 3] {
-            let told = pass(name, &whole.as_bytes()[..end]);
-            assert_eq!(told.code, 1, "{name} cut at {end}: {}", told.state);
-            let place = told.state.contains("line ") || told.state.contains("byte ");
-            assert!(told.state.contains("TRUNCATED") && place, "{name} cut at {end}: {}", told.state);
+            let result = pass(name, &whole.as_bytes()[..end]);
+            assert_eq!(result.code, 1, "{name} cut at {end}: {}", result.state);
+            let names_position = result.state.contains("line ") || result.state.contains("byte ");
+            assert!(
+                result.state.contains("TRUNCATED") && names_position,
+                "{name} cut at {end}: {}",
+                result.state
+            );
         }
     }
 }
 
 #[test]
-fn a_cut_off_document_keeps_what_is_known() {
-    let place = Place::new(&config(&[("aa", "a.rss")]));
-    place.write("a.rss", RSS.as_bytes());
-    assert_eq!(pass_in(&place).code, 0);
-    place.write("a.rss", &RSS.as_bytes()[..100]);
-    assert_eq!(pass_in(&place).code, 1);
-    let server = place.serve();
+fn a_cut_off_document_keeps_the_items() {
+    let dir = TestFolder::new(&config(&[("aa", "a.rss")]));
+    dir.write("a.rss", RSS.as_bytes());
+    assert_eq!(pass_in(&dir).code, 0);
+    dir.write("a.rss", &RSS.as_bytes()[..100]);
+    assert_eq!(pass_in(&dir).code, 1);
+    let server = dir.serve();
     for id in ["one", "two"] {
         assert_eq!(server.get(&format!("/feeds/aa/items/{id}?as=line")).status, 200);
     }
@@ -73,6 +77,7 @@ fn a_cut_off_document_keeps_what_is_known() {
 
 #[test]
 fn entity_bombs_and_deep_documents_end_quickly() {
+    // Billion laughs: expanded, the title would have 2 * 10^19 characters.
     let mut bomb = String::from("<?xml version=\"1.0\"?><!DOCTYPE rss [<!ENTITY a0 \"ha\">");
     for n in 1..20 {
         bomb.push_str(&format!("<!ENTITY a{n} \"{}\">", format!("&a{};", n - 1).repeat(10)));
@@ -80,42 +85,46 @@ fn entity_bombs_and_deep_documents_end_quickly() {
     bomb.push_str(
         "]><rss version=\"2.0\"><channel><item><guid>1</guid><title>&a19;</title></item></channel></rss>",
     );
+    // An external entity would publish a file of this machine.
     let outside = "<?xml version=\"1.0\"?><!DOCTYPE rss [<!ENTITY x SYSTEM \"file:///etc/passwd\">]>\
                    <rss version=\"2.0\"><channel><item><guid>1</guid><title>&x;</title></item></channel></rss>";
     for document in [bomb.as_str(), outside] {
-        let place = Place::new(&config(&[("aa", "a.rss")]));
-        place.write("a.rss", document.as_bytes());
-        let told = pass_in(&place);
-        let server = place.serve();
+        let dir = TestFolder::new(&config(&[("aa", "a.rss")]));
+        dir.write("a.rss", document.as_bytes());
+        let result = pass_in(&dir);
+        let server = dir.serve();
         let served = server.get("/feeds/aa/items/1?as=line").text();
         assert!(!served.contains("haha") && !served.contains("root:"), "{served}");
-        assert!(told.state.len() < 2000, "{}", told.state);
+        assert!(result.state.len() < 2000, "{}", result.state);
     }
+    // A recursive reader would overflow its stack, which ends the whole process.
     let deep_xml = format!("<rss version=\"2.0\"><channel>{}", "<a>".repeat(300_000));
     let deep_json =
         format!("{{\"version\":\"https://jsonfeed.org/version/1\",\"items\":{}", "[".repeat(300_000));
+    // Comparing all pairs of attributes would take 10^9 steps.
     let attributes: String = (0..50_000).map(|n| format!(" a{n}=\"x\"")).collect();
     let wide = format!("<rss version=\"2.0\"{attributes}><channel>");
     for (name, document) in [("a.rss", deep_xml), ("a.json", deep_json), ("b.rss", wide)] {
-        let told = pass(name, document.as_bytes());
-        assert_eq!(told.code, 1, "{}", told.state);
+        let result = pass(name, document.as_bytes());
+        assert_eq!(result.code, 1, "{}", result.state);
     }
 }
 
 #[test]
-fn what_is_no_feed_is_named() {
+fn a_document_that_is_no_feed_is_named() {
     let html = "<!DOCTYPE html><html><head><title>Sign in</title></head><body><p>Sign in</body></html>";
     let garbage: Vec<u8> = (0..5000_u32).map(|n| ((n * 7919) >> 3) as u8).collect();
     for document in [html.as_bytes(), b"", b"   \n", b"null", b"[1,2,3]", b"\x00\x00\x00", garbage.as_slice()]
     {
-        let told = pass("a.xml", document);
-        assert_eq!(told.code, 1, "{}", told.state);
-        assert!(told.state.contains("PARSE_ERROR: a.xml: "), "{}", told.state);
+        let result = pass("a.xml", document);
+        assert_eq!(result.code, 1, "{}", result.state);
+        assert!(result.state.contains("PARSE_ERROR: a.xml: "), "{}", result.state);
     }
 }
 
 #[test]
-fn duplicates_bad_dates_and_ids_of_all_kinds() {
+fn duplicates_bad_dates_and_odd_ids() {
+    // One byte over the limit on ids, and exactly at it.
     let long = "x".repeat(2049);
     let longest = "y".repeat(2048);
     let items = serde_json::json!({"version": "https://jsonfeed.org/version/1.1", "title": "t", "items": [
@@ -127,12 +136,12 @@ fn duplicates_bad_dates_and_ids_of_all_kinds() {
         {"id": "", "content_text": "empty"}, {"content_text": "none"},
         {"id": "when", "content_text": "x", "date_published": "yesterday", "date_modified": "2024-02-30T25:00:00Z"},
     ]});
-    let place = Place::new(&config(&[("aa", "a.json")]));
-    place.write("a.json", items.to_string().as_bytes());
-    let told = pass_in(&place);
-    assert_eq!(told.code, 0, "{}", told.state);
-    assert!(told.state.contains("left out"), "{}", told.state);
-    let server = place.serve();
+    let dir = TestFolder::new(&config(&[("aa", "a.json")]));
+    dir.write("a.json", items.to_string().as_bytes());
+    let result = pass_in(&dir);
+    assert_eq!(result.code, 0, "{}", result.state);
+    assert!(result.state.contains("left out"), "{}", result.state);
+    let server = dir.serve();
     for (id, content) in [
         ("twice", "first"),
         ("a%2Fb", "slash"),
@@ -147,14 +156,15 @@ fn duplicates_bad_dates_and_ids_of_all_kinds() {
         let answer = server.get(&format!("/feeds/aa/items/{id}"));
         assert_eq!((answer.status, answer.text().as_str()), (200, content), "{id}");
     }
+    // Thirteen items, without one repeated id, one too long, one empty and one missing.
     assert_eq!(server.json("/feeds/aa")["seq"], 9);
     let when = server.json("/feeds/aa/items/when?as=line");
     assert!(when["item"]["published"].is_null() && when["item"]["updated"].is_null(), "{when}");
 }
 
 #[test]
-fn configurations_that_make_no_sense() {
-    for (text, places) in [
+fn invalid_configurations_are_refused() {
+    for (text, positions) in [
         ("[server]\nlisen = \"x\"\n", vec!["towpath.toml", "line 2", "lisen"]),
         ("[[feed]]\nid = \"aa\"\ntitel = \"x\"\n", vec!["line 3", "titel"]),
         ("[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\n[[feed]]\nid = \"aa\"\n", vec!["\"aa\"", "number 3"]),
@@ -191,36 +201,61 @@ fn configurations_that_make_no_sense() {
         ("[server\n", vec!["line 1"]),
         ("\u{0}", vec!["line 1"]),
     ] {
-        let place = Place::new(text);
+        let dir = TestFolder::new(text);
         for command in ["run", "serve"] {
-            let output = place.run(&[command]);
-            let told = stderr(&output);
-            assert_eq!(output.status.code(), Some(2), "{text}: {told}");
-            for place in &places {
-                assert!(told.contains(place), "{place} of {text}: {told}");
+            let output = dir.run(&[command]);
+            let result = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{text}: {result}");
+            for position in &positions {
+                assert!(result.contains(position), "{position} of {text}: {result}");
             }
         }
     }
-    let place = Place::new("");
-    let missing = place.run(&["run", "--config", "nowhere.toml"]);
+    let dir = TestFolder::new("");
+    let missing = dir.run(&["run", "--config", "nowhere.toml"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(stderr(&missing).contains("nowhere.toml"));
-    let latin = Place::new("");
+    let latin = TestFolder::new("");
+    // Latin-1, as an editor may have saved it; the file must be UTF-8.
     latin.write("towpath.toml", b"[[feed]]\nid = \"aa\"\ntitle = \"\xe9\"\n");
     assert_eq!(latin.run(&["run"]).status.code(), Some(2));
 }
 
-/// What would be published to a feed that shows another one's items, nobody would see.
+/// A filter feed shows another feed's items, so items published to it would be invisible.
 #[test]
 fn a_feed_without_a_log_is_not_published_to() {
     let filter =
         "[[feed]]\nid = \"all\"\n[[feed]]\nid = \"few\"\nfilter = { of = \"all\", tags = [\"x\"] }\n";
-    let place = Place::new(filter);
+    let dir = TestFolder::new(filter);
     for command in [&["put", "few", "a", "--title", "A"][..], &["snapshot", "few"]] {
-        let output = place.run(command);
+        let output = dir.run(command);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains("feed few shows items of feed all: go to that one"), "{text}");
     }
-    assert!(place.run(&["put", "all", "a", "--title", "A"]).status.success());
+    assert!(dir.run(&["put", "all", "a", "--title", "A"]).status.success());
+}
+
+#[test]
+fn an_impossible_start_says_what_to_do() {
+    let dir = TestFolder::new("");
+    let server = dir.serve();
+    let port = server.base.rsplit(':').next().unwrap();
+    let refusal = |dir: &TestFolder, args: &[&str]| {
+        let output = dir.run(args);
+        assert_eq!(stdout(&output), "");
+        (output.status.code(), stderr(&output))
+    };
+    let (code, message) = refusal(&TestFolder::new(""), &["serve", "--listen", &format!("127.0.0.1:{port}")]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("the port is in use") && message.contains("--listen"), "{message}");
+    let (code, message) = refusal(&dir, &["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("another process") && message.contains("--data"), "{message}");
+    let elsewhere = TestFolder::new("");
+    let (code, message) = refusal(&elsewhere, &["serve", "--config", "examples/quickstart.toml"]);
+    assert_eq!(code, Some(2));
+    let searched = elsewhere.folder.path().canonicalize().unwrap();
+    assert!(message.contains(&searched.display().to_string()), "{message}");
+    assert!(message.contains("absolute path"), "{message}");
 }

@@ -1,7 +1,8 @@
-//! `towpath follow` and `towpath check` as programs: what they print, keep and exit with.
+//! `towpath follow` and `towpath check` as programs: output, state files and exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -11,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use raw_server::{Asked, RawServer, Step, answer, redirect};
+use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect};
 use serde_json::Value;
 
-/// A Smart Feed with `count` items, two on each page, cursors counting them.
-fn smart_feed(asked: &Asked, count: usize) -> Vec<Step> {
+/// Smart Feed with `count` items, two on each page; its cursors are counters.
+fn smart_feed(asked: &ReceivedRequest, count: usize) -> Vec<ScriptStep> {
     let since = asked.path.split("since=cursor%3A").nth(1).or(asked.path.split("since=cursor:").nth(1));
     let since = since.map_or(0, |rest| rest.split('&').next().unwrap().parse().unwrap());
     let last = count.min(since + 2);
@@ -30,6 +31,7 @@ fn towpath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
     command
         .args(args)
+        // A developer's own token must not reach these servers.
         .env_remove("TOWPATH_READ_TOKEN")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -42,7 +44,7 @@ async fn run(args: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -57,7 +59,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_item_is_told_once_over_several_runs() {
+async fn every_item_is_printed_once_over_several_runs() {
     let there = Arc::new(AtomicUsize::new(5));
     let count = Arc::clone(&there);
     let server = RawServer::start(move |asked| smart_feed(asked, count.load(Ordering::SeqCst))).await;
@@ -66,14 +68,14 @@ async fn every_item_is_told_once_over_several_runs() {
     let args = ["follow", &url, "--state", text(&state), "--once"];
 
     let first = run(&args).await;
-    assert_eq!(first.status.code(), Some(0), "{}", told(&first));
+    assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
     assert_eq!(ids(&first), ["item 1", "item 2", "item 3", "item 4", "item 5"]);
-    assert!(told(&first).contains("by smart, because"), "{}", told(&first));
+    assert!(stderr_text(&first).contains("by smart, because"), "{}", stderr_text(&first));
     let kept: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
     assert_eq!((&kept["towpath_state"], &kept["protocol"]), (&1.into(), &"smart".into()));
 
     let again = run(&args).await;
-    assert_eq!((again.status.code(), again.stdout.len(), told(&again)), (Some(0), 0, String::new()));
+    assert_eq!((again.status.code(), again.stdout.len(), stderr_text(&again)), (Some(0), 0, String::new()));
 
     there.store(6, Ordering::SeqCst);
     assert_eq!(ids(&run(&args).await), ["item 6"]);
@@ -92,33 +94,33 @@ async fn mistakes_of_the_user_exit_with_2_and_say_what_to_do() {
     for (args, what) in [
         (vec!["follow", "example.com/feed"], "must begin with http"),
         (vec!["follow", "ftp://example.com/feed"], "neither http nor https"),
-        (vec!["follow", &url, "--protocol", "gopher"], "is no protocol; there are auto, diffdelta"),
+        (vec!["follow", &url, "--protocol", "gopher"], "is not a protocol; expected one of auto, diffdelta"),
         (vec!["follow", &url, "--protocol", "diffdelta", "--from", "garbage"], "64 lower-case hex digits"),
-        (vec!["follow", &url, "--protocol", "history", "--from", "garbage"], "not an address"),
+        (vec!["follow", &url, "--protocol", "history", "--from", "garbage"], "not a URL"),
         (vec!["status", "--server", "nonsense"], "must begin with http"),
-        (vec!["follow", &url, "--from", ""], "empty cursor"),
-        (vec!["follow", &other, "--state", text(&state)], "give every feed a state file of its own"),
+        (vec!["follow", &url, "--from", ""], "start position is empty"),
+        (vec!["follow", &other, "--state", text(&state)], "use a separate state file for each feed"),
         (
             vec!["follow", &url, "--protocol", "rss", "--state", text(&state)],
-            "of the protocol smart, not rss",
+            "for the protocol smart, not rss",
         ),
         (vec!["follow", &url, "--state", text(&damaged)], "damaged"),
         (vec!["follow", &url, "--state", text(&nowhere)], "cannot write the state file"),
         (vec!["check", "example.com/feed"], "must begin with http"),
     ] {
         let output = run(&args).await;
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", told(&output));
-        assert!(told(&output).contains(what), "{args:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr_text(&output));
+        assert!(stderr_text(&output).contains(what), "{args:?}: {}", stderr_text(&output));
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feeds_that_cannot_be_had_exit_with_1() {
+async fn unavailable_feeds_exit_with_1() {
     let server = RawServer::start(|asked| match asked.path.as_str() {
         "/text" => answer("200 OK", "Content-Type: text/plain\r\n", "hello"),
         "/500" => answer("500 Broken", "", "no"),
-        "/hang-up" => vec![Step::Close],
+        "/hang-up" => vec![ScriptStep::Close],
         _ => answer("200 OK", "Content-Type: application/json\r\n", "{\"items\":[{\"id\":"),
     })
     .await;
@@ -132,8 +134,12 @@ async fn feeds_that_cannot_be_had_exit_with_1() {
         let mut args = vec!["follow", &url, "--once"];
         args.extend(more.iter().flat_map(|protocol| ["--protocol", protocol]));
         let output = run(&args).await;
-        assert_eq!(output.status.code(), Some(1), "{path}: {}", told(&output));
-        assert!(told(&output).contains(what) && told(&output).contains(&url), "{path}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(1), "{path}: {}", stderr_text(&output));
+        assert!(
+            stderr_text(&output).contains(what) && stderr_text(&output).contains(&url),
+            "{path}: {}",
+            stderr_text(&output)
+        );
         assert!(output.stdout.is_empty(), "{path}");
     }
 }
@@ -145,11 +151,11 @@ async fn a_machine_without_certificates_still_follows() {
     let mut command = towpath(&["follow", &url, "--once"]);
     command.env("SSL_CERT_FILE", "/nonexistent").env("SSL_CERT_DIR", "/nonexistent");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    assert_eq!((output.status.code(), ids(&output).len()), (Some(0), 1), "{}", told(&output));
+    assert_eq!((output.status.code(), ids(&output).len()), (Some(0), 1), "{}", stderr_text(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_goes_away_ends_it_quietly_without_losing_anything() {
+async fn a_closed_pipe_ends_it_quietly_without_loss() {
     let server = RawServer::start(|asked| smart_feed(asked, 20_000)).await;
     let folder = tempfile::tempdir().unwrap();
     let (url, state) = (server.url("/items"), folder.path().join("state"));
@@ -177,11 +183,11 @@ async fn a_reader_that_goes_away_ends_it_quietly_without_losing_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_a_follow_without_end_cleanly() {
-    // Two items, then silence: the publisher holds the request for more.
-    let hold = |asked: &Asked| {
+async fn a_signal_ends_a_running_follow_cleanly() {
+    // Two items, then silence: the publisher holds the long poll open.
+    let hold = |asked: &ReceivedRequest| {
         let holds = asked.path.contains("timeout=55");
-        if holds { vec![Step::Pause(Duration::from_secs(60))] } else { smart_feed(asked, 2) }
+        if holds { vec![ScriptStep::Pause(Duration::from_secs(60))] } else { smart_feed(asked, 2) }
     };
     let server = RawServer::start(hold).await;
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +205,7 @@ async fn a_signal_ends_a_follow_without_end_cleanly() {
     .unwrap();
     assert_eq!(status.code(), Some(0));
     let again = run(&["follow", &url, "--state", text(&state), "--once"]).await;
-    assert!(again.stdout.is_empty(), "what was told is in the state");
+    assert!(again.stdout.is_empty(), "what was stderr_text is in the state");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,8 +214,8 @@ async fn a_check_prints_its_report_and_fails_with_a_must() {
     let url = server.url("/items");
     let printed = run(&["check", &url]).await;
     let report = String::from_utf8(printed.stdout.clone()).unwrap();
-    // The scripted feed knows neither orders nor bounds nor totals.
-    assert_eq!(printed.status.code(), Some(1), "{report}{}", told(&printed));
+    // The scripted feed implements neither orders nor bounds nor totals.
+    assert_eq!(printed.status.code(), Some(1), "{report}{}", stderr_text(&printed));
     assert!(report.starts_with(&format!("{url} as smart\n")), "{report}");
     assert!(report.lines().last().unwrap().starts_with("does not conform: MUST "), "{report}");
     let json = run(&["check", &url, "--protocol", "smart", "--format", "json"]).await;
@@ -234,33 +240,39 @@ async fn a_token_goes_to_the_server_of_the_feed_only() {
     .await;
     let (url, second) = (server.url("/items"), server.url("/more"));
     let refused = run(&["follow", &url, "--once"]).await;
-    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr_text(&refused));
     for (urls, count) in [(vec![url.as_str()], 3), (vec![&url, &second], 6), (vec![&server.url("/away")], 3)]
     {
         let args = [&["follow", "--once", "--token", "s3cret"], urls.as_slice()].concat();
         let followed = run(&args).await;
-        assert_eq!((followed.status.code(), ids(&followed).len()), (Some(0), count), "{}", told(&followed));
+        assert_eq!(
+            (followed.status.code(), ids(&followed).len()),
+            (Some(0), count),
+            "{}",
+            stderr_text(&followed)
+        );
     }
     let mut command = towpath(&["check", &url]);
     command.env("TOWPATH_READ_TOKEN", "s3cret");
     let checked = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let report = String::from_utf8(checked.stdout.clone()).unwrap();
-    assert!(report.starts_with(&format!("{url} as smart\n")), "{report}{}", told(&checked));
+    assert!(report.starts_with(&format!("{url} as smart\n")), "{report}{}", stderr_text(&checked));
     for asked in elsewhere.asked() {
         assert!(!asked.head.contains("s3cret"), "{}", asked.head);
     }
     assert!(!elsewhere.asked().is_empty());
     let before = elsewhere.asked().len();
+    // One token for two servers, for XMPP, and one that would split the header.
     for args in [["follow", &url, &other], ["follow", "xmpp:a@b.example?;node=x", ""], ["follow", &url, "\n"]]
     {
         let token = if args[2] == "\n" { "\n" } else { "s3cret" };
         let args: Vec<&str> = args.into_iter().filter(|arg| !arg.trim().is_empty()).collect();
         let mistaken = run(&[args.as_slice(), &["--once", "--token", token]].concat()).await;
-        assert_eq!(mistaken.status.code(), Some(2), "{}", told(&mistaken));
+        assert_eq!(mistaken.status.code(), Some(2), "{}", stderr_text(&mistaken));
         assert!(
-            told(&mistaken).contains("token") && !told(&mistaken).contains("s3cret"),
+            stderr_text(&mistaken).contains("token") && !stderr_text(&mistaken).contains("s3cret"),
             "{}",
-            told(&mistaken)
+            stderr_text(&mistaken)
         );
     }
     assert_eq!(elsewhere.asked().len(), before);

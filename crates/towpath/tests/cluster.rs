@@ -1,5 +1,5 @@
-//! Three nodes on a real server of NATS: any of them takes any request, all of them answer alike, and what only one may do
-//! goes on when that one is killed.
+//! Three nodes on a real NATS server: any node accepts any request, all nodes answer alike, and a role that only one
+//! node may hold moves when that node is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -12,16 +12,16 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Place, free_port, lines, stderr};
-use nodes::{Cluster, NODES, ids, publish, try_publish, wait_until};
+use common::{PATIENCE, TestFolder, free_port, lines, stderr};
+use nodes::{NODES, TestCluster, ids, publish, try_publish, wait_until};
 use serde_json::Value;
 
 const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
-/// Held where there is no `[xmpp]` and no source: hub, diffdelta, upkeep.
+/// Number of roles without `[xmpp]` and without sources: hub, diffdelta, upkeep.
 const ROLES: u64 = 3;
 
-/// What must be the same wherever it is read. Whether a body is the same byte by byte is seen by its validators as well.
-fn assert_alike(cluster: &Cluster, path: &str) {
+/// Asserts that all nodes serve the same status, validators and body. The validators cover the body byte by byte.
+fn assert_alike(cluster: &TestCluster, path: &str) {
     let shown = |node: usize| {
         let answer = cluster.node(node).get(path);
         let headers: BTreeMap<_, _> =
@@ -36,12 +36,12 @@ fn assert_alike(cluster: &Cluster, path: &str) {
 }
 
 #[test]
-fn any_node_takes_any_append_and_all_answer_alike() {
-    let cluster = Cluster::start(FEEDS);
+fn any_node_accepts_any_append_and_all_answer_alike() {
+    let cluster = TestCluster::start(FEEDS);
     for number in 0..20 {
         let id = format!("n{number:02}");
         let position = publish(cluster.node(number % NODES), "news", &id);
-        // Whoever has written reads that on any other node.
+        // A client that has written to one node reads its write from any other.
         let headers = [("Towpath-Position", position.as_str())];
         for further in 1..NODES {
             let path = "/feeds/news/items?order=-modified&max=1&timeout=0";
@@ -50,21 +50,23 @@ fn any_node_takes_any_append_and_all_answer_alike() {
             assert_eq!(ids(&read.json()), [id.as_str()]);
         }
     }
-    // A feed that another node made a moment ago.
+    // A feed that another node created a moment ago.
     let position = publish(cluster.node(1), "made", "one");
     let read = cluster.node(2).ask("GET", "/feeds/made/items/one", &[("Towpath-Position", &position)], b"");
     assert_eq!(read.status, 200, "{}", read.text());
     publish(cluster.node(2), "other", "o1");
-    // One that is not there yet is waited for, and not for ever.
+    // A node waits for a position that it has not reached, but not for ever.
     let begun = Instant::now();
     let behind = cluster.node(0).ask("GET", "/feeds/news/items", &[("Towpath-Position", "1000")], b"");
     assert_eq!((behind.status, behind.header("retry-after")), (503, Some("1")));
+    // Nodes wait 5 seconds for a position.
     assert!((4..10).contains(&begun.elapsed().as_secs()));
     let wrong = cluster.node(0).ask("GET", "/feeds/news/items", &[("Towpath-Position", "x")], b"");
     assert_eq!(wrong.status, 400);
 
     let last = "/diff/latest.json";
     let tells = |node: usize| cluster.node(node).get(last).text().contains("o1");
+    // Documents are comparable once no node has a run to publish any more.
     let is_settled = || {
         let heads: BTreeSet<String> =
             (0..NODES).map(|node| cluster.node(node).get("/diff/head.json").text()).collect();
@@ -76,6 +78,7 @@ fn any_node_takes_any_append_and_all_answer_alike() {
         heads.len() == 1 && made
     };
     wait_until("the documents are made", is_settled, || format!("{} {}", tells(0), cluster.logs()));
+    // A node that was about to publish does so within this time.
     std::thread::sleep(Duration::from_millis(500));
     let snapshot = cluster.node(1).ask("POST", "/feeds/news/snapshots", &[], b"");
     assert_eq!(snapshot.status, 201, "{}", snapshot.text());
@@ -85,7 +88,7 @@ fn any_node_takes_any_append_and_all_answer_alike() {
         || (0..NODES).all(|node| cluster.node(node).get("/feeds/news/snapshots/latest").status == 200),
         String::new,
     );
-    let local = |url: &str| url.strip_prefix(&cluster.door.base).unwrap_or(url).to_owned();
+    let local = |url: &str| url.strip_prefix(&cluster.balancer.base).unwrap_or(url).to_owned();
     let mut paths: Vec<String> = [
         "/diff/head.json",
         "/diff/latest.json",
@@ -121,14 +124,15 @@ fn any_node_takes_any_append_and_all_answer_alike() {
     for path in &paths {
         assert_alike(&cluster, path);
     }
-    // What a node cannot know of yet is not said not to be there: to a follower that would be gone for good.
+    // A node that is behind may not answer 404: a follower would take the document for deleted.
     let archived =
         |time: &str| cluster.node(1).get(&format!("/archive/news/2026/01/01/{time}_0123456789ab.json"));
+    // One is later than all that the node has, the other older than the chain.
     let (later, never) = (archived("20990101T000000Z"), archived("20000101T000000Z"));
     assert_eq!((later.status, later.header("retry-after")), (503, Some("1")));
     assert_eq!(never.status, 404);
-    // Simple Update Protocol: the same ids, and the same news of each.
-    let told = |node: usize| -> BTreeMap<String, String> {
+    // Simple Update Protocol: all nodes have the same SUP-IDs and report the same updates.
+    let printed = |node: usize| -> BTreeMap<String, String> {
         let document = cluster.node(node).json("/sup.json?seconds=120");
         let updates = document["updates"].as_array().unwrap().clone();
         updates
@@ -138,12 +142,12 @@ fn any_node_takes_any_append_and_all_answer_alike() {
     };
     wait_until(
         "SUP tells of all",
-        || (0..NODES).all(|node| told(node).len() == 3),
-        || format!("{:?}", told(0)),
+        || (0..NODES).all(|node| printed(node).len() == 3),
+        || format!("{:?}", printed(0)),
     );
-    assert!((1..NODES).all(|node| told(node).keys().eq(told(0).keys())));
+    assert!((1..NODES).all(|node| printed(node).keys().eq(printed(0).keys())));
 
-    // A long poll on one node ends by an append on another.
+    // An append on one node ends a long poll on another.
     let page = cluster.node(0).json("/feeds/other/items?order=created&timeout=0");
     let next =
         format!("/feeds/other/items?order=created&since=cursor:{}", page["last_cursor"].as_str().unwrap());
@@ -159,57 +163,57 @@ fn any_node_takes_any_append_and_all_answer_alike() {
     assert!(waited < Duration::from_secs(2), "{waited:?}");
 }
 
-/// A `towpath follow` that goes on, and the ids that it has told, in their order.
-struct Following {
+/// A running `towpath follow`, and the ids that it has printed, in order.
+struct ClusterFollow {
     child: Child,
-    told: Arc<Mutex<Vec<String>>>,
+    printed: Arc<Mutex<Vec<String>>>,
 }
 
-impl Following {
-    fn start(place: &Place, url: &str, protocol: &str) -> Self {
+impl ClusterFollow {
+    fn start(dir: &TestFolder, url: &str, protocol: &str) -> Self {
         let mut command =
-            place.command(&["follow", url, "--protocol", protocol, "--state", &format!("{protocol}.json")]);
-        let stderr = std::fs::File::create(place.path(&format!("{protocol}.log"))).unwrap();
+            dir.command(&["follow", url, "--protocol", protocol, "--state", &format!("{protocol}.json")]);
+        let stderr = std::fs::File::create(dir.path(&format!("{protocol}.log"))).unwrap();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let into = told.clone();
+        let printed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let into = printed.clone();
         std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 let line: Value = serde_json::from_str(&line).unwrap();
                 into.lock().unwrap().push(line["id"].as_str().unwrap().to_owned());
             }
         });
-        Self { child, told }
+        Self { child, printed }
     }
 
-    fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+    fn printed(&self) -> Vec<String> {
+        self.printed.lock().unwrap().clone()
     }
 }
 
-impl Drop for Following {
+impl Drop for ClusterFollow {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Followers of every protocol go on with another node in the middle, each item once: those of Smart Feeds while a
-/// request is open, the others from one poll to the next.
+/// Followers of every protocol continue on another node, with each item once. Those of Smart Feeds change nodes
+/// during a long poll, the others between two polls.
 #[test]
 fn followers_change_nodes() {
-    let mut cluster = Cluster::start("[[feed]]\nid = \"news\"\npage_items = 4\n");
-    let followers = Place::new("");
-    let address = |path: &str| format!("{}{path}", cluster.door.base);
+    let mut cluster = TestCluster::start("[[feed]]\nid = \"news\"\npage_items = 4\n");
+    let followers = TestFolder::new("");
+    let address = |path: &str| format!("{}{path}", cluster.balancer.base);
     let polling = [
         ("diffdelta", address("/diff/news/head.json")),
         ("replication", address("/feeds/news/replication")),
         ("history", address("/feeds/news/atom")),
     ];
     let smart = address("/feeds/news/items?order=modified");
-    let mut told: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut follow = |cluster: &Cluster, all: &[String]| {
+    let mut printed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut follow = |cluster: &TestCluster, all: &[String]| {
         let last = all.last().unwrap();
         let is_minted = |node: usize| cluster.node(node).get("/diff/news/latest.json").text().contains(last);
         wait_until(
@@ -222,15 +226,15 @@ fn followers_change_nodes() {
             let output = followers.run(&["follow", url, "--protocol", protocol, "--state", &state, "--once"]);
             assert!(output.status.success(), "{protocol}: {}\n{}", stderr(&output), cluster.logs());
             let ids = lines(&output).into_iter().map(|line| line["id"].as_str().unwrap().to_owned());
-            let told = told.entry(protocol).or_default();
-            told.extend(ids);
-            let mut sorted = [told.clone(), all.to_vec()];
+            let printed = printed.entry(protocol).or_default();
+            printed.extend(ids);
+            let mut sorted = [printed.clone(), all.to_vec()];
             sorted.iter_mut().for_each(|ids| ids.sort());
             assert_eq!(sorted[0], sorted[1], "{protocol}");
         }
     };
     let mut all = Vec::new();
-    let publish_some = |cluster: &Cluster, all: &mut Vec<String>, round: usize| {
+    let publish_some = |cluster: &TestCluster, all: &mut Vec<String>, round: usize| {
         for number in 0..5 {
             all.push(format!("{round}n{number}"));
             let living: Vec<usize> = cluster.alive().map(|(node, _)| node).collect();
@@ -238,29 +242,34 @@ fn followers_change_nodes() {
         }
     };
     publish_some(&cluster, &mut all, 0);
-    let following = Following::start(&followers, &smart, "smart");
+    let following = ClusterFollow::start(&followers, &smart, "smart");
     for round in 0..NODES {
-        cluster.lead_to(round);
+        cluster.set_nodes(round);
         publish_some(&cluster, &mut all, round + 1);
         follow(&cluster, &all);
     }
-    // The node is gone that made DiffDelta's chains, and the address leads to another one.
+    // The node that published DiffDelta's chains is gone, and the address leads to another one.
     let victim =
         (0..NODES).max_by_key(|node| cluster.metric(*node, "towpath_diffdelta_mints_total")).unwrap();
     let killed = Instant::now();
     cluster.kill(victim);
-    cluster.lead_to((victim + 1) % NODES);
+    cluster.set_nodes((victim + 1) % NODES);
     publish_some(&cluster, &mut all, 5);
     follow(&cluster, &all);
+    // Within that time a role has moved from a killed node to another.
     assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
-    wait_until("all is told", || following.told().len() >= all.len(), || format!("{:?}", following.told()));
-    assert_eq!(following.told(), all);
+    wait_until(
+        "all is printed",
+        || following.printed().len() >= all.len(),
+        || format!("{:?}", following.printed()),
+    );
+    assert_eq!(following.printed(), all);
 }
 
-/// Without the log nothing is published and everything can be read; how old that is, is said.
+/// Without the log nothing can be published, everything can be read, and responses say how old they may be.
 #[test]
 fn without_the_log_reading_goes_on() {
-    let mut cluster = Cluster::start(FEEDS);
+    let mut cluster = TestCluster::start(FEEDS);
     publish(cluster.node(0), "news", "one");
     let read = cluster.node(1).get("/feeds/news/items?order=created&timeout=0");
     assert_eq!(read.header("towpath-replica-age"), None);
@@ -273,7 +282,7 @@ fn without_the_log_reading_goes_on() {
     wait_until("its age is said", || (0..NODES).all(is_said), || cluster.logs());
     let subscription = format!(
         "hub.mode=subscribe&hub.callback=http%3A%2F%2F127.0.0.1%3A1%2F&hub.topic={}%2Ffeeds%2Fnews%2Fitems",
-        cluster.door.base
+        cluster.balancer.base
     );
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let refused = cluster.node(0).ask("POST", "/feeds/news/hub", &form, subscription.as_bytes());
@@ -288,7 +297,7 @@ fn without_the_log_reading_goes_on() {
         assert!(health["replica_age"].as_u64().unwrap() >= 4);
         assert!(cluster.metric(node, "towpath_replica_age_seconds") >= 4);
     }
-    // What was refused for certain is refused for good: nobody knows it later.
+    // A refused append stays refused: it does not appear once the log is back.
     cluster.nats.server.start();
     let end = Instant::now() + PATIENCE;
     while try_publish(cluster.node(2), "news", "three").status != 200 {
@@ -300,36 +309,38 @@ fn without_the_log_reading_goes_on() {
         || (0..NODES).all(|node| cluster.node(node).get(page).header("towpath-replica-age").is_none()),
         || cluster.logs(),
     );
-    let told = ids(&cluster.node(0).json(page));
-    assert!(told.starts_with(&["one".to_owned()]) && told.contains(&"three".to_owned()), "{told:?}");
+    let printed = ids(&cluster.node(0).json(page));
+    assert!(printed.starts_with(&["one".to_owned()]) && printed.contains(&"three".to_owned()), "{printed:?}");
     cluster.wait_for_roles(ROLES);
 }
 
-/// What a person reads who has no cluster, or no right to one.
+/// Error messages for a user whose cluster is down, or who may not use it.
 #[test]
 fn errors_say_what_to_do() {
-    let place =
-        |cluster: &str| Place::new(&format!("[server]\ncluster = \"{cluster}\"\n[[feed]]\nid = \"news\"\n"));
-    let nowhere = place(&format!("nats://somebody:secret@127.0.0.1:{}", free_port()));
+    let dir = |cluster: &str| {
+        TestFolder::new(&format!("[server]\ncluster = \"{cluster}\"\n[[feed]]\nid = \"news\"\n"))
+    };
+    let nowhere = dir(&format!("nats://somebody:secret@127.0.0.1:{}", free_port()));
     let output = nowhere.run(&["status"]);
     let said = stderr(&output);
     assert!(
         !output.status.success() && said.contains("cannot use the cluster at nats://127.0.0.1:"),
         "{said}"
     );
+    // Messages end up in logs and bug reports, so passwords are left out.
     assert!(!said.contains("secret"));
-    let wrong = place("http://127.0.0.1:4222").run(&["status"]);
+    let wrong = dir("http://127.0.0.1:4222").run(&["status"]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(stderr(&wrong).contains("nats or tls is due"), "{}", stderr(&wrong));
+    assert!(stderr(&wrong).contains("use nats or tls"), "{}", stderr(&wrong));
     let closed = common::nats::single("authorization { user: u, password: p }");
-    let output = place(&format!("nats://u:wrong@127.0.0.1:{}", closed.server.port)).run(&["status"]);
+    let output = dir(&format!("nats://u:wrong@127.0.0.1:{}", closed.server.port)).run(&["status"]);
     let said = stderr(&output);
     assert!(!output.status.success() && said.to_lowercase().contains("authorization"), "{said}");
     // Commands write to the same log.
-    let right = place(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
+    let right = dir(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
     let put = right.run_with(&["import", "news", "-"], b"{\"id\":\"a\",\"item\":{\"title\":\"A\"}}\n");
     assert!(put.status.success(), "{}", stderr(&put));
-    let other = place(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
+    let other = dir(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
     let status = common::stdout(&other.run(&["status"]));
     assert!(status.lines().any(|line| line.starts_with("news") && line.contains(" 1 ")), "{status}");
 }

@@ -1,9 +1,9 @@
-//! Three nodes on three servers of NATS, all of which are killed, stopped and cut off at random while clients publish,
-//! edit, delete and read, and followers of all protocols follow. At the end the log is linearizable, all nodes have the
-//! same, and every follower was told what its protocol promises.
+//! Three nodes on three NATS servers. All of them are killed, stopped and cut off at random while clients publish,
+//! edit, delete and read, and followers of all protocols follow. At the end the log is linearizable, all nodes have
+//! the same log, and every follower got the changes that its protocol guarantees.
 //!
-//! `TOWPATH_FAULTS=1000 cargo test -p towpath --test cluster_faults` (or `cargo xtask faults 1000`) for longer;
-//! `TOWPATH_FAULTS_SEED` for the same choices again.
+//! `TOWPATH_FAULTS=1000 cargo test -p towpath --test cluster_faults` (or `cargo xtask faults 1000`) runs longer;
+//! `TOWPATH_FAULTS_SEED` repeats the same random choices.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::door::Door;
+use common::load_balancer::LoadBalancer;
 use common::nats::say;
 use common::prosody::Prosody;
-use faults::clients::{self, FEEDS, World, deleted};
-use faults::followers::{self, Follower, POLLED, Told};
-use faults::harm::Harms;
-use faults::linear;
+use faults::clients::{self, FEEDS, Workload, deleted};
+use faults::followers::{self, DeliveredChange, FollowProcess, POLLED};
+use faults::injector::FaultInjector;
+use faults::linearizability;
 use faults::machines::{self, EACH, Machine};
 use faults::network::Network;
 use towpath_proto::{FeedId, Op};
-use towpath_store::embedded::{EmbeddedStore, Options};
-use towpath_store::{Limit, Store};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::{ReadLimit, Store};
 
-/// Small pages, so that there are many; both kinds of cursors.
+/// Small pages, so that there are many of them; cursors of both kinds.
 const CONFIG: &str = r#"
 [[feed]]
 id = "fa"
@@ -43,9 +43,9 @@ id = "fd"
 page_items = 7
 "#;
 
-/// How long all may take to be well again once nothing fails any more.
+/// Longest time for all machines to recover after the last fault.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// The same for followers, which wait longer the more often they failed.
+/// Longest time for followers to recover: their backoff grows with each failure.
 const CATCHING_UP: Duration = Duration::from_secs(180);
 
 fn setting(name: &str) -> Option<u64> {
@@ -53,16 +53,16 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_log_is_linearizable_and_followers_are_told_everything() {
-    let Some(network) = Network::enter("the_log_is_linearizable_and_followers_are_told_everything") else {
+fn the_log_is_linearizable_and_followers_miss_nothing() {
+    let Some(network) = Network::enter("the_log_is_linearizable_and_followers_miss_nothing") else {
         return;
     };
     let faults = setting("TOWPATH_FAULTS").unwrap_or(20);
     let seed = setting("TOWPATH_FAULTS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     say(&format!("{faults} faults with TOWPATH_FAULTS_SEED={seed}"));
     let folder = tempfile::tempdir().unwrap();
-    let door = Door::open(network.own_ip());
-    let base = door.base.clone();
+    let balancer = LoadBalancer::open(network.own_ip());
+    let base = balancer.base.clone();
     let mut servers = machines::servers(&network, folder.path());
     servers.iter_mut().for_each(Machine::start);
     servers.iter().for_each(Machine::wait);
@@ -71,56 +71,64 @@ fn the_log_is_linearizable_and_followers_are_told_everything() {
     let mut nodes = machines::nodes(&network, folder.path(), &servers, &base, &config);
     nodes.iter_mut().for_each(Machine::start);
     recover(&mut nodes);
-    door.lead_to(nodes.iter().map(|node| node.address).collect());
-    let world = World::new(nodes.iter().map(|node| (node.address, node.lives.clone())).collect());
+    balancer.set_nodes(nodes.iter().map(|node| node.address).collect());
+    let workload = Workload::new(nodes.iter().map(|node| (node.address, node.lives.clone())).collect());
     let node = format!("http://{}", nodes[1].address);
     let mut followers = followers::start_all(folder.path(), &base, &node, network.own_ip(), &prosody);
-    let clients = world.begin(seed);
-    let mut harms = Harms::new(servers, nodes, door, network.is_apart(), seed);
+    let clients = workload.start(seed);
+    let mut injector = FaultInjector::new(servers, nodes, balancer, network.is_apart(), seed);
     let begun = Instant::now();
     for n in 1..=faults {
-        let what = harms.harm();
-        let told: Vec<usize> = followers.iter().map(Follower::count).collect();
-        say(&format!("{:?} fault {n}: {what}; {:?} {told:?}", begun.elapsed().as_secs(), world.counts()));
-        assert!(world.faults.lock().unwrap().is_empty(), "{:?}", world.faults.lock().unwrap());
+        let what = injector.inject();
+        let printed: Vec<usize> = followers.iter().map(FollowProcess::count).collect();
+        say(&format!(
+            "{:?} fault {n}: {what}; {:?} {printed:?}",
+            begun.elapsed().as_secs(),
+            workload.counts()
+        ));
+        // After each fault, so that the last one printed is the one to look at.
+        assert!(workload.faults.lock().unwrap().is_empty(), "{:?}", workload.faults.lock().unwrap());
     }
-    harms.heal();
-    recover(&mut harms.nodes);
-    world.end();
+    injector.repair_all();
+    recover(&mut injector.nodes);
+    workload.end();
     clients.into_iter().for_each(|client| client.join().unwrap());
     let took = begun.elapsed();
-    assert!(world.faults.lock().unwrap().is_empty(), "{:?}", world.faults.lock().unwrap());
+    assert!(workload.faults.lock().unwrap().is_empty(), "{:?}", workload.faults.lock().unwrap());
 
-    let logs = check_log(&mut harms.nodes[2], &world);
+    let logs = check_log(&mut injector.nodes[2], &workload);
     check_followers(&mut followers, &logs, folder.path());
-    check_documents(&harms.nodes, &base, &logs);
+    check_documents(&injector.nodes, &base, &logs);
+    // Stopped first: only one process at a time can open a replica's folder.
     for node in 0..EACH {
-        harms.nodes[node].stop();
-        assert!(read_logs(&harms.nodes[node]) == logs, "node {node} has another log");
+        injector.nodes[node].stop();
+        assert!(read_logs(&injector.nodes[node]) == logs, "node {node} has another log");
     }
-    let [acknowledged, conflicts, refused, unknown] = world.counts();
+    let [acknowledged, conflicts, refused, unknown] = workload.counts();
     let changes: usize = logs.iter().map(Vec::len).sum();
     say(&format!(
         "seed {seed}, {faults} faults in {} s: {changes} changes; appends: {acknowledged} acknowledged, {conflicts} in \
-         conflict, {refused} refused, {unknown} unknown; reads: {:?} and {:?} put off; followers told {:?}; {:?}",
+         conflict, {refused} refused, {unknown} unknown; reads: {:?} and {:?} put off; followers printed {:?}; {:?}",
         took.as_secs(),
-        world.reads,
-        world.read_later,
+        workload.reads,
+        workload.read_later,
         followers.iter().map(|f| (&*f.name, f.count())).collect::<Vec<_>>(),
-        harms.counts,
+        injector.counts,
     ));
-    say(&format!("errors that the nodes logged: {:#?}", errors(&harms.nodes)));
+    say(&format!("errors that the nodes logged: {:#?}", errors(&injector.nodes)));
+    // A run in which hardly anything was written would pass every check above.
     assert!(acknowledged > 50 && conflicts > 0, "too little happened");
-    let was_cut = harms.counts.iter().any(|(what, _)| what.contains("cut off"));
+    let was_cut = injector.counts.iter().any(|(what, _)| what.contains("cut off"));
     assert!(was_cut || !network.is_apart() || faults < 10, "nothing was cut off");
 }
 
-/// What the nodes logged as errors, without numbers, and how often.
+/// Errors that the nodes logged, without numbers, and their counts.
 fn errors(nodes: &[Machine]) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();
     for output in nodes.iter().map(Machine::output) {
         for line in output.lines() {
             if let Some((_, error)) = line.split_once(" ERROR ").or(line.split_once("panicked")) {
+                // Without digits, so that errors which differ in a port or a time count as one.
                 let text = error.chars().filter(|c| !c.is_ascii_digit()).collect();
                 *errors.entry(text).or_default() += 1;
             }
@@ -129,7 +137,7 @@ fn errors(nodes: &[Machine]) -> BTreeMap<String, usize> {
     errors
 }
 
-/// All nodes take appends, and are current.
+/// Waits until all nodes accept appends and are current.
 fn recover(nodes: &mut [Machine]) {
     let healed = Instant::now();
     let is_well = |node: &Machine| {
@@ -146,11 +154,12 @@ fn recover(nodes: &mut [Machine]) {
     std::thread::sleep(Duration::from_secs(1));
 }
 
-/// Whether what clients were told fits to the log of a node, whose indexes are sound; returns the log of each feed.
-fn check_log(node: &mut Machine, world: &World) -> Vec<Vec<Told>> {
-    let acknowledged: Vec<u64> = (0..FEEDS.len()).map(|feed| world.acknowledged(feed)).collect();
+/// Checks the responses that clients got against a node's log, and that node's indexes. Returns the log of each feed.
+fn check_log(node: &mut Machine, workload: &Workload) -> Vec<Vec<DeliveredChange>> {
+    let acknowledged: Vec<u64> = (0..FEEDS.len()).map(|feed| workload.acknowledged(feed)).collect();
     let end = Instant::now() + RECOVERY;
     for (feed, wanted) in FEEDS.iter().zip(&acknowledged) {
+        // With its position named, the node answers only once it has that change.
         let position = [("Towpath-Position", &*wanted.to_string())];
         while clients::ask(node.address, "GET", &format!("/feeds/{feed}"), &position, b"")
             .is_ok_and(|answer| answer.status != 200)
@@ -161,9 +170,9 @@ fn check_log(node: &mut Machine, world: &World) -> Vec<Vec<Told>> {
     node.stop();
     let logs = read_logs(node);
     for (feed, log) in logs.iter().enumerate() {
-        let marks: Vec<String> = log.iter().map(|told| told.mark.clone()).collect();
-        let attempts = world.attempts[feed].lock().unwrap();
-        let faults = linear::check(&marks, &attempts);
+        let marks: Vec<String> = log.iter().map(|printed| printed.mark.clone()).collect();
+        let attempts = workload.attempts[feed].lock().unwrap();
+        let faults = linearizability::check(&marks, &attempts);
         assert!(faults.is_empty(), "{}: {faults:#?}", FEEDS[feed]);
     }
     node.start();
@@ -171,27 +180,28 @@ fn check_log(node: &mut Machine, world: &World) -> Vec<Vec<Told>> {
     logs
 }
 
-/// The whole log of each feed in a node's replica.
-fn read_logs(node: &Machine) -> Vec<Vec<Told>> {
+/// Reads the whole log of each feed from a node's replica.
+fn read_logs(node: &Machine) -> Vec<Vec<DeliveredChange>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let options = Options { reserve: 0, ..Options::default() };
+    // The reserve is for writing, and this only reads.
+    let options = EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() };
     let (store, writer) = EmbeddedStore::open_replica(node.folder.join("data"), &options).unwrap();
     runtime.block_on(async move {
         let found = store.verify().await.unwrap();
         assert!(found.is_sound(), "{}: {:#?}", node.site.name, found.problems);
         let mut logs = Vec::new();
         for (number, feed) in FEEDS.iter().enumerate() {
-            let all = Limit { items: usize::MAX, bytes: usize::MAX };
+            let all = ReadLimit { items: usize::MAX, bytes: usize::MAX };
             let changes = store.read(&FeedId::new(feed).unwrap(), 0, all).await.unwrap();
-            let told = changes.into_iter().zip(1..).map(|(change, place)| {
-                assert_eq!(change.seq, place);
+            let printed = changes.into_iter().zip(1..).map(|(change, dir)| {
+                assert_eq!(change.seq, dir);
                 let mark = match change.op {
                     Op::Delete => deleted(&change.item.id),
                     _ => change.item.title.unwrap(),
                 };
-                Told::new(number, change.item.id, mark)
+                DeliveredChange::new(number, change.item.id, mark)
             });
-            logs.push(told.collect());
+            logs.push(printed.collect());
         }
         drop(writer);
         store.close().await;
@@ -199,11 +209,11 @@ fn read_logs(node: &Machine) -> Vec<Vec<Told>> {
     })
 }
 
-/// Followers come to the end, and were told what their protocols promise.
-fn check_followers(followers: &mut [Follower], logs: &[Vec<Told>], folder: &Path) {
+/// Waits for the followers to reach the head, and checks that they got the changes that their protocols guarantee.
+fn check_followers(followers: &mut [FollowProcess], logs: &[Vec<DeliveredChange>], folder: &Path) {
     let begun = Instant::now();
-    let faults = |followers: &mut [Follower]| -> Vec<String> {
-        let of = |follower: &mut Follower| {
+    let faults = |followers: &mut [FollowProcess]| -> Vec<String> {
+        let of = |follower: &mut FollowProcess| {
             let name = follower.name.clone();
             follower.faults(logs).into_iter().map(move |fault| format!("{name}: {fault}"))
         };
@@ -231,14 +241,14 @@ fn check_followers(followers: &mut [Follower], logs: &[Vec<Told>], folder: &Path
         std::thread::sleep(Duration::from_millis(300));
     }
     say(&format!("all followers have all after {:?}", begun.elapsed()));
-    // Something that is told once more would come now.
+    // A duplicate would be delivered within this time.
     std::thread::sleep(Duration::from_secs(3));
     let found = faults(followers);
     assert!(found.is_empty(), "followers: {found:#?}");
 }
 
-/// Who begins now, at any node, is told the same; and all documents conform.
-fn check_documents(nodes: &[Machine], door: &str, logs: &[Vec<Told>]) {
+/// Checks that a new follower gets the same changes from any node, and that all documents conform.
+fn check_documents(nodes: &[Machine], balancer: &str, logs: &[Vec<DeliveredChange>]) {
     let begun = Instant::now();
     for node in nodes {
         let base = format!("http://{}", node.address);
@@ -248,7 +258,7 @@ fn check_documents(nodes: &[Machine], door: &str, logs: &[Vec<Told>]) {
         }
     }
     for (way, feed) in POLLED.iter().zip(FEEDS.iter().cycle()) {
-        let found = followers::check(way, door, feed);
+        let found = followers::check(way, balancer, feed);
         assert!(found.is_empty(), "{} of {feed}: {}", way.0, found.join("\n"));
     }
     say(&format!("documents checked in {:?}", begun.elapsed()));

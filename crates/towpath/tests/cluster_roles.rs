@@ -1,5 +1,5 @@
-//! What reaches any node and is for one: a tree that all of them are told to keep, calls of hubs, and followers of SUP
-//! that change nodes.
+//! Work that reaches any node and belongs to one: an exported tree that all nodes are configured to update, callbacks
+//! of hubs, and SUP followers that change nodes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::tree::{address, files};
-use common::{PATIENCE, Place, Server, free_port, get_from, lines, stderr};
-use nodes::{Cluster, NODES, holder_of_source, ids, publish, wait_until};
+use common::{PATIENCE, TestFolder, TestServer, free_port, get_from, lines, stderr};
+use nodes::{NODES, TestCluster, holder_of_source, ids, publish, wait_until};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// The file of a path in a tree.
+/// File of a URL path in a tree.
 fn file_of(tree: &Path, path: &str) -> PathBuf {
     let file = tree.join(path.trim_start_matches('/'));
     if file.is_dir() { file.join("index") } else { file }
 }
 
-/// Goes along every link from where readers begin. Says which lead nowhere, and how many there are.
+/// Follows every link from the entry points. Returns the broken links, and the number of documents.
 fn broken(tree: &Path, base: &str) -> (Vec<String>, usize) {
     let begin = ["/diff/head.json", "/diff/news/head.json", "/archive/news/index.json", "/feeds/news/atom"];
     let mut open: Vec<(String, String)> = begin.map(|path| (path.to_owned(), String::new())).into();
@@ -54,14 +54,14 @@ fn broken(tree: &Path, base: &str) -> (Vec<String>, usize) {
     (broken, seen.len())
 }
 
-/// All nodes are told to keep one tree: one does, another takes that over, and no reader ever finds a broken link.
+/// All nodes are configured to export one tree. One does, another takes over, and no reader ever finds a broken link.
 #[test]
-fn a_tree_is_kept_by_one_node_and_taken_over() {
+fn a_tree_is_exported_by_one_node_and_taken_over() {
     let shared = tempfile::tempdir().unwrap();
     let tree = shared.path().join("tree");
     let (port, base) = address();
     let args = ["--export", tree.to_str().unwrap(), "--export-base-url", &base, "--export-every", "1s"];
-    let mut cluster = Cluster::start_with("[[feed]]\nid = \"news\"\npage_items = 4\n", &args);
+    let mut cluster = TestCluster::start_with("[[feed]]\nid = \"news\"\npage_items = 4\n", &args);
     let name =
         serde_json::from_slice::<Value>(&std::fs::read(tree.join(".towpath/tree.json")).unwrap()).unwrap();
     let role = format!("export/{}", name["tree"].as_str().unwrap());
@@ -73,14 +73,14 @@ fn a_tree_is_kept_by_one_node_and_taken_over() {
     all.iter().enumerate().for_each(|(number, id)| drop(publish(cluster.node(number % NODES), "news", id)));
     wait_until("the tree is there", || shows("a9"), || cluster.logs());
     let holder = cluster.settled_holder(&role);
-    let exports = |cluster: &Cluster| -> Vec<u64> {
+    let exports = |cluster: &TestCluster| -> Vec<u64> {
         let others = cluster.others(holder).into_iter();
         others.map(|node| cluster.metric(node, "towpath_exports_ok_total")).collect()
     };
     let idle = exports(&cluster);
     let over = AtomicBool::new(false);
     let (served, reads) = (files(port, &tree), AtomicBool::new(false));
-    let follower = Place::new("");
+    let follower = TestFolder::new("");
     let (killed, walked) = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let mut walked = 0;
@@ -93,12 +93,14 @@ fn a_tree_is_kept_by_one_node_and_taken_over() {
             }
             walked
         });
+        // Readers must be at work before the tree changes, or the test shows nothing.
         wait_until("readers read", || reads.load(Ordering::SeqCst) || reading.is_finished(), String::new);
         for number in 0..30 {
             all.push(format!("b{number}"));
             publish(cluster.node(number % NODES), "news", all.last().unwrap());
             std::thread::sleep(Duration::from_millis(60));
         }
+        // Counters of the nodes without the role: they must not have exported anything.
         assert_eq!(exports(&cluster), idle, "one exports");
         cluster.kill(holder);
         let killed = Instant::now();
@@ -112,7 +114,7 @@ fn a_tree_is_kept_by_one_node_and_taken_over() {
             std::thread::sleep(Duration::from_millis(30));
         }
         let killed = killed.elapsed();
-        // Some more, so that pages are sealed by the one that took over.
+        // More items, so that the node that took over seals pages.
         std::thread::sleep(Duration::from_secs(3));
         over.store(true, Ordering::SeqCst);
         (killed, reading.join().unwrap())
@@ -124,17 +126,22 @@ fn a_tree_is_kept_by_one_node_and_taken_over() {
         let url = format!("{}{path}", served.base);
         let output = follower.run(&["follow", &url, "--protocol", protocol, "--once"]);
         assert!(output.status.success(), "{protocol}: {}", stderr(&output));
-        let told: Vec<String> =
+        let received: Vec<String> =
             lines(&output).into_iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(told, all, "{protocol}");
+        assert_eq!(received, all, "{protocol}");
     }
-    // A command takes the role while it exports, or says that another has it; the tree is kept current after that.
-    let output = cluster.places[holder].run(&["export", tree.to_str().unwrap(), "--base-url", &base]);
+    // A command takes the role while it exports, or reports that another process has it. The tree is current again
+    // after that.
+    let output = cluster.dirs[holder].run(&["export", tree.to_str().unwrap(), "--base-url", &base]);
     match output.status.code() {
         Some(0) => {}
         code => {
             assert_eq!(code, Some(1));
-            assert!(stderr(&output).contains("a node of the cluster keeps this tree"), "{}", stderr(&output));
+            assert!(
+                stderr(&output).contains("another node of the cluster maintains this tree"),
+                "{}",
+                stderr(&output)
+            );
         }
     }
     let (_, node) = cluster.alive().next().unwrap();
@@ -142,15 +149,15 @@ fn a_tree_is_kept_by_one_node_and_taken_over() {
     wait_until("the tree is kept", || shows("last"), || cluster.logs());
 }
 
-fn metric(server: &Server, name: &str) -> u64 {
+fn metric(server: &TestServer, name: &str) -> u64 {
     let text = server.get("/metrics").text();
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().parse().unwrap()
 }
 
-/// A hub's questions and deliveries reach any node; the mirror's node answers them.
+/// Verifications and deliveries of a hub reach any node; the mirror's node answers them.
 #[test]
 fn a_hub_may_call_any_node() {
-    let origin = Place::new("[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"news\"\n");
+    let origin = TestFolder::new("[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"news\"\n");
     let server = origin.serve_at(free_port());
     let publish_there = |id: &str| {
         let line = json!({ "id": id, "item": { "title": "t" }, "content": "c" }).to_string();
@@ -160,10 +167,11 @@ fn a_hub_may_call_any_node() {
         "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/news/items\"\npush = true\n",
         server.base
     );
-    let mut cluster = Cluster::start(&config);
+    let mut cluster = TestCluster::start(&config);
     let holder = holder_of_source(&cluster, "copy");
-    // The first question of the hub may have met a node that knew of nothing. Where the mirror moved to another node at
-    // first, the hub still tries the subscription that was left behind, so what it counts as failed says nothing here.
+    // The hub's first verification may have reached a node that did not know the key yet. If the mirror moved to
+    // another node at the start, the hub still retries the subscription that was left behind. So its count of
+    // failures says nothing here.
     let ok = "towpath_pushes_ok_total";
     let mut all = Vec::new();
     let end = Instant::now() + PATIENCE * 2;
@@ -175,43 +183,48 @@ fn a_hub_may_call_any_node() {
     }
     let asked = || metric(&server, "towpath_requests_routed_total");
     for node in 0..NODES {
-        cluster.lead_to(node);
+        cluster.set_nodes(node);
         for number in 0..3 {
             let (before, questions) = (metric(&server, ok), asked());
             all.push(format!("by{node}-{number}"));
             publish_there(all.last().unwrap());
             wait_until("it is pushed", || metric(&server, ok) > before, || cluster.logs());
-            let told =
+            let received =
                 || ids(&cluster.node(holder).json("/feeds/copy/items?order=created&max=1000&timeout=0"));
-            wait_until("it is there", || told() == all, || format!("{:?} {}", told(), cluster.logs()));
-            // The publication, and what this test asked: the mirror asked for nothing.
+            wait_until(
+                "it is there",
+                || received() == all,
+                || format!("{:?} {}", received(), cluster.logs()),
+            );
+            // Requests of the publication and of this test only: the mirror polled nothing.
             assert!(asked() - questions <= 40, "{}", asked() - questions);
         }
-        // Whoever does not know the key is told nothing, wherever he asks.
+        // A client without the key is refused by every node.
         let stranger = cluster.node(node).ask("POST", "/feeds/copy/callback?towpath-key=0", &[], b"{}");
         assert_eq!(stranger.status, 404);
     }
-    // Its node is gone: another follows, asks to be called at another address, and nothing is missing.
+    // Its node is killed: another node follows, subscribes with another callback, and nothing is missing.
     cluster.kill(holder);
     let killed = Instant::now();
     let living = cluster.others(holder);
-    cluster.lead_to(living[0]);
+    cluster.set_nodes(living[0]);
     all.push("after".into());
     publish_there("after");
-    let told = || ids(&cluster.node(living[1]).json("/feeds/copy/items?order=created&max=1000&timeout=0"));
-    wait_until("it goes on", || told() == all, || format!("{:?} {}", told(), cluster.logs()));
+    let received =
+        || ids(&cluster.node(living[1]).json("/feeds/copy/items?order=created&max=1000&timeout=0"));
+    wait_until("it goes on", || received() == all, || format!("{:?} {}", received(), cluster.logs()));
     println!("a mirror that is pushed to: taken over after {:.1} s", killed.elapsed().as_secs_f64());
     assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
 }
 
-/// Asks SUP every two seconds, each time another node, and reads the feeds of which something new is told, from yet
-/// another: hears of every item, whoever took it and whoever is killed.
+/// A follower polls SUP every two seconds, each time on another node, and reads the updated feeds from yet another.
+/// It sees every item, whichever node accepted it and whichever is killed.
 #[test]
 fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
     let feeds = ["aa", "bb", "cc"];
     let config: String = feeds.iter().map(|feed| format!("[[feed]]\nid = \"{feed}\"\n")).collect();
-    let mut cluster = Cluster::start(&config);
-    let base = cluster.door.base.clone();
+    let mut cluster = TestCluster::start(&config);
+    let base = cluster.balancer.base.clone();
     let get = |path: &str| get_from(&base, path, &[]);
     let sup_id = |feed: &str| {
         let answer = get(&format!("/feeds/{feed}/atom"));
@@ -220,22 +233,24 @@ fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
     let mut known: BTreeMap<String, (String, String)> =
         feeds.iter().map(|feed| (sup_id(feed), ((*feed).to_owned(), String::new()))).collect();
     let mut cursors: BTreeMap<String, String> = BTreeMap::new();
-    let (mut told, mut all) = (BTreeSet::new(), BTreeSet::new());
+    let (mut received, mut all) = (BTreeSet::new(), BTreeSet::new());
     let mut turn = 0;
     let mut living: Vec<usize> = (0..NODES).collect();
-    let mut poll = |cluster: &Cluster, living: &[usize], told: &mut BTreeSet<String>| {
+    let mut poll = |cluster: &TestCluster, living: &[usize], received: &mut BTreeSet<String>| {
         turn += 1;
-        cluster.lead_to(living[turn % living.len()]);
+        cluster.set_nodes(living[turn % living.len()]);
+        // Windows are twice the period, so each covers several polls and a node's delay.
         let document = get("/sup.json?seconds=10");
         assert_eq!(document.status, 200, "{}", document.text());
-        cluster.lead_to(living[(turn + 1) % living.len()]);
+        // The feed is read from another node, which may be behind the one that reported it.
+        cluster.set_nodes(living[(turn + 1) % living.len()]);
         for update in document.json()["updates"].as_array().unwrap() {
             let (id, news) = (update[0].as_str().unwrap(), update[1].as_str().unwrap());
             let Some((feed, last)) = known.get_mut(id).filter(|(_, last)| last != news) else { continue };
             *last = news.to_owned();
             let since = cursors.get(feed).map(|cursor| format!("&since=cursor:{cursor}")).unwrap_or_default();
             let page = get(&format!("/feeds/{feed}/items?order=created&max=1000&timeout=0{since}")).json();
-            told.extend(ids(&page));
+            received.extend(ids(&page));
             if let Some(cursor) = page["last_cursor"].as_str() {
                 cursors.insert(feed.clone(), cursor.to_owned());
             }
@@ -248,7 +263,7 @@ fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
             publish(cluster.node(living[(round * number) % living.len()]), feed, &id);
             all.insert(id);
         }
-        poll(&cluster, &living, &mut told);
+        poll(&cluster, &living, &mut received);
         std::thread::sleep(Duration::from_secs(2));
         if round == 5 {
             cluster.kill(1);
@@ -259,10 +274,11 @@ fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
             living = vec![0, 1, 2];
         }
     }
+    // The last updates may reach a node only after its last poll.
     for _ in 0..2 {
-        poll(&cluster, &living, &mut told);
+        poll(&cluster, &living, &mut received);
         std::thread::sleep(Duration::from_secs(2));
     }
-    poll(&cluster, &living, &mut told);
-    assert_eq!(told, all);
+    poll(&cluster, &living, &mut received);
+    assert_eq!(received, all);
 }

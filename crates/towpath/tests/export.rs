@@ -1,4 +1,4 @@
-//! `towpath export` into a folder: what it writes, and above all what it does not.
+//! `towpath export` into a folder: the files that it writes, and those that it leaves alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 
 use common::notes::{NOTES, eleven, put};
 use common::tree::{address, listing, paths};
-use common::{PATIENCE, Place, stderr};
+use common::{PATIENCE, TestFolder, stderr};
 use serde_json::json;
 
-/// How many documents an export says it wrote, left and removed.
-fn export(place: &Place, args: &[&str]) -> [u64; 3] {
-    let output = place.run(&[&["export", "tree"], args].concat());
+/// Numbers of documents that an export reports as written, unchanged and removed.
+fn export(dir: &TestFolder, args: &[&str]) -> [u64; 3] {
+    let output = dir.run(&[&["export", "tree"], args].concat());
     assert!(output.status.success(), "{}", stderr(&output));
-    let told = stderr(&output);
-    let line = told.lines().find(|line| line.starts_with("exported ")).unwrap_or_else(|| panic!("{told}"));
+    let printed = stderr(&output);
+    let line =
+        printed.lines().find(|line| line.starts_with("exported ")).unwrap_or_else(|| panic!("{printed}"));
     let before = |word: &str| {
         let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
         let at = words.iter().position(|found| *found == word).unwrap();
@@ -39,13 +40,13 @@ fn changed(
     gone.chain(other).collect()
 }
 
-fn import(place: &Place, feed: &str, ids: std::ops::Range<u32>) {
+fn import(dir: &TestFolder, feed: &str, ids: std::ops::Range<u32>) {
     let line = |n: u32| {
         let item = json!({ "title": format!("T{n}"), "url": format!("https://a.example/{n}") });
         json!({ "id": format!("i{n}"), "content": n.to_string(), "item": item })
     };
     let lines: String = ids.map(|n| format!("{}\n", line(n))).collect();
-    let output = place.run_with(&["import", feed, "-"], lines.as_bytes());
+    let output = dir.run_with(&["import", feed, "-"], lines.as_bytes());
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
@@ -55,20 +56,20 @@ fn hundred() -> String {
 }
 
 #[test]
-fn what_did_not_change_is_not_touched() {
-    let place = Place::new(&hundred());
+fn unchanged_documents_are_not_rewritten() {
+    let dir = TestFolder::new(&hundred());
     for feed in ["f7", "f8"] {
-        import(&place, feed, 0..10);
+        import(&dir, feed, 0..10);
     }
-    let [written, ..] = export(&place, &[]);
+    let [written, ..] = export(&dir, &[]);
     assert!(written > 1000, "{written}");
-    let tree = place.path("tree");
+    let tree = dir.path("tree");
     let before = listing(&tree);
-    assert_eq!(export(&place, &[]), [0, written, 0]);
+    assert_eq!(export(&dir, &[]), [0, written, 0]);
     assert_eq!(changed(&before, &tree), BTreeSet::new());
 
-    import(&place, "f7", 10..11);
-    let [again, _, removed] = export(&place, &[]);
+    import(&dir, "f7", 10..11);
+    let [again, _, removed] = export(&dir, &[]);
     assert!(again < 60 && removed == 0, "{again} {removed}");
     let touched = changed(&before, &tree);
     let around = ["diff/head.json", "diff/latest.json", "diff/sources.json", "sup", "archive/_global/"];
@@ -79,23 +80,23 @@ fn what_did_not_change_is_not_touched() {
     for kept in ["feeds/f7/atom/1", "feeds/f7/replication/pages/1", "feeds/f7/rss/2"] {
         assert!(!touched.contains(kept), "{kept}");
     }
-    // Two windows of the past are kept, those before are not.
-    import(&place, "f7", 11..12);
-    assert_eq!(export(&place, &[])[2], 3, "one window in three syntaxes");
-    assert_eq!(export(&place, &[])[..1], [0]);
+    // Two earlier SUP windows are kept; older ones are removed.
+    import(&dir, "f7", 11..12);
+    assert_eq!(export(&dir, &[])[2], 3, "one window in three syntaxes");
+    assert_eq!(export(&dir, &[])[..1], [0]);
 }
 
 #[test]
-fn what_the_configuration_changes_is_exported_anew_and_what_it_lacks_removed() {
+fn configuration_changes_rewrite_and_remove_documents() {
     let config =
         "[server]\nlisten = \"127.0.0.1:1\"\n[[feed]]\nid = \"aa\"\npage_items = 2\n[[feed]]\nid = \"bb\"\n";
-    let place = Place::new(config);
-    import(&place, "aa", 0..7);
-    import(&place, "bb", 0..3);
-    export(&place, &[]);
-    let tree = place.path("tree");
+    let dir = TestFolder::new(config);
+    import(&dir, "aa", 0..7);
+    import(&dir, "bb", 0..3);
+    export(&dir, &[]);
+    let tree = dir.path("tree");
     let before = paths(&tree);
-    export(&place, &["--base-url", "https://cdn.example/x"]);
+    export(&dir, &["--base-url", "https://cdn.example/x"]);
     assert_eq!(paths(&tree), before);
     let read = |name: &str| std::fs::read_to_string(tree.join(name)).unwrap();
     assert!(read("feeds/bb/atom/index").contains("https://cdn.example/x/feeds/bb/atom/1-3"));
@@ -111,7 +112,7 @@ fn what_the_configuration_changes_is_exported_anew_and_what_it_lacks_removed() {
         let named = text.find("127.0.0.1:1/").map(|at| &text[at.saturating_sub(100)..at + 50]);
         assert_eq!(named, None, "{name} names the server");
     }
-    // No promises that a tree does not keep.
+    // A static tree has no hub, events, items or SUP periods, so no document may link to them.
     for part in ["/hub", "/events", "/items\"", "seconds="] {
         for name in
             ["feeds/aa/index", "feeds/aa/atom/index", "feeds/aa/feed.json/index", "feeds/aa/rss/index"]
@@ -121,13 +122,13 @@ fn what_the_configuration_changes_is_exported_anew_and_what_it_lacks_removed() {
     }
     assert!(read(".well-known/diffdelta.json").contains("\"webhooks_supported\":false"));
 
-    place.write(
+    dir.write(
         "towpath.toml",
         config.replace("[[feed]]\nid = \"bb\"\n", "[[feed]]\nid = \"bb\"\nreaders = [\"s\"]\n").as_bytes(),
     );
-    let output = place.run(&["export", "tree", "--base-url", "https://cdn.example/x"]);
+    let output = dir.run(&["export", "tree", "--base-url", "https://cdn.example/x"]);
     assert!(
-        stderr(&output).contains("not exported, for they have readers or are filters: bb"),
+        stderr(&output).contains("not exported, because they are restricted to readers or are filters: bb"),
         "{}",
         stderr(&output)
     );
@@ -138,17 +139,17 @@ fn what_the_configuration_changes_is_exported_anew_and_what_it_lacks_removed() {
 }
 
 #[test]
-fn places_that_cannot_be_and_exit_codes() {
-    let place = Place::new("[server]\nlisten = \"127.0.0.1:1\"\n");
-    place.write("file", b"");
-    for (args, code, told) in [
-        (&["export"][..], 2, "where to?"),
+fn impossible_destinations_and_exit_codes() {
+    let dir = TestFolder::new("[server]\nlisten = \"127.0.0.1:1\"\n");
+    dir.write("file", b"");
+    for (args, code, printed) in [
+        (&["export"][..], 2, "no destination"),
         (&["export", "ftp://a/b"], 2, "ftp://a/b"),
         (&["export", "tree", "--base-url", "nowhere"], 2, "base URL"),
         (&["export", "file"], 1, "file"),
         (&["export", "s3://bucket/x", "--data", "file"], 1, ""),
     ] {
-        let output = place
+        let output = dir
             .command(args)
             .env("AWS_ENDPOINT", "http://127.0.0.1:9")
             .env("AWS_ALLOW_HTTP", "true")
@@ -157,26 +158,27 @@ fn places_that_cannot_be_and_exit_codes() {
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(printed), "{args:?}: {}", stderr(&output));
     }
 }
 
 #[test]
 fn a_server_keeps_the_tree_current_with_its_own_bytes() {
-    let place =
-        Place::new(&format!("{NOTES}[[feed]]\nid = \"quiet\"\n[export]\nto = \"tree\"\nevery = \"200ms\"\n"));
+    let dir = TestFolder::new(&format!(
+        "{NOTES}[[feed]]\nid = \"quiet\"\n[export]\nto = \"tree\"\nevery = \"200ms\"\n"
+    ));
     let (port, base) = address();
-    let server = place.start(place.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]));
+    let server = dir.start(dir.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]));
     assert_eq!(server.base, base);
     eleven(&server);
     let snapshot = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
     assert_eq!(snapshot.status, 201);
     put(&server, "i12", "t12");
-    let tree = place.path("tree");
+    let tree = dir.path("tree");
     let wait = |what: &str, done: &dyn Fn() -> bool| {
         let end = Instant::now() + PATIENCE;
         while !done() {
-            assert!(Instant::now() < end, "{what}: {}", place.log());
+            assert!(Instant::now() < end, "{what}: {}", dir.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     };
@@ -190,12 +192,13 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
     }
     wait("metrics", &|| server.get("/metrics").text().contains("towpath_exports_ok_total"));
     for path in paths(&tree) {
-        // What says when it was made; what the tree has no addresses for; what is made for the tree.
+        // Documents with a creation time, documents linked from nowhere in a tree, and documents that differ by
+        // design.
         let own = ["/sup", "/healthz.json", "/diff/sources.json", "/.well-known/", "/feeds/notes/atom/7-1"];
         let is_page = matches!(path.as_str(), "/feeds/notes" | "/feeds/quiet");
-        // SUP's address has no query there.
+        // SUP's address has no query in a tree.
         let names_sup = ["/atom", "/rss", "/feed.json"].iter().any(|name| path.contains(name));
-        // The server's newest documents name its hub.
+        // The server's newest documents link to its hub.
         let is_newest = ["/atom", "/rss", "/feed.json"].iter().any(|name| path.ends_with(name));
         if own.iter().any(|start| path.starts_with(start)) || is_page || is_newest {
             continue;
@@ -205,45 +208,45 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
         } else {
             path[1..].to_owned()
         };
-        // What the server makes last may come a moment later here.
+        // The tree's last documents may follow the server's a moment later.
         wait(&path, &|| {
             let here = std::fs::read_to_string(tree.join(&name)).unwrap();
             let there = server.get(&path).text();
             here == if names_sup { there.replace("?seconds=60", "") } else { there }
         });
     }
-    let refused = place.run(&["export", "tree", "--config", &with_port(&place, port)]);
+    let refused = dir.run(&["export", "tree", "--config", &with_port(&dir, port)]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("serve --export tree"), "{}", stderr(&refused));
     assert_eq!(server.stop(), Some(0));
 }
 
-/// The same configuration with the port at which the server is.
-fn with_port(place: &Place, port: u16) -> String {
-    place.write("port.toml", format!("[server]\nlisten = \"127.0.0.1:{port}\"\n").as_bytes());
+/// Sets the server's port in the configuration.
+fn with_port(dir: &TestFolder, port: u16) -> String {
+    dir.write("port.toml", format!("[server]\nlisten = \"127.0.0.1:{port}\"\n").as_bytes());
     "port.toml".into()
 }
 
-/// SIGKILL at any moment: the next export makes it right, and what so many made is what one makes.
+/// SIGKILL at any moment: the next export completes the tree, with the same result as a single export.
 #[test]
-fn a_killed_export_is_made_right_by_the_next() {
-    let place = Place::new(&hundred());
+fn a_killed_export_is_completed_by_the_next() {
+    let dir = TestFolder::new(&hundred());
     for (round, pause) in [40, 150, 300, 600, 900].into_iter().enumerate() {
         let first = 4 * u32::try_from(round).unwrap();
         for feed in ["f1", "f2", "f3"] {
-            import(&place, feed, first..first + 4);
+            import(&dir, feed, first..first + 4);
         }
-        let mut killed = place.command(&["export", "tree"]).stderr(Stdio::null()).spawn().unwrap();
+        let mut killed = dir.command(&["export", "tree"]).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(pause));
         let _ = killed.kill();
         killed.wait().unwrap();
     }
-    export(&place, &[]);
-    assert_eq!(export(&place, &[])[0], 0);
-    let fresh = place.run(&["export", "fresh"]);
+    export(&dir, &[]);
+    assert_eq!(export(&dir, &[])[0], 0);
+    let fresh = dir.run(&["export", "fresh"]);
     assert!(fresh.status.success(), "{}", stderr(&fresh));
-    let (many, one) = (place.path("tree"), place.path("fresh"));
-    // Windows of the past are kept for a while.
+    let (many, one) = (dir.path("tree"), dir.path("fresh"));
+    // Earlier SUP windows are kept for a while.
     let is_window =
         |path: &String| path.rsplit('/').next().unwrap().split('-').all(|part| part.parse::<u64>().is_ok());
     let of = |tree: &Path| {
@@ -267,6 +270,7 @@ fn a_killed_export_is_made_right_by_the_next() {
             assert_eq!(std::fs::read(file(&many)).unwrap(), std::fs::read(file(&one)).unwrap(), "{path}");
         }
     }
+    // Temporary files of killed exports must not pile up.
     for unfinished in std::fs::read_dir(many.join(".towpath/tmp")).unwrap() {
         assert!(std::fs::read_dir(unfinished.unwrap().path()).unwrap().next().is_none());
     }

@@ -1,4 +1,5 @@
-//! The order of an export: whenever a reader looks, every link leads somewhere. With exports that break off anywhere.
+//! Write order of an export: at every moment every link of the tree resolves, also when an export is interrupted
+//! anywhere.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,13 +11,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use towpath::config::Config;
-use towpath::engine::export::target::{Target, TargetError};
-use towpath::engine::export::{ExportError, Tree, TreeDocument, Which, name_of};
-use towpath::engine::replication::snapshot;
+use towpath::document::cors::CorsPolicy;
+use towpath::engine::Engine;
 use towpath::engine::roles::Lease;
-use towpath::engine::{Engine, diffdelta, pages};
+use towpath::export::target::{Target, TargetError};
+use towpath::export::{ExportError, ExportedFeeds, Tree, TreeDocument, name_of};
+use towpath::protocols::replication::snapshot;
+use towpath::protocols::{diffdelta, pages};
 use towpath_proto::{Content, FeedId, Item, NewChange};
-use towpath_store::embedded::{EmbeddedStore, Options};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{Expected, Store};
 
 const BASE: &str = "https://tree.example/base";
@@ -37,18 +40,18 @@ id = \"f3\"
 complete = true
 ";
 
-/// A document and the paths that it names.
+/// A document's body, and the paths that it links to.
 struct Put {
     document: TreeDocument,
     links: BTreeSet<String>,
 }
 
-/// The number that a path ends in.
+/// Number at the end of a path.
 fn number(path: &str) -> Option<u64> {
     path.rsplit('/').next()?.parse().ok()
 }
 
-/// A place that checks at every step what readers could find, and breaks off after so many.
+/// Export target that checks all links after every write, and fails after a given number of writes.
 #[derive(Default)]
 struct Recorder {
     tree: Mutex<BTreeMap<String, Put>>,
@@ -68,10 +71,10 @@ impl Recorder {
         }
     }
 
-    /// Goes along every link from where readers begin.
+    /// Follows every link from the entry points.
     fn check(&self, after: &str) {
         let tree = self.tree.lock();
-        // A feed that no list names yet is known to nobody.
+        // A feed that no list names yet cannot be found by a reader.
         let listed = tree
             .get("/feeds")
             .map(|list| String::from_utf8_lossy(&list.document.body).into_owned())
@@ -87,7 +90,7 @@ impl Recorder {
         let mut seen: BTreeSet<&String> = open.iter().copied().collect();
         while let Some(path) = open.pop() {
             for link in &tree[path].links {
-                // What was let go stays named in documents that never change, as by a server.
+                // Immutable documents still link to pages that retention removed, as on a server.
                 let is_let_go = path.starts_with("/feeds/f2/") && number(link) < number(path);
                 if is_let_go && !path.contains("/replication") && !tree.contains_key(link) {
                     continue;
@@ -101,7 +104,7 @@ impl Recorder {
     }
 }
 
-/// The paths that a document and its headers name.
+/// Paths that a document and its headers link to.
 fn links(document: &TreeDocument) -> BTreeSet<String> {
     let body = String::from_utf8_lossy(&document.body);
     let text = match document.header("content-type").unwrap_or_default().starts_with("multipart/") {
@@ -114,7 +117,7 @@ fn links(document: &TreeDocument) -> BTreeSet<String> {
             let rest = &text[at + start.len()..];
             let end = rest.find(['"', '\'', '<', '>', '#', ' ', '{']).unwrap_or(rest.len());
             let path = rest[..end].to_owned();
-            // An item's own address is the server's, and stands in documents that never change.
+            // An item's own address is on the server; immutable documents contain it.
             if path.starts_with('/') && !path.contains("/items/") && path != "/diff/" && !path.ends_with("_")
             {
                 found.insert(path);
@@ -132,6 +135,7 @@ impl Target for Recorder {
 
     async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError> {
         self.step()?;
+        // Gives the export's other writes the chance to come first.
         tokio::task::yield_now().await;
         let put = Put { document: document.clone(), links: links(document) };
         self.tree.lock().insert(document.path.clone(), put);
@@ -158,11 +162,11 @@ impl Target for Recorder {
         Ok(())
     }
 
-    async fn settle(&self) -> Result<(), TargetError> {
+    async fn sync(&self) -> Result<(), TargetError> {
         Ok(())
     }
 
-    fn configuration(&self, _base_url: &str) -> Vec<TreeDocument> {
+    fn configuration(&self, _base_url: &str, _cors: &CorsPolicy) -> Vec<TreeDocument> {
         Vec::new()
     }
 }
@@ -183,7 +187,8 @@ async fn append(engine: &Engine, feed: &str, count: u32) {
     engine.store.append(&feed, Expected::Any, (0..count).map(item).collect()).await.unwrap();
 }
 
-/// What differs from one export of the same feeds to another: when it was made, and windows of the past.
+/// Documents without the parts that differ between two exports of the same feeds: creation times and earlier SUP
+/// windows.
 fn comparable(recorder: &Recorder) -> BTreeMap<String, (Bytes, Option<String>)> {
     let tree = recorder.tree.lock();
     let kept = tree.iter().filter(|(path, _)| {
@@ -209,9 +214,9 @@ async fn no_reader_ever_finds_a_broken_link() {
     fastrand::seed(seed);
     let folder = tempfile::tempdir().unwrap();
     let config = Config::parse(CONFIG, Path::new("towpath.toml")).unwrap();
-    let store = EmbeddedStore::open(folder.path().join("data"), Options::default()).unwrap();
+    let store = EmbeddedStore::open(folder.path().join("data"), EmbeddedOptions::default()).unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
-    let engine = Engine::new(config, store).await.unwrap();
+    let engine = towpath::protocols::start(config, store).await.unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let retention = tokio::spawn(pages::run(engine.clone(), Lease::alone("upkeep"), stopped));
     let recorder = Arc::new(Recorder::default());
@@ -226,11 +231,12 @@ async fn no_reader_ever_finds_a_broken_link() {
                 snapshot::make(&engine, &feed, Vec::new()).await.unwrap();
             }
         }
-        diffdelta::settle(&engine, true).await.unwrap();
+        diffdelta::publish_pending(&engine, true).await.unwrap();
+        // Two of three exports break off after a random number of writes.
         *recorder.left.lock() = (round % 3 != 2).then(|| fastrand::u64(1..80));
         let exported = async {
             let tree = open(&engine, &recorder).await?;
-            tree.export(Which::All).await
+            tree.export(ExportedFeeds::All).await
         };
         match exported.await {
             Ok(summary) if summary.failed.is_empty() => through += 1,
@@ -243,13 +249,13 @@ async fn no_reader_ever_finds_a_broken_link() {
     retention.await.unwrap();
     *recorder.left.lock() = None;
     let last = open(&engine, &recorder).await.unwrap();
-    assert_eq!(last.export(Which::All).await.unwrap().failed, [""; 0]);
-    let written = last.export(Which::All).await.unwrap().written;
+    assert_eq!(last.export(ExportedFeeds::All).await.unwrap().failed, [""; 0]);
+    let written = last.export(ExportedFeeds::All).await.unwrap().written;
     assert_eq!(written, 0, "nothing is new");
-    // What so many exports made of it, one export makes.
+    // One complete export gives the same tree as many interrupted ones.
     let fresh = Arc::new(Recorder::default());
     let once = open(&engine, &fresh).await.unwrap();
-    once.export(Which::All).await.unwrap();
+    once.export(ExportedFeeds::All).await.unwrap();
     let (many, one) = (comparable(&recorder), comparable(&fresh));
     assert_eq!(many.keys().collect::<Vec<_>>(), one.keys().collect::<Vec<_>>());
     for (path, document) in &many {

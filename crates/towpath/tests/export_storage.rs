@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use common::notes::{NOTES, eleven, put};
 use common::tree::{address, nginx};
-use common::{PATIENCE, Place, get_from, stderr, stdout};
+use common::{PATIENCE, TestFolder, get_from, stderr, stdout};
 use storage::{KEY, SECRET};
 
-fn export(place: &Place, endpoint: &str, secret: &str, args: &[&str]) -> Output {
-    let mut command = place.command(&[&["export"], args].concat());
+fn export(dir: &TestFolder, endpoint: &str, secret: &str, args: &[&str]) -> Output {
+    let mut command = dir.command(&[&["export"], args].concat());
     command.env("AWS_ENDPOINT", endpoint).env("AWS_ALLOW_HTTP", "true").env("AWS_REGION", "us-east-1");
     command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", secret);
     command.output().unwrap()
 }
 
-fn follow(place: &Place, base: &str, path: &str, protocol: &str) -> String {
-    let output = place.run(&["follow", &format!("{base}{path}"), "--protocol", protocol, "--once"]);
+fn follow(dir: &TestFolder, base: &str, path: &str, protocol: &str) -> String {
+    let output = dir.run(&["follow", &format!("{base}{path}"), "--protocol", protocol, "--once"]);
     assert!(output.status.success(), "{base}{path}: {}", stderr(&output));
-    // The pages of a snapshot may come in any order.
+    // Pages of a snapshot may come in any order.
     let mut lines: Vec<String> = stdout(&output).replace(base, "").lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines.join("\n")
@@ -31,20 +31,20 @@ fn follow(place: &Place, base: &str, path: &str, protocol: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_is_followed_as_the_server_is() {
-    let place = Place::new(NOTES);
-    std::fs::create_dir_all(place.path("storage/bucket")).unwrap();
-    let locked = storage::serve(&place.path("storage"), true).await;
-    let open = storage::serve(&place.path("storage"), false).await;
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    std::fs::create_dir_all(dir.path("storage/bucket")).unwrap();
+    let locked = storage::serve(&dir.path("storage"), true).await;
+    let open = storage::serve(&dir.path("storage"), false).await;
+    let server = dir.serve();
     eleven(&server);
     assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
     put(&server, "i12", "t12");
     drop(server);
-    // What of the headers a bucket keeps as metadata, whoever serves it makes headers again.
+    // A bucket stores some headers as metadata; the server in front of it restores them.
     let (port, base) = address();
-    let first = export(&place, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &base]);
+    let first = export(&dir, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &base]);
     assert!(first.status.success(), "{}", stderr(&first));
-    let again = export(&place, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &base]);
+    let again = export(&dir, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &base]);
     assert!(stderr(&again).contains("0 documents written"), "{}", stderr(&again));
     let location = format!(
         "location / {{ proxy_pass {open}/bucket/my/tree$uri; proxy_set_header Host {}; \
@@ -52,7 +52,7 @@ async fn a_bucket_is_followed_as_the_server_is() {
         open.trim_start_matches("http://")
     );
     let nginx = nginx(port, "", &location);
-    let server = place.serve();
+    let server = dir.serve();
     for (path, protocol) in [
         ("/diff/notes/head.json", "diffdelta"),
         ("/feeds/notes/replication", "replication"),
@@ -61,8 +61,8 @@ async fn a_bucket_is_followed_as_the_server_is() {
         ("/feeds/notes/feed.json", "history"),
     ] {
         assert_eq!(
-            follow(&place, &nginx.base, path, protocol),
-            follow(&place, &server.base, path, protocol),
+            follow(&dir, &nginx.base, path, protocol),
+            follow(&dir, &server.base, path, protocol),
             "{path}"
         );
     }
@@ -77,22 +77,22 @@ async fn a_bucket_is_followed_as_the_server_is() {
             assert_eq!(here.header(name), there.header(name), "{path}");
         }
     }
-    // The bucket itself is followed by protocols whose links stand in the documents.
+    // Protocols whose links are in the documents can be followed from the bucket itself.
     let bucket = format!("{open}/bucket/my/tree");
     drop(server);
-    let moved = export(&place, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &bucket]);
+    let moved = export(&dir, &locked, SECRET, &["s3://bucket/my/tree", "--base-url", &bucket]);
     assert!(moved.status.success(), "{}", stderr(&moved));
     for (path, protocol) in [("/diff/notes/head.json", "diffdelta"), ("/feeds/notes/rss", "history")] {
-        assert_eq!(follow(&place, &bucket, path, protocol).lines().count(), 12, "{path}");
+        assert_eq!(follow(&dir, &bucket, path, protocol).lines().count(), 12, "{path}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_is_told_of_plainly() {
-    let place = Place::new(NOTES);
-    std::fs::create_dir_all(place.path("storage/bucket")).unwrap();
-    let endpoint = storage::serve(&place.path("storage"), true).await;
-    for (endpoint, secret, to, told) in [
+async fn storage_errors_are_reported_plainly() {
+    let dir = TestFolder::new(NOTES);
+    std::fs::create_dir_all(dir.path("storage/bucket")).unwrap();
+    let endpoint = storage::serve(&dir.path("storage"), true).await;
+    for (endpoint, secret, to, printed) in [
         (
             endpoint.as_str(),
             SECRET,
@@ -101,19 +101,19 @@ async fn trouble_is_told_of_plainly() {
         ),
         (&endpoint, "wrong", "s3://bucket/x", "s3://bucket/x/.towpath/tree.json: the credentials"),
     ] {
-        let output = export(&place, endpoint, secret, &[to]);
+        let output = export(&dir, endpoint, secret, &[to]);
         assert_eq!(output.status.code(), Some(1));
-        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+        assert!(stderr(&output).contains(printed), "{}", stderr(&output));
     }
-    assert_eq!(std::fs::read_dir(place.path("storage/bucket")).unwrap().count(), 0, "nothing half done");
+    assert_eq!(std::fs::read_dir(dir.path("storage/bucket")).unwrap().count(), 0, "nothing half done");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_goes_on_when_the_storage_is_back() {
-    let place = Place::new(NOTES);
-    std::fs::create_dir_all(place.path("storage")).unwrap();
-    let endpoint = storage::serve(&place.path("storage"), true).await;
-    let mut command = place.command(&[
+async fn a_server_continues_when_the_storage_is_back() {
+    let dir = TestFolder::new(NOTES);
+    std::fs::create_dir_all(dir.path("storage")).unwrap();
+    let endpoint = storage::serve(&dir.path("storage"), true).await;
+    let mut command = dir.command(&[
         "serve",
         "--listen",
         "127.0.0.1:0",
@@ -124,19 +124,20 @@ async fn a_server_goes_on_when_the_storage_is_back() {
     ]);
     command.env("AWS_ENDPOINT", &endpoint).env("AWS_ALLOW_HTTP", "true");
     command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-    let server = place.start(command);
+    let server = dir.start(command);
     eleven(&server);
     let wait = |done: &dyn Fn() -> bool| {
         let end = Instant::now() + PATIENCE;
         while !done() {
-            assert!(Instant::now() < end, "{}", place.log());
+            assert!(Instant::now() < end, "{}", dir.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     };
+    // The second failure is the one that must not be logged again.
     wait(&|| server.get("/metrics").text().contains("towpath_exports_failed_total 2"));
-    assert_eq!(place.log().matches("there is no such bucket").count(), 1, "told of once: {}", place.log());
-    std::fs::create_dir(place.path("storage/bucket")).unwrap();
-    let object = place.path("storage/bucket/diff/notes/head.json.object");
+    assert_eq!(dir.log().matches("there is no such bucket").count(), 1, "printed of once: {}", dir.log());
+    std::fs::create_dir(dir.path("storage/bucket")).unwrap();
+    let object = dir.path("storage/bucket/diff/notes/head.json.object");
     wait(&|| std::fs::read(&object).is_ok_and(|body| body == server.get("/diff/notes/head.json").body));
     assert_eq!(server.stop(), Some(0));
 }

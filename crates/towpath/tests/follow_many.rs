@@ -1,7 +1,8 @@
-//! `towpath follow` with many feeds: what it prints, keeps and exits with.
+//! `towpath follow` with many feeds: output, state and exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
 use std::io::{BufRead as _, BufReader};
@@ -11,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use raw_server::{Asked, RawServer, Step, answer};
+use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer};
 use serde_json::{Value, json};
 
-/// A Smart Feed with `count` items.
-fn smart_feed(asked: &Asked, count: usize) -> Vec<Step> {
+/// Smart Feed with `count` items.
+fn smart_feed(asked: &ReceivedRequest, count: usize) -> Vec<ScriptStep> {
     let since = asked.path.split("since=cursor%3A").nth(1).map_or(0, |rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap()
@@ -38,11 +39,11 @@ async fn run(args: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The lines' feeds and ids, sorted.
+/// Feeds and ids of the printed lines, sorted.
 fn lines(output: &Output) -> Vec<(String, String)> {
     let line = |line: &str| {
         let value: Value = serde_json::from_str(line).unwrap();
@@ -59,7 +60,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_item_of_every_feed_is_told_once_over_several_runs() {
+async fn every_item_of_every_feed_is_printed_once_over_several_runs() {
     let there = Arc::new(AtomicUsize::new(2));
     let count = there.clone();
     let server = RawServer::start(move |asked| smart_feed(asked, count.load(Ordering::SeqCst))).await;
@@ -74,19 +75,23 @@ async fn every_item_of_every_feed_is_told_once_over_several_runs() {
     std::fs::write(&opml, outlines).unwrap();
 
     let first = run(&["follow", &a, "--feeds", text(&list), "--state", text(&state), "--once"]).await;
-    assert_eq!(first.status.code(), Some(0), "{}", told(&first));
+    assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
     let expected = |feed: &str, n: usize| (server.url(feed), format!("{feed}/{n}"));
     assert_eq!(lines(&first), [expected("/a", 1), expected("/a", 2), expected("/b", 1), expected("/b", 2)]);
-    assert!(told(&first).contains(&format!("{a} is named twice")), "{}", told(&first));
-    assert!(told(&first).contains(&format!("following {b} by smart, because")), "{}", told(&first));
+    assert!(stderr_text(&first).contains(&format!("{a} is listed twice")), "{}", stderr_text(&first));
+    assert!(
+        stderr_text(&first).contains(&format!("following {b} by smart, because")),
+        "{}",
+        stderr_text(&first)
+    );
 
     let again = run(&["follow", &a, &b, "--state", text(&state), "--once"]).await;
-    assert_eq!((again.status.code(), again.stdout.len(), told(&again)), (Some(0), 0, String::new()));
+    assert_eq!((again.status.code(), again.stdout.len(), stderr_text(&again)), (Some(0), 0, String::new()));
 
     there.store(3, Ordering::SeqCst);
     let third = run(&["follow", "--feeds", text(&opml), "--state", text(&state), "--once"]).await;
     assert_eq!(lines(&third), [expected("/a", 3), expected("/c", 1), expected("/c", 2), expected("/c", 3)]);
-    // What is not named any more keeps its place.
+    // A feed that is no longer named keeps its position in the state file.
     let fourth = run(&["follow", &b, &c, "--state", text(&state), "--once"]).await;
     assert_eq!(lines(&fourth), [expected("/b", 3)]);
 }
@@ -106,46 +111,47 @@ async fn mistakes_of_the_user_exit_with_2_and_say_what_to_do() {
         (vec!["follow"], "URL"),
         (vec!["follow", "--feeds", text(&list)], "line 2: \"nowhere\""),
         (vec!["follow", "--feeds", text(&missing)], "cannot read the list"),
-        (vec!["follow", &a, &b, "--state", text(&one)], "of a single feed"),
-        (vec!["follow", &a, "--state", text(&many)], "of many feeds"),
+        (vec!["follow", &a, &b, "--state", text(&one)], "for a single feed"),
+        (vec!["follow", &a, "--state", text(&many)], "for several feeds"),
         (vec!["follow", &a, &b, "--state", text(&many), "--protocol", "rss"], "smart, not rss"),
         (vec!["follow", &a, &b, "--from", "sha256:ab"], "of a single feed"),
-        (vec!["follow", &a, &b, "--protocol", "sup"], "name the feeds"),
+        (vec!["follow", &a, &b, "--protocol", "sup"], "give the feeds' URLs"),
         (vec!["follow", &a, &b, "--every", "0s"], "a second or more"),
-        (vec!["follow", &a, "--every", "1m"], "for many feeds"),
+        (vec!["follow", &a, "--every", "1m"], "for several feeds"),
     ] {
         let output = run(&args).await;
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", told(&output));
-        assert!(told(&output).contains(what), "{args:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr_text(&output));
+        assert!(stderr_text(&output).contains(what), "{args:?}: {}", stderr_text(&output));
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exit_code_is_that_of_the_worst_feed_and_all_others_are_told() {
+async fn the_worst_feed_sets_the_exit_code_and_stops_no_other() {
     let server = RawServer::start(|asked| match asked.path.split('?').next().unwrap() {
         "/500" => answer("500 Broken", "", "no"),
         "/text" => answer("200 OK", "Content-Type: text/plain\r\n", "hello"),
-        "/hang-up" => vec![Step::Close],
+        "/hang-up" => vec![ScriptStep::Close],
         _ => smart_feed(asked, 1),
     })
     .await;
     let urls = ["/a", "/500", "/b", "/text", "/hang-up", "/c"].map(|path| server.url(path));
     let mut args: Vec<&str> = urls.iter().map(String::as_str).collect();
     args.splice(0..0, ["follow", "--once"]);
+    // Nothing listens on port 1.
     args.push("http://127.0.0.1:1/refused");
     let output = run(&args).await;
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_text(&output));
     assert_eq!(lines(&output).len(), 3);
     for what in ["/500: the server answers 500", "/text: text/plain, not a feed", "/hang-up: ", "refused"] {
-        assert!(told(&output).contains(what), "{what}: {}", told(&output));
+        assert!(stderr_text(&output).contains(what), "{what}: {}", stderr_text(&output));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_feed_that_never_answers_delays_no_other_and_a_signal_ends_cleanly() {
     let server = RawServer::start(|asked| match asked.path.split('?').next().unwrap() {
-        "/slow" => vec![Step::Pause(Duration::from_secs(300))],
+        "/slow" => vec![ScriptStep::Pause(Duration::from_secs(300))],
         _ => smart_feed(asked, 1),
     })
     .await;
@@ -171,16 +177,16 @@ async fn a_feed_that_never_answers_delays_no_other_and_a_signal_ends_cleanly() {
     let (code, took) = ended.await.unwrap();
     assert_eq!(code, Some(0));
     assert!(took < Duration::from_secs(15), "{took:?}");
-    // What was told is kept, and so is when each feed is due.
+    // Printed changes are persisted, and so is the time of each feed's next poll.
     let quick: Vec<&str> = urls[1..].iter().map(String::as_str).collect();
     let again = run(&[&["follow", "--once", "--state", text(&state)], quick.as_slice()].concat()).await;
-    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", told(&again));
+    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", stderr_text(&again));
     assert!(std::fs::read_to_string(&state).unwrap().contains("\"schedule\""));
 }
 
-/// A reader that goes away ends it, and nothing that it did not take counts as told.
+/// A closed pipe ends it, and changes that were not written do not count as delivered.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_goes_away_ends_it_quietly() {
+async fn a_closed_pipe_ends_it_quietly() {
     let server = RawServer::start(|asked| smart_feed(asked, 2000)).await;
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
@@ -202,12 +208,13 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
     assert_eq!((read, code), (5, Some(1)));
     let args: Vec<&str> = run_again.iter().map(String::as_str).collect();
     let again = run(&args).await;
-    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
+    assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
+    // Lines that fitted into the pipe count as written and are not printed again.
     assert!(lines(&again).len() >= 20 * 2000 - 10_000, "{}", lines(&again).len());
 }
 
-/// An Atom feed with `count` entries that announces its SUP document in a link; 304 where it is known.
-fn atom_feed(asked: &Asked, count: usize) -> Vec<Step> {
+/// Atom feed with `count` entries that links to its SUP document; 304 for a known ETag.
+fn atom_feed(asked: &ReceivedRequest, count: usize) -> Vec<ScriptStep> {
     let etag = format!("\"{count}\"");
     if asked.head.contains(&format!("if-none-match: {etag}")) {
         return answer("304 Not Modified", &format!("ETag: {etag}\r\n"), "");
@@ -227,10 +234,10 @@ fn atom_feed(asked: &Asked, count: usize) -> Vec<Step> {
     answer("200 OK", &format!("Content-Type: application/atom+xml\r\nETag: {etag}\r\n"), feed)
 }
 
-/// Section 6.2: the link in the document is enough. Feeds that are polled once an hour are asked as soon as the
-/// SUP document names them, and no other is.
+/// Section 6.2: the link in the document is enough. Feeds with an interval of an hour are polled as soon as the SUP
+/// document names them, and no other feed is.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sup_document_that_an_atom_feed_links_to_decides_what_is_asked() {
+async fn a_linked_sup_document_decides_which_feeds_are_polled() {
     let moved = Arc::new(AtomicUsize::new(0));
     let flag = moved.clone();
     let server = RawServer::start(move |asked| {
@@ -238,6 +245,7 @@ async fn a_sup_document_that_an_atom_feed_links_to_decides_what_is_asked() {
         if asked.path == "/sup.json" {
             let now = jiff::Timestamp::now();
             let since = now - jiff::SignedDuration::from_secs(60);
+            // Documents also name feeds of other readers, which must be skipped.
             let updates = if moved > 0 { json!([["b", "u2"], ["unknown", "u1"]]) } else { json!([]) };
             let document =
                 json!({"updates": updates, "period": 10, "since_time": since, "updated_time": now});
@@ -253,20 +261,20 @@ async fn a_sup_document_that_an_atom_feed_links_to_decides_what_is_asked() {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut child = towpath(&args).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut told: Vec<String> = (0..3).map(|_| lines.next().unwrap().unwrap()).collect();
+        let mut stderr_text: Vec<String> = (0..3).map(|_| lines.next().unwrap().unwrap()).collect();
         moved.store(1, Ordering::SeqCst);
-        told.push(lines.next().unwrap().unwrap());
+        stderr_text.push(lines.next().unwrap().unwrap());
         Command::new("kill").arg(child.id().to_string()).status().unwrap();
         child.wait().unwrap();
-        told
+        stderr_text
     });
-    let told = lines.await.unwrap();
-    let last: Value = serde_json::from_str(&told[3]).unwrap();
+    let stderr_text = lines.await.unwrap();
+    let last: Value = serde_json::from_str(&stderr_text[3]).unwrap();
     assert_eq!((&last["id"], &last["feed"]), (&"urn:/b:2".into(), &server.url("/b").into()));
     let asked = |path: &str| server.asked().iter().filter(|asked| asked.path == path).count();
-    // Each was looked at to find out what it is, and asked; the one that moved once more.
+    // Each feed was discovered and polled; the updated one once more.
     assert_eq!((asked("/a"), asked("/b"), asked("/c")), (2, 3, 2));
-    // More than once, unless the feed moved before the first time.
+    // More than once, unless the update came before the first SUP poll.
     assert!(asked("/sup.json") >= 1);
 }
 
@@ -278,18 +286,19 @@ async fn feeds_that_did_not_change_cost_one_conditional_request_each() {
     let (a, b) = (server.url("/a"), server.url("/b"));
     let args = ["follow", &a, &b, "--once", "--state", text(&state)];
     let first = run(&args).await;
-    assert_eq!((first.status.code(), lines(&first).len()), (Some(0), 4), "{}", told(&first));
+    assert_eq!((first.status.code(), lines(&first).len()), (Some(0), 4), "{}", stderr_text(&first));
     let before = server.asked().len();
     let again = run(&args).await;
-    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", told(&again));
+    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", stderr_text(&again));
     let asked = server.asked();
     assert_eq!(asked.len() - before, 2);
     assert!(asked[before..].iter().all(|asked| asked.head.contains("if-none-match: \"2\"")));
 }
 
-/// RFC 9110, section 10.2.3: who asks to be left alone is, while others are asked at their pace.
+/// RFC 9110, section 10.2.3: a publisher's `Retry-After` is respected, while other feeds are polled at their
+/// interval.
 #[tokio::test(flavor = "multi_thread")]
-async fn feeds_are_asked_at_their_pace_and_not_before_their_publisher_wants_it() {
+async fn feeds_are_polled_at_their_interval_and_not_before_retry_after() {
     let server = RawServer::start(|asked| match asked.path.as_str() {
         "/busy" => answer("503 Busy", "Retry-After: 3600\r\n", ""),
         _ => smart_feed(asked, 1),
@@ -299,7 +308,7 @@ async fn feeds_are_asked_at_their_pace_and_not_before_their_publisher_wants_it()
         towpath(&["follow", &server.url("/a"), &server.url("/busy"), "--every", "2s"]).spawn().unwrap();
     let asked = |start: &str| server.asked().iter().filter(|asked| asked.path.starts_with(start)).count();
     let end = Instant::now() + Duration::from_secs(30);
-    // Found out, asked to its end by two requests, and then once each time.
+    // Discovered, read to the end by two requests, then polled once per interval.
     while asked("/a") < 6 && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

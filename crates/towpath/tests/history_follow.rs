@@ -1,14 +1,15 @@
-//! `towpath follow` and `towpath check` for histories and plain feeds, as programs.
+//! `towpath follow` and `towpath check` for Feed History and plain feeds, as programs.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use raw_server::{RawServer, Step, answer};
+use raw_server::{RawServer, ScriptStep, answer};
 use serde_json::Value;
 
 fn document(head: &str, ids: &[&str]) -> String {
@@ -25,11 +26,11 @@ fn document(head: &str, ids: &[&str]) -> String {
     )
 }
 
-fn atom(document: String) -> Vec<Step> {
+fn atom(document: String) -> Vec<ScriptStep> {
     answer("200 OK", "Content-Type: application/atom+xml\r\n", document)
 }
 
-/// The newest document and two before it; the oldest is there as long as `whole` says so.
+/// Serves the newest document and two before it; the oldest one only while `whole` is true.
 async fn server(whole: Arc<AtomicBool>) -> RawServer {
     RawServer::start(move |asked| match asked.path.as_str() {
         "/feed" => atom(document("<link rel='prev-archive' href='/2'/>", &["c"])),
@@ -54,12 +55,12 @@ fn ids(output: &Output) -> Vec<String> {
     lines.map(id).collect()
 }
 
-fn told(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_is_followed_and_what_is_gone_exits_with_3() {
+async fn a_history_is_followed_and_a_missing_document_exits_with_3() {
     let whole = Arc::new(AtomicBool::new(true));
     let server = server(Arc::clone(&whole)).await;
     let folder = tempfile::tempdir().unwrap();
@@ -72,23 +73,24 @@ async fn a_history_is_followed_and_what_is_gone_exits_with_3() {
         (Some(0), vec!["urn:a".into(), "urn:b".into(), "urn:c".into()])
     );
     let again = run(&args).await;
-    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", told(&again));
+    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", stderr_text(&again));
     whole.store(false, Ordering::SeqCst);
     let partly = run(&["follow", &url, "--protocol", "history", "--once"]).await;
     assert_eq!((partly.status.code(), ids(&partly)), (Some(3), vec!["urn:b".into(), "urn:c".into()]));
-    assert!(told(&partly).contains("/1 is gone"), "{}", told(&partly));
+    assert!(stderr_text(&partly).contains("/1 is gone"), "{}", stderr_text(&partly));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_feed_is_followed_and_says_what_it_cannot_promise() {
+async fn a_plain_feed_is_followed_with_a_warning_of_its_limits() {
     let server = server(Arc::default()).await;
     let plain = run(&["follow", &server.url("/plain"), "--protocol", "rss", "--once"]).await;
+    // Oldest first: a feed has its newest entry at the top.
     assert_eq!((plain.status.code(), ids(&plain)), (Some(0), vec!["urn:y".into(), "urn:x".into()]));
-    assert!(told(&plain).contains("does not tell its past"), "{}", told(&plain));
+    assert!(stderr_text(&plain).contains("has no history"), "{}", stderr_text(&plain));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn checks() {
+async fn histories_and_plain_feeds_are_checked() {
     let server = server(Arc::default()).await;
     let history = run(&["check", &server.url("/feed"), "--protocol", "history", "--format", "json"]).await;
     assert_eq!(history.status.code(), Some(0), "{}", String::from_utf8_lossy(&history.stdout));

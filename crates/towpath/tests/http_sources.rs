@@ -1,46 +1,47 @@
-//! Sources over HTTP, from servers that are right, wrong, slow or endless.
+//! Sources over HTTP, from servers that are correct, faulty, slow or endless.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use common::{Place, Server, stdout};
-use raw_server::{Asked, RawServer, Step, answer, redirect, send};
+use common::{TestFolder, TestServer, stdout};
+use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 use tokio::runtime::Runtime;
 
-/// An RSS feed with one item.
+/// RSS feed with one item.
 fn rss(id: &str, title: &str) -> String {
     format!(
         "<rss version=\"2.0\"><channel><title>t</title><item><guid>{id}</guid><title>{title}</title></item></channel></rss>"
     )
 }
 
-/// A runtime and a server on it.
-fn raw(script: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> (Runtime, RawServer) {
+/// Scripted server, on a runtime of its own.
+fn raw(script: impl Fn(&ReceivedRequest) -> Vec<ScriptStep> + Send + Sync + 'static) -> (Runtime, RawServer) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = runtime.block_on(RawServer::start(script));
     (runtime, server)
 }
 
-/// A place whose one feed polls `path` of the server.
-fn place(server: &RawServer, path: &str, more: &str) -> Place {
+/// Folder whose one feed polls `path` of the server.
+fn dir(server: &RawServer, path: &str, more: &str) -> TestFolder {
     let url = server.url(path);
-    Place::new(&format!("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\n{more}"))
+    TestFolder::new(&format!("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\n{more}"))
 }
 
-fn pass(place: &Place) -> String {
-    stdout(&place.run(&["run"])).lines().nth(1).unwrap().to_owned()
+fn pass(dir: &TestFolder) -> String {
+    stdout(&dir.run(&["run"])).lines().nth(1).unwrap().to_owned()
 }
 
-fn title(server: &Server, id: &str) -> String {
+fn title(server: &TestServer, id: &str) -> String {
     server.json(&format!("/feeds/aa/items/{id}?as=line"))["item"]["title"].as_str().unwrap().to_owned()
 }
 
-/// What a process had in memory at most, in MiB.
+/// Peak memory of a process, in MiB.
 fn peak_mib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -55,9 +56,9 @@ fn a_document_that_did_not_change_costs_a_304() {
         }
         answer("200 OK", "ETag: \"v1\"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n", rss("1", "One"))
     });
-    let place = place(&origin, "/feed", "");
-    assert!(pass(&place).contains(" ok"));
-    assert!(pass(&place).ends_with(" ok"));
+    let dir = dir(&origin, "/feed", "");
+    assert!(pass(&dir).contains(" ok"));
+    assert!(pass(&dir).ends_with(" ok"));
     let asked = origin.asked();
     assert_eq!(asked.len(), 2);
     assert!(!asked[0].head.contains("if-none-match"));
@@ -66,7 +67,7 @@ fn a_document_that_did_not_change_costs_a_304() {
 }
 
 #[test]
-fn a_source_that_moved_for_good_is_asked_at_its_new_place() {
+fn a_permanent_redirect_is_remembered() {
     let (_runtime, origin) = raw(|asked| match asked.path.as_str() {
         "/old" => redirect(301, "/new"),
         "/now" => redirect(302, "/new"),
@@ -74,13 +75,14 @@ fn a_source_that_moved_for_good_is_asked_at_its_new_place() {
         _ => answer("200 OK", "", rss("1", "One")),
     });
     let asked = |path: &str| {
-        let place = place(&origin, path, "");
+        let dir = dir(&origin, path, "");
         let before = origin.asked().len();
-        let passes = [pass(&place), pass(&place)];
+        let passes = [pass(&dir), pass(&dir)];
         let asked = origin.asked()[before..].iter().map(|asked| asked.path.clone()).collect::<Vec<_>>();
         (asked, passes)
     };
     assert_eq!(asked("/old").0, ["/old", "/new", "/new"]);
+    // A temporary redirect is asked for again: its target may change tomorrow.
     assert_eq!(asked("/now").0, ["/now", "/new", "/now", "/new"]);
     assert!(asked("/loop").1[0].contains("REDIRECT"));
 }
@@ -97,8 +99,10 @@ fn codings_and_character_sets() {
     let declared =
         b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><rss version=\"2.0\"><channel><item><guid>1</guid>\
                      <title>caf\xe9</title></item></channel></rss>";
+    // Only the header names this charset; the document declares none.
     let cyrillic = b"<rss version=\"2.0\"><channel><item><guid>1</guid><title>\xcf\xf0\xe8\xe2\xe5\xf2</title></item></channel></rss>";
     let wide: Vec<u8> =
+        // Only the byte order mark tells that this is UTF-16.
         format!("\u{feff}{}", rss("1", "Ünïcode 😀")).encode_utf16().flat_map(u16::to_le_bytes).collect();
     let zstd = zstd::encode_all(rss("1", "Zstandard").as_bytes(), 3).unwrap();
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
@@ -111,24 +115,24 @@ fn codings_and_character_sets() {
     ];
     for (headers, body, expected) in cases {
         let (_runtime, origin) = raw(move |_| answer("200 OK", headers, &body));
-        let place = place(&origin, "/feed", "");
-        let told = pass(&place);
-        assert!(told.ends_with(" ok"), "{headers}{told}");
-        assert_eq!(title(&place.serve(), "1"), expected, "{headers}");
+        let dir = dir(&origin, "/feed", "");
+        let printed = pass(&dir);
+        assert!(printed.ends_with(" ok"), "{headers}{printed}");
+        assert_eq!(title(&dir.serve(), "1"), expected, "{headers}");
     }
 }
 
 #[test]
-fn statuses_and_broken_answers_are_errors_that_keep_everything() {
-    type Case = (&'static str, fn() -> Vec<Step>);
+fn error_responses_keep_every_item() {
+    type Case = (&'static str, fn() -> Vec<ScriptStep>);
     let cases: [Case; 8] = [
         ("HTTP_404", || answer("404 Not Found", "", "no")),
         ("HTTP_500", || answer("500 Oops", "", "no")),
         ("HTTP_503", || answer("503 Later", "Retry-After: 60\r\n", "no")),
-        ("TRUNCATED", || vec![send("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n<rss"), Step::Close]),
+        ("TRUNCATED", || vec![send("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n<rss"), ScriptStep::Close]),
         ("TRUNCATED", || answer("200 OK", "Content-Encoding: gzip\r\n", b"\x1f\x8bnot gzip")),
-        ("NETWORK_ERROR", || vec![send("nonsense\r\n\r\n"), Step::Close]),
-        ("NETWORK_ERROR", || vec![Step::Close]),
+        ("NETWORK_ERROR", || vec![send("nonsense\r\n\r\n"), ScriptStep::Close]),
+        ("NETWORK_ERROR", || vec![ScriptStep::Close]),
         ("PARSE_ERROR", || answer("200 OK", "Content-Type: text/html\r\n", "<!doctype html><p>Hello</p>")),
     ];
     for (code, steps) in cases {
@@ -139,11 +143,11 @@ fn statuses_and_broken_answers_are_errors_that_keep_everything() {
             }
             steps()
         });
-        let place = place(&origin, "/feed", "");
-        assert!(pass(&place).ends_with(" ok"), "{code}");
-        let told = pass(&place);
-        assert!(told.contains(code) && told.contains(&origin.base), "{code}: {told}");
-        let server = place.serve();
+        let dir = dir(&origin, "/feed", "");
+        assert!(pass(&dir).ends_with(" ok"), "{code}");
+        let printed = pass(&dir);
+        assert!(printed.contains(code) && printed.contains(&origin.base), "{code}: {printed}");
+        let server = dir.serve();
         assert_eq!(title(&server, "1"), "One", "{code}");
         let source = &server.json("/diff/aa/latest.json")["sources"]["aa"];
         assert_eq!(
@@ -156,7 +160,7 @@ fn statuses_and_broken_answers_are_errors_that_keep_everything() {
 }
 
 #[test]
-fn retry_after_is_honoured_and_failures_are_asked_less_and_less() {
+fn retry_after_is_honoured_and_failures_back_off() {
     let (_runtime, origin) = raw(|asked| match asked.path.as_str() {
         "/busy" => answer("429 Too Many", "Retry-After: 600\r\n", "later"),
         _ => answer("500 Oops", "", "no"),
@@ -165,8 +169,8 @@ fn retry_after_is_honoured_and_failures_are_asked_less_and_less() {
         let url = origin.url(&format!("/{id}"));
         format!("[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\n")
     };
-    let place = Place::new(&(feed("busy") + &feed("broken")));
-    let server = place.serve();
+    let dir = TestFolder::new(&(feed("busy") + &feed("broken")));
+    let server = dir.serve();
     let asked = |path: &str| origin.asked().iter().filter(|asked| asked.path == path).count();
     let end = Instant::now() + common::PATIENCE;
     while asked("/broken") < 3 {
@@ -174,9 +178,9 @@ fn retry_after_is_honoured_and_failures_are_asked_less_and_less() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(asked("/busy"), 1);
-    // A restart does not ask earlier either.
+    // A restart does not poll earlier either.
     server.kill();
-    let server = place.serve();
+    let server = dir.serve();
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(asked("/busy"), 1);
     assert_eq!(server.json("/healthz.json")["sources_stale"], serde_json::json!(["broken", "busy"]));
@@ -185,6 +189,7 @@ fn retry_after_is_honoured_and_failures_are_asked_less_and_less() {
 #[test]
 fn endless_bodies_and_bombs_take_bounded_memory_and_stalls_end() {
     let zeros = vec![0; 1 << 20];
+    // 256 MiB decoded, far over the 16 MiB of `max_mib`.
     let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     for _ in 0..256 {
         bomb.write_all(&zeros).unwrap();
@@ -193,16 +198,16 @@ fn endless_bodies_and_bombs_take_bounded_memory_and_stalls_end() {
     let (_runtime, origin) = raw(move |asked| match asked.path.as_str() {
         "/announced" => vec![
             send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"),
-            Step::Flood(vec![b' '; 65536]),
+            ScriptStep::Flood(vec![b' '; 65536]),
         ],
-        "/endless" => vec![send("HTTP/1.1 200 OK\r\n\r\n"), Step::Flood(vec![b' '; 65536])],
-        "/endlesshead" => vec![send("HTTP/1.1 200 OK\r\nX: "), Step::Flood(vec![b'x'; 65536])],
+        "/endless" => vec![send("HTTP/1.1 200 OK\r\n\r\n"), ScriptStep::Flood(vec![b' '; 65536])],
+        "/endlesshead" => vec![send("HTTP/1.1 200 OK\r\nX: "), ScriptStep::Flood(vec![b'x'; 65536])],
         "/bomb" => answer("200 OK", "Content-Encoding: gzip\r\n", &bomb),
         "/stalled" => vec![
             send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<rss"),
-            Step::Pause(Duration::from_secs(600)),
+            ScriptStep::Pause(Duration::from_secs(600)),
         ],
-        _ => vec![Step::Pause(Duration::from_secs(600))],
+        _ => vec![ScriptStep::Pause(Duration::from_secs(600))],
     });
     let names = ["announced", "bomb", "endless", "endlesshead", "silent", "stalled"];
     let feed = |id: &&str| {
@@ -211,22 +216,23 @@ fn endless_bodies_and_bombs_take_bounded_memory_and_stalls_end() {
             "[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\nevery = 1\nmax_mib = 16\ntimeout = \"5s\"\n"
         )
     };
-    let place = Place::new(&names.iter().map(feed).collect::<String>());
-    let server = place.serve();
+    let dir = TestFolder::new(&names.iter().map(feed).collect::<String>());
+    let server = dir.serve();
     let expected = ["TOO_LARGE", "TOO_LARGE", "TOO_LARGE", "NETWORK_ERROR", "TIMEOUT", "TIMEOUT"];
     server.wait_for("/diff/sources.json", |list| {
         let codes = list["sources"].as_array().unwrap().iter().map(|source| source["error"]["code"].as_str());
         codes.eq(expected.map(Some))
     });
     let peak = peak_mib(server.pid());
+    // Six sources with 16 MiB each, and the server itself.
     assert!(peak < 200, "{peak} MiB");
     assert_eq!(server.stop(), Some(0));
 }
 
 const SECRETS: &str = "[feed.source.headers]\nAuthorization = \"Bearer s3cret\"\nX-Api-Key = \"s3cret\"\n";
 
-/// What is meant for one server is told to no other one: neither while a redirect is followed, nor at the polls after
-/// it, which begin where it led.
+/// Configured headers are sent to their own server only: neither while a redirect is followed, nor by later polls,
+/// which start at the redirect's target.
 #[test]
 fn headers_go_to_the_configured_origin_only() {
     let (_elsewhere, elsewhere) = raw(|_| answer("200 OK", "", rss("1", "One")));
@@ -236,14 +242,14 @@ fn headers_go_to_the_configured_origin_only() {
         "/near" => redirect(301, "/feed"),
         _ => answer("200 OK", "", rss("1", "One")),
     });
-    let knows = |asked: &Asked| {
+    let knows = |asked: &ReceivedRequest| {
         [asked.head.contains("authorization: bearer s3cret"), asked.head.contains("x-api-key: s3cret")]
     };
     for (path, of_origin, of_elsewhere) in [("/away", 1, 2), ("/near", 1 + 3, 2)] {
-        let place = place(&origin, path, SECRETS);
+        let dir = dir(&origin, path, SECRETS);
         for _ in 0..2 {
-            let told = pass(&place);
-            assert!(told.ends_with(" ok"), "{path}: {told}");
+            let printed = pass(&dir);
+            assert!(printed.ends_with(" ok"), "{path}: {printed}");
         }
         assert_eq!((origin.asked().len(), elsewhere.asked().len()), (of_origin, of_elsewhere), "{path}");
     }
@@ -255,9 +261,10 @@ fn headers_go_to_the_configured_origin_only() {
     }
 }
 
-/// Feeds are read by others than the configuration's owner: what an address has of names, passwords and keys is his.
+/// Feeds have readers beside the configuration's owner: user names, passwords and keys in an address are the owner's
+/// only.
 #[test]
-fn credentials_in_an_address_are_sent_and_not_shown() {
+fn credentials_in_an_address_are_sent_and_redacted() {
     let (_runtime, origin) = raw(|asked| match asked.path.split('?').next().unwrap() {
         "/feed" => answer(
             "200 OK",
@@ -282,29 +289,30 @@ fn credentials_in_an_address_are_sent_and_not_shown() {
         ("none", "url"),
         ("copy", "follow"),
     ];
-    let place = Place::new(&feeds.map(source).concat());
-    let mut told = stdout(&place.run(&["run"]));
+    let dir = TestFolder::new(&feeds.map(source).concat());
+    let mut printed = stdout(&dir.run(&["run"]));
     let asked = origin.asked();
     // ann:pa55
     assert!(asked.iter().any(|asked| asked.head.contains("authorization: basic yw5uonbhntu=")));
     assert!(asked.iter().any(|asked| asked.path == "/feed?key=s3cret"));
-    let server = place.serve();
+    let server = dir.serve();
     server.wait_for("/feeds/copy", |feed| feed["source"]["error"].is_object());
     for (id, _) in feeds {
         let feed = server.json(&format!("/feeds/{id}"));
         assert_eq!(feed["source"]["address"], format!("http://{host}/{id}?…"));
         assert_eq!(feed["source"]["error"].is_object(), id != "feed", "{feed}");
-        told += &feed.to_string();
-        told += &server.ask("GET", &format!("/feeds/{id}"), &[("Accept", "text/html")], b"").text();
-        told += &server.get(&format!("/feeds/{id}/atom")).text();
-        told += &server.ask("PUT", &format!("/feeds/{id}/items/x"), &[], b"x").text();
+        printed += &feed.to_string();
+        printed += &server.ask("GET", &format!("/feeds/{id}"), &[("Accept", "text/html")], b"").text();
+        printed += &server.get(&format!("/feeds/{id}/atom")).text();
+        printed += &server.ask("PUT", &format!("/feeds/{id}/items/x"), &[], b"x").text();
     }
-    told += &server.get("/diff/sources.json").text();
-    told += &server.get("/diff/feed/latest.json").text();
-    told += &stdout(&place.run(&["status", "--server", &server.base]));
-    told += &place.log();
-    assert!(told.contains("HTTP_404") && told.contains(&format!("http://{host}/one")), "{told}");
-    for line in told.lines() {
+    printed += &server.get("/diff/sources.json").text();
+    printed += &server.get("/diff/feed/latest.json").text();
+    printed += &stdout(&dir.run(&["status", "--server", &server.base]));
+    printed += &dir.log();
+    assert!(printed.contains("HTTP_404") && printed.contains(&format!("http://{host}/one")), "{printed}");
+    // Everything that readers and operators get to see.
+    for line in printed.lines() {
         assert!(!line.contains("pa55") && !line.contains("s3cret"), "{line}");
     }
 }

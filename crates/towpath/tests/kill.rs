@@ -1,5 +1,5 @@
-//! A server that is written to and polls is killed again and again, at any moment: what was acknowledged stays,
-//! and no chain breaks. `TOWPATH_KILL_ROUNDS` says how often; `cargo xtask kill` does it a hundred times.
+//! A server with writers and sources is killed again and again, at any moment: acknowledged changes stay, and no
+//! chain breaks. `TOWPATH_KILL_ROUNDS` sets the number of rounds; `cargo xtask kill` runs a hundred.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::chain::Chain;
-use common::{PATIENCE, Place, Server, free_port, lines, stderr};
+use common::chain::ChainReader;
+use common::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
@@ -34,29 +34,29 @@ id = "/id"
 const WRITERS: usize = 3;
 const SOURCES: [&str; 3] = ["list", "notes", "orders"];
 
-/// What a writer knows of its items: the acknowledged content (none: deleted or never there), and what else they
-/// may be because a request of theirs was never answered.
+/// A writer's knowledge of its items: the acknowledged content (none: deleted or never created), and the alternatives
+/// left open by an unanswered request.
 #[derive(Default)]
-struct Writer {
+struct ItemWriter {
     name: String,
     feed: &'static str,
     acknowledged: BTreeMap<String, Option<String>>,
-    /// The changes of the one request that was not answered: all of them happened, or none.
+    /// Changes of the one unanswered request: all of them happened, or none.
     open: Vec<(String, Option<String>)>,
-    /// Ids to look at after the next start.
+    /// Ids to check after the next start.
     touched: BTreeSet<String>,
     count: u64,
     answered: u64,
 }
 
-impl Writer {
+impl ItemWriter {
     fn new(number: usize) -> Self {
         let feed = if number == 0 { "orders" } else { "notes" };
         Self { name: format!("w{number}"), feed, ..Self::default() }
     }
 
-    /// Publishes until the server is gone.
-    fn write(&mut self, server: &Server) {
+    /// Publishes until the server is killed.
+    fn write(&mut self, server: &TestServer) {
         loop {
             let changes = self.next();
             let answer = match changes.as_slice() {
@@ -71,6 +71,7 @@ impl Writer {
             };
             self.touched.extend(changes.iter().map(|(id, _)| id.clone()));
             let Ok(answer) = answer else {
+                // Killed before the response: the request was applied as a whole, or not at all.
                 self.open = changes;
                 return;
             };
@@ -80,7 +81,8 @@ impl Writer {
         }
     }
 
-    /// A new item, a batch of new items, or a batch that changes and deletes older ones.
+    /// Returns the next request's changes: a new item, a batch of new items, or a batch that changes and deletes
+    /// older ones.
     fn next(&mut self) -> Vec<(String, Option<String>)> {
         let text = |n: u64| Some(format!("{n} {}", "x".repeat(fastrand::usize(..2000))));
         let mut fresh = || {
@@ -91,6 +93,7 @@ impl Writer {
             0 | 1 => vec![fresh()],
             2 => (0..fastrand::u8(2..40)).map(|_| fresh()).collect(),
             _ => {
+                // No id twice in a batch, so that its content afterwards is known.
                 let mut changes = BTreeMap::from([fresh()]);
                 for _ in 0..5 {
                     let old = format!("{}-{}", self.name, fastrand::u64(1..=self.count));
@@ -103,8 +106,8 @@ impl Writer {
         }
     }
 
-    /// Every item that was touched is as acknowledged, or as the open request left it.
-    fn check(&mut self, server: &Server) {
+    /// Checks that every touched item is as acknowledged, or as the unanswered request left it.
+    fn check(&mut self, server: &TestServer) {
         let get = |id: &str| {
             let answer = server.get(&format!("/feeds/{}/items/{id}", self.feed));
             (answer.status == 200).then(|| answer.text())
@@ -115,9 +118,9 @@ impl Writer {
         if happened.iter().all(|happened| *happened) {
             self.acknowledged.extend(open);
         } else {
-            // What is the same before and after tells nothing.
-            let told = open.iter().zip(&happened).filter(|((id, content), _)| before(id) != *content);
-            assert!(told.clone().all(|(_, happened)| !happened), "a batch was torn: {open:?}");
+            // An item that is the same before and after the request proves nothing.
+            let received = open.iter().zip(&happened).filter(|((id, content), _)| before(id) != *content);
+            assert!(received.clone().all(|(_, happened)| !happened), "a batch was torn: {open:?}");
         }
         for id in std::mem::take(&mut self.touched) {
             let expected = self.acknowledged.get(&id).cloned().flatten();
@@ -139,45 +142,46 @@ fn batch(changes: &[(String, Option<String>)]) -> String {
     changes.iter().map(|change| format!("{}\n", line(change))).collect()
 }
 
-/// A version of the polled list: item `n` appears in version `n`, changes sometimes, and goes after 40 more.
+/// A version of the polled list: item `n` appears in version `n`, changes sometimes, and is removed 40 versions
+/// later.
 fn list(version: u64) -> Vec<u8> {
     let first = version.saturating_sub(40);
     let items: Vec<Value> = (first..=version).map(|n| json!({"id": n, "v": version / (n % 7 + 2)})).collect();
     json!({ "items": items }).to_string().into_bytes()
 }
 
-/// A follower with a state file, started again when it is done or the server was away.
-struct Follower<'a> {
-    place: &'a Place,
+/// A follower with a state file, restarted when it has finished or the server was down.
+struct RestartedFollow<'a> {
+    dir: &'a TestFolder,
     url: String,
     state: String,
     child: Option<Child>,
     items: BTreeMap<(String, String), Value>,
-    /// What the last one said on standard error.
-    said: String,
+    /// Standard error of the last run.
+    stderr_text: String,
 }
 
-impl<'a> Follower<'a> {
-    fn new(place: &'a Place, base: &str, path: &str) -> Self {
+impl<'a> RestartedFollow<'a> {
+    fn new(dir: &'a TestFolder, base: &str, path: &str) -> Self {
         let state = format!("state{}", path.replace('/', "-"));
         Self {
-            place,
+            dir,
             url: format!("{base}{path}"),
             state,
             child: None,
             items: BTreeMap::new(),
-            said: String::new(),
+            stderr_text: String::new(),
         }
     }
 
     fn start(&mut self) {
         let args = ["follow", &self.url, "--protocol", "diffdelta", "--state", &self.state, "--once"];
-        let mut command = self.place.command(&args);
+        let mut command = self.dir.command(&args);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.child = Some(command.spawn().unwrap());
     }
 
-    /// Waits for its end and applies what it told. Every change is told exactly once.
+    /// Waits for its exit and applies its output. Every change must be printed exactly once.
     fn finish(&mut self) -> Option<i32> {
         let output = self.child.take()?.wait_with_output().unwrap();
         for line in lines(&output) {
@@ -186,21 +190,22 @@ impl<'a> Follower<'a> {
             if line["op"] == "delete" {
                 assert!(self.items.remove(&key).is_some(), "deleted once: {line}");
             } else {
-                let told = self.items.insert(key, line["content"].clone());
-                assert_ne!(told.as_ref(), Some(&line["content"]), "told twice: {line}");
+                let received = self.items.insert(key, line["content"].clone());
+                assert_ne!(received.as_ref(), Some(&line["content"]), "received twice: {line}");
             }
         }
         let code = output.status.code();
-        self.said = stderr(&output);
-        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.said);
+        self.stderr_text = stderr(&output);
+        // 1 if the server was killed meanwhile.
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.stderr_text);
         code
     }
 }
 
-/// Chains read before a kill go on after it.
-fn go_on(chains: &mut [Chain], server: &Server) {
+/// Chains read before a kill continue after it.
+fn read_chains(chains: &mut [ChainReader], server: &TestServer) {
     for chain in chains {
-        chain.go_on(server);
+        chain.read_new(server);
     }
 }
 
@@ -210,28 +215,31 @@ fn kill_9_at_any_moment_loses_nothing_that_was_acknowledged() {
     let seed = fastrand::u64(..);
     println!("{rounds} rounds, seed {seed}");
     fastrand::seed(seed);
-    let place = Place::new(CONFIG);
-    place.write("list.json", &list(0));
+    let dir = TestFolder::new(CONFIG);
+    dir.write("list.json", &list(0));
     let port = free_port();
     let base = format!("http://127.0.0.1:{port}");
     let mut followers =
-        ["/diff/notes/head.json", "/diff/latest.json"].map(|path| Follower::new(&place, &base, path));
-    let mut writers: Vec<Writer> = (0..WRITERS).map(Writer::new).collect();
-    let mut chains: Vec<Chain> = SOURCES.iter().chain(&["_global"]).map(|name| Chain::new(name)).collect();
+        ["/diff/notes/head.json", "/diff/latest.json"].map(|path| RestartedFollow::new(&dir, &base, path));
+    let mut writers: Vec<ItemWriter> = (0..WRITERS).map(ItemWriter::new).collect();
+    let mut chains: Vec<ChainReader> =
+        SOURCES.iter().chain(&["_global"]).map(|name| ChainReader::new(name)).collect();
     let mut version = 0;
     for round in 0..rounds {
+        // A kill during recovery must leave a folder that the next start can recover.
         if round % 4 == 3 {
-            kill_while_starting(&place, port);
+            kill_while_starting(&dir, port);
         }
-        let server = place.serve_at(port);
+        let server = dir.serve_at(port);
         writers.iter_mut().for_each(|writer| writer.check(&server));
-        go_on(&mut chains, &server);
-        followers.iter_mut().for_each(Follower::start);
+        read_chains(&mut chains, &server);
+        followers.iter_mut().for_each(RestartedFollow::start);
         let (seeds, life) = (fastrand::u64(..), Duration::from_millis(fastrand::u64(20..900)));
         std::thread::scope(|scope| {
             for (number, writer) in writers.iter_mut().enumerate() {
                 let server = &server;
                 scope.spawn(move || {
+                    // Each thread has a generator of its own; unseeded, no run could be repeated.
                     fastrand::seed(seeds.wrapping_add(number as u64));
                     writer.write(server);
                 });
@@ -239,8 +247,8 @@ fn kill_9_at_any_moment_loses_nothing_that_was_acknowledged() {
             let end = Instant::now() + life;
             while Instant::now() < end {
                 version += 1;
-                // Not atomic: a poll in between finds a cut-off list.
-                place.write("list.json", &list(version));
+                // Not atomic: a poll in between reads a cut-off list.
+                dir.write("list.json", &list(version));
                 std::thread::sleep(Duration::from_millis(50));
             }
             server.kill_now();
@@ -249,27 +257,27 @@ fn kill_9_at_any_moment_loses_nothing_that_was_acknowledged() {
             follower.finish();
         }
     }
-    let server = place.serve_at(port);
+    let server = dir.serve_at(port);
     writers.iter_mut().for_each(|writer| {
         writer.touched = writer.acknowledged.keys().cloned().collect();
         writer.check(&server);
     });
-    let expected = settled(&server, &place, &writers, &mut chains, version);
+    let expected = settled(&server, &dir, &writers, &mut chains, version);
     for name in SOURCES {
-        let whole = Chain::whole(&server, name);
+        let whole = ChainReader::whole(&server, name);
         assert_eq!(whole.contents(), expected[name], "{name} from the zero cursor on");
         whole.check_head(&server);
     }
-    let global = Chain::whole(&server, "_global");
+    let global = ChainReader::whole(&server, "_global");
     followers_agree(&mut followers, &global);
     let answered: u64 = writers.iter().map(|writer| writer.answered).sum();
     let snapshots: usize = chains.iter().map(|chain| chain.listed.len()).sum();
     println!("{rounds} kills, {answered} acknowledged requests, {snapshots} snapshots: nothing lost");
 }
 
-/// A server that is killed before it says anything.
-fn kill_while_starting(place: &Place, port: u16) {
-    let mut command = place.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]);
+/// Starts a server and kills it before it prints anything.
+fn kill_while_starting(dir: &TestFolder, port: u16) {
+    let mut command = dir.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(fastrand::u64(..200)));
     child.kill().unwrap();
@@ -278,17 +286,18 @@ fn kill_while_starting(place: &Place, port: u16) {
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// Waits until everything acknowledged and polled is published; returns what every source has.
+/// Waits until all acknowledged and polled changes are published; returns the contents of every source.
 fn settled(
-    server: &Server,
-    place: &Place,
-    writers: &[Writer],
-    chains: &mut [Chain],
+    server: &TestServer,
+    dir: &TestFolder,
+    writers: &[ItemWriter],
+    chains: &mut [ChainReader],
     version: u64,
 ) -> BTreeMap<&'static str, Contents> {
     let document = list(version + 1);
-    place.write("list.new", &document);
-    std::fs::rename(place.path("list.new"), place.path("list.json")).unwrap();
+    dir.write("list.new", &document);
+    // Atomic this time: the final poll must read the whole list.
+    std::fs::rename(dir.path("list.new"), dir.path("list.json")).unwrap();
     let items: Value = serde_json::from_slice(&document).unwrap();
     let items = items["items"].as_array().unwrap().iter();
     let listed: Contents = items.map(|i| (i["id"].to_string(), i.to_string().into_bytes())).collect();
@@ -300,7 +309,7 @@ fn settled(
     let wanted: usize = expected.values().map(BTreeMap::len).sum();
     let end = Instant::now() + PATIENCE;
     loop {
-        go_on(chains, server);
+        read_chains(chains, server);
         let sources = SOURCES.iter().zip(&*chains);
         let there = sources.fold(true, |there, (name, chain)| there && chain.contents() == expected[name]);
         if there && chains[SOURCES.len()].items.len() == wanted {
@@ -311,10 +320,10 @@ fn settled(
     }
 }
 
-fn followers_agree(followers: &mut [Follower<'_>], global: &Chain) {
+fn followers_agree(followers: &mut [RestartedFollow<'_>], global: &ChainReader) {
     for follower in followers {
         follower.start();
-        assert_eq!(follower.finish(), Some(0), "{}: {}", follower.url, follower.said);
+        assert_eq!(follower.finish(), Some(0), "{}: {}", follower.url, follower.stderr_text);
         let is_global = follower.url.ends_with("/diff/latest.json");
         let followed = |(source, _): &&(String, String)| is_global || source == "notes";
         let ids: Vec<_> = global.items.keys().filter(followed).collect();

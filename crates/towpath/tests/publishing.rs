@@ -1,20 +1,22 @@
 //! Publishing: `put`, `delete`, `import` and their HTTP forms, with and without a running server.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 mod common;
 
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Place, Server, lines, stderr};
+use common::{TestFolder, TestServer, lines, stderr};
 use serde_json::{Value, json};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
 
 #[test]
-fn what_is_put_over_http_is_there_and_follows() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn an_item_put_over_http_is_published() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     let put = server.ask(
         "PUT",
         "/feeds/notes/items/a%2Fb%0A%22%F0%9F%98%80?title=Hello",
@@ -34,7 +36,7 @@ fn what_is_put_over_http_is_there_and_follows() {
     assert_eq!(again.status, 200);
     // The two changes may come in one document or in two.
     server.wait_for("/diff/notes/latest.json", |latest| latest.to_string().contains("\"y\""));
-    let followed = place.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
+    let followed = dir.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
     assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
     let last = lines(&followed).pop().unwrap();
     assert_eq!((last["id"].as_str(), last["op"].as_str()), (Some("a/b\n\"😀"), Some("put")));
@@ -43,8 +45,8 @@ fn what_is_put_over_http_is_there_and_follows() {
 
 #[test]
 fn a_batch_is_appended_whole_or_not_at_all() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     let bad =
         server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"content\":\"1\"}\n{\"id\":\"\"}\n");
     assert_eq!(bad.status, 400);
@@ -67,25 +69,130 @@ fn a_batch_is_appended_whole_or_not_at_all() {
         let typed = [("content-type", long.as_str())];
         assert_eq!(server.ask(method, "/feeds/notes/items/a", &typed, b"x").status, 400);
     }
+    // Times never decrease, so a future one would become that of every later change.
     let future = br#"{"id":"a","content":"2","modified":"2199-01-01T00:00:00Z"}"#;
     let published = server.ask("POST", "/feeds/copy/items", &[], future);
     assert_eq!(published.status, 200);
     assert!(!published.text().contains("2199"), "{}", published.text());
+    // The feed has two changes by now, so 1 is the view of a stale client.
     let stale = server.ask("POST", "/feeds/notes/items?expect=1", &[], b"{\"id\":\"b\"}\n");
     assert_eq!(stale.status, 409, "{}", stale.text());
     let fresh = server.ask("POST", "/feeds/notes/items?expect=2", &[], b"{\"id\":\"b\"}\n");
     assert_eq!(fresh.status, 200);
 }
 
-/// What the next poll would remove is not taken.
+#[test]
+fn publishing_what_is_there_changes_nothing() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let lines: Vec<String> = (0..50).map(|n| format!("{{\"id\":\"i{n}\",\"content\":\"{n}\"}}")).collect();
+    let post = |body: &str| server.ask("POST", "/feeds/notes/items", &[], body.as_bytes()).json();
+    assert_eq!(
+        (post(&lines.join("\n"))["appended"].as_u64(), server.json("/feeds/notes")["seq"].as_u64()),
+        (Some(50), Some(50))
+    );
+    let again = post(&format!("{}\n{{\"id\":\"new\"}}\n", lines.join("\n")));
+    assert_eq!(
+        (again["appended"].as_u64(), again["unchanged"].as_u64(), again["last"].as_u64()),
+        (Some(1), Some(50), Some(51))
+    );
+    let text = [("content-type", "text/plain")];
+    let first = server.ask("PUT", "/feeds/notes/items/a", &text, b"x");
+    let second = server.ask("PUT", "/feeds/notes/items/a", &text, b"x");
+    assert_eq!((first.status, second.status), (201, 200));
+    assert_eq!(first.header("etag"), second.header("etag"), "it is the same version");
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &text, b"y").header("etag"), Some("\"53\""));
+    assert_eq!(server.json("/feeds/notes")["seq"], 53);
+    let unknown = server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"titel\":\"x\"}");
+    assert_eq!(unknown.status, 400);
+    assert!(unknown.text().contains("titel"), "{}", unknown.text());
+}
+
+/// Runs a request on several threads at once, and returns the statuses.
+fn at_once(server: &TestServer, count: usize, ask: impl Fn(usize, &TestServer) -> u16 + Sync) -> Vec<u16> {
+    std::thread::scope(|scope| {
+        let ask = &ask;
+        let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || ask(n, server))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn one_of_two_writers_creates_and_one_of_two_deletes() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    for round in 0..50 {
+        let path = format!("/feeds/notes/items/i{round}");
+        let body = |n: usize| format!("{n}");
+        let mut put =
+            at_once(&server, 2, |n, server| server.ask("PUT", &path, &[], body(n).as_bytes()).status);
+        put.sort_unstable();
+        assert_eq!(put, [200, 201]);
+        let mut deleted = at_once(&server, 2, |_, server| server.ask("DELETE", &path, &[], b"").status);
+        deleted.sort_unstable();
+        assert_eq!(deleted, [200, 404]);
+    }
+}
+
+#[test]
+fn a_condition_on_one_item_is_not_troubled_by_others() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let answers = at_once(&server, 5, |writer, server| {
+        let mut worst = 0;
+        for n in 0..60 {
+            let path = format!("/feeds/notes/items/w{writer}-{n}");
+            // Four writers without conditions, and one that creates items only if they are not there.
+            let absent = [("if-none-match", "*")];
+            let headers: &[_] = if writer == 0 { &absent } else { &[] };
+            worst = worst.max(server.ask("PUT", &path, headers, b"x").status);
+        }
+        worst
+    });
+    assert_eq!(answers, [201; 5]);
+}
+
+/// The index is made on request, and a request that read it before a mint must not leave it in the cache.
+#[test]
+fn the_archive_index_of_all_feeds_has_every_mint() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let index = "/archive/_global/index.json";
+    for round in 0..12 {
+        let item = format!("/feeds/notes/items/i{round}");
+        let title = format!("\"title {round}\"");
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| (0..200).for_each(|_| drop(server.get(index))));
+            server.ask("PUT", &format!("{item}?title=title+{round}"), &[], b"x");
+            server.wait_for("/diff/latest.json", |latest| latest.to_string().contains(&title));
+            reading.join().unwrap();
+        });
+        let cursor = server.json("/diff/head.json")["cursor"].as_str().unwrap().to_owned();
+        assert!(server.get(index).text().contains(&cursor), "round {round}");
+    }
+}
+
+#[test]
+fn a_refused_request_creates_no_feed() {
+    let dir = TestFolder::new("[server]\ncreate_feeds = true\n");
+    let server = dir.serve();
+    assert_eq!(server.ask("POST", "/feeds/made-up/items", &[], b"{\"id\":\"\"}").status, 400);
+    assert_eq!(server.ask("DELETE", "/feeds/made-up/items/a", &[], b"").status, 404);
+    assert_eq!(server.ask("POST", "/feeds/made-up/snapshots", &[], b"").status, 404);
+    assert_eq!(server.get("/feeds/made-up").status, 404);
+    assert_eq!(server.ask("PUT", "/feeds/made-up/items/a", &[], b"x").status, 201);
+    assert_eq!(server.get("/feeds/made-up").status, 200);
+}
+
+/// The next poll of a complete listing would remove a published item, so it is refused.
 #[test]
 fn a_feed_whose_source_lists_everything_is_not_published_to() {
     let source = "[feed.source]\nurl = \"a.json\"\n";
     let config =
         format!("[[feed]]\nid = \"all\"\n{source}complete = true\n[[feed]]\nid = \"some\"\n{source}");
-    let place = Place::new(&config);
-    place.write("a.json", b"{\"version\":\"https://jsonfeed.org/version/1.1\",\"title\":\"t\",\"items\":[]}");
-    let server = place.serve();
+    let dir = TestFolder::new(&config);
+    dir.write("a.json", b"{\"version\":\"https://jsonfeed.org/version/1.1\",\"title\":\"t\",\"items\":[]}");
+    let server = dir.serve();
     for (feed, status) in [("all", 409), ("some", 201)] {
         let put = server.ask("PUT", &format!("/feeds/{feed}/items/a"), &[], b"x");
         assert_eq!(put.status, status, "{}", put.text());
@@ -95,9 +202,9 @@ fn a_feed_whose_source_lists_everything_is_not_published_to() {
 }
 
 #[test]
-fn conditions_patches_and_what_is_not_there() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn preconditions_patches_and_missing_items() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     let item = "/feeds/notes/items/a";
     let json_type = ("content-type", "application/json");
     assert_eq!(server.ask("PATCH", item, &[], b"{}").status, 404);
@@ -122,25 +229,26 @@ fn conditions_patches_and_what_is_not_there() {
 
 #[test]
 fn tokens_and_web_pages() {
-    let place = Place::new("[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n");
-    let server = place.serve();
+    let dir = TestFolder::new("[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n");
+    let server = dir.serve();
     assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"x").status, 401);
     let bearer = ("authorization", "Bearer secret");
     assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[bearer], b"x").status, 201);
-    let open = Place::new(NOTES);
+    let open = TestFolder::new(NOTES);
     let server = open.serve();
     assert_eq!(
+        // Browsers send Origin: no web page may publish through its visitor.
         server.ask("PUT", "/feeds/notes/items/a", &[("origin", "http://evil.example")], b"x").status,
         403
     );
 }
 
-/// A proxy on the same machine, as nginx is without further settings: HTTP/1.0, and the host it passes requests on to.
+/// A proxy on the same machine, like nginx without further settings: HTTP/1.0, and the upstream's name as Host.
 #[test]
-fn a_proxy_is_no_local_program() {
+fn a_proxy_is_not_a_local_program() {
     use std::io::{Read as _, Write as _};
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     let host = server.base.strip_prefix("http://").unwrap();
     for (version, headers, status) in [
         ("1.1", "", "201"),
@@ -159,14 +267,14 @@ fn a_proxy_is_no_local_program() {
     }
 }
 
-/// A server that others reach through a proxy on its machine cannot tell them from programs of the machine.
+/// A server behind a proxy on its machine cannot tell remote clients from local programs.
 #[test]
 fn a_server_for_others_without_tokens_warns() {
     let warns = |config: &str, args: &[&str]| {
-        let place = Place::new(config);
-        let server = place.serve_with(args);
+        let dir = TestFolder::new(config);
+        let server = dir.serve_with(args);
         assert_eq!(server.stop(), Some(0));
-        place.log().contains("[server] tokens")
+        dir.log().contains("[server] tokens")
     };
     assert!(warns(NOTES, &["--base-url", "http://feeds.example/"]));
     assert!(!warns(NOTES, &[]));
@@ -175,36 +283,36 @@ fn a_server_for_others_without_tokens_warns() {
     assert!(!warns(&with_tokens, &["--base-url", "http://feeds.example/"]));
 }
 
-/// The same of every feed, whether a server runs or not: who may publish sees them all.
+/// The status lists every feed to a client that may publish, with or without a running server.
 #[test]
-fn status_shows_all_feeds_to_who_may_publish() {
+fn status_lists_all_feeds_to_publishers() {
     let private = "[[feed]]\nid = \"private\"\nreaders = [\"reader\"]\n";
     let feeds = format!("{NOTES}{private}[[feed]]\nid = \"secret\"\nreaders = [\"nobody\"]\n");
     for tokens in ["[server]\ntokens = [\"secret\"]\n", ""] {
-        let place = Place::new(&format!("{tokens}{feeds}"));
-        assert_eq!(place.run(&["put", "private", "a"]).status.code(), Some(0));
-        let of_folder = common::stdout(&place.run(&["status"]));
+        let dir = TestFolder::new(&format!("{tokens}{feeds}"));
+        assert_eq!(dir.run(&["put", "private", "a"]).status.code(), Some(0));
+        let of_folder = common::stdout(&dir.run(&["status"]));
         assert!(of_folder.contains("private") && of_folder.lines().count() == 5, "{of_folder}");
-        let server = place.serve();
-        let of_server = place.run(&["status", "--server", &server.base]);
+        let server = dir.serve();
+        let of_server = dir.run(&["status", "--server", &server.base]);
         assert_eq!(common::stdout(&of_server), of_folder, "{}", stderr(&of_server));
     }
 }
 
-/// `/feeds` names the feeds that its reader may read.
+/// `/feeds` lists the feeds that the client may read.
 #[test]
-fn the_list_of_feeds_is_that_of_its_reader() {
+fn the_list_of_feeds_depends_on_the_reader() {
     let private = "[[feed]]\nid = \"private\"\nreaders = [\"reader\"]\n";
     let filtered =
         "[[feed]]\nid = \"part\"\nreaders = [{ token = \"some\", filter = { tags = [\"open\"] } }]\n";
-    let place = Place::new(&format!("[server]\ntokens = [\"publisher\"]\n{NOTES}{private}{filtered}"));
-    let server = place.serve();
+    let dir = TestFolder::new(&format!("[server]\ntokens = [\"publisher\"]\n{NOTES}{private}{filtered}"));
+    let server = dir.serve();
     let list = |path: &str, token: &str| {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", bearer.as_str())];
         server.ask("GET", path, if token.is_empty() { &[] } else { &headers }, b"")
     };
-    let names = |answer: &common::Answer| -> Vec<String> {
+    let names = |answer: &common::TestResponse| -> Vec<String> {
         let list = answer.json();
         list["feeds"].as_array().unwrap().iter().map(|feed| feed["id"].as_str().unwrap().to_owned()).collect()
     };
@@ -219,7 +327,7 @@ fn the_list_of_feeds_is_that_of_its_reader() {
             assert_eq!(names(&answer), expected, "{path} {token}");
             assert_eq!(answer.header("cache-control"), Some("private, no-store"), "{path} {token}");
         }
-        // What else is known of a feed is told to those who may read it whole.
+        // Further status of a feed is shown only to clients that may read all of it.
         for feed in list("/feeds?status", token).json()["feeds"].as_array().unwrap() {
             assert_eq!(feed["seq"].is_u64(), feed["id"] != "part" || token == "publisher", "{feed}");
         }
@@ -230,35 +338,35 @@ fn the_list_of_feeds_is_that_of_its_reader() {
 
 #[test]
 fn the_command_line_publishes_into_a_folder_or_a_running_server() {
-    let place = Place::new(NOTES);
-    place.write("note.txt", "Hello, towpath".as_bytes());
-    let put = place.run(&["put", "notes", "first", "note.txt", "--title", "A note", "--data", "data"]);
+    let dir = TestFolder::new(NOTES);
+    dir.write("note.txt", "Hello, towpath".as_bytes());
+    let put = dir.run(&["put", "notes", "first", "note.txt", "--title", "A note", "--data", "data"]);
     assert_eq!(put.status.code(), Some(0), "{}", stderr(&put));
-    let server = place.serve();
+    let server = dir.serve();
     assert_eq!(server.get("/feeds/notes/items/first").text(), "Hello, towpath");
     let args = ["put", "notes", "second", "-", "--type", "text/html", "--server", &server.base];
-    let put = place.run_with(&args, b"<p>two</p>");
+    let put = dir.run_with(&args, b"<p>two</p>");
     assert_eq!(put.status.code(), Some(0), "{}", stderr(&put));
     assert_eq!(server.get("/feeds/notes/items/second").header("content-type"), Some("text/html"));
-    let deleted = place.run(&["delete", "notes", "first", "--server", &server.base]);
+    let deleted = dir.run(&["delete", "notes", "first", "--server", &server.base]);
     assert_eq!(deleted.status.code(), Some(0), "{}", stderr(&deleted));
-    let missing = place.run(&["delete", "notes", "first", "--server", &server.base]);
+    let missing = dir.run(&["delete", "notes", "first", "--server", &server.base]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("404"), "{}", stderr(&missing));
-    let status = place.run(&["status", "--server", &server.base]);
+    let status = dir.run(&["status", "--server", &server.base]);
     assert!(common::stdout(&status).contains("notes"), "{}", stderr(&status));
 }
 
-/// DiffDelta 1.3: what an archive holds is never deleted. What not everybody could read goes with the configuration that
-/// said who may.
+/// DiffDelta 1.3: an archive is never deleted. Protected archives are removed with the configuration that protected
+/// them.
 #[test]
 fn an_archive_outlives_its_feed_in_the_configuration() {
     let private = "[[feed]]\nid = \"private\"\nreaders = [\"secret\"]\n";
     let feeds = format!("[server]\ncreate_feeds = false\n{NOTES}{private}");
-    let place = Place::new(&feeds);
-    let server = place.serve();
+    let dir = TestFolder::new(&feeds);
+    let server = dir.serve();
     let bearer = [("Authorization", "Bearer secret")];
-    let snapshots = |server: &Server, feed: &str| -> Vec<String> {
+    let snapshots = |server: &TestServer, feed: &str| -> Vec<String> {
         let index = server.ask("GET", &format!("/archive/{feed}/index.json"), &bearer, b"").json();
         let urls =
             index["snapshots"].as_array().unwrap().iter().map(|s| s["url"].as_str().unwrap().to_owned());
@@ -276,8 +384,8 @@ fn an_archive_outlives_its_feed_in_the_configuration() {
     assert_eq!(server.get(&secret[1]).status, 401);
     let before = server.get(&public[1]).body;
     assert_eq!(server.stop(), Some(0));
-    place.write("towpath.toml", b"[server]\ncreate_feeds = false\n");
-    let server = place.serve();
+    dir.write("towpath.toml", b"[server]\ncreate_feeds = false\n");
+    let server = dir.serve();
     assert_eq!(server.get("/diff/notes/head.json").status, 404);
     assert_eq!(snapshots(&server, "notes"), public);
     assert_eq!(server.get(&public[1]).body, before);
@@ -288,8 +396,8 @@ fn an_archive_outlives_its_feed_in_the_configuration() {
 
 #[test]
 fn a_feed_is_copied_by_follow_and_import() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     let mut batch = String::new();
     for n in 0..50 {
         let line = json!({"id": format!("item {n}"), "content_type": "text/plain", "content": format!("text {n}"),
@@ -298,13 +406,13 @@ fn a_feed_is_copied_by_follow_and_import() {
         batch.push_str(&format!("{line}\n"));
     }
     assert_eq!(server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes()).status, 200);
-    // The first document of all may be one without items.
+    // The very first document may be one without items.
     let is_published =
         |latest: &Value| latest["buckets"]["new"].as_array().is_some_and(|new| new.len() == 50);
     server.wait_for("/diff/notes/latest.json", is_published);
-    let followed = place.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
+    let followed = dir.run(&["follow", &format!("{}/diff/notes/head.json", server.base), "--once"]);
     assert_eq!(lines(&followed).len(), 50, "{}", stderr(&followed));
-    let imported = place.run_with(&["import", "copy", "-", "--server", &server.base], &followed.stdout);
+    let imported = dir.run_with(&["import", "copy", "-", "--server", &server.base], &followed.stdout);
     assert_eq!(imported.status.code(), Some(0), "{}", stderr(&imported));
     for n in [0, 49] {
         let path = format!("items/item%20{n}?as=line");
@@ -316,26 +424,25 @@ fn a_feed_is_copied_by_follow_and_import() {
         }
         assert_eq!(original, copy);
     }
-    let bad =
-        place.run_with(&["import", "copy", "-", "--server", &server.base], b"{\"id\":\"x\"}\n{\"id\":\n");
+    let bad = dir.run_with(&["import", "copy", "-", "--server", &server.base], b"{\"id\":\"x\"}\n{\"id\":\n");
     assert_eq!(bad.status.code(), Some(1));
     assert!(stderr(&bad).contains("line 2"), "{}", stderr(&bad));
 }
 
-/// Whoever writes to a pipe writes a line in as many pieces as he likes, and it holds 64 KiB.
+/// A writer may write a line to a pipe in any number of pieces, and a pipe holds 64 KiB.
 #[test]
 fn lines_from_a_pipe_are_lines_however_they_come() {
-    let place = Place::new(NOTES);
+    let dir = TestFolder::new(NOTES);
     let long = format!("{{\"id\":\"long\",\"item\":{{\"title\":\"{}\"}}}}\n", "x".repeat(200_000));
     let (begin, end) = long.split_at(12);
-    let mut child = place.command(&["import", "notes", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = dir.command(&["import", "notes", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(begin.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     stdin.write_all(end.as_bytes()).unwrap();
     drop(stdin);
     assert!(child.wait().unwrap().success());
-    let server = place.serve();
+    let server = dir.serve();
     assert_eq!(server.json("/feeds/notes")["seq"], 1);
     let line = server.json("/feeds/notes/items/long?as=line");
     assert_eq!(line["item"]["title"].as_str().map(str::len), Some(200_000));
@@ -343,9 +450,9 @@ fn lines_from_a_pipe_are_lines_however_they_come() {
 
 #[test]
 fn bodies_that_are_too_large_or_cut_off() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
-    // Announced, never sent: refused before it arrives.
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    // Announced, never sent: refused before the body arrives.
     let answer = server.ask("PUT", "/feeds/notes/items/big", &[("x", "y")], &vec![b'x'; 65 << 20]);
     assert_eq!(answer.status, 413);
     assert_eq!(server.json("/feeds/notes")["seq"], 0);

@@ -1,4 +1,4 @@
-//! Atom, RSS and JSON Feed with their past, as a real server serves them (Feed History -00, RFC 5005).
+//! Atom, RSS and JSON Feed with their history, as a real server serves them (Feed History -00, RFC 5005).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use common::notes::{NOTES, SYNTAXES, delete, eleven, put};
-use common::{Answer, PATIENCE, Place, Server, free_port};
+use common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port};
 use towpath_proto::format::{self, FeedDocument, ReadOptions};
 
-fn read(answer: &Answer) -> FeedDocument {
+fn read(answer: &TestResponse) -> FeedDocument {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let options = ReadOptions { content_type: answer.header("content-type"), ..ReadOptions::default() };
     let document = format::read(&answer.body, &options).unwrap_or_else(|e| panic!("{e}: {}", answer.text()));
@@ -19,7 +19,7 @@ fn read(answer: &Answer) -> FeedDocument {
     document
 }
 
-fn path<'a>(server: &Server, url: &'a str) -> &'a str {
+fn path<'a>(server: &TestServer, url: &'a str) -> &'a str {
     url.strip_prefix(server.base.as_str()).unwrap_or_else(|| panic!("{url} is not absolute, or not ours"))
 }
 
@@ -31,8 +31,8 @@ fn set(titles: &[&str]) -> BTreeSet<String> {
     titles.iter().map(|title| (*title).to_owned()).collect()
 }
 
-/// The targets of a response's `Link` lines, by relation.
-fn links(answer: &Answer) -> BTreeMap<String, String> {
+/// Targets of a response's `Link` lines, by relation.
+fn links(answer: &TestResponse) -> BTreeMap<String, String> {
     let lines = answer.headers.iter().filter(|(name, _)| name == "link").map(|(_, value)| value);
     let parse = |line: &String| {
         let (target, rel) = line.split_once(">; rel=").unwrap();
@@ -45,9 +45,9 @@ fn links(answer: &Answer) -> BTreeMap<String, String> {
 /// -00, section 4: "The value of the 'prev' link relation's href attribute MUST be a URI indicating the location of the
 /// previous representation of the feed"; RFC 5005, section 4: `prev-archive`, `current`, `next-archive`.
 #[test]
-fn sections_4_the_way_back_leads_through_every_entry() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn sections_4_the_prev_links_lead_through_every_entry() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     eleven(&server);
     for (name, media_type) in SYNTAXES {
         let newest = server.get(&format!("/feeds/notes/{name}"));
@@ -82,11 +82,11 @@ fn sections_4_the_way_back_leads_through_every_entry() {
     assert_eq!(server.json("/feeds/notes/feed.json/1").get("next_url"), None);
 }
 
-/// Whoever only wants to know the way asks for heads.
+/// HEAD requests are enough to walk the chain of documents.
 #[test]
-fn the_way_back_by_head() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn the_prev_links_by_head() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     eleven(&server);
     for (name, _) in SYNTAXES {
         let mut at = format!("/feeds/notes/{name}");
@@ -111,12 +111,12 @@ fn the_way_back_by_head() {
 
 /// -00, section 4: "the content obtained by dereferencing that URI SHOULD NOT change over time".
 #[test]
-fn section_4_what_is_permanent_stays_byte_for_byte() {
+fn section_4_permanent_documents_stay_byte_for_byte() {
     let port = free_port();
-    let place = Place::new(NOTES);
-    let server = place.serve_at(port);
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve_at(port);
     let mut seen: BTreeMap<String, (Vec<u8>, Option<String>)> = BTreeMap::new();
-    let mut remember = |server: &Server| {
+    let mut remember = |server: &TestServer| {
         for (name, _) in SYNTAXES {
             let newest = read(&server.get(&format!("/feeds/notes/{name}")));
             let snapshot = path(server, newest.link("this").unwrap()).to_owned();
@@ -142,9 +142,9 @@ fn section_4_what_is_permanent_stays_byte_for_byte() {
     put(&server, "i8", "again");
     remember(&server);
     server.kill();
-    // A new title, new limits: what was said before stays said.
-    place.write("towpath.toml", NOTES.replace("\"Notes\"", "\"Renamed\"").replace("= 3", "= 5").as_bytes());
-    let server = place.serve_at(port);
+    // A new title and new limits leave earlier documents unchanged.
+    dir.write("towpath.toml", NOTES.replace("\"Notes\"", "\"Renamed\"").replace("= 3", "= 5").as_bytes());
+    let server = dir.serve_at(port);
     for n in 9..=20 {
         put(&server, &format!("i{n}"), &format!("t{n}"));
     }
@@ -157,15 +157,16 @@ fn section_4_what_is_permanent_stays_byte_for_byte() {
     }
 }
 
-/// A chain's end that was let go is gone, and nothing else; what never was is not there.
+/// Documents removed by retention are 410, and no others; documents that never existed are 404.
 #[test]
-fn what_retention_let_go_is_410_and_what_never_was_404() {
+fn documents_removed_by_retention_are_410_and_unknown_ones_404() {
     let port = free_port();
-    let place = Place::new(NOTES);
-    let server = place.serve_at(port);
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve_at(port);
     eleven(&server);
     let kept: Vec<Vec<u8>> =
         ["/2", "/4-7", ""].map(|part| server.get(&format!("/feeds/notes/atom{part}")).body).into();
+    // Leading zeros, open and reversed ranges, and ranges that no document ever had.
     for part in
         ["0", "01", "4", "99", "x", "-", "1-", "-1", "5-4", "2-3", "4-10", "7-12", "11-11", "1-99", "1/2"]
     {
@@ -176,8 +177,8 @@ fn what_retention_let_go_is_410_and_what_never_was_404() {
     }
     server.kill();
     // The contents have two bytes each: one page may stay.
-    place.write("towpath.toml", format!("{NOTES}[feed.retention]\nbytes = 14\ngrace = \"0s\"\n").as_bytes());
-    let server = place.serve_at(port);
+    dir.write("towpath.toml", format!("{NOTES}[feed.retention]\nbytes = 14\ngrace = \"0s\"\n").as_bytes());
+    let server = dir.serve_at(port);
     let end = Instant::now() + PATIENCE;
     while server.get("/feeds/notes/atom/1").status != 410 {
         assert!(Instant::now() < end, "page 1 stays");
@@ -189,14 +190,14 @@ fn what_retention_let_go_is_410_and_what_never_was_404() {
             assert_eq!(answer.status, 410, "{name}/{part}: {}", answer.text());
         }
     }
-    // The archive after it says what it always said; the newest document says what there is.
+    // The archive after it is unchanged; the newest document says where the chain ends now.
     assert_eq!(server.get("/feeds/notes/atom/2").body, kept[0]);
     assert_eq!(server.get("/feeds/notes/atom/4-7").body, kept[1]);
     assert_eq!(server.get("/feeds/notes/atom").body, kept[2]);
     server.kill();
     // Now nothing but the newest page may stay.
-    place.write("towpath.toml", format!("{NOTES}[feed.retention]\nbytes = 1\ngrace = \"0s\"\n").as_bytes());
-    let server = place.serve_at(port);
+    dir.write("towpath.toml", format!("{NOTES}[feed.retention]\nbytes = 1\ngrace = \"0s\"\n").as_bytes());
+    let server = dir.serve_at(port);
     let end = Instant::now() + PATIENCE;
     while server.get("/feeds/notes/atom/3").status != 410 {
         assert!(Instant::now() < end, "page 3 stays");
@@ -216,8 +217,8 @@ fn what_retention_let_go_is_410_and_what_never_was_404() {
 /// representation of the entire feed'; RFC 5005, section 2: `fh:complete`.
 #[test]
 fn section_3_a_complete_feed_shows_all_there_is_and_has_no_past() {
-    let place = Place::new("[[feed]]\nid = \"notes\"\npage_items = 2\ncomplete = true\n");
-    let server = place.serve();
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\npage_items = 2\ncomplete = true\n");
+    let server = dir.serve();
     for (name, _) in SYNTAXES {
         assert_eq!(titles(&read(&server.get(&format!("/feeds/notes/{name}")))), set(&[]), "{name}");
     }
@@ -241,11 +242,11 @@ fn section_3_a_complete_feed_shows_all_there_is_and_has_no_past() {
     }
 }
 
-/// RFC 6721, section 3: a deleted entry is told of; what came before in the same document is not shown any more.
+/// RFC 6721, section 3: a deleted entry is reported; earlier entries with its id are not shown in the same document.
 #[test]
-fn rfc_6721_deletions_are_told() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn rfc_6721_deletions_are_reported() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     put(&server, "i1", "t1");
     put(&server, "i2", "t2");
     delete(&server, "i1");
@@ -260,11 +261,11 @@ fn rfc_6721_deletions_are_told() {
 
 #[test]
 fn conditional_requests_codings_and_freshness() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     assert_eq!(titles(&read(&server.get("/feeds/notes/atom"))), set(&[]), "an empty feed is a feed");
     eleven(&server);
-    // Within the second of the last change there is no Last-Modified: the next change could have the same.
+    // There is no Last-Modified within the second of the last change: the next change could have the same one.
     std::thread::sleep(Duration::from_millis(1100));
     for address in ["atom", "rss", "feed.json", "atom/1", "atom/1-5"] {
         let address = format!("/feeds/notes/{address}");
@@ -288,7 +289,7 @@ fn conditional_requests_codings_and_freshness() {
     put(&server, "i12", "t12");
     let tag = before.header("etag").unwrap();
     let after = server.ask("GET", "/feeds/notes/atom", &[("if-none-match", tag)], b"");
-    assert!(titles(&read(&after)).contains("t12"), "whoever has written reads it");
+    assert!(titles(&read(&after)).contains("t12"), "a client reads its own write");
     assert_eq!(after.header("cache-control"), Some("no-cache"));
     assert_ne!(after.header("last-modified"), before.header("last-modified"));
 }

@@ -1,4 +1,4 @@
-//! The Simple Update Protocol as a real server speaks it.
+//! The Simple Update Protocol of a real server.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Answer, PATIENCE, Place, Server, free_port, python, stderr, stdout};
+use common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, python, stderr, stdout};
 use serde_json::Value;
 
 const FEEDS: &str = r#"
@@ -26,14 +26,14 @@ id = "own"
 readers = ["secret"]
 "#;
 
-fn put(server: &Server, feed: &str, id: &str) {
+fn put(server: &TestServer, feed: &str, id: &str) {
     let path = format!("/feeds/{feed}/items/{id}?title=T&tag=x");
     let answer = server.ask("PUT", &path, &[("content-type", "text/plain")], b"x");
     assert!(answer.status < 300, "{}", answer.text());
 }
 
-/// The SUP ID that a response says its feed has, after its header and its `Link` agreed.
-fn announced(server: &Server, answer: &Answer) -> String {
+/// SUP-ID in a response's header, which must agree with its `Link`.
+fn announced(server: &TestServer, answer: &TestResponse) -> String {
     let header = answer.header("x-sup-id").unwrap_or_else(|| panic!("no X-SUP-ID: {:?}", answer.headers));
     let (document, id) = header.split_once('#').unwrap();
     assert_eq!(document, format!("{}/sup.json?seconds=60", server.base));
@@ -44,8 +44,8 @@ fn announced(server: &Server, answer: &Answer) -> String {
     id.to_owned()
 }
 
-/// The SUP ID of a feed, as its page says it.
-fn id_of(server: &Server, feed: &str) -> String {
+/// SUP-ID of a feed, from its JSON page.
+fn id_of(server: &TestServer, feed: &str) -> String {
     announced(server, &server.get(&format!("/feeds/{feed}")))
 }
 
@@ -58,8 +58,8 @@ fn listed(document: &Value) -> BTreeSet<String> {
     updates(document).into_iter().map(|(id, _)| id).collect()
 }
 
-/// Every path of a feed that the description of the interface has, with what is there filled in.
-fn paths_of_feeds(server: &Server) -> Vec<String> {
+/// Every path of a feed in the OpenAPI description, with its parameters filled in.
+fn paths_of_feeds(server: &TestServer) -> Vec<String> {
     let snapshot = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
     assert_eq!(snapshot.status, 201, "{}", snapshot.text());
     let snapshot = snapshot.json()["id"].as_str().unwrap().to_owned();
@@ -83,8 +83,8 @@ fn paths_of_feeds(server: &Server) -> Vec<String> {
 /// 4: "A single feed MUST always map to a single, stable SUP ID".
 #[test]
 fn sections_4_and_6_every_response_for_a_feed_says_its_sup_id() {
-    let place = Place::new(FEEDS);
-    let server = place.serve();
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
     let id = id_of(&server, "notes");
     assert_eq!(announced(&server, &server.get("/feeds/notes/replication")), id, "of an empty feed, too");
     for item in ["a", "b", "c"] {
@@ -93,6 +93,7 @@ fn sections_4_and_6_every_response_for_a_feed_says_its_sup_id() {
     let paths = paths_of_feeds(&server);
     assert!(paths.len() >= 13, "{paths:?}");
     for path in &paths {
+        // A stream has no end; the next test reads its head.
         if path.ends_with("/events") {
             continue;
         }
@@ -114,16 +115,17 @@ fn sections_4_and_6_every_response_for_a_feed_says_its_sup_id() {
     }
     let filter = server.get("/feeds/few/items");
     assert_ne!(announced(&server, &filter), id, "an address of its own");
+    // Documents of no single feed have no SUP ID.
     for path in ["/", "/sup.json", "/diff/latest.json", "/feeds/nothing"] {
         assert_eq!(server.get(path).header("x-sup-id"), None, "{path}");
     }
 }
 
-/// Those whose answer comes later are told, too.
+/// Delayed responses have the SUP-ID, too.
 #[test]
 fn section_6_1_long_polls_and_event_streams() {
-    let place = Place::new(FEEDS);
-    let server = place.serve();
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
     let id = id_of(&server, "quiet");
     std::thread::scope(|scope| {
         let held = scope.spawn(|| server.get("/feeds/quiet/items?timeout=20"));
@@ -145,8 +147,8 @@ fn section_6_1_long_polls_and_event_streams() {
 /// Section 6.2: the link in the document itself.
 #[test]
 fn section_6_2_atom_documents_have_the_link() {
-    let place = Place::new(FEEDS);
-    let server = place.serve();
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
     put(&server, "notes", "a");
     let id = id_of(&server, "notes");
     let pull = server.ask("GET", "/feeds/notes/items", &[("accept", "application/atom+xml")], b"");
@@ -159,9 +161,9 @@ fn section_6_2_atom_documents_have_the_link() {
 }
 
 #[test]
-fn sections_3_and_5_feeds_that_moved_are_listed_with_their_last_update() {
-    let place = Place::new(FEEDS);
-    let server = place.serve();
+fn sections_3_and_5_updated_feeds_are_listed_with_their_last_update() {
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
     assert!(listed(&server.json("/sup.json")).is_empty(), "section 3.1: it may be empty");
     put(&server, "notes", "a");
     let (notes, few) = (id_of(&server, "notes"), id_of(&server, "few"));
@@ -171,7 +173,7 @@ fn sections_3_and_5_feeds_that_moved_are_listed_with_their_last_update() {
     let moved = |document: &Value| updates(document) != updates(&first);
     let second = server.wait_for("/sup.json?seconds=1", moved);
     assert_eq!(listed(&second), both);
-    // A feed that asks for a token is told of, under a name that only its readers know.
+    // A protected feed is listed under an id that only its readers know.
     put(&server, "own", "a");
     let third = server.wait_for("/sup.json", |document| listed(document).len() == 3);
     let own = server.ask("GET", "/feeds/own/items", &[("authorization", "Bearer secret")], b"");
@@ -179,15 +181,16 @@ fn sections_3_and_5_feeds_that_moved_are_listed_with_their_last_update() {
     let refused = server.get("/feeds/own/items");
     assert_eq!((refused.status, refused.header("x-sup-id")), (401, None));
     let metrics = server.get("/metrics").text();
+    // `notes`, its filter and `own`; `quiet` never moved.
     assert!(metrics.contains("towpath_sup_feeds 3\n"), "{metrics}");
     assert!(metrics.contains("towpath_sup_documents_total "), "{metrics}");
 }
 
-/// Section 3.2: "A positive integer"; any other text is a mistake of who asks.
+/// Section 3.2: "A positive integer"; any other text is the client's error.
 #[test]
 fn section_3_2_any_number_of_seconds_and_nothing_else() {
-    let place = Place::new(FEEDS);
-    let server = place.serve();
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
     for seconds in [1, 59, 60, 61, 600, 86_399, 86_400] {
         let document = server.json(&format!("/sup.json?seconds={seconds}"));
         assert_eq!(document["period"], seconds);
@@ -200,22 +203,22 @@ fn section_3_2_any_number_of_seconds_and_nothing_else() {
     assert_eq!(server.ask("POST", "/sup.json", &[], b"").status, 405);
 }
 
-/// What caches are told follows the period, and what was made is served again without a further look.
+/// The cache lifetime follows the period, and a document is served again without another read.
 #[test]
 fn the_document_is_prebuilt_and_cacheable() {
-    let place = Place::new("[server]\ncreate_feeds = true\n");
-    let server = place.serve();
+    let dir = TestFolder::new("[server]\ncreate_feeds = true\n");
+    let server = dir.serve();
     for feed in 0..60 {
         put(&server, &format!("feed{feed}"), "a");
     }
     server.wait_for("/sup.json?seconds=3600", |document| listed(document).len() == 60);
     let path = "/sup.json?seconds=3600";
-    let fast = |server: &Server| {
+    let fast = |server: &TestServer| {
         let text = server.get("/metrics").text();
         let line = text.lines().find_map(|line| line.strip_prefix("towpath_requests_fast_total ")).unwrap();
         line.parse::<u64>().unwrap()
     };
-    // Within the second for which it is served.
+    // Within the second for which the document is served.
     let end = Instant::now() + PATIENCE;
     loop {
         let (before, made) = (fast(&server), server.get(path));
@@ -236,19 +239,19 @@ fn the_document_is_prebuilt_and_cacheable() {
     }
 }
 
-/// What moved before a restart is told of after it, with the same ids; what a mirror took in with its publisher's
-/// times, when it took it in.
+/// Updates before a restart are listed after it, with the same ids. A mirror's items have their publisher's times,
+/// but are listed at the time of the copy.
 #[test]
-fn moves_outlast_a_restart() {
+fn updates_are_listed_after_a_restart() {
     let port = free_port();
-    let place = Place::new(FEEDS);
-    let server = place.serve_at(port);
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve_at(port);
     put(&server, "notes", "a");
     let old = br#"{"id":"o","content":"x","modified":"2001-01-01T00:00:00Z"}"#;
     assert_eq!(server.ask("POST", "/feeds/quiet/items", &[], old).status, 200);
     let before = server.wait_for("/sup.json", |document| listed(document).len() == 3);
     server.kill();
-    let server = place.serve_at(port);
+    let server = dir.serve_at(port);
     let begun = Instant::now();
     let again = loop {
         let document = server.json("/sup.json?seconds=300");
@@ -262,16 +265,17 @@ fn moves_outlast_a_restart() {
     assert!(listed(&again).contains(&id_of(&server, "quiet")));
 }
 
-/// PROTOCOLS, SUP: the rules of the original validator, in Python.
+/// The rules of the original validator, in Python.
 #[test]
 fn the_original_validator_s_rules_hold() {
-    let place = Place::new(FEEDS);
-    let server = place.serve();
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
     put(&server, "notes", "a");
     put(&server, "quiet", "a");
     server.wait_for("/sup.json", |document| listed(document).len() == 3);
     let check = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/sup.py");
-    let told = Command::new(python()).arg(check).arg(format!("{}/sup.json", server.base)).output().unwrap();
-    assert!(told.status.success(), "{}{}", stdout(&told), stderr(&told));
-    assert_eq!(stdout(&told).trim(), "6 documents, 18 updates");
+    let received =
+        Command::new(python()).arg(check).arg(format!("{}/sup.json", server.base)).output().unwrap();
+    assert!(received.status.success(), "{}{}", stdout(&received), stderr(&received));
+    assert_eq!(stdout(&received).trim(), "6 documents, 18 updates");
 }

@@ -1,4 +1,4 @@
-//! What others make of our Atom and RSS: who may read them, how they are found, whether they are valid.
+//! Atom and RSS for other software: access, discovery and validity.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::notes::{NOTES, SYNTAXES, delete, eleven, put};
-use common::{Place, lines, python, stderr, stdout};
+use common::{TestFolder, lines, python, stderr, stdout};
 use serde_json::Value;
 
 const ACCESS: &str = r#"
@@ -26,8 +26,8 @@ filter = { of = "open", tags = ["x"] }
 
 #[test]
 fn tokens_and_filters() {
-    let place = Place::new(ACCESS);
-    let server = place.serve();
+    let dir = TestFolder::new(ACCESS);
+    let server = dir.serve();
     put(&server, "i1", "t1");
     for path in ["/feeds/notes/atom", "/feeds/notes/rss", "/feeds/notes/feed.json", "/feeds/notes/atom/1-1"] {
         assert_eq!(server.get(path).status, 401, "{path}");
@@ -35,6 +35,7 @@ fn tokens_and_filters() {
         assert_eq!((read.status, read.header("cache-control")), (200, Some("private, no-store")), "{path}");
         assert!(read.header("x-sup-id").is_some());
         assert_eq!(server.ask("GET", path, &[("authorization", "Bearer part")], b"").status, 403, "{path}");
+        // Asked after a reader: its response may not be kept for others.
         assert_eq!(server.get(path).status, 401, "{path} was not kept");
     }
     let filter = server.get("/feeds/few/atom");
@@ -43,11 +44,11 @@ fn tokens_and_filters() {
     assert_eq!(server.get("/feeds/none/atom").status, 404);
 }
 
-/// What browsers and feed readers look for in a page.
+/// Links that browsers and feed readers look for in a page.
 #[test]
-fn pages_lead_to_their_feeds() {
-    let place = Place::new(ACCESS);
-    let server = place.serve();
+fn pages_link_to_their_feeds() {
+    let dir = TestFolder::new(ACCESS);
+    let server = dir.serve();
     let html = server.ask("GET", "/feeds/open", &[("accept", "text/html")], b"").text();
     for (name, media_type) in SYNTAXES {
         let media_type = media_type.split(';').next().unwrap();
@@ -65,7 +66,7 @@ fn pages_lead_to_their_feeds() {
     assert!(!filtered.contains("rel=\"alternate\""));
 }
 
-/// A feed whose elements have prefixes of their own, and declare them where they like.
+/// A feed whose elements have prefixes of their own, declared in unusual places.
 const PREFIXED: &str = r#"<a:feed xmlns:a="http://www.w3.org/2005/Atom" xmlns:geo="http://www.georss.org/georss">
 <a:id>tag:x.example,2026:f</a:id><a:title>F</a:title><a:updated>2026-01-01T00:00:00Z</a:updated>
 <a:author><a:name>N</a:name></a:author>
@@ -79,9 +80,9 @@ const PREFIXED: &str = r#"<a:feed xmlns:a="http://www.w3.org/2005/Atom" xmlns:ge
 #[test]
 fn extension_elements_go_out_with_their_namespaces_and_documents_are_valid() {
     let source = "[[feed]]\nid = \"geo\"\n[feed.source]\nurl = \"geo.xml\"\nevery = \"1s\"\n";
-    let place = Place::new(&format!("{NOTES}{source}"));
-    place.write("geo.xml", PREFIXED.as_bytes());
-    let server = place.serve();
+    let dir = TestFolder::new(&format!("{NOTES}{source}"));
+    dir.write("geo.xml", PREFIXED.as_bytes());
+    let server = dir.serve();
     server.wait_for_first("geo");
     eleven(&server);
     delete(&server, "i1");
@@ -91,7 +92,7 @@ fn extension_elements_go_out_with_their_namespaces_and_documents_are_valid() {
         {"op":"delete","id":"bare"}"#;
     let answer = server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let (mut files, folder) = (Vec::new(), place.path("atom"));
+    let (mut files, folder) = (Vec::new(), dir.path("atom"));
     std::fs::create_dir(&folder).unwrap();
     for (number, address) in
         ["geo/atom", "geo/atom/1-1", "notes/atom", "notes/atom/1", "notes/atom/4", "notes/atom/1-5"]
@@ -132,20 +133,20 @@ for name in sys.argv[1:]:
     print(entry.find(geo + "point").text, thumb.get("url"), credit.get(geo + "by"), credit.text, sep="|")
 "#;
 
-/// Another reader finds the same in Atom and in RSS.
+/// Another reader finds the same entries in Atom and in RSS.
 #[test]
-fn feedparser_reads_the_whole_past() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn feedparser_reads_the_whole_history() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     eleven(&server);
     put(&server, "i4", "changed");
     delete(&server, "i5");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/history.py");
     for (name, version) in [("atom", "atom10"), ("rss", "rss20")] {
         let url = format!("{}/feeds/notes/{name}", server.base);
-        let told = Command::new(python()).arg(&script).arg(&url).output().unwrap();
-        assert!(told.status.success(), "{}", stderr(&told));
-        let documents: Vec<Value> = serde_json::from_slice(&told.stdout).unwrap();
+        let received = Command::new(python()).arg(&script).arg(&url).output().unwrap();
+        assert!(received.status.success(), "{}", stderr(&received));
+        let documents: Vec<Value> = serde_json::from_slice(&received.stdout).unwrap();
         assert_eq!(documents.len(), 4, "{documents:?}");
         let mut found: BTreeMap<String, String> = BTreeMap::new();
         for (number, document) in documents.iter().enumerate() {
@@ -153,6 +154,7 @@ fn feedparser_reads_the_whole_past() {
             assert_eq!((document["version"].as_str(), document["wrong"].as_str()), (Some(version), Some("")));
             assert_eq!(document["stateful"], "1", "{document}");
             assert_eq!(document["is_archive"], !is_newest, "{document}");
+            // Archives show the feed's id: a title may change, their bytes may not.
             assert_eq!(document["title"], if is_newest { "Notes" } else { "notes" });
             assert!(document["links"]["http://api.friendfeed.com/2008/03#sup"].is_string());
             for entry in document["entries"].as_array().unwrap() {
@@ -170,17 +172,18 @@ fn feedparser_reads_the_whole_past() {
     }
 }
 
-/// Our own follower rebuilds the feed from its documents, whatever the syntax; what was let go is told, exit code 3.
+/// Our follower rebuilds the feed from its documents in every syntax; documents removed by retention are reported by
+/// exit code 3.
 #[test]
 fn the_whole_feed_is_followed_and_checked() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     eleven(&server);
     put(&server, "i4", "changed");
     delete(&server, "i5");
     for (name, _) in SYNTAXES {
         let url = format!("{}/feeds/notes/{name}", server.base);
-        let followed = place.run(&["follow", &url, "--protocol", "history", "--once"]);
+        let followed = dir.run(&["follow", &url, "--protocol", "history", "--once"]);
         assert_eq!(followed.status.code(), Some(0), "{name}: {}", stderr(&followed));
         let mut items: BTreeMap<String, Value> = BTreeMap::new();
         for line in lines(&followed) {
@@ -195,27 +198,27 @@ fn the_whole_feed_is_followed_and_checked() {
         assert_eq!(items.len(), 10, "{name}: {:?}", items.keys());
         let text = |id: &str| items[id]["content"].as_str().map(str::to_owned);
         assert_eq!((text("i4").as_deref(), text("i11").as_deref()), (Some("changed"), Some("t11")), "{name}");
-        let checked = place.run(&["check", &url, "--protocol", "history"]);
+        let checked = dir.run(&["check", &url, "--protocol", "history"]);
         assert_eq!(checked.status.code(), Some(0), "{name}: {}{}", stdout(&checked), stderr(&checked));
     }
 }
 
-/// Only what came since the last time is told, when a follower with a state comes back.
+/// A follower that resumes from its state prints only new changes.
 #[test]
-fn a_follower_with_a_state_goes_on_where_it_was() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn a_follower_resumes_from_its_state() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     eleven(&server);
     let url = format!("{}/feeds/notes/atom", server.base);
     let args = ["follow", &url, "--protocol", "history", "--once", "--state", "state"];
-    assert_eq!(lines(&place.run(&args)).len(), 11);
-    assert_eq!(lines(&place.run(&args)).len(), 0);
+    assert_eq!(lines(&dir.run(&args)).len(), 11);
+    assert_eq!(lines(&dir.run(&args)).len(), 0);
     for n in 12..=20 {
         put(&server, &format!("i{n}"), &format!("t{n}"));
     }
     delete(&server, "i1");
-    let told: Vec<String> =
-        lines(&place.run(&args)).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+    let received: Vec<String> =
+        lines(&dir.run(&args)).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
     let expected: Vec<String> = (12..=20).chain([1]).map(|n| format!("i{n}")).collect();
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
 }

@@ -1,12 +1,12 @@
-//! A feed's newest Atom, RSS and JSON Feed documents can be subscribed to, as readers of feeds have done for long.
+//! WebSub topics of a feed's newest Atom, RSS and JSON Feed documents.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod callback;
 mod common;
 
-use callback::Callback;
-use common::{Answer, Place, Server};
+use callback::CallbackServer;
+use common::{TestFolder, TestResponse, TestServer};
 use serde_json::json;
 use towpath_proto::format::{FeedDocument, ReadOptions, read};
 
@@ -26,7 +26,7 @@ filter = { of = "aa", tags = ["open"] }
 
 const DOCUMENTS: [&str; 3] = ["atom", "rss", "feed.json"];
 
-fn publish(server: &Server, lines: &[serde_json::Value]) {
+fn publish(server: &TestServer, lines: &[serde_json::Value]) {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let answer = server.ask("POST", "/feeds/aa/items", &[], body.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -36,7 +36,13 @@ fn put(id: &str) -> serde_json::Value {
     json!({ "id": id, "content": format!("the text of {id}"), "item": { "title": id } })
 }
 
-fn subscribe(server: &Server, feed: &str, topic: &str, callback: &str, headers: &[(&str, &str)]) -> Answer {
+fn subscribe(
+    server: &TestServer,
+    feed: &str,
+    topic: &str,
+    callback: &str,
+    headers: &[(&str, &str)],
+) -> TestResponse {
     let parameters = [("hub.mode", "subscribe"), ("hub.topic", topic), ("hub.callback", callback)];
     let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
     let headers = [headers, &[("Content-Type", "application/x-www-form-urlencoded")]].concat();
@@ -51,8 +57,8 @@ fn document(body: &[u8], content_type: &str) -> FeedDocument {
 /// corresponding to the Content-Type of the topic", and the links; it may be "a diff".
 #[test]
 fn documents_are_discovered_subscribed_to_and_delivered() {
-    let place = Place::new(CONFIG);
-    let (mut server, callback) = (place.serve(), Callback::good());
+    let dir = TestFolder::new(CONFIG);
+    let (mut server, callback) = (dir.serve(), CallbackServer::good());
     publish(&server, &[put("old"), put("gone")]);
     for name in DOCUMENTS {
         let fetched = server.get(&format!("/feeds/aa/{name}"));
@@ -67,6 +73,7 @@ fn documents_are_discovered_subscribed_to_and_delivered() {
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
     callback.wait_for("three questions", |calls| calls.len() == 3);
+    // The callback sees the question before the hub has stored the answer.
     std::thread::sleep(std::time::Duration::from_millis(300));
     publish(&server, &[put("new"), json!({ "op": "delete", "id": "gone" })]);
     let deliveries = callback.wait_for_deliveries(3);
@@ -89,17 +96,17 @@ fn documents_are_discovered_subscribed_to_and_delivered() {
         let deleted: Vec<&str> = pushed.deleted.iter().map(|entry| entry.id.as_str()).collect();
         assert_eq!(deleted, ["gone"], "{name}");
     }
-    // Over a restart, too.
+    // Subscriptions outlast a restart.
     assert_eq!(server.stop(), Some(0));
-    server = place.serve();
+    server = dir.serve();
     publish(&server, &[put("newer")]);
     assert_eq!(callback.wait_for_deliveries(6).len(), 6);
 }
 
-/// What stays as it is has nothing to push; and nobody is pushed what may not be read.
+/// Immutable documents are no topics, and protected feeds are pushed to nobody without access.
 #[test]
-fn what_is_no_topic() {
-    let (server, callback) = (Place::new(CONFIG).serve(), Callback::good());
+fn immutable_and_protected_documents_are_no_topics() {
+    let (server, callback) = (TestFolder::new(CONFIG).serve(), CallbackServer::good());
     for n in 0..9 {
         publish(&server, &[put(&format!("i{n}"))]);
     }
@@ -113,6 +120,7 @@ fn what_is_no_topic() {
         let topic = format!("{}/feeds/part/{name}", server.base);
         assert_eq!(subscribe(&server, "part", &topic, &callback.url("/"), &[]).status, 400);
         let topic = format!("{}/feeds/private/{name}", server.base);
+        // A reader with a filter sees `/items` only, so these are no topics for it.
         for (token, status) in [("all", 202), ("some", 400), ("none", 401)] {
             let authorization = format!("Bearer {token}");
             let headers = [("Authorization", authorization.as_str())];

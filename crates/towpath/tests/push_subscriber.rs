@@ -1,5 +1,5 @@
-//! `towpath follow --push`: the same output as pulling, whatever happens to the pushes; and the public checks for
-//! subscribers that need a network.
+//! `towpath follow --push` has the same output as pulling, whatever happens to the pushes; and the public conformance
+//! tests for subscribers that need a network.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -11,25 +11,24 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use callback::{Call, Callback};
-use common::{PATIENCE, Place, Server, clustered, free_port};
+use callback::{CallbackRequest, CallbackServer};
+use common::{PATIENCE, TestFolder, TestServer, clustered, free_port};
 use serde_json::{Value, json};
 
 const CONFIG: &str = "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n";
 
-/// A `towpath follow --push` that goes on, and the lines that it printed.
-struct Following {
+/// A running `towpath follow --push`, and the lines that it printed.
+struct PushFollow {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
     callback: String,
 }
 
-impl Following {
-    fn start(place: &Place, url: &str) -> Self {
+impl PushFollow {
+    fn start(dir: &TestFolder, url: &str) -> Self {
         let callback = format!("http://127.0.0.1:{}/pushed", free_port());
-        let stderr =
-            std::fs::File::options().create(true).append(true).open(place.path("follow.log")).unwrap();
-        let mut child = place
+        let stderr = std::fs::File::options().create(true).append(true).open(dir.path("follow.log")).unwrap();
+        let mut child = dir
             .command(&["follow", url, "--push", "--callback", &callback, "--state", "state.json"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -60,14 +59,14 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for PushFollow {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn publish(server: &Server, line: &Value) {
+fn publish(server: &TestServer, line: &Value) {
     let answer = server.ask("POST", "/feeds/aa/items", &[], line.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
@@ -76,7 +75,7 @@ fn put(id: &str, title: &str) -> Value {
     json!({ "id": id, "item": { "title": title, "tags": ["x"] }, "content_type": "text/plain", "content": title })
 }
 
-fn counter(server: &Server, name: &str) -> u64 {
+fn counter(server: &TestServer, name: &str) -> u64 {
     let text = server.get("/metrics").text();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name} in {text}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -90,19 +89,20 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// "Updates/Synchronization via Push", steps 1 and 2: what was there is pulled, what comes is pushed; and all of it
-/// is what pulling tells, byte for byte, across restarts of both sides.
+/// "Updates/Synchronization via Push", steps 1 and 2: existing items are pulled, new ones are pushed. The output
+/// equals that of pulling, byte for byte, across restarts of both sides.
 #[test]
-fn the_output_is_that_of_pulling() {
-    let place = Place::new(CONFIG);
+fn the_output_equals_that_of_pulling() {
+    let dir = TestFolder::new(CONFIG);
     let port = free_port();
-    let server = place.serve_at(port);
+    let server = dir.serve_at(port);
     let url = format!("{}/feeds/aa/items", server.base);
     publish(&server, &put("before", "Before"));
-    let following = Following::start(&place, &url);
+    let following = PushFollow::start(&dir, &url);
     following.wait_for("before");
     until("subscribed", || {
-        publish(&server, &put("probe", "Probe"));
+        // Another title each time: publishing what is there changes nothing.
+        publish(&server, &put("probe", &format!("Probe {}", fastrand::u64(..))));
         std::thread::sleep(Duration::from_millis(100));
         counter(&server, "towpath_pushes_ok_total") > 0
     });
@@ -115,50 +115,50 @@ fn the_output_is_that_of_pulling() {
     }
     publish(&server, &json!({ "id": "item-3", "op": "delete" }));
     following.wait_for("item-3");
-    // 21 publications and the metrics: the follower asked for nothing.
+    // 21 publications and the metrics: the follower polled nothing.
     assert!(routed() - before <= 23, "{}", routed() - before);
-    // The server goes and comes back; what is appended meanwhile is pushed then.
+    // The server is restarted; items appended meanwhile are pushed then.
     assert_eq!(server.stop(), Some(0));
-    assert!(place.run(&["put", "aa", "meanwhile", "--title", "Meanwhile"]).status.success());
-    let server = place.serve_at(port);
+    assert!(dir.run(&["put", "aa", "meanwhile", "--title", "Meanwhile"]).status.success());
+    let server = dir.serve_at(port);
     following.wait_for("meanwhile");
-    let mut told = following.lines();
-    // Lines are printed before the state that covers them is kept.
-    let position = told.last().unwrap()["position"].as_str().unwrap().to_owned();
+    let mut received = following.lines();
+    // Lines are printed before the state that covers them is persisted.
+    let position = received.last().unwrap()["position"].as_str().unwrap().to_owned();
     until("kept", || {
-        std::fs::read_to_string(place.path("state.json")).is_ok_and(|state| state.contains(&position))
+        std::fs::read_to_string(dir.path("state.json")).is_ok_and(|state| state.contains(&position))
     });
-    // The follower goes, and goes on where its output ended.
+    // The follower is restarted, and continues where its output ended.
     drop(following);
     publish(&server, &put("missed", "Missed"));
-    let following = Following::start(&place, &url);
+    let following = PushFollow::start(&dir, &url);
     following.wait_for("missed");
     publish(&server, &put("last", "Last"));
     following.wait_for("last");
-    told.extend(following.lines());
-    let pulled = place.run(&["follow", &url, "--protocol", "smart", "--once"]);
+    received.extend(following.lines());
+    let pulled = dir.run(&["follow", &url, "--protocol", "smart", "--once"]);
     let pulled = common::lines(&pulled);
-    // Of what was replaced, pulling shows the latest only.
-    let latest: Vec<&Value> = told
+    // Pulling shows only the latest version of a replaced item.
+    let latest: Vec<&Value> = received
         .iter()
         .enumerate()
-        .filter(|(at, line)| !told[at + 1..].iter().any(|later| later["id"] == line["id"]))
+        .filter(|(at, line)| !received[at + 1..].iter().any(|later| later["id"] == line["id"]))
         .map(|(_, line)| line)
         .collect();
     assert_eq!(latest, pulled.iter().collect::<Vec<_>>());
-    let positions: Vec<&str> = told.iter().map(|line| line["position"].as_str().unwrap()).collect();
+    let positions: Vec<&str> = received.iter().map(|line| line["position"].as_str().unwrap()).collect();
     let distinct: std::collections::HashSet<&str> = positions.iter().copied().collect();
     assert_eq!(distinct.len(), positions.len(), "nothing twice: {positions:?}");
 }
 
-/// WebSub 8.2: the callback is nobody's to guess; what comes without its key, or for another topic, is 404
-/// (subscriber test 205).
+/// WebSub 8.2: a callback's URL is unguessable; a request without its key, or for another topic, gets 404 (subscriber
+/// test 205).
 #[test]
-fn a_callback_answers_its_hub_only() {
-    let place = Place::new(CONFIG);
-    let server = place.serve();
+fn a_callback_answers_only_its_hub() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
     publish(&server, &put("one", "One"));
-    let following = Following::start(&place, &format!("{}/feeds/aa/items", server.base));
+    let following = PushFollow::start(&dir, &format!("{}/feeds/aa/items", server.base));
     following.wait_for("one");
     let host = following.callback.strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
     let topic = "http%3A%2F%2Felsewhere%2F";
@@ -173,23 +173,23 @@ fn a_callback_answers_its_hub_only() {
     assert_eq!(status_of(&host, &post), 404);
 }
 
-/// A server's callbacks take large bodies, from those only who know the key of a feed that mirrors another one.
+/// A server's callbacks read large bodies only from clients that know a mirror's key.
 #[test]
-fn a_callback_reads_no_body_of_a_stranger() {
-    let origin = Place::new(CONFIG);
+fn a_callback_reads_no_body_without_the_key() {
+    let origin = TestFolder::new(CONFIG);
     let origin = origin.serve();
     let follow = format!("{}/feeds/aa/items", origin.base);
-    let place = Place::new(&format!(
+    let dir = TestFolder::new(&format!(
         "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{follow}\"\npush = true\n"
     ));
-    let server = place.serve();
+    let server = dir.serve();
     let host = server.base.strip_prefix("http://").unwrap();
     // The body never comes.
     let head = "HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\nConnection: close\r\n\r\n";
     for path in ["/feeds/aa/callback", "/feeds/copy/callback?towpath-key=0", "/feeds/none/callback"] {
         let began = Instant::now();
         let status = status_of(host, &format!("POST {path} {head}"));
-        // Of several nodes, none knows the key before one has begun to follow.
+        // In a cluster no node knows the key before one has started to follow.
         let is_unknown = clustered::is_on() && path.contains("copy");
         assert!(status == 404 || is_unknown && status == 503, "{path}: {status}");
         assert!(began.elapsed() < Duration::from_secs(20), "{path}");
@@ -205,11 +205,11 @@ fn status_of(host: &str, request: &str) -> u16 {
     text.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Subscriber tests 201 to 204: a topic that has moved is followed to where it is, and subscribed to there; a hub that
-/// sends elsewhere (307, 308) is asked there. WebSub 5.1.2: "The subscriber is expected to retry the subscription".
+/// Subscriber tests 201 to 204: a moved topic is followed to its new address and subscribed there. A hub that
+/// redirects (307, 308) is asked at the target. WebSub 5.1.2: "The subscriber is expected to retry the subscription".
 #[test]
 fn topics_and_hubs_may_move() {
-    let publisher = Callback::start(|call: &Call| {
+    let publisher = CallbackServer::start(|call: &CallbackRequest| {
         let page = br#"{"url":"x","items":[],"last_cursor":"c1"}"#.to_vec();
         let json = "Content-Type: application/json\r\n";
         match (call.method.as_str(), call.path.as_str()) {
@@ -224,56 +224,59 @@ fn topics_and_hubs_may_move() {
             }
         }
     });
-    let place = Place::new("");
-    let _following = Following::start(&place, &publisher.url("/feed"));
-    let is_there = |call: &Call| call.method == "POST" && call.path == "/third";
-    let calls = publisher.wait_for("asked at the third place", |calls| calls.iter().any(is_there));
+    let dir = TestFolder::new("");
+    let _following = PushFollow::start(&dir, &publisher.url("/feed"));
+    let is_there = |call: &CallbackRequest| call.method == "POST" && call.path == "/third";
+    let calls = publisher.wait_for("asked at the third address", |calls| calls.iter().any(is_there));
     let asked = calls.iter().find(|call| is_there(call)).unwrap();
     let parameters: Vec<(String, String)> =
         url::form_urlencoded::parse(&asked.body).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
     let value = |name: &str| parameters.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+    // WebSub 4: the topic is what `self` names, not the address that was requested.
     assert_eq!(value("hub.topic"), Some(publisher.url("/final?self=other")));
     assert_eq!(value("hub.mode").as_deref(), Some("subscribe"));
+    // Unguessable, and below the 200 bytes of WebSub 5.1.
     assert!(value("hub.secret").is_some_and(|secret| secret.len() >= 32 && secret.len() < 200));
     assert!(value("hub.callback").unwrap().contains("towpath-key="));
 }
 
-/// A feed that mirrors another one is pushed to, too (`[feed.source]` push = true).
+/// A mirror gets pushes, too (`[feed.source]` push = true).
 #[test]
-fn a_mirror_is_pushed_to() {
-    let (publisher, mirror) = (Place::new(CONFIG), free_port());
+fn a_mirror_gets_pushes() {
+    let (publisher, mirror) = (TestFolder::new(CONFIG), free_port());
     let server = publisher.serve();
     publish(&server, &put("one", "One"));
-    let place = Place::new(&format!(
+    let dir = TestFolder::new(&format!(
         "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/aa/items\"\npush = true\n",
         server.base
     ));
-    let copy = place.serve_at(mirror);
+    let copy = dir.serve_at(mirror);
     let has = |id: &str| copy.get(&format!("/feeds/copy/items/{id}")).status == 200;
     until("mirrored", || has("one"));
     until("pushed", || {
-        publish(&server, &put("two", "Two"));
+        publish(&server, &put("two", &format!("Two {}", fastrand::u64(..))));
         std::thread::sleep(Duration::from_millis(100));
         counter(&server, "towpath_pushes_ok_total") > 0
     });
     publish(&server, &put("three", "Three"));
     until("mirrored", || has("two") && has("three"));
-    // Nobody else may tell it anything.
+    // Deliveries without the key are refused.
     assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
     assert_eq!(copy.get("/feeds/copy/callback?towpath-key=0").status, 404);
 }
 
-/// `towpath check` for a hub: ours does what the texts demand.
+/// `towpath check` for a hub: ours meets the requirements of the texts.
 #[test]
 fn our_hub_passes_its_check() {
-    let place = Place::new(CONFIG);
-    let server = place.serve();
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
     publish(&server, &put("one", "One"));
     let topic = format!("{}/feeds/aa/items?order=modified", server.base);
     let callback = format!("http://127.0.0.1:{}/", free_port());
-    let mut checking = place.command(&["check", &topic, "--callback", &callback, "--format", "json"]);
+    let mut checking = dir.command(&["check", &topic, "--callback", &callback, "--format", "json"]);
     let output = std::thread::scope(|scope| {
         let output = scope.spawn(move || checking.output());
+        // The check waits for pushes, so the feed has to move.
         for number in 0..30 {
             publish(&server, &put("probe", &format!("{number}")));
             std::thread::sleep(Duration::from_millis(100));

@@ -1,8 +1,9 @@
-//! Data Replication from publishers that break it: each fault is named with the page's address and the entity, what
-//! was whole before it is delivered, and the position is kept.
+//! Data Replication from publishers that violate it: each fault is reported with the page's address and the entity,
+//! entities before it are delivered, and the position is persisted.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
 use std::path::Path;
@@ -11,15 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use raw_server::{Asked, RawServer, Step, send};
+use raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
 use serde_json::Value;
-use towpath::client::{Ended, FetchOptions, Fetcher, Notice, Output as Sink, drive};
+use towpath_client::{
+    FetchOptions, Fetcher, FollowNotice, FollowSummary, Output as Sink, PrivateFetches, drive,
+};
 use towpath_proto::follow::{FollowError, Followed, StartFrom};
-use towpath_proto::replication::follow::{Options, ReplicationFollower};
+use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 
 const HTTP_TIME: &str = "Mon, 27 Nov 2023 03:10:00 GMT";
 
-/// An entity with a body of its own name.
+/// Entity whose body is its own id.
 fn entity(id: &str) -> String {
     entity_at(id, HTTP_TIME)
 }
@@ -47,14 +50,14 @@ fn headers(links: &[String]) -> String {
     format!("{TYPE}{MODIFIED}{}", links.concat())
 }
 
-/// The answer to GET or HEAD.
-fn reply(asked: &Asked, headers: &str, body: impl AsRef<[u8]>) -> Vec<Step> {
+/// Response to GET or HEAD.
+fn reply(asked: &ReceivedRequest, headers: &str, body: impl AsRef<[u8]>) -> Vec<ScriptStep> {
     let body = body.as_ref();
     let head = send(format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {}\r\n\r\n", body.len()));
     if asked.method == "HEAD" { vec![head] } else { vec![head, send(body)] }
 }
 
-/// A feed of one page, `/1`, with these headers and this body.
+/// Feed of one page, `/1`, with these headers and this body.
 async fn one_page(headers: String, body: String) -> RawServer {
     RawServer::start(move |asked| reply(asked, &headers, &body)).await
 }
@@ -69,8 +72,8 @@ async fn follow(url: &str, more: &[&str]) -> (Option<i32>, Vec<String>, String) 
     let output = run(&[&["follow", url, "--protocol", "replication", "--once"], more].concat()).await;
     let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
     let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), lines.map(id).collect(), told)
+    let received = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), lines.map(id).collect(), received)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +84,7 @@ async fn each_fault_of_a_page_is_named() {
     let whole = body(&two);
     for (headers, body, what, delivered) in [
         (good.clone(), whole[..whole.len() - 30].to_owned(), "entity 1", vec!["<a>"]),
-        // Where an entity ends, only the delimiter after it says.
+        // Only the delimiter after an entity marks its end.
         (good.clone(), whole.replace("--b--", ""), "entity 1", vec!["<a>"]),
         (good.clone(), "<html>".to_owned(), "entity 0", vec![]),
         (good.replace(TYPE, ""), whole.clone(), "no Content-Type header", vec![]),
@@ -117,13 +120,13 @@ async fn each_fault_of_a_page_is_named() {
     ] {
         let server = one_page(headers.clone(), body.clone()).await;
         let url = server.url("/1");
-        let (exit, ids, told) = follow(&url, &[]).await;
+        let (exit, ids, received) = follow(&url, &[]).await;
         assert_eq!(
             (exit, ids),
             (Some(1), delivered.iter().map(|id| (*id).to_owned()).collect()),
-            "{headers}{body}\n{told}"
+            "{headers}{body}\n{received}"
         );
-        assert!(told.contains(what) && told.contains(&url), "{headers}{body}\n{told}");
+        assert!(received.contains(what) && received.contains(&url), "{headers}{body}\n{received}");
     }
 }
 
@@ -132,7 +135,7 @@ async fn each_fault_of_a_page_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn links_that_do_not_match() {
     for (first, second, what) in [
-        // Back and forth.
+        // Prev and next link to the same page.
         ("prev=/2 next=/2", "prev=/1 next=/1", "loop"),
         ("next=/3", "prev=/1", "do not match"),
         ("", "prev=/1", "no Link header with rel=next"),
@@ -150,9 +153,9 @@ async fn links_that_do_not_match() {
             }
         })
         .await;
-        let (exit, ids, told) = follow(&server.url("/2"), &[]).await;
-        assert_eq!((exit, ids.len()), (Some(1), 0), "{told}");
-        assert!(told.contains(what), "{first} {second}: {told}");
+        let (exit, ids, received) = follow(&server.url("/2"), &[]).await;
+        assert_eq!((exit, ids.len()), (Some(1), 0), "{received}");
+        assert!(received.contains(what), "{first} {second}: {received}");
     }
 }
 
@@ -160,10 +163,11 @@ async fn links_that_do_not_match() {
 async fn bodies_that_end_early_or_stall() {
     let good = headers(&[link("/1", "self")]);
     let whole = body(&[entity("a"), entity("c")]);
+    // More is announced than sent, so the transfer fails and not the format.
     let (sent, length) = (whole[..whole.len() - 20].to_owned(), whole.len() + 1000);
     let head = format!("HTTP/1.1 200 OK\r\n{good}Content-Length: {length}\r\n\r\n");
-    for end in [Step::Close, Step::Pause(Duration::from_secs(20))] {
-        let stalls = matches!(end, Step::Pause(_));
+    for end in [ScriptStep::Close, ScriptStep::Pause(Duration::from_secs(20))] {
+        let stalls = matches!(end, ScriptStep::Pause(_));
         let (head, sent) = (head.clone(), sent.clone());
         let server = RawServer::start(move |asked| {
             let is_head = asked.method == "HEAD";
@@ -171,13 +175,18 @@ async fn bodies_that_end_early_or_stall() {
             [vec![send(&head)], rest].concat()
         })
         .await;
-        let options = FetchOptions { stall_timeout: Duration::from_millis(500), ..FetchOptions::default() };
-        let options = (Fetcher::new(options).unwrap(), Options { once: true, ..Options::default() });
+        let private = PrivateFetches::All;
+        let stall_timeout = Duration::from_millis(500);
+        let options = FetchOptions { stall_timeout, private, ..FetchOptions::default() };
+        let options = (
+            Fetcher::new(options).unwrap(),
+            ReplicationOptions { once: true, ..ReplicationOptions::default() },
+        );
         let url = server.url("/1");
         let mut follower = ReplicationFollower::new(&url, StartFrom::Beginning, None, options.1).unwrap();
-        let mut kept = Kept::default();
+        let mut kept = DeliveredIds::default();
         let (_stop, stop) = tokio::sync::watch::channel(false);
-        let ended: Ended = drive(&mut follower, &options.0, &mut kept, &stop).await.unwrap();
+        let ended: FollowSummary = drive(&mut follower, &options.0, &mut kept, &stop).await.unwrap();
         assert_eq!(kept.ids, ["<a>"]);
         assert_eq!(kept.state.unwrap()["position"]["content_id"], "<a>");
         let Some(FollowError::Transfer { url: failed, source }) = ended.failed else { unreachable!() };
@@ -187,14 +196,14 @@ async fn bodies_that_end_early_or_stall() {
     }
 }
 
-/// Keeps what is delivered.
+/// Output that collects the delivered items.
 #[derive(Default)]
-struct Kept {
+struct DeliveredIds {
     ids: Vec<String>,
     state: Option<Value>,
 }
 
-impl Sink for Kept {
+impl Sink for DeliveredIds {
     type Error = std::convert::Infallible;
 
     async fn deliver(&mut self, changes: Vec<Followed>, state: Option<Value>) -> Result<(), Self::Error> {
@@ -203,16 +212,16 @@ impl Sink for Kept {
         Ok(())
     }
 
-    fn notice(&mut self, _: Notice) {}
+    fn notice(&mut self, _: FollowNotice) {}
 }
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// After a page that was cut off, following goes on behind what was delivered.
+/// After a cut-off page, following continues after the delivered entities.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_position_is_kept() {
+async fn the_position_is_persisted() {
     let round = Arc::new(AtomicUsize::new(0));
     let now = round.clone();
     let server = RawServer::start(move |asked| {
@@ -224,16 +233,17 @@ async fn the_position_is_kept() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    let (exit, ids, told) = follow(&server.url("/1"), &["--state", text(&state)]).await;
-    assert_eq!((exit, ids), (Some(1), vec!["<a>".to_owned(), "<c>".to_owned()]), "{told}");
+    let (exit, ids, received) = follow(&server.url("/1"), &["--state", text(&state)]).await;
+    assert_eq!((exit, ids), (Some(1), vec!["<a>".to_owned(), "<c>".to_owned()]), "{received}");
     round.store(1, Ordering::SeqCst);
-    let (exit, ids, told) = follow(&server.url("/1"), &["--state", text(&state)]).await;
-    assert_eq!((exit, ids), (Some(0), vec!["<d>".to_owned()]), "{told}");
+    let (exit, ids, received) = follow(&server.url("/1"), &["--state", text(&state)]).await;
+    assert_eq!((exit, ids), (Some(0), vec!["<d>".to_owned()]), "{received}");
 }
 
-/// Of several servers at one address one may be behind: its page is shorter, or not there. Nothing is told twice for that.
+/// A server among several at an address may be behind: its page is shorter or missing. No item is delivered twice
+/// because of that.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_behind_is_asked_again() {
+async fn a_server_that_is_behind_is_polled_again() {
     let round = Arc::new(AtomicUsize::new(0));
     let now = round.clone();
     let server = RawServer::start(move |asked| {
@@ -249,26 +259,33 @@ async fn a_server_that_is_behind_is_asked_again() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    for (at, exit, told) in [(0, 0, vec!["<a>", "<c>"]), (1, 1, vec![]), (2, 1, vec![]), (3, 0, vec!["<d>"])]
+    for (at, exit, received) in
+        [(0, 0, vec!["<a>", "<c>"]), (1, 1, vec![]), (2, 1, vec![]), (3, 0, vec!["<d>"])]
     {
         round.store(at, Ordering::SeqCst);
         let (ended, ids, said) = follow(&server.url("/1"), &["--state", text(&state)]).await;
-        assert_eq!((ended, ids), (Some(exit), told.into_iter().map(str::to_owned).collect()), "{at}: {said}");
+        assert_eq!(
+            (ended, ids),
+            (Some(exit), received.into_iter().map(str::to_owned).collect()),
+            "{at}: {said}"
+        );
     }
 }
 
-/// For a follower that keeps since when it has found a feed that ends too early.
+/// Ages the state of a follower by half a minute: the state has the time at which a feed ended too early.
 fn half_a_minute_passes(state: &std::path::Path) {
     let kept = std::fs::read_to_string(state).unwrap();
     let (before, rest) = kept.split_once("\"behind_since\":").unwrap();
     let since = rest.find(['}', ',']).unwrap();
+    // A feed that ends too early is not believed for 30 seconds.
     let earlier = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(31);
     std::fs::write(state, format!("{before}\"behind_since\":\"{earlier}\"{}", &rest[since..])).unwrap();
 }
 
-/// "Immutability of pages"; "missing content ID"; "timestamps not old enough": reported, and what there is comes.
+/// "Immutability of pages"; "missing content ID"; "timestamps not old enough": reported, and the remaining items are
+/// delivered.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_had_any_more_is_reported_as_missing() {
+async fn unavailable_entities_are_reported_as_missing() {
     let round = Arc::new(AtomicUsize::new(0));
     let now = round.clone();
     let server = RawServer::start(move |asked| {
@@ -283,42 +300,42 @@ async fn what_cannot_be_had_any_more_is_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let url = server.url("/1");
-    let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
-    assert_eq!((exit, ids.len()), (Some(0), 2), "{told}");
+    let (exit, ids, received) = follow(&url, &["--state", text(&state)]).await;
+    assert_eq!((exit, ids.len()), (Some(0), 2), "{received}");
     round.store(1, Ordering::SeqCst);
-    let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
-    assert_eq!((exit, ids), (Some(3), vec!["<d>".to_owned()]), "{told}");
-    assert!(told.contains("a published page was changed"), "{told}");
+    let (exit, ids, received) = follow(&url, &["--state", text(&state)]).await;
+    assert_eq!((exit, ids), (Some(3), vec!["<d>".to_owned()]), "{received}");
+    assert!(received.contains("a published page was changed"), "{received}");
     round.store(2, Ordering::SeqCst);
     for _ in 0..3 {
-        // It is shorter than before: the server may be behind another one.
-        let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
-        assert_eq!((exit, ids.len()), (Some(1), 0), "{told}");
+        // The feed is shorter than before: the server may be behind another one.
+        let (exit, ids, received) = follow(&url, &["--state", text(&state)]).await;
+        assert_eq!((exit, ids.len()), (Some(1), 0), "{received}");
     }
     half_a_minute_passes(&state);
-    let (exit, ids, told) = follow(&url, &["--state", text(&state)]).await;
-    assert_eq!((exit, ids.len()), (Some(3), 2), "{told}");
-    assert!(told.contains("missing content ID: <d>"), "{told}");
-    let (exit, ids, told) = follow(&url, &["--from", "2020-01-01"]).await;
-    assert_eq!((exit, ids.len()), (Some(3), 2), "{told}");
-    assert!(told.contains("timestamps not old enough"), "{told}");
+    let (exit, ids, received) = follow(&url, &["--state", text(&state)]).await;
+    assert_eq!((exit, ids.len()), (Some(3), 2), "{received}");
+    assert!(received.contains("missing content ID: <d>"), "{received}");
+    let (exit, ids, received) = follow(&url, &["--from", "2020-01-01"]).await;
+    assert_eq!((exit, ids.len()), (Some(3), 2), "{received}");
+    assert!(received.contains("timestamps not old enough"), "{received}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timestamps_that_go_backwards_are_told_of() {
+async fn timestamps_that_decrease_are_reported() {
     let good = headers(&[link("/1", "self")]);
     let backwards = body(&[entity("a"), entity_at("b", "Mon, 27 Nov 2023 03:09:00 GMT"), entity("c")]);
     let server = one_page(good, backwards).await;
-    let (exit, ids, told) = follow(&server.url("/1"), &[]).await;
-    assert_eq!((exit, ids.len()), (Some(0), 3), "{told}");
-    assert!(told.contains("entity 1: timestamps go backwards"), "{told}");
+    let (exit, ids, received) = follow(&server.url("/1"), &[]).await;
+    assert_eq!((exit, ids.len()), (Some(0), 3), "{received}");
+    assert!(received.contains("entity 1: timestamps go backwards"), "{received}");
     let checked = run(&["check", &server.url("/1"), "--protocol", "replication"]).await;
     assert_eq!(checked.status.code(), Some(1), "{}", String::from_utf8_lossy(&checked.stdout));
 }
 
-/// The check names what is broken; it passes on a feed that is not.
+/// The check names each violation, and passes on a conforming feed.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_check_finds_what_is_broken() {
+async fn the_check_finds_violations() {
     let good = headers(&[link("/1", "self")]);
     let whole = body(&[entity("a"), entity("c")]);
     let visits = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Data Replication: a feed's pages as a real server has them, and following them.
+//! Data Replication: the pages of a real server, and following them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::pages::{Page, page, path, walk};
-use common::{KEV, Place, Server, catalogue, kev, lines, stderr};
+use common::pages::{FetchedPage, page, path, walk};
+use common::{KEV, TestFolder, TestServer, catalogue, kev, lines, stderr};
 use serde_json::{Value, json};
 
-/// A feed with small pages.
+/// Feed with small pages.
 const SMALL: &str = "[[feed]]\nid = \"notes\"\npage_items = 3\npage_bytes = 20\n";
 
-fn put(server: &Server, id: &str, content: &str) {
+fn put(server: &TestServer, id: &str, content: &str) {
     let path = format!("/feeds/notes/items/{id}");
     let answer = server.ask("PUT", &path, &[("content-type", "text/plain")], content.as_bytes());
     assert!(answer.status < 300, "{}", answer.text());
 }
 
-fn replication(server: &Server, feed: &str) -> String {
+fn replication(server: &TestServer, feed: &str) -> String {
     format!("{}/feeds/{feed}/replication", server.base)
 }
 
-fn follow(place: &Place, url: &str, more: &[&str]) -> Vec<Value> {
+fn follow(dir: &TestFolder, url: &str, more: &[&str]) -> Vec<Value> {
     let args = [&["follow", url, "--protocol", "replication", "--once"], more].concat();
-    let followed = place.run(&args);
+    let followed = dir.run(&args);
     assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
     lines(&followed)
 }
@@ -36,11 +36,11 @@ fn ids(lines: &[Value]) -> Vec<&str> {
     lines.iter().map(|line| line["id"].as_str().unwrap()).collect()
 }
 
-/// "Immutability of pages": the exceptions, and nothing but them.
+/// "Immutability of pages": the listed exceptions, and no others.
 #[test]
 fn the_newest_page_grows_until_its_limit_and_then_stays() {
-    let place = Place::new(SMALL);
-    let server = place.serve();
+    let dir = TestFolder::new(SMALL);
+    let server = dir.serve();
     put(&server, "a", "12345");
     let first = page(&server, "/feeds/notes/replication");
     assert_eq!((first.entities.len(), &first.prev, &first.next), (1, &None, &None));
@@ -50,7 +50,7 @@ fn the_newest_page_grows_until_its_limit_and_then_stays() {
     assert_eq!(grown.content_ids(), ["<1@notes>", "<2@notes>"]);
     assert_ne!(grown.etag(), first.etag());
     put(&server, "c", "12345");
-    // Three entities are all that a page takes.
+    // A page has at most three entities.
     put(&server, "d", "1234567890123456789012345");
     put(&server, "e", "");
     let pages = walk(&server, "notes");
@@ -70,6 +70,7 @@ fn the_newest_page_grows_until_its_limit_and_then_stays() {
     for method in ["GET", "HEAD"] {
         assert_eq!(server.ask(method, own, &[("if-none-match", &etag)], b"").status, 304);
     }
+    // Zero, another spelling of 1, pages to come, and more than 64 bits.
     for nothing in ["0", "01", "9999", "x", "-1", "18446744073709551616"] {
         assert_eq!(server.get(&format!("/feeds/notes/replication/pages/{nothing}")).status, 404, "{nothing}");
     }
@@ -80,22 +81,22 @@ fn the_newest_page_grows_until_its_limit_and_then_stays() {
 /// "According to RFC 2046, empty pages are not possible."
 #[test]
 fn an_empty_feed_says_so() {
-    let place = Place::new(SMALL);
-    let server = place.serve();
+    let dir = TestFolder::new(SMALL);
+    let server = dir.serve();
     let empty = server.get("/feeds/notes/replication");
     assert_eq!((empty.status, empty.header("content-type")), (404, Some("application/problem+json")));
     assert_eq!(empty.json()["empty"], true);
     assert_eq!(server.get("/feeds/notes/replication/pages/1").status, 404);
     let url = replication(&server, "notes");
-    assert!(follow(&place, &url, &["--state", "state"]).is_empty());
+    assert!(follow(&dir, &url, &["--state", "state"]).is_empty());
     put(&server, "a", "1");
-    assert_eq!(ids(&follow(&place, &url, &["--state", "state"])), ["a"]);
+    assert_eq!(ids(&follow(&dir, &url, &["--state", "state"])), ["a"]);
 }
 
 #[test]
-fn pages_come_compressed_to_whoever_asks() {
-    let place = Place::new("[[feed]]\nid = \"notes\"\n");
-    let server = place.serve();
+fn pages_are_compressed_on_request() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let server = dir.serve();
     put(&server, "a", &"again and ".repeat(1000));
     let gzip = [("accept-encoding", "gzip")];
     for warm in [false, true] {
@@ -110,13 +111,13 @@ fn pages_come_compressed_to_whoever_asks() {
     }
 }
 
-/// "Resume consumption": nothing twice, nothing left out, whatever happened in between.
+/// "Resume consumption": nothing duplicated, nothing left out, wherever the follower stopped.
 #[test]
 fn following_resumes_exactly_once() {
-    let place = Place::new(SMALL);
-    let server = place.serve();
+    let dir = TestFolder::new(SMALL);
+    let server = dir.serve();
     let url = replication(&server, "notes");
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let mut expected = Vec::new();
     for round in 0..6 {
         for n in 0..round {
@@ -124,33 +125,33 @@ fn following_resumes_exactly_once() {
             put(&server, &id, "12345");
             expected.push(id);
         }
-        let new = follow(&place, &url, &["--state", "state"]);
-        told.extend(ids(&new).into_iter().map(str::to_owned));
-        assert_eq!(told, expected, "round {round}");
+        let new = follow(&dir, &url, &["--state", "state"]);
+        received.extend(ids(&new).into_iter().map(str::to_owned));
+        assert_eq!(received, expected, "round {round}");
     }
     // From the beginning, from a Content-ID, from a time before all and after all.
-    assert_eq!(ids(&follow(&place, &url, &[])), expected);
-    assert_eq!(ids(&follow(&place, &url, &["--from", "<4@notes>"])), expected[4..]);
-    assert!(follow(&place, &url, &["--from", "2099-01-01"]).is_empty());
-    let missing = place.run(&["follow", &url, "--protocol", "replication", "--once", "--from", "<99@notes>"]);
+    assert_eq!(ids(&follow(&dir, &url, &[])), expected);
+    assert_eq!(ids(&follow(&dir, &url, &["--from", "<4@notes>"])), expected[4..]);
+    assert!(follow(&dir, &url, &["--from", "2099-01-01"]).is_empty());
+    let missing = dir.run(&["follow", &url, "--protocol", "replication", "--once", "--from", "<99@notes>"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(stderr(&missing).contains("missing content ID"), "{}", stderr(&missing));
 }
 
-/// What follows a catalogue through its versions ends with the catalogue.
+/// A follower of a catalogue's versions ends with the catalogue.
 #[test]
 fn the_catalogue_s_versions_are_followed_and_sealed_pages_survive_restarts() {
     let config = KEV.replace("lang = \"en\"", "page_items = 100");
-    let place = Place::new(&config);
-    let mut sealed: Vec<Page> = Vec::new();
+    let dir = TestFolder::new(&config);
+    let mut sealed: Vec<FetchedPage> = Vec::new();
     let mut copy: BTreeMap<String, Value> = BTreeMap::new();
     for version in [1, 2, 22] {
         let document = kev(version);
-        place.write("kev.json", &document);
-        let pass = place.run(&["run"]);
+        dir.write("kev.json", &document);
+        let pass = dir.run(&["run"]);
         assert_eq!(pass.status.code(), Some(0), "{}", stderr(&pass));
-        let server = place.serve();
-        for line in follow(&place, &replication(&server, "kev"), &["--state", &format!("state-{version}")]) {
+        let server = dir.serve();
+        for line in follow(&dir, &replication(&server, "kev"), &["--state", &format!("state-{version}")]) {
             apply(&mut copy, &line);
         }
         assert_eq!(copy, catalogue(&document), "version {version}");
@@ -162,7 +163,7 @@ fn the_catalogue_s_versions_are_followed_and_sealed_pages_survive_restarts() {
         sealed = pages;
         sealed.pop();
         assert!(sealed.iter().all(|page| page.entities.len() == 100));
-        let checked = place.run(&["check", &replication(&server, "kev"), "--protocol", "replication"]);
+        let checked = dir.run(&["check", &replication(&server, "kev"), "--protocol", "replication"]);
         assert_eq!(checked.status.code(), Some(0), "{}", common::stdout(&checked));
         copy.clear();
     }
@@ -180,10 +181,10 @@ fn apply(copy: &mut BTreeMap<String, Value>, line: &Value) {
 /// The page of a time is found without reading the pages before it.
 #[test]
 fn a_page_is_found_by_time() {
-    let place = Place::new(SMALL);
-    let server = place.serve();
+    let dir = TestFolder::new(SMALL);
+    let server = dir.serve();
     assert_eq!(server.get("/feeds/notes/replication?since=2024-01-01T00:00:00Z").status, 404);
-    // Times as a mirror or an import keeps them.
+    // Times as a mirror or an import stores them.
     for n in 1..=28 {
         let line =
             json!({"id": format!("i{n}"), "content": "x", "modified": format!("2024-01-{n:02}T00:00:00Z")});
@@ -210,8 +211,8 @@ fn a_page_is_found_by_time() {
 /// "A feed followed with this protocol and served again has the same entities, byte for byte, in the same order."
 #[test]
 fn a_mirror_has_the_same_entities() {
-    let place = Place::new(SMALL);
-    let server = place.serve();
+    let dir = TestFolder::new(SMALL);
+    let server = dir.serve();
     let merge = ("content-type", "application/merge-patch+json");
     for n in 0..10 {
         put(&server, &format!("n{n}"), &format!("text {n}"));
@@ -224,19 +225,20 @@ fn a_mirror_has_the_same_entities() {
     );
     assert_eq!(server.ask("PATCH", "/feeds/notes/items/j", &[merge], b"{\"b\":2}").status, 200);
     assert_eq!(server.ask("DELETE", "/feeds/notes/items/n3", &[], b"").status, 200);
+    // A body that looks like the end of lines and of entities.
     server.ask("PUT", "/feeds/notes/items/bin", &[("content-type", "image/png")], b"\r\n--\0\xff\r\n");
     let original = walk(&server, "notes");
-    let config = |from: &Server, feed: &str| {
+    let config = |from: &TestServer, feed: &str| {
         format!(
             "[[feed]]\nid = \"{feed}\"\npage_items = 5\n[feed.source]\nfollow = \"{}\"\n",
             from.base.clone() + "/feeds/" + if feed == "copy" { "notes" } else { "copy" } + "/replication"
         )
     };
-    let second = Place::new(&config(&server, "copy"));
+    let second = TestFolder::new(&config(&server, "copy"));
     let mut copy = second.serve();
-    let third = Place::new(&config(&copy, "again"));
+    let third = TestFolder::new(&config(&copy, "again"));
     let again = third.serve();
-    let all = |pages: &[Page]| {
+    let all = |pages: &[FetchedPage]| {
         let entities = pages.iter().flat_map(|page| &page.entities);
         entities
             .map(|e| (e.headers.iter().map(|(n, v)| format!("{n}: {v}")).collect::<Vec<_>>(), e.body.clone()))
@@ -248,23 +250,23 @@ fn a_mirror_has_the_same_entities() {
     }
     let item = again.get("/feeds/again/items/j");
     assert_eq!(item.json(), json!({"a": 1, "b": 2}));
-    // It goes on with what came while it was stopped.
+    // It continues with the items that came while it was stopped.
     assert_eq!(copy.stop(), Some(0));
     put(&server, "late", "more");
     copy = second.serve();
     copy.wait_for("/feeds/copy", |view| view["seq"] == 15);
 }
 
-/// Crash safety (case N): whatever moment the server is killed at, the list that it shows is whole, every
-/// acknowledged item is on it once, and sealed pages are what they were.
+/// Crash safety: at whatever moment the server is killed, its list of pages is complete, every acknowledged item is
+/// on it once, and sealed pages are unchanged.
 #[test]
 fn killed_while_the_feed_grows() {
     let rounds: usize = std::env::var("TOWPATH_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
-    let place = Place::new(SMALL);
+    let dir = TestFolder::new(SMALL);
     let mut acknowledged: Vec<String> = Vec::new();
     let mut sealed: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for round in 0..rounds {
-        let server = place.serve();
+        let server = dir.serve();
         let done = AtomicBool::new(false);
         let base = server.base.clone();
         std::thread::scope(|scope| {
@@ -282,7 +284,7 @@ fn killed_while_the_feed_grows() {
             });
             let reader = scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
-                    // A page in between may make this fail on a connection, never on the list.
+                    // A kill may fail this request, but never break the list.
                     let Ok(newest) = server.try_ask("GET", "/feeds/notes/replication", &[], b"") else {
                         break;
                     };
@@ -298,7 +300,7 @@ fn killed_while_the_feed_grows() {
             reader.join().unwrap();
         });
         drop(server);
-        let server = place.serve();
+        let server = dir.serve();
         let pages = walk(&server, "notes");
         let listed: Vec<String> = pages
             .iter()
@@ -311,6 +313,7 @@ fn killed_while_the_feed_grows() {
         let known: Vec<&String> = listed.iter().filter(|id| acknowledged.contains(id)).collect();
         assert!(!acknowledged.is_empty());
         assert_eq!(known, acknowledged.iter().collect::<Vec<_>>(), "round {round} from {base}");
+        // Each kill leaves at most one request unanswered, which may be in the log.
         assert!(listed.len() <= acknowledged.len() + round + 1);
         for page in &pages[..pages.len() - 1] {
             let name = path(&server, &page.own).to_owned();

@@ -1,19 +1,20 @@
-//! Data Replication: mirrors of somebody else's feed.
+//! Data Replication: mirrors of foreign publishers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::pages::walk;
-use common::{Place, stderr};
-use raw_server::{Asked, RawServer, Step, send};
+use common::{TestFolder, stderr};
+use raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
 
-/// A page as another publisher writes it: headers of its own, in an order of its own, a one-digit day, bare line
-/// ends, an entity that is not text, a deletion.
+/// Page of another publisher: its own headers in its own order, a one-digit day, bare line ends, a binary entity, a
+/// deletion.
 fn foreign(more: &str) -> Vec<u8> {
     let mut page = b"preamble\n--=_odd boundary\n\
         Content-ID: <1-A@random-content-id>\n\
@@ -36,7 +37,7 @@ fn foreign(more: &str) -> Vec<u8> {
     page
 }
 
-fn reply(asked: &Asked, body: &[u8]) -> Vec<Step> {
+fn reply(asked: &ReceivedRequest, body: &[u8]) -> Vec<ScriptStep> {
     let head = send(format!(
         "HTTP/1.1 200 OK\r\nContent-Type: multipart/package; boundary=\"=_odd boundary\"\r\n\
          Last-Modified: Mon, 2 Oct 2023 03:13:00 GMT\r\nLink: </feed>; rel=\"self\"\r\nContent-Length: {}\r\n\r\n",
@@ -59,8 +60,8 @@ async fn a_mirror_of_another_publisher_has_its_entities() {
     let url = publisher.url("/feed");
     let checking = tokio::task::spawn_blocking(move || {
         let config = format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{url}\"\n");
-        let place = Place::new(&config);
-        let server = place.serve();
+        let dir = TestFolder::new(&config);
+        let server = dir.serve();
         server.wait_for("/feeds/copy", |view| view["seq"] == 5);
         let pages = walk(&server, "copy");
         let entity = |index: usize| {
@@ -90,26 +91,26 @@ async fn a_mirror_of_another_publisher_has_its_entities() {
             ("Operation-Type: http-equiv=PATCH", &b"{\"b\":2}"[..])
         );
         assert_eq!(entity(4).0[0], "Operation-Type: http-equiv=DELETE");
-        // The patch was applied to what the mirror has.
+        // The patch was applied to the mirror's version.
         assert_eq!(server.json("/feeds/copy/items/%2Fj"), serde_json::json!({"a": 1, "b": 2}));
         assert_eq!(server.get("/feeds/copy/items/%2Fimages%2F1").status, 410);
-        // A patch of a type that cannot be applied stops the mirror, and its state says so.
+        // A patch of an unsupported type stops the mirror, and its state reports it.
         round.store(1, Ordering::SeqCst);
         drop(server);
-        let server = place.serve();
+        let server = dir.serve();
         server.wait_for("/diff/sources.json", |sources| sources.to_string().contains("PATCH_NOT_APPLICABLE"));
-        assert!(place.log().contains("text/x-diff"), "{}", place.log());
+        assert!(dir.log().contains("text/x-diff"), "{}", dir.log());
         assert_eq!(server.json("/feeds/copy")["seq"], 5);
-        // It stops in front of it, also where it meets it together with what is before it, and tries again.
-        let place = Place::new(&config);
-        let server = place.serve();
+        // It stops before that patch, also if the patch comes in one page with earlier entities, and retries.
+        let dir = TestFolder::new(&config);
+        let server = dir.serve();
         for _ in 0..2 {
             server.wait_for("/diff/sources.json", |all| all.to_string().contains("PATCH_NOT_APPLICABLE"));
             assert_eq!(server.json("/feeds/copy")["seq"], 5);
-            server.wait_for("/diff/sources.json", |_| place.log().matches("text/x-diff").count() >= 2);
+            server.wait_for("/diff/sources.json", |_| dir.log().matches("text/x-diff").count() >= 2);
         }
         assert_eq!(walk(&server, "copy")[0].entities.len(), 5);
-        // What is another one's is published there.
+        // A mirror accepts no items of its own.
         for (method, path) in [("PUT", "/feeds/copy/items/a"), ("POST", "/feeds/copy/items")] {
             let refused = server.ask(method, path, &[], b"{\"id\":\"a\"}");
             assert_eq!(refused.status, 409);
@@ -117,7 +118,7 @@ async fn a_mirror_of_another_publisher_has_its_entities() {
         }
         assert!(!server.get("/feeds/copy").text().contains("publish"));
         drop(server);
-        let put = place.run_with(&["put", "copy", "a", "-"], b"x");
+        let put = dir.run_with(&["put", "copy", "a", "-"], b"x");
         assert_eq!(put.status.code(), Some(1));
         assert!(stderr(&put).contains("mirrors"), "{}", stderr(&put));
     });

@@ -1,4 +1,4 @@
-//! Data Replication: snapshots of a real server, and what retention leaves of a feed.
+//! Data Replication: snapshots of a real server, and retention.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,35 +8,35 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::pages::{page, path, walk};
-use common::{PATIENCE, Place, Server, lines, stderr, stdout};
+use common::{PATIENCE, TestFolder, TestServer, lines, stderr, stdout};
 use serde_json::{Value, json};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\npage_items = 4\n[feed.snapshots]\nkeep = 2\n";
 
-fn put(server: &Server, id: &str, content: &str) {
+fn put(server: &TestServer, id: &str, content: &str) {
     let path = format!("/feeds/notes/items/{id}");
     let answer = server.ask("PUT", &path, &[("content-type", "text/plain")], content.as_bytes());
     assert!(answer.status < 300, "{}", answer.text());
 }
 
-fn delete(server: &Server, id: &str) {
+fn delete(server: &TestServer, id: &str) {
     assert_eq!(server.ask("DELETE", &format!("/feeds/notes/items/{id}"), &[], b"").status, 200);
 }
 
-/// Makes a snapshot; returns its address and its index.
-fn snapshot(server: &Server) -> (String, Value) {
+/// Creates a snapshot; returns its address and its index.
+fn snapshot(server: &TestServer) -> (String, Value) {
     let made = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
     assert_eq!(made.status, 201, "{}", made.text());
     let url = made.header("location").unwrap().to_owned();
     (url, made.json())
 }
 
-fn texts(index: &Value, server: &Server) -> BTreeMap<String, String> {
+fn texts(index: &Value, server: &TestServer) -> BTreeMap<String, String> {
     let mut texts = BTreeMap::new();
     for url in index["pages"].as_array().unwrap() {
         let page = page(server, path(server, url.as_str().unwrap()));
         for entity in page.entities {
-            // "Required and optional entity headers": no more than those.
+            // "Required and optional entity headers": no others.
             for name in ["content-type", "last-modified"] {
                 assert!(entity.headers.get(name).is_some());
             }
@@ -54,8 +54,8 @@ fn texts(index: &Value, server: &Server) -> BTreeMap<String, String> {
 /// "Snapshot Overview": the live items, immutable, several kept.
 #[test]
 fn a_snapshot_has_the_live_items_and_does_not_change() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     assert_eq!(server.get("/feeds/notes/snapshots/latest").status, 404);
     // "An empty snapshot has pages: []".
     assert_eq!(snapshot(&server).1["pages"], json!([]));
@@ -77,18 +77,19 @@ fn a_snapshot_has_the_live_items_and_does_not_change() {
     let own = server.get(path(&server, &url));
     assert_eq!((own.json(), own.header("cache-control").unwrap().contains("immutable")), (index, true));
     let url = url.replace(&server.base, "");
-    let bodies =
-        |server: &Server| (0..3).map(|n| server.get(&format!("{url}/pages/{n}")).body).collect::<Vec<_>>();
+    let bodies = |server: &TestServer| {
+        (0..3).map(|n| server.get(&format!("{url}/pages/{n}")).body).collect::<Vec<_>>()
+    };
     let before = bodies(&server);
     for n in 0..10 {
         put(&server, &format!("n{n}"), "changed");
     }
     delete(&server, "n0");
     assert_eq!(server.stop(), Some(0));
-    let server = place.serve();
+    let server = dir.serve();
     assert_eq!(bodies(&server), before);
     assert_eq!(server.get(&format!("{url}/pages/3")).status, 404);
-    // Two are kept: this one goes with the second that is newer.
+    // Two snapshots are kept: this one is removed by the second newer one.
     snapshot(&server);
     assert_eq!(bodies(&server), before);
     let (newest, _) = snapshot(&server);
@@ -97,16 +98,16 @@ fn a_snapshot_has_the_live_items_and_does_not_change() {
     let list = server.json("/feeds/notes/snapshots");
     assert_eq!(list["snapshots"].as_array().unwrap().len(), 2);
     assert_eq!(list["snapshots"][1]["url"], newest);
-    let checked = place.run(&["check", &newest, "--protocol", "replication"]);
+    let checked = dir.run(&["check", &newest, "--protocol", "replication"]);
     assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
 }
 
-/// "Finding an entry point": the snapshot, then the feed from its creation on; nothing is lost, and what comes
-/// twice changes nothing.
+/// "Finding an entry point": the snapshot, then the feed from its creation on. Nothing is lost, and duplicates change
+/// nothing.
 #[test]
 fn a_snapshot_and_then_its_feed() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     for n in 0..9 {
         put(&server, &format!("n{n}"), &format!("text {n}"));
     }
@@ -117,7 +118,7 @@ fn a_snapshot_and_then_its_feed() {
     delete(&server, "n3");
     let args = ["follow", &url, "--protocol", "replication", "--once", "--state", "state"];
     let mut copy = BTreeMap::new();
-    let first = place.run(&args);
+    let first = dir.run(&args);
     assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
     apply(&mut copy, &lines(&first));
     assert_eq!(
@@ -126,11 +127,11 @@ fn a_snapshot_and_then_its_feed() {
     );
     assert_eq!(copy["n2"], "new");
     put(&server, "later", "x");
-    let second = place.run(&args);
+    let second = dir.run(&args);
     assert_eq!(lines(&second).len(), 1, "{}", stderr(&second));
-    // The address of the newest index is as good, and is recognised.
+    // The address of the newest index works as well, and is recognised.
     let latest = format!("{}/feeds/notes/snapshots/latest", server.base);
-    let all = place.run(&["follow", &latest, "--once"]);
+    let all = dir.run(&["follow", &latest, "--once"]);
     assert_eq!(all.status.code(), Some(0), "{}", stderr(&all));
     let mut again = BTreeMap::new();
     apply(&mut again, &lines(&all));
@@ -150,27 +151,27 @@ fn apply(copy: &mut BTreeMap<String, String>, lines: &[Value]) {
 }
 
 #[test]
-fn snapshots_are_made_on_demand_and_on_schedule() {
-    let place = Place::new(
+fn snapshots_are_created_on_demand_and_on_schedule() {
+    let dir = TestFolder::new(
         "[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n[feed.snapshots]\nevery = \"1s\"\nkeep = 2\n",
     );
     let bearer = ("authorization", "Bearer secret");
     // Into the folder, without a server.
-    place.write("a.txt", b"hello");
-    assert_eq!(place.run(&["put", "notes", "a", "a.txt"]).status.code(), Some(0));
-    let made = place.run(&["snapshot", "notes"]);
+    dir.write("a.txt", b"hello");
+    assert_eq!(dir.run(&["put", "notes", "a", "a.txt"]).status.code(), Some(0));
+    let made = dir.run(&["snapshot", "notes"]);
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
     let id = stdout(&made).trim().rsplit('/').next().unwrap().to_owned();
-    let server = place.serve();
+    let server = dir.serve();
     assert_eq!(server.json(&format!("/feeds/notes/snapshots/{id}"))["id"], id);
     // Through the server, with the configuration's token.
-    let made = place.run(&["snapshot", "notes", "--server", &server.base]);
+    let made = dir.run(&["snapshot", "notes", "--server", &server.base]);
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
     assert!(stdout(&made).starts_with(&server.base));
     let refused = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
     assert_eq!(refused.status, 401);
-    assert_eq!(place.run(&["snapshot", "none", "--server", &server.base]).status.code(), Some(1));
-    // Nothing is due while nothing changes.
+    assert_eq!(dir.run(&["snapshot", "none", "--server", &server.base]).status.code(), Some(1));
+    // No snapshot is due without changes.
     let put = server.ask("PUT", "/feeds/notes/items/b", &[bearer], b"x");
     assert_eq!(put.status, 201);
     let count = |list: &Value| {
@@ -178,41 +179,43 @@ fn snapshots_are_made_on_demand_and_on_schedule() {
         items.max()
     };
     let list = server.wait_for("/feeds/notes/snapshots", |list| count(list) == Some(2));
+    // Two intervals, in which no further snapshot may be made.
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(server.json("/feeds/notes/snapshots"), list);
 }
 
-fn follow(place: &Place, url: &str) -> usize {
-    let followed = place.run(&["follow", url, "--protocol", "replication", "--once"]);
+fn follow(dir: &TestFolder, url: &str) -> usize {
+    let followed = dir.run(&["follow", url, "--protocol", "replication", "--once"]);
     assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
     lines(&followed).len()
 }
 
-/// "Finding an entry point": nothing is missing, and that is told.
+/// "Finding an entry point": nothing is missing, and that is reported.
 #[test]
-fn an_index_says_where_its_feed_goes_on() {
-    let place = Place::new(NOTES);
-    let server = place.serve();
+fn an_index_says_where_its_feed_continues() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
     let (empty, index) = snapshot(&server);
     let first = format!("{}/feeds/notes/replication/pages/1", server.base);
     assert_eq!((&index["page"], &index["after"]), (&json!(first), &Value::Null));
     for n in 0..5 {
         put(&server, &format!("n{n}"), "x");
     }
-    assert_eq!(follow(&place, &empty), 5);
+    assert_eq!(follow(&dir, &empty), 5);
     let (_, index) = snapshot(&server);
     let second = format!("{}/feeds/notes/replication/pages/2", server.base);
     assert_eq!((&index["page"], &index["after"]), (&json!(second), &json!("<5@notes>")));
 }
 
-/// The only page that is left begins in the second of the snapshot.
+/// The only remaining page starts in the second of the snapshot.
 #[test]
-fn a_snapshot_is_enough_after_retention() {
+fn a_snapshot_bootstraps_a_follower_after_retention() {
     let config = "[[feed]]\nid = \"notes\"\npage_items = 2\n[feed.retention]\nage = \"2s\"\ngrace = \"1s\"\n";
-    let place = Place::new(config);
-    let server = place.serve();
+    let dir = TestFolder::new(config);
+    let server = dir.serve();
     put(&server, "n0", "x");
     put(&server, "n1", "x");
+    // The last item begins another second, which is that of the snapshot.
     std::thread::sleep(Duration::from_millis(1100));
     put(&server, "n2", "x");
     let (url, _) = snapshot(&server);
@@ -221,14 +224,14 @@ fn a_snapshot_is_enough_after_retention() {
         assert!(Instant::now() < end);
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(follow(&place, &url), 4, "three items, and the last of them once more");
+    assert_eq!(follow(&dir, &url), 4, "three items, and the last of them once more");
 }
 
-/// A snapshot that was not complete when the server was killed is never seen, and leaves nothing behind.
+/// An incomplete snapshot of a killed server is never visible, and leaves nothing behind.
 #[test]
-fn killed_while_a_snapshot_is_made() {
-    let place = Place::new("[[feed]]\nid = \"notes\"\npage_items = 2\n");
-    let server = place.serve();
+fn killed_while_a_snapshot_is_created() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\npage_items = 2\n");
+    let server = dir.serve();
     let mut batch = String::new();
     for n in 0..3000 {
         batch.push_str(&format!("{}\n", json!({"id": format!("n{n}"), "content": "x".repeat(50)})));
@@ -236,15 +239,16 @@ fn killed_while_a_snapshot_is_made() {
     assert_eq!(server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes()).status, 200);
     drop(server);
     for round in 0..4_u64 {
-        let server = place.serve();
+        let server = dir.serve();
         let before = server.json("/feeds/notes/snapshots");
         std::thread::scope(|scope| {
             scope.spawn(|| drop(server.try_ask("POST", "/feeds/notes/snapshots", &[], b"")));
+            // Each round kills the server at another moment of the snapshot.
             std::thread::sleep(Duration::from_millis(1000 + 150 * round));
             std::process::Command::new("kill").args(["-KILL", &server.pid().to_string()]).status().unwrap();
         });
         drop(server);
-        let server = place.serve();
+        let server = dir.serve();
         for one in server.json("/feeds/notes/snapshots")["snapshots"].as_array().unwrap() {
             assert_eq!(one["items"], 3000, "whole or not at all, after {before}");
         }
@@ -255,10 +259,10 @@ fn killed_while_a_snapshot_is_made() {
 /// "A prev link may be removed from an older page as part of a gradual cleanup process": first the link, then,
 /// after the grace period, the pages; never a hole.
 #[test]
-fn retention_unlinks_first_and_drops_later() {
+fn retention_unlinks_first_and_removes_later() {
     let config = "[[feed]]\nid = \"notes\"\npage_items = 2\n[feed.retention]\nbytes = 20\ngrace = \"3s\"\n";
-    let place = Place::new(config);
-    let server = place.serve();
+    let dir = TestFolder::new(config);
+    let server = dir.serve();
     for n in 0..3 {
         put(&server, &format!("n{n}"), "12345");
     }
@@ -267,7 +271,7 @@ fn retention_unlinks_first_and_drops_later() {
         put(&server, &format!("n{n}"), "12345");
     }
     let end = Instant::now() + PATIENCE;
-    // Three sealed pages have 30 bytes: the oldest kept page loses its prev.
+    // Three sealed pages have 30 bytes: the oldest kept page loses its prev link.
     let pages = loop {
         let pages = walk(&server, "notes");
         if pages[0].own.ends_with("/4") {
@@ -277,7 +281,7 @@ fn retention_unlinks_first_and_drops_later() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(pages.len(), 3, "the newest page and two sealed ones");
-    // Whoever stands on a page that was let go finds its way forward.
+    // A follower on a removed page still finds its way forward.
     let mut at = first.own.clone();
     for _ in 0..5 {
         let page = page(&server, path(&server, &at));
@@ -286,7 +290,7 @@ fn retention_unlinks_first_and_drops_later() {
     }
     assert_eq!(page(&server, "/feeds/notes/replication/pages/1").answer.body, first.answer.body);
     let url = format!("{}/feeds/notes/replication", server.base);
-    let followed = place.run(&["follow", &url, "--protocol", "replication", "--once"]);
+    let followed = dir.run(&["follow", &url, "--protocol", "replication", "--once"]);
     assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
     assert_eq!(lines(&followed).len(), 6);
     while server.get("/feeds/notes/replication/pages/3").status == 200 {
@@ -306,18 +310,18 @@ fn retention_unlinks_first_and_drops_later() {
             .ends_with("/4")
     );
     assert_eq!(server.stop(), Some(0));
-    let server = place.serve();
+    let server = dir.serve();
     assert_eq!(walk(&server, "notes").len(), 3);
     assert_eq!(server.get("/feeds/notes/replication/pages/1").status, 410);
-    // The log has everything still.
+    // The log still has every item.
     assert_eq!(server.get("/feeds/notes/items/n0").text(), "12345");
 }
 
 #[test]
 fn retention_by_age() {
     let config = "[[feed]]\nid = \"notes\"\npage_items = 2\n[feed.retention]\nage = \"2s\"\ngrace = \"1s\"\n";
-    let place = Place::new(config);
-    let server = place.serve();
+    let dir = TestFolder::new(config);
+    let server = dir.serve();
     for n in 0..5 {
         put(&server, &format!("n{n}"), "12345");
     }
@@ -329,6 +333,6 @@ fn retention_by_age() {
         // "Never a hole in the middle."
         assert!(matches!(walk(&server, "notes").len(), 1 | 3));
     }
-    // The newest page stays, however old it is.
+    // The newest page stays, whatever its age.
     assert_eq!(walk(&server, "notes")[0].content_ids(), ["<5@notes>"]);
 }

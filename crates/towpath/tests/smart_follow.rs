@@ -1,4 +1,4 @@
-//! Following and mirroring a Smart Feed, across restarts, edits and deletions: nothing is missing.
+//! PullFollow and mirroring a Smart Feed across restarts, edits and deletions: nothing is missing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -10,12 +10,12 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Place, Server, lines, stderr};
+use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 use serde_json::{Value, json};
 
 const FEED: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\ncursor = \"toc\"\n";
 
-fn publish(server: &Server, feed: &str, lines: &[Value]) -> bool {
+fn publish(server: &TestServer, feed: &str, lines: &[Value]) -> bool {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let answer = server.try_ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
     answer.is_ok_and(|answer| answer.status == 200)
@@ -25,8 +25,8 @@ fn put(id: &str, title: &str) -> Value {
     json!({ "id": id, "item": { "title": title } })
 }
 
-/// What there is now: title by id, nothing where it is deleted.
-fn state(server: &Server, path: &str) -> BTreeMap<String, Option<String>> {
+/// Current items: title by id, none for a deleted one.
+fn state(server: &TestServer, path: &str) -> BTreeMap<String, Option<String>> {
     let mut state = BTreeMap::new();
     let mut next = format!("{path}?order=created&max=1000&timeout=0");
     loop {
@@ -41,16 +41,16 @@ fn state(server: &Server, path: &str) -> BTreeMap<String, Option<String>> {
     }
 }
 
-/// A `towpath follow` that goes on, and what it has told.
-struct Following {
+/// A running `towpath follow`, and the changes that it printed.
+struct PullFollow {
     child: Child,
-    told: Arc<Mutex<BTreeMap<String, Option<String>>>>,
+    printed: Arc<Mutex<BTreeMap<String, Option<String>>>>,
 }
 
-impl Following {
-    fn start(place: &Place, url: &str) -> Self {
+impl PullFollow {
+    fn start(dir: &TestFolder, url: &str) -> Self {
         let args = ["follow", url, "--protocol", "smart", "--state", "state.json"];
-        let mut child = place
+        let mut child = dir
             .command(&args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -58,8 +58,8 @@ impl Following {
             .spawn()
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let told: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
-        let into = told.clone();
+        let printed: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
+        let into = printed.clone();
         std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 let line: Value = serde_json::from_str(&line).unwrap();
@@ -68,38 +68,39 @@ impl Following {
                 into.lock().unwrap().insert(line["id"].as_str().unwrap().to_owned(), title);
             }
         });
-        Self { child, told }
+        Self { child, printed }
     }
 
     fn kill(mut self) -> BTreeMap<String, Option<String>> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        // The reading thread empties the pipe.
         std::thread::sleep(Duration::from_millis(50));
-        self.told.lock().unwrap().clone()
+        self.printed.lock().unwrap().clone()
     }
 }
 
-/// Serves on a port of its own, again and again.
-fn serve_on(place: &Place, port: u16) -> Server {
-    place.serve_at(port)
+/// Serves on the same port after each restart.
+fn serve_on(dir: &TestFolder, port: u16) -> TestServer {
+    dir.serve_at(port)
 }
 
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Updates/Synchronization via Pull, against a server that is killed while items are edited and deleted: what
-/// the follower told last of every item is what the feed has.
+/// Updates/Synchronization via Pull, against a server that is killed while items are edited and deleted: the
+/// follower's last line for every item is the feed's version of it.
 #[test]
 fn nothing_is_missing_after_restarts() {
     for (feed, seed) in [("aa", 1_u64), ("bb", 2)] {
-        let place = Place::new(FEED);
+        let dir = TestFolder::new(FEED);
         let port = free_port();
-        let mut server = serve_on(&place, port);
+        let mut server = serve_on(&dir, port);
         let url = format!("{}/feeds/{feed}/items", server.base);
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut told = BTreeMap::new();
-        let mut following = Following::start(&place, &url);
+        let mut printed = BTreeMap::new();
+        let mut following = PullFollow::start(&dir, &url);
         for round in 0..60 {
             let lines: Vec<Value> = (0..random.usize(1..20))
                 .map(|n| {
@@ -111,41 +112,41 @@ fn nothing_is_missing_after_restarts() {
                     }
                 })
                 .collect();
-            // A deletion of what is not there refuses the whole batch, which is as good as another one.
+            // Deleting a missing item refuses the whole batch, which serves the test as well.
             let _ = publish(&server, feed, &lines);
             match random.u8(0..12) {
                 0 => {
                     server.kill();
-                    server = serve_on(&place, port);
+                    server = serve_on(&dir, port);
                 }
                 1 => {
-                    told.extend(following.kill());
-                    following = Following::start(&place, &url);
+                    printed.extend(following.kill());
+                    following = PullFollow::start(&dir, &url);
                 }
                 _ => std::thread::sleep(Duration::from_millis(random.u64(0..40))),
             }
         }
-        // One last item says that everything before it was told, since the order is the log's.
+        // The last item proves that everything before it was printed, since lines are in log order.
         assert!(publish(&server, feed, &[put("last", "last")]));
         let end = Instant::now() + PATIENCE + Duration::from_secs(60);
-        while !following.told.lock().unwrap().contains_key("last") {
+        while !following.printed.lock().unwrap().contains_key("last") {
             assert!(Instant::now() < end, "the follower does not catch up");
             std::thread::sleep(Duration::from_millis(20));
         }
-        told.extend(following.kill());
-        assert_eq!(told, state(&server, &format!("/feeds/{feed}/items")), "{feed}, seed {seed}");
+        printed.extend(following.kill());
+        assert_eq!(printed, state(&server, &format!("/feeds/{feed}/items")), "{feed}, seed {seed}");
     }
 }
 
-/// The address alone tells the protocol; the second pass goes on from the cursor.
+/// The address alone selects the protocol; the second pass resumes from the cursor.
 #[test]
-fn discovered_and_resumed() {
-    let place = Place::new(FEED);
-    let server = place.serve();
+fn a_feed_is_discovered_and_resumed() {
+    let dir = TestFolder::new(FEED);
+    let server = dir.serve();
     assert!(publish(&server, "aa", &[put("a", "A"), put("b", "B")]));
     let url = format!("{}/feeds/aa/items", server.base);
     let pass = || {
-        let output = place.run(&["follow", &url, "--once", "--state", "s.json"]);
+        let output = dir.run(&["follow", &url, "--once", "--state", "s.json"]);
         assert!(output.status.success(), "{}", stderr(&output));
         lines(&output).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -153,27 +154,27 @@ fn discovered_and_resumed() {
     assert_eq!(pass(), [""; 0]);
     assert!(publish(&server, "aa", &[put("a", "A2")]));
     assert_eq!(pass(), ["a"]);
-    let output = place.run(&["check", &url, "--protocol", "smart"]);
+    let output = dir.run(&["check", &url, "--protocol", "smart"]);
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
 }
 
-/// A feed that has no item yet holds whoever asks for the first one. It is found and followed even so, and so is one
-/// whose address has an order in which changes do not come by.
+/// An empty feed holds the request for its first item open. It is discovered and followed even so, and so is a feed
+/// whose address has an order without edits.
 #[test]
 fn an_empty_feed_is_discovered() {
-    let place = Place::new(FEED);
-    let server = place.serve();
+    let dir = TestFolder::new(FEED);
+    let server = dir.serve();
     let url = format!("{}/feeds/bb/items?order=-modified", server.base);
     let pass = || {
         let begun = Instant::now();
-        let output = place.run(&["follow", &url, "--once", "--state", "s.json"]);
+        let output = dir.run(&["follow", &url, "--once", "--state", "s.json"]);
         assert!(output.status.success(), "{}", stderr(&output));
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         lines(&output).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let empty = format!("{}/feeds/bb/items", server.base);
-    assert!(place.run(&["follow", &empty, "--once"]).status.success());
-    let checked = place.run(&["check", &empty]);
+    assert!(dir.run(&["follow", &empty, "--once"]).status.success());
+    let checked = dir.run(&["check", &empty]);
     assert!(checked.status.success(), "{}{}", String::from_utf8_lossy(&checked.stdout), stderr(&checked));
     assert!(publish(&server, "bb", &[put("a", "A")]));
     assert_eq!(pass(), ["a"]);
@@ -181,32 +182,32 @@ fn an_empty_feed_is_discovered() {
     assert_eq!(pass(), ["b", "a"]);
 }
 
-/// `towpath check` finds nothing wrong with feeds of either cursor, with tombstones, and empty ones.
+/// `towpath check` finds no violation in feeds with either cursor, with tombstones, and empty ones.
 #[test]
 fn our_own_feeds_conform() {
-    let place = Place::new(FEED);
-    let server = place.serve();
+    let dir = TestFolder::new(FEED);
+    let server = dir.serve();
     for feed in ["aa", "bb"] {
         for n in 0..30 {
             assert!(publish(&server, feed, &[put(&format!("i{n}"), "t")]));
         }
         assert!(publish(&server, feed, &[json!({ "op": "delete", "id": "i3" }), put("i4", "edited")]));
         let url = format!("{}/feeds/{feed}/items", server.base);
-        let output = place.run(&["check", &url, "--protocol", "smart"]);
+        let output = dir.run(&["check", &url, "--protocol", "smart"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text}{}", stderr(&output));
     }
 }
 
-/// A feed of the configuration that follows another one by pull has its items soon after they are published.
+/// A mirror by pull has the items soon after they are published.
 #[test]
-fn a_mirror_is_woken() {
-    let place = Place::new(FEED);
-    let server = place.serve();
+fn a_mirror_polls_by_long_polls() {
+    let dir = TestFolder::new(FEED);
+    let server = dir.serve();
     assert!(publish(&server, "aa", &[put("a", "A")]));
     let config =
         format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/aa/items\"\n", server.base);
-    let mirror_place = Place::new(&config);
+    let mirror_place = TestFolder::new(&config);
     let mirror = mirror_place.serve();
     let wait = |title: &str| {
         let begun = Instant::now();

@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use common::waiting::{Client, ids, publish, put, until, waiters};
-use common::{Answer, Place, Server};
+use common::waiting::{PollClient, ids, publish, put, until, waiters};
+use common::{TestFolder, TestResponse, TestServer};
 use serde_json::{Value, json};
 
 const OPEN: &str = "[server]\nheartbeat = \"1s\"\nwaiters = 8\n[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
@@ -22,8 +22,8 @@ fn delete(id: &str) -> Value {
     json!({ "op": "delete", "id": id })
 }
 
-/// All pages, following `next` as the text has it.
-fn pages(server: &Server, first: &str) -> Vec<Value> {
+/// All pages, by their `next` links.
+fn pages(server: &TestServer, first: &str) -> Vec<Value> {
     let mut pages = vec![server.json(first)];
     while let Some(next) = pages.last().unwrap()["next"].as_str() {
         let path = next.strip_prefix(&server.base).unwrap().to_owned();
@@ -35,8 +35,8 @@ fn pages(server: &Server, first: &str) -> Vec<Value> {
 /// Pull Interface: both orders, both directions, `next`, totals and tombstones ("As Abstract").
 #[test]
 fn pulls_in_every_order() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
     for feed in ["aa", "toc"] {
         for id in ["a", "b", "c", "d"] {
             publish(&server, feed, &[put(id)]);
@@ -64,11 +64,11 @@ fn pulls_in_every_order() {
     }
 }
 
-/// HTTP Pull: Accept decides the format, with a callback too; answers that come again come from memory.
+/// HTTP Pull: Accept decides the format, with a JSONP callback too; repeated requests are answered from memory.
 #[test]
 fn formats_and_repeated_answers() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
     publish(&server, "aa", &[put("a")]);
     let get = |path: &str, accept: &str| server.ask("GET", path, &[("Accept", accept)], b"");
     let path = "/feeds/aa/items?order=created";
@@ -80,6 +80,7 @@ fn formats_and_repeated_answers() {
         assert_eq!(json.header("content-type"), Some("application/json; charset=utf-8"));
         assert!(json.header("vary").unwrap().to_ascii_lowercase().contains("accept"));
         let script = get(&format!("{path}&callback=a.b"), "application/javascript");
+        // `/**/` and nosniff: a callback's name must not become the start of another file type.
         assert!(script.text().starts_with("/**/a.b({"), "{}", script.text());
         assert_eq!(script.header("x-content-type-options"), Some("nosniff"));
         let etag = json.header("etag").unwrap();
@@ -88,7 +89,7 @@ fn formats_and_repeated_answers() {
         assert_eq!(get(path, "text/html").header("content-type"), Some("application/problem+json"));
         assert_eq!(get(&format!("{path}&callback=f"), "application/atom+xml").text()[..8], *"/**/f(\"<");
     }
-    let fast = |server: &Server| {
+    let fast = |server: &TestServer| {
         let text = server.get("/metrics").text();
         let line =
             text.lines().find(|line| line.starts_with("towpath_requests_fast_total ")).unwrap().to_owned();
@@ -103,23 +104,24 @@ fn formats_and_repeated_answers() {
     assert_eq!((head.status, head.body.len()), (200, 0), "a HEAD is not held");
 }
 
-/// Long polling: woken by the append, in one order and for all; a waiting connection serves on afterwards.
+/// Long polls are woken by the append, in every order; their connections can be used again.
 #[test]
 fn long_polls_are_woken() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
     publish(&server, "aa", &[put("a")]);
     let cursor = server.json("/feeds/aa/items")["last_cursor"].as_str().unwrap().to_owned();
     let path = format!("/feeds/aa/items?since=cursor:{cursor}");
-    let mut clients: Vec<Client> = (0..5).map(|_| Client::new(&server)).collect();
+    let mut clients: Vec<PollClient> = (0..5).map(|_| PollClient::new(&server)).collect();
     for client in &mut clients {
         client.send(&path, "");
     }
-    // One that has sent its next request already, and one with a body, which cannot be taken from hyper.
+    // One client has sent its next request already; another one's request has a body, so it cannot leave hyper.
     clients[0].send("/feeds/aa/items?order=-created&max=1", "");
-    let mut with_body = Client::new(&server);
+    let mut with_body = PollClient::new(&server);
     write!(with_body.0, "GET {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi").unwrap();
-    let mut created = Client::new(&server);
+    let mut created = PollClient::new(&server);
+    // The same position in another order has another cursor, and so another shared poll.
     created.send(&format!("{path}&order=created").replace("cursor:m", "cursor:c"), "");
     until("six wait", || waiters(&server) >= 6);
     publish(&server, "aa", &[put("a"), put("b")]);
@@ -129,9 +131,10 @@ fn long_polls_are_woken() {
         assert_eq!(ids(&page), ["a", "b"]);
     }
     assert_eq!(ids(&clients[0].answer().1), ["b"], "what was pipelined is answered next");
-    until("nobody waits", || waiters(&server) == 0);
+    until("no request waits", || waiters(&server) == 0);
     // The next poll on the same connection.
     let (client, path) = (&mut clients[1], "/feeds/toc/items");
+    // Without keep-alive the response goes through hyper, which adds the header.
     client.send(path, "Connection: close\r\n");
     until("it waits", || waiters(&server) == 1);
     publish(&server, "toc", &[put("x")]);
@@ -141,12 +144,12 @@ fn long_polls_are_woken() {
     assert_eq!(client.0.read(&mut [0; 1]).unwrap(), 0, "closed as asked for");
 }
 
-/// A client that goes away is forgotten at once; beyond the cap there is a clear answer.
+/// A disconnected client leaves at once; beyond the limit there is a clear error.
 #[test]
-fn disconnects_and_the_cap() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
-    let mut clients: Vec<Client> = (0..8).map(|_| Client::new(&server)).collect();
+fn disconnects_and_the_limit() {
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
+    let mut clients: Vec<PollClient> = (0..8).map(|_| PollClient::new(&server)).collect();
     clients[..7].iter_mut().for_each(|client| client.send("/feeds/aa/items", ""));
     clients[7].send("/feeds/aa/events", "");
     until("eight wait", || waiters(&server) == 8);
@@ -156,7 +159,8 @@ fn disconnects_and_the_cap() {
         assert!(refused.header("retry-after").is_some());
         assert_eq!(refused.json()["type"], "urn:towpath:problem:busy");
     }
-    assert_eq!(server.get("/feeds/aa/items?timeout=0").status, 200, "who does not wait is served");
+    // The limit counts waiting requests only.
+    assert_eq!(server.get("/feeds/aa/items?timeout=0").status, 200, "requests that do not wait are served");
     let begun = Instant::now();
     clients.pop();
     clients.pop();
@@ -164,25 +168,26 @@ fn disconnects_and_the_cap() {
     until("five are left", || waiters(&server) == 5);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     drop(clients);
-    until("nobody is left", || waiters(&server) == 0);
+    until("no request is left", || waiters(&server) == 0);
 }
 
-/// A server that is asked to stop answers everybody who waits, and does so at once.
+/// A server that stops answers every waiting request at once.
 #[test]
-fn stopping_answers_all() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
+fn stopping_answers_every_request() {
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
     publish(&server, "aa", &[put("a")]);
     let cursor = server.json("/feeds/aa/items")["last_cursor"].as_str().unwrap().to_owned();
-    let mut clients: Vec<Client> = (0..5).map(|_| Client::new(&server)).collect();
+    let mut clients: Vec<PollClient> = (0..5).map(|_| PollClient::new(&server)).collect();
     for client in &mut clients {
         client.send(&format!("/feeds/aa/items?since=cursor:{cursor}"), "");
     }
-    let mut events = Client::new(&server);
+    let mut events = PollClient::new(&server);
     events.send("/feeds/aa/events", "");
     until("six wait", || waiters(&server) == 6);
     let begun = Instant::now();
     assert_eq!(server.stop(), Some(0));
+    // Far below the 55 seconds for which these requests would wait.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     for client in &mut clients {
         let (head, page) = client.answer();
@@ -192,13 +197,13 @@ fn stopping_answers_all() {
     events.read_until(|text| text.ends_with("0\r\n\r\n"));
 }
 
-/// Events: what comes, from where the last one was seen, with comments while nothing comes.
+/// Event streams resume from the last event id, and send comments while there are no events.
 #[test]
 fn events_resume() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
     publish(&server, "aa", &[put("old")]);
-    let mut client = Client::new(&server);
+    let mut client = PollClient::new(&server);
     client.send("/feeds/aa/events", "");
     let head = client.read_until(|text| text.contains("id: "));
     assert!(head.to_ascii_lowercase().contains("content-type: text/event-stream"), "{head}");
@@ -211,13 +216,13 @@ fn events_resume() {
     assert_eq!(seen.len(), 4, "where it began, and three events: {text}");
     drop(client);
     publish(&server, "aa", &[put("c")]);
-    let mut again = Client::new(&server);
+    let mut again = PollClient::new(&server);
     again.send("/feeds/aa/events", &format!("Last-Event-ID: {}\r\n", seen[1]));
     let text = again.read_until(|text| text.contains("title of c"));
     let events: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(events, ["put", "delete", "put"], "each once: b, the deletion of a, c");
-    // An id of nobody's degrades: everything comes again.
-    let mut lost = Client::new(&server);
+    // An unknown id degrades: all events come again.
+    let mut lost = PollClient::new(&server);
     lost.send("/feeds/aa/events", "Last-Event-ID: m7-0000000000\r\n");
     lost.read_until(|text| text.contains("title of old") && text.contains("title of c"));
     let refused = server.get("/feeds/aa/events?order=created");
@@ -239,17 +244,18 @@ readers = ["all", { token = "some", filter = { tags = ["open"] } }]
 [[feed]]
 id = "rust"
 filter = { of = "mine", tags = ["rust"] }
+visibility = "public"
 "#;
 
-fn ask(server: &Server, path: &str, token: &str) -> Answer {
+fn ask(server: &TestServer, path: &str, token: &str) -> TestResponse {
     server.ask("GET", path, &[("Authorization", &format!("Bearer {token}"))], b"")
 }
 
 /// "The same feed may be presented differently depending on who is consuming it, but only by filtering."
 #[test]
-fn readers_see_what_they_may() {
-    let place = Place::new(PRIVATE);
-    let server = place.serve();
+fn readers_see_their_filtered_view() {
+    let dir = TestFolder::new(PRIVATE);
+    let server = dir.serve();
     let lines: String = [
         tagged("a", &["rust"]),
         tagged("b", &["open", "rust"]),
@@ -272,10 +278,12 @@ fn readers_see_what_they_may() {
         "/diff/mine/latest.json",
         "/diff/source/mine/head.json",
         "/archive/mine/index.json",
+        // Encoded spellings must not slip past the check of readers.
         "/feeds/%6Dine/items",
         "/archive/%6Dine/index.json",
         "/diff/%6Dine/head.json",
     ] {
+        // Twice, because no reader's response may be cached for others.
         for _ in 0..2 {
             assert_eq!(server.get(path).status, 401, "{path}");
             assert_eq!(ask(&server, path, "wrong").status, 401, "{path}");
@@ -299,7 +307,7 @@ fn readers_see_what_they_may() {
         assert_eq!(pull("some", "-modified"), (["b", "d"].map(str::to_owned).to_vec(), 2), "never reordered");
     }
     assert_eq!(ask(&server, "/diff/mine/latest.json", "some").status, 403, "it would show everything");
-    // The other feed for the same data: b was shown once, and is shown as deleted.
+    // The other filter of the same log: b was visible once, and is reported as deleted.
     let page = server.json("/feeds/rust/items?order=created&timeout=0");
     assert_eq!((ids(&page), page["totalItems"].as_u64()), (["a", "b"].map(str::to_owned).to_vec(), Some(2)));
     assert_eq!((&page["items"][0]["deleted"], &page["items"][1]["deleted"]), (&Value::Null, &json!(true)));
@@ -313,14 +321,14 @@ fn readers_see_what_they_may() {
     assert!(publishing.text().contains("feed rust shows items of feed mine"), "{}", publishing.text());
 }
 
-/// A filter answers who waits for it, and only with what it shows.
+/// An append wakes a filter's requests only if the filter shows the item.
 #[test]
-fn filters_wake_those_they_concern() {
-    let place = Place::new(
+fn filters_wake_matching_requests_only() {
+    let dir = TestFolder::new(
         "[[feed]]\nid = \"all\"\n[[feed]]\nid = \"rust\"\nfilter = { of = \"all\", tags = [\"rust\"] }\n",
     );
-    let server = place.serve();
-    let mut client = Client::new(&server);
+    let server = dir.serve();
+    let mut client = PollClient::new(&server);
     client.send("/feeds/rust/items", "");
     until("it waits", || waiters(&server) == 1);
     publish(&server, "all", &[tagged("a", &["go"])]);
@@ -337,11 +345,11 @@ fn filters_wake_those_they_concern() {
     assert_eq!((ids(&page), &page["items"][0]["deleted"]), (vec!["b".to_owned()], &json!(true)));
 }
 
-/// What bad input gets: a problem document that names the parameter, never a 500.
+/// Bad input gets a problem document that names the parameter, never a 500.
 #[test]
 fn bad_input_is_refused() {
-    let place = Place::new(OPEN);
-    let server = place.serve();
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
     publish(&server, "aa", &[put("a"), put("b")]);
     publish(&server, "toc", &[put("z")]);
     let long = format!("callback={}", "a".repeat(10_000));
@@ -356,6 +364,7 @@ fn bad_input_is_refused() {
         ("timeout=soon", "timeout"),
         ("timeout=-1", "timeout"),
         ("callback=alert(1)//", "callback"),
+        // Escapes and line separators of JavaScript would end the name.
         ("callback=%5Cu0061lert", "callback"),
         ("callback=a%E2%80%A8b", "callback"),
         (&long, "callback"),
@@ -369,6 +378,7 @@ fn bad_input_is_refused() {
     assert_eq!(server.ask("DELETE", "/feeds/aa/items", &[], b"").status, 405);
     let ours = server.json("/feeds/aa/items?max=1")["last_cursor"].as_str().unwrap().to_owned();
     let theirs = server.json("/feeds/toc/items")["last_cursor"].as_str().unwrap().to_owned();
+    // Of another feed, truncated, from the future, and no cursors at all.
     for cursor in [&theirs[..], &ours[..ours.len() - 1], "m99999999-0000000000", "x", "%00", "🐟"] {
         let page = server.json(&format!("/feeds/aa/items?since=cursor:{cursor}&timeout=0"));
         assert_eq!(ids(&page), ["a", "b"], "{cursor} degrades to the start");
@@ -379,7 +389,7 @@ fn bad_input_is_refused() {
     }
     let huge =
         server.try_ask("GET", &format!("/feeds/aa/items?since=cursor:{}", "c".repeat(1 << 20)), &[], b"");
-    // The head is larger than any that is read; the connection may be cut while it is still being sent.
+    // The head exceeds the limit; the server may close the connection while it is still being sent.
     assert!(huge.is_err() || huge.is_ok_and(|answer| (400..500).contains(&answer.status)));
     let large = server.get(&format!("/feeds/aa/items?since=cursor:{}", "c".repeat(30_000)));
     assert!((400..500).contains(&large.status), "{}", large.status);

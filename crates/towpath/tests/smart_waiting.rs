@@ -1,4 +1,4 @@
-//! Those who wait for different things side by side: nobody keeps anybody else waiting, and each gets his own.
+//! Different long polls side by side: none delays another, and each gets its own response.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -6,31 +6,31 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::waiting::{Client, ids, publish, put, until, waiters};
-use common::{Place, Server};
+use common::waiting::{PollClient, ids, publish, put, until, waiters};
+use common::{TestFolder, TestServer};
 use serde_json::json;
 
 const CONFIG: &str = "[server]\nthreads = 1\n[[feed]]\nid = \"aa\"\n";
 const FUTURE: &str = "since=time:9999999999";
-/// How many seconds a client's clock is ahead.
+/// Seconds that a client's clock is ahead.
 const AHEAD: u64 = 5;
 
-/// A server with one item, and where its feed ends.
-fn server(place: &Place) -> (Server, String) {
-    let server = place.serve();
+/// A server with one item, and the cursor at its feed's end.
+fn server(dir: &TestFolder) -> (TestServer, String) {
+    let server = dir.serve();
     publish(&server, "aa", &[put("a")]);
     let cursor = server.json("/feeds/aa/items?timeout=0")["last_cursor"].as_str().unwrap().to_owned();
     (server, format!("since=cursor:{cursor}"))
 }
 
-/// "Hold the request open until data becomes available": whoever waits beside it, in whatever order they came, and
-/// whether or not those who came first have left.
+/// "Hold the request open until data becomes available": a poll for a future time does not delay other polls, in any
+/// order, whether or not the earlier ones have left.
 #[test]
-fn a_time_to_come_keeps_nobody_waiting() {
-    let place = Place::new(CONFIG);
-    let (server, last) = server(&place);
+fn a_poll_for_a_future_time_delays_no_other() {
+    let dir = TestFolder::new(CONFIG);
+    let (server, last) = server(&dir);
     let join = |range: &str, rest: &str, accept: &str| {
-        let (before, mut client) = (waiters(&server), Client::new(&server));
+        let (before, mut client) = (waiters(&server), PollClient::new(&server));
         let path = format!("/feeds/aa/items?{range}&timeout=60&{rest}");
         client.send(&path, &format!("Accept: {accept}\r\n"));
         until("it waits", || waiters(&server) == before + 1);
@@ -43,6 +43,7 @@ fn a_time_to_come_keeps_nobody_waiting() {
             let rest = format!("case={number}{case}");
             let mut ranges = [FUTURE, last.as_str()];
             if case % 2 == 0 {
+                // In both orders: the query of the first waiter runs for all that join it.
                 ranges.reverse();
             }
             let [first, second] = ranges.map(|range| (range, join(range, &rest, accept)));
@@ -54,6 +55,7 @@ fn a_time_to_come_keeps_nobody_waiting() {
                     clients.push(leader);
                 } else {
                     let before = waiters(&server);
+                    // A shared poll outlives the waiter that created it.
                     drop(leader);
                     until("the first has left", || waiters(&server) == before - 1);
                 }
@@ -68,36 +70,38 @@ fn a_time_to_come_keeps_nobody_waiting() {
         assert!(answer.contains("title of b"), "{answer}");
     }
     assert!(begun.elapsed() < Duration::from_secs(30), "not at their deadline: {:?}", begun.elapsed());
+    // Time for a wrong response to arrive.
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(waiters(&server), 12, "those for whom there is nothing wait on");
 }
 
-/// A clock that is a little ahead: nobody is late for it, and what is of that time comes when it is there.
+/// A poll with a clock that is a little ahead delays no other, and gets the items of its time when they come.
 #[test]
 fn a_clock_that_is_ahead() {
-    let place = Place::new(CONFIG);
-    let (server, last) = server(&place);
+    let dir = TestFolder::new(CONFIG);
+    let (server, last) = server(&dir);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let (mut ahead, mut behind) = (Client::new(&server), Client::new(&server));
+    let (mut ahead, mut behind) = (PollClient::new(&server), PollClient::new(&server));
     ahead.send(&format!("/feeds/aa/items?since=time:{}", now + AHEAD), "");
     until("one waits", || waiters(&server) == 1);
     behind.send(&format!("/feeds/aa/items?{last}"), "");
     until("both wait", || waiters(&server) == 2);
     publish(&server, "aa", &[put("b")]);
     assert_eq!(ids(&behind.answer().1), ["b"]);
+    // That time passes without an append, which alone must not end the poll.
     std::thread::sleep(Duration::from_secs(AHEAD));
     assert_eq!(waiters(&server), 1);
     publish(&server, "aa", &[put("c")]);
     assert_eq!(ids(&ahead.answer().1), ["c"]);
 }
 
-/// The same for event streams, and after the other one has gone.
+/// Event streams beside a poll for a future time, also after that has left.
 #[test]
-fn streams_go_on_beside_one_from_the_future() {
-    let place = Place::new(CONFIG);
-    let (server, _) = server(&place);
+fn event_streams_continue_beside_a_future_poll() {
+    let dir = TestFolder::new(CONFIG);
+    let (server, _) = server(&dir);
     let stream = |query: &str| {
-        let (before, mut client) = (waiters(&server), Client::new(&server));
+        let (before, mut client) = (waiters(&server), PollClient::new(&server));
         client.send(&format!("/feeds/aa/events{query}"), "");
         until("it waits", || waiters(&server) == before + 1);
         client
@@ -113,20 +117,20 @@ fn streams_go_on_beside_one_from_the_future() {
     plain.read_until(|text| text.contains("title of c"));
 }
 
-/// Known by its bytes, a request for a time to come waits where it waited, and apart from others.
+/// A cached request for a future time joins its own shared poll, and no other.
 #[test]
-fn requests_that_come_again_wait_apart_too() {
-    let place = Place::new(CONFIG);
-    let (server, last) = server(&place);
+fn cached_requests_for_a_future_time_wait_apart() {
+    let dir = TestFolder::new(CONFIG);
+    let (server, last) = server(&dir);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let mut client = Client::new(&server);
+    let mut client = PollClient::new(&server);
     client.send(&format!("/feeds/aa/items?{last}"), "");
     until("it waits", || waiters(&server) == 1);
     publish(&server, "aa", &[put("b")]);
     assert_eq!(ids(&client.answer().1), ["b"]);
     let range = format!("since=time:{}", now + AHEAD);
     client.send(&format!("/feeds/aa/items?{range}"), "");
-    let mut again = Client::new(&server);
+    let mut again = PollClient::new(&server);
     again.send(&format!("/feeds/aa/items?{range}"), "");
     until("both wait", || waiters(&server) == 2);
     publish(&server, "aa", &[put("c")]);
@@ -138,14 +142,14 @@ fn requests_that_come_again_wait_apart_too() {
     }
 }
 
-/// An order by creation does not move when an item is edited: its long polls wait on.
+/// An edit adds nothing in the order of creation: its long polls wait on.
 #[test]
-fn an_edit_does_not_answer_those_who_wait_for_new_items() {
-    let place = Place::new(CONFIG);
-    let server = place.serve();
+fn an_edit_does_not_answer_polls_for_new_items() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
     publish(&server, "aa", &[put("a")]);
     let cursor = server.json("/feeds/aa/items?order=created")["last_cursor"].as_str().unwrap().to_owned();
-    let mut client = Client::new(&server);
+    let mut client = PollClient::new(&server);
     client.send(&format!("/feeds/aa/items?order=created&since=cursor:{cursor}"), "");
     until("it waits", || waiters(&server) == 1);
     publish(&server, "aa", &[put("a")]);
@@ -155,11 +159,11 @@ fn an_edit_does_not_answer_those_who_wait_for_new_items() {
     assert_eq!(ids(&client.answer().1), ["b"]);
 }
 
-/// HTTP Pull: `timeout` is how long an answer is held; 0 returns at once. An empty page echoes the cursor.
+/// HTTP Pull: `timeout` is the longest wait; 0 returns at once. An empty page echoes the cursor.
 #[test]
-fn time_runs_out() {
-    let place = Place::new(CONFIG);
-    let server = place.serve();
+fn a_poll_ends_at_its_timeout() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
     publish(&server, "aa", &[put("a")]);
     let cursor = server.json("/feeds/aa/items")["last_cursor"].as_str().unwrap().to_owned();
     for (timeout, least, most) in [(0, 0, 900), (1, 900, 5000)] {

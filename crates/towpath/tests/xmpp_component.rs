@@ -1,4 +1,4 @@
-//! The component beside Debian's Prosody, talked to by slixmpp ("XMPP Pull/Push").
+//! The XMPP component beside Debian's Prosody, with slixmpp as client ("XMPP Pull/Push").
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::prosody::{HOSTS, Prosody, SECRET, SERVICE};
-use common::{PATIENCE, Place, Server};
+use common::{PATIENCE, TestFolder, TestServer};
 use serde_json::{Value, json};
 
 const FEEDS: &str = "
@@ -25,11 +25,11 @@ id = \"private\"
 readers = [\"token\"]
 ";
 
-fn place(prosody: &Prosody) -> Place {
-    Place::new(&format!("{}{FEEDS}", prosody.component()))
+fn dir(prosody: &Prosody) -> TestFolder {
+    TestFolder::new(&format!("{}{FEEDS}", prosody.component()))
 }
 
-fn publish(server: &Server, feed: &str, lines: &[Value]) {
+fn publish(server: &TestServer, feed: &str, lines: &[Value]) {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -39,17 +39,17 @@ fn put(id: &str, content: &str) -> Value {
     json!({ "id": id, "content": content, "item": { "title": format!("Title of {id}") } })
 }
 
-fn publish_many(server: &Server, feed: &str, count: usize) -> Vec<String> {
+fn publish_many(server: &TestServer, feed: &str, count: usize) -> Vec<String> {
     let ids: Vec<String> = (0..count).map(|number| format!("c{number:03}")).collect();
     publish(server, feed, &ids.iter().map(|id| put(id, "text")).collect::<Vec<_>>());
     ids
 }
 
-/// Waits until towpath has said this in its log.
-fn wait_for_log(place: &Place, needle: &str, times: usize) {
+/// Waits until towpath has logged this text so many times.
+fn wait_for_log(dir: &TestFolder, needle: &str, times: usize) {
     let end = Instant::now() + PATIENCE;
-    while place.log().matches(needle).count() < times {
-        assert!(Instant::now() < end, "{needle:?} is not in {}", place.log());
+    while dir.log().matches(needle).count() < times {
+        assert!(Instant::now() < end, "{needle:?} is not in {}", dir.log());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -61,13 +61,13 @@ fn ids(page: &Value) -> Vec<&str> {
     items.iter().map(|item| item["id"].as_str().unwrap()).collect()
 }
 
-/// "XMPP Pull/Push", the pull: pages in both directions by the client's own iterator, and every part of a page.
+/// "XMPP Pull/Push", pull: pages in both directions by the client's own iterator, and every part of a page.
 #[test]
 fn pages_in_both_directions() {
     let prosody = Prosody::start(&["alice"]);
-    let place = place(&prosody);
-    let server = place.serve();
-    wait_for_log(&place, CONNECTED, 1);
+    let dir = dir(&prosody);
+    let server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
     let mut client = prosody.client("alice", HOSTS[0], "1");
     for feed in ["comments", "toc"] {
         let all = publish_many(&server, feed, 57);
@@ -112,9 +112,9 @@ fn pages_in_both_directions() {
 #[test]
 fn pushes_to_accounts_of_two_servers() {
     let prosody = Prosody::start(&["alice"]);
-    let place = place(&prosody);
-    let server = place.serve();
-    wait_for_log(&place, CONNECTED, 1);
+    let dir = dir(&prosody);
+    let server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
     let mut clients = HOSTS.map(|host| prosody.client("alice", host, "1"));
     let node = "comments?order=modified";
     for client in &mut clients {
@@ -142,7 +142,7 @@ fn pushes_to_accounts_of_two_servers() {
         let last = clients[0].ask("last", json!({ "node": node, "max_items": 1 }));
         assert_eq!(last["last"], format!("cursor:{}", previous.as_str().unwrap()));
     }
-    // A filter's node pushes what it shows.
+    // A filter's node pushes the items that it shows.
     publish(&server, "comments", &[json!({ "id": "t", "content": "x", "item": { "tags": ["yes"] } })]);
     for client in &mut clients {
         let mut nodes =
@@ -157,13 +157,13 @@ fn pushes_to_accounts_of_two_servers() {
     assert!(clients.iter_mut().all(|client| client.is_quiet()));
 }
 
-/// XEP-0030, XEP-0060, XEP-0131: what there is; and what bad input gets.
+/// XEP-0030, XEP-0060, XEP-0131: discovery, and errors for bad input.
 #[test]
 fn discovery_and_errors() {
     let prosody = Prosody::start(&["alice"]);
-    let place = place(&prosody);
-    let server = place.serve();
-    wait_for_log(&place, CONNECTED, 1);
+    let dir = dir(&prosody);
+    let server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
     publish_many(&server, "comments", 3);
     let mut client = prosody.client("alice", HOSTS[0], "1");
     let info = client.ask("info", json!({}));
@@ -198,6 +198,7 @@ fn discovery_and_errors() {
         ("get", pubsub(""), "bad-request"),
         ("get", pubsub("<items node='comments'/><items node='toc'/>"), "bad-request"),
         ("set", pubsub("<publish node='comments'><item/></publish>"), "feature-not-implemented"),
+        // An account may subscribe itself only.
         ("set", pubsub("<subscribe node='comments' jid='bob@one.localhost'/>"), "bad-request"),
         (
             "get",
@@ -213,26 +214,27 @@ fn discovery_and_errors() {
         ),
         ("get", "<pubsub xmlns='http://jabber.org/protocol/pubsub#wrong'/>".into(), "service-unavailable"),
         ("get", "<query xmlns='jabber:iq:version'/>".into(), "service-unavailable"),
-        // Of 100 kB, which the server lets through.
+        // 100 kB, which the server accepts.
         ("get", pubsub(&format!("<items node='{}'/>", "n".repeat(100_000))), "bad-request"),
     ] {
         assert_eq!(error("raw", json!({ "type": kind, "xml": xml })), expected, "{xml:.200}");
     }
-    // Nothing is blocked.
+    // The connection still works.
     assert_eq!(client.ask("ping", json!({})), json!({}));
     assert_eq!(client.ask("flood", json!({ "node": "comments", "count": 300 }))["answers"], 300);
-    let dropped = place.log().lines().filter(|line| line.contains("panicked")).count();
-    assert_eq!(dropped, 0, "{}", place.log());
+    let dropped = dir.log().lines().filter(|line| line.contains("panicked")).count();
+    assert_eq!(dropped, 0, "{}", dir.log());
 }
 
-/// A page of large items is cut below the server's limit, and an item that is larger is referred to.
+/// A page of large items stays below the server's limit, and a larger item is sent as a link.
 #[test]
 fn large_items() {
     let prosody = Prosody::start(&["alice"]);
-    let place = place(&prosody);
-    let server = place.serve();
-    wait_for_log(&place, CONNECTED, 1);
+    let dir = dir(&prosody);
+    let server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
     let lines: Vec<Value> =
+        // Escaping makes most of these characters several times as long.
         (0..12).map(|number| put(&format!("c{number:03}"), &"<&\"x".repeat(15_000))).collect();
     publish(&server, "comments", &lines);
     let mut client = prosody.client("alice", HOSTS[0], "1");
@@ -247,13 +249,13 @@ fn large_items() {
     assert_eq!((whole.status, whole.body.len()), (200, 1 << 20));
 }
 
-/// The component comes back, and nobody has to subscribe again: after restarts of the server, of towpath, of both.
+/// The component reconnects, and no client has to subscribe again: after restarts of the server, of towpath, of both.
 #[test]
 fn restarts() {
     let mut prosody = Prosody::start(&["alice"]);
-    let place = place(&prosody);
-    let mut server = place.serve();
-    wait_for_log(&place, CONNECTED, 1);
+    let dir = dir(&prosody);
+    let mut server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
     let mut client = prosody.client("alice", HOSTS[0], "1");
     client.ask("subscribe", json!({ "node": "comments" }));
     publish(&server, "comments", &[put("a", "1")]);
@@ -263,9 +265,9 @@ fn restarts() {
     publish(&server, "comments", &[put("b", "2")]);
     prosody.run();
     client.wait_until_ready(&prosody);
-    wait_for_log(&place, CONNECTED, 2);
+    wait_for_log(&dir, CONNECTED, 2);
     publish(&server, "comments", &[put("c", "3")]);
-    // What was published while nobody was there may have been pushed before the client was there again.
+    // Items published while the client was away may have been pushed before it was back.
     let mut push = client.pushed();
     if ids(&push) == ["b"] {
         assert_eq!(push["headers"]["PreviousCursor"], last);
@@ -278,17 +280,19 @@ fn restarts() {
 
     for is_killed in [false, true] {
         if is_killed {
-            // What was pushed within the last two seconds is not kept, and would be pushed again.
+            // Pushes of the last two seconds are not persisted, and would be repeated.
             std::thread::sleep(Duration::from_secs(4));
             server.kill();
         } else {
             assert_eq!(server.stop(), Some(0));
         }
-        let missing = client.ask("items", json!({ "node": "comments", "max": "1" }));
+        // Prosody may pass the request to the connection that was closed; slixmpp would wait two minutes.
+        let missing = client.ask("items", json!({ "node": "comments", "max": "1", "timeout": 5 }));
         assert!(missing["error"].is_string(), "{missing}");
-        // What is published before the component is back is pushed when it is.
-        server = place.serve();
-        publish(&server, "comments", &[put("d", "4")]);
+        // Items published before the component is back are pushed then.
+        server = dir.serve();
+        // Another content each time: an unchanged item is no change.
+        publish(&server, "comments", &[put("d", if is_killed { "5" } else { "4" })]);
         let push = client.pushed();
         assert_eq!((ids(&push), &push["headers"]["PreviousCursor"]), (vec!["d"], &last));
         last = push["headers"]["LastCursor"].clone();
@@ -297,28 +301,29 @@ fn restarts() {
     assert_eq!(listed, 1);
 }
 
-/// XEP-0114, 3: a secret or a name that the server does not take is told once, and towpath serves all the same.
+/// XEP-0114, 3: a refused secret or name is reported once, and towpath serves all the same.
 #[test]
 fn a_server_that_refuses() {
     let prosody = Prosody::start(&["alice"]);
     for (jid, secret, needle) in
         [(SERVICE, "wrong", "not-authorized"), ("other.localhost", SECRET, "host-unknown")]
     {
-        let place = Place::new(&format!("{}{FEEDS}", prosody.component_with(jid, secret)));
-        let server = place.serve();
-        wait_for_log(&place, needle, 1);
+        let dir = TestFolder::new(&format!("{}{FEEDS}", prosody.component_with(jid, secret)));
+        let server = dir.serve();
+        wait_for_log(&dir, needle, 1);
+        // Time for several attempts, each of which is refused again.
         std::thread::sleep(Duration::from_millis(3500));
-        assert_eq!(place.log().matches(needle).count(), 1, "{}", place.log());
-        assert!(!place.log().contains("wrong"));
+        assert_eq!(dir.log().matches(needle).count(), 1, "{}", dir.log());
+        assert!(!dir.log().contains("wrong"));
         publish_many(&server, "comments", 1);
         assert_eq!(server.stop(), Some(0));
     }
-    // A server that is not there is waited for.
-    let place = place(&prosody);
+    // towpath waits for a server that is down.
+    let dir = dir(&prosody);
     let mut prosody = prosody;
     prosody.stop();
-    let _server = place.serve();
-    wait_for_log(&place, "is not connected to", 1);
+    let _server = dir.serve();
+    wait_for_log(&dir, "is not connected to", 1);
     prosody.run();
-    wait_for_log(&place, CONNECTED, 1);
+    wait_for_log(&dir, CONNECTED, 1);
 }

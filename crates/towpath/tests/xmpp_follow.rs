@@ -1,4 +1,5 @@
-//! `towpath follow xmpp:…` beside Debian's Prosody: the same output as over HTTP, pushed, over restarts of everything.
+//! `towpath follow xmpp:…` beside Debian's Prosody: the same output as over HTTP, by push, over restarts of every
+//! part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -10,18 +11,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
-use common::{PATIENCE, Place, Server, lines, stderr};
+use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 use serde_json::{Value, json};
 
 const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
 
-fn publish(server: &Server, feed: &str, lines: &[Value]) {
+fn publish(server: &TestServer, feed: &str, lines: &[Value]) {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-/// Items with every field, of every kind of content that a stanza can hold.
+/// Items with every field, and every kind of content that a stanza can hold.
 fn items() -> Vec<Value> {
     vec![
         json!({ "id": "plain", "content": "a < b & \"c\" \n\n\t é😀 " }),
@@ -37,7 +38,7 @@ fn items() -> Vec<Value> {
     ]
 }
 
-/// A line without what differs between the carriers: the feed's address.
+/// A line without the feed's address, which differs between the transports.
 fn comparable(mut line: Value) -> Value {
     line.as_object_mut().unwrap().remove("feed");
     line
@@ -53,15 +54,15 @@ fn account(prosody: &Prosody) -> Vec<String> {
     ["--jid", &jid, "--xmpp-server", &server].map(str::to_owned).into()
 }
 
-fn started(prosody: &Prosody) -> (Place, Server) {
-    let place = Place::new(&format!("{}{FEEDS}", prosody.component()));
-    let server = place.serve();
-    wait_until("the component is connected", || place.log().contains("is connected to"));
-    (place, server)
+fn started(prosody: &Prosody) -> (TestFolder, TestServer) {
+    let dir = TestFolder::new(&format!("{}{FEEDS}", prosody.component()));
+    let server = dir.serve();
+    wait_until("the component is connected", || dir.log().contains("is connected to"));
+    (dir, server)
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    // A pause between two attempts to connect may be a minute.
+    // The backoff between two connection attempts may be a minute.
     let end = Instant::now() + 3 * PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "waited in vain until {what}");
@@ -69,44 +70,44 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn follow_once(place: &Place, prosody: &Prosody, feed: &str, more: &[&str]) -> std::process::Output {
-    let mut command = place.command(&["follow", &address(feed), "--once"]);
+fn follow_once(dir: &TestFolder, prosody: &Prosody, feed: &str, more: &[&str]) -> std::process::Output {
+    let mut command = dir.command(&["follow", &address(feed), "--once"]);
     command.args(account(prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
     command.stdin(Stdio::null()).output().unwrap()
 }
 
 #[test]
-fn the_output_is_that_of_pulling_over_http() {
+fn the_output_equals_that_of_pulling_over_http() {
     let prosody = Prosody::start(&["alice"]);
-    let (place, server) = started(&prosody);
+    let (dir, server) = started(&prosody);
     for feed in ["aa", "toc"] {
         publish(&server, feed, &items());
         let url = format!("{}/feeds/{feed}/items", server.base);
-        let http = place.run(&["follow", &url, "--protocol", "smart", "--once"]);
-        let xmpp = follow_once(&place, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        let http = dir.run(&["follow", &url, "--protocol", "smart", "--once"]);
+        let xmpp = follow_once(&dir, &prosody, feed, &["--state", &format!("{feed}.json")]);
         assert_eq!(xmpp.status.code(), Some(0), "{}", stderr(&xmpp));
-        let [http, told] =
+        let [http, printed] =
             [&http, &xmpp].map(|output| lines(output).into_iter().map(comparable).collect::<Vec<_>>());
-        assert_eq!((told.len(), &told), (6, &http));
-        // From its state on there is nothing, and then what is new.
-        let again = follow_once(&place, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        assert_eq!((printed.len(), &printed), (6, &http));
+        // From its state on there is nothing, and then the new items.
+        let again = follow_once(&dir, &prosody, feed, &["--state", &format!("{feed}.json")]);
         assert!(again.stdout.is_empty(), "{again:?}");
         publish(&server, feed, &[json!({ "id": "new", "content": "x" })]);
-        let again = follow_once(&place, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        let again = follow_once(&dir, &prosody, feed, &["--state", &format!("{feed}.json")]);
         assert_eq!(lines(&again).len(), 1);
     }
-    let now = follow_once(&place, &prosody, "aa", &["--from", "now"]);
+    let now = follow_once(&dir, &prosody, "aa", &["--from", "now"]);
     assert_eq!((now.status.code(), now.stdout.len()), (Some(0), 0), "{}", stderr(&now));
 }
 
 #[test]
-fn what_cannot_be_followed_is_said() {
+fn unfollowable_addresses_are_reported() {
     let prosody = Prosody::start(&["alice"]);
-    let (place, _server) = started(&prosody);
-    let unknown = follow_once(&place, &prosody, "nothing", &[]);
+    let (dir, _server) = started(&prosody);
+    let unknown = follow_once(&dir, &prosody, "nothing", &[]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(stderr(&unknown).contains("item-not-found"), "{}", stderr(&unknown));
-    let mut wrong = place.command(&["follow", &address("aa"), "--once", "--password", "wrong"]);
+    let mut wrong = dir.command(&["follow", &address("aa"), "--once", "--password", "wrong"]);
     let wrong = wrong.args(account(&prosody)).stdin(Stdio::null()).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
@@ -123,62 +124,69 @@ fn what_cannot_be_followed_is_said() {
             "not an account",
         ),
     ] {
-        let output = place.run(&args);
+        let output = dir.run(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(stderr(&output).contains(needle), "{args:?}: {}", stderr(&output));
     }
 }
 
-/// RFC 6120, 5: the stream is encrypted before anything is said on it, with a server that an authority vouches for.
+/// RFC 6120, 5: the stream is encrypted before any stanza is sent, with a server whose certificate a known authority
+/// signed.
 #[test]
 fn an_encrypted_stream() {
     let prosody = Prosody::start_encrypted(&["alice"]);
-    let (place, server) = started(&prosody);
+    let (dir, server) = started(&prosody);
     publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
     let follow = |trusted: &std::path::Path, account: &str| {
-        let mut command = place.command(&["follow", &address("aa"), "--once", "--jid", account]);
+        let mut command = dir.command(&["follow", &address("aa"), "--once", "--jid", account]);
         command.args(["--xmpp-server", &format!("127.0.0.1:{}", prosody.client_port)]);
         command.env("TOWPATH_XMPP_PASSWORD", PASSWORD).env("SSL_CERT_FILE", trusted);
         command.stdin(Stdio::null()).output().unwrap()
     };
     let alice = format!("alice@{}", HOSTS[0]);
-    let told = follow(&prosody.authority(), &alice);
-    assert_eq!((told.status.code(), lines(&told).len()), (Some(0), 1), "{}", stderr(&told));
-    // One that somebody else vouches for is told nothing, and least of all a password.
+    let printed = follow(&prosody.authority(), &alice);
+    assert_eq!((printed.status.code(), lines(&printed).len()), (Some(0), 1), "{}", stderr(&printed));
+    // A server with another authority's certificate gets no stanza, and no password.
     let other = Prosody::start_encrypted(&["alice"]);
-    let told = follow(&other.authority(), &alice);
-    assert_eq!((told.status.code(), told.stdout.len()), (Some(1), 0), "{}", stderr(&told));
-    assert!(stderr(&told).contains("certificate"), "{}", stderr(&told));
+    let printed = follow(&other.authority(), &alice);
+    assert_eq!((printed.status.code(), printed.stdout.len()), (Some(1), 0), "{}", stderr(&printed));
+    assert!(stderr(&printed).contains("certificate"), "{}", stderr(&printed));
     assert!(!prosody.log().contains("not-authorized"), "{}", prosody.log());
 }
 
-/// A follow that goes on, and the lines that it has told.
-struct Following {
+/// A running follow, and the lines that it printed.
+struct XmppFollow {
     child: Child,
-    told: Arc<Mutex<Vec<Value>>>,
+    printed: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Following {
-    fn start(place: &Place, prosody: &Prosody) -> Self {
-        place.write("password", format!("{PASSWORD}\n").as_bytes());
+impl XmppFollow {
+    fn start(dir: &TestFolder, prosody: &Prosody) -> Self {
+        // Editors end a file with a line feed, which is no part of the password.
+        dir.write("password", format!("{PASSWORD}\n").as_bytes());
         let mut command =
-            place.command(&["follow", &address("aa"), "--state", "s.json", "--password-file", "password"]);
-        let log = std::fs::File::options().create(true).append(true).open(place.path("follow.log")).unwrap();
+            dir.command(&["follow", &address("aa"), "--state", "s.json", "--password-file", "password"]);
+        let log = std::fs::File::options().create(true).append(true).open(dir.path("follow.log")).unwrap();
         command.args(account(prosody)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let sink = told.clone();
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let sink = printed.clone();
         std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 sink.lock().unwrap().push(serde_json::from_str(&line).unwrap());
             }
         });
-        Self { child, told }
+        Self { child, printed }
     }
 
     fn ids(&self) -> Vec<String> {
-        self.told.lock().unwrap().iter().map(|line: &Value| line["id"].as_str().unwrap().to_owned()).collect()
+        self.printed
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|line: &Value| line["id"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     fn stop(mut self) {
@@ -187,22 +195,22 @@ impl Following {
     }
 }
 
-/// Everything starts again, and the output is the log: each change once, in order.
+/// Every part is restarted, and the output is the log: each change once, in order.
 #[test]
 fn pushes_over_restarts() {
     let mut prosody = Prosody::start(&["alice"]);
-    let (place, mut server) = started(&prosody);
+    let (dir, mut server) = started(&prosody);
     publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
-    let mut following = Following::start(&place, &prosody);
-    wait_until("the first is told", || following.ids() == ["i0"]);
+    let mut following = XmppFollow::start(&dir, &prosody);
+    wait_until("the first is printed", || following.ids() == ["i0"]);
     let mut expected = vec!["i0".to_owned()];
     let mut told_before = Vec::new();
     for round in 1..=4 {
         let id = format!("i{round}");
         publish(&server, "aa", &[json!({ "id": id, "content": round.to_string() })]);
         expected.push(id);
-        let all = |following: &Following, before: &[String]| [before, &following.ids()].concat();
-        wait_until(&format!("{expected:?} is told"), || all(&following, &told_before) == expected);
+        let all = |following: &XmppFollow, before: &[String]| [before, &following.ids()].concat();
+        wait_until(&format!("{expected:?} is printed"), || all(&following, &told_before) == expected);
         match round {
             1 => {
                 prosody.stop();
@@ -210,12 +218,12 @@ fn pushes_over_restarts() {
             }
             2 => {
                 assert_eq!(server.stop(), Some(0));
-                server = place.serve();
+                server = dir.serve();
             }
             3 => {
                 told_before = all(&following, &told_before);
                 following.stop();
-                following = Following::start(&place, &prosody);
+                following = XmppFollow::start(&dir, &prosody);
             }
             _ => {}
         }
@@ -224,14 +232,14 @@ fn pushes_over_restarts() {
     assert!(server.get("/metrics").text().contains("pushes"));
 }
 
-/// `towpath check`: our own node conforms; one of a service that knows nothing of nodes does not.
+/// `towpath check`: our own node conforms; a service without nodes does not.
 #[test]
 fn a_node_is_checked() {
     let prosody = Prosody::start(&["alice"]);
-    let (place, server) = started(&prosody);
+    let (dir, server) = started(&prosody);
     publish(&server, "aa", &items());
     let check = |url: &str, more: &[&str]| {
-        let mut command = place.command(&["check", url]);
+        let mut command = dir.command(&["check", url]);
         command.args(account(&prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
         command.stdin(Stdio::null()).output().unwrap()
     };

@@ -1,4 +1,4 @@
-//! Answers of any kind to what a state machine asks for.
+//! Arbitrary responses to the requests of a state machine.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use towpath_proto::Timestamp;
-use towpath_proto::follow::{Event, Exchange, Follower, Request, ResponseHead, TransferError};
+use towpath_proto::follow::{Event, Exchange, Follower, Monotonic, Now, Request, ResponseHead, TransferError};
 
-/// Stands between two answers.
-const BETWEEN: &[u8] = b"\n%%\n";
+/// Separator between two responses.
+const SEPARATOR: &[u8] = b"\n%%\n";
 
-/// An answer as it stands in the input: the status, header fields a line each, an empty line, the body. One
-/// without a status is a connection that breaks.
-struct Answer {
+/// Response in the input: the status, a line for each header field, an empty line, the body. Without a status
+/// the connection breaks.
+struct FuzzedResponse {
     head: Option<(u16, HeaderMap)>,
     body: Bytes,
 }
 
-impl Answer {
+impl FuzzedResponse {
     fn read(bytes: &[u8]) -> Self {
         let end = find(bytes, b"\n\n").unwrap_or(bytes.len());
         let head = String::from_utf8_lossy(&bytes[..end]);
@@ -34,15 +34,16 @@ impl Answer {
 
     fn give(self, to: &mut impl Exchange, now: Timestamp, request: &Request) {
         let Some((status, headers)) = self.head else {
-            return to.handle_end(now, request.id, Err(TransferError::Connect("broken".into())));
+            return to.handle_end(Now::simulated(now), request.id, Err(TransferError::Connect("broken".into())));
         };
-        to.handle_head(now, request.id, ResponseHead { status, url: request.url.clone(), headers });
+        to.handle_head(Now::simulated(now), request.id, ResponseHead { status, url: request.url.clone(), headers });
         let mut rest = self.body;
         while !rest.is_empty() {
+            // Small pieces, so that tokens are also cut between two chunks.
             let piece = rest.split_to(rest.len().min(1000));
-            to.handle_chunk(now, request.id, piece);
+            to.handle_chunk(Now::simulated(now), request.id, piece);
         }
-        to.handle_end(now, request.id, Ok(()));
+        to.handle_end(Now::simulated(now), request.id, Ok(()));
     }
 }
 
@@ -50,41 +51,43 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// Answers the oldest request with the input's next answer until there are no more. `settle` is called before
-/// requests are taken.
+/// Answers the oldest request with the next response of the input, until either ends. `settle` is called
+/// before requests are polled.
 pub fn answer<E: Exchange>(exchange: &mut E, mut bytes: &[u8], mut settle: impl FnMut(&mut E)) {
     let mut now = Timestamp::from_second(1_700_000_000).expect("a time");
     let mut requests = VecDeque::new();
     while !bytes.is_empty() && !exchange.is_finished() {
         settle(exchange);
-        while let Some(request) = exchange.poll_request(now) {
+        while let Some(request) = exchange.poll_request(Now::simulated(now)) {
             requests.push_back(request);
             assert!(requests.len() < 1000, "requests without end");
         }
         let Some(request) = requests.pop_front() else {
-            // Nothing under way: there must be a time to wait for, and it must come nearer.
-            let Some(wake) = exchange.poll_timeout().filter(|wake| *wake > now) else { return };
+            // Idle: there must be a timer, and it must lie in the future.
+            let Some(wake) = exchange.poll_timeout().map(Monotonic::simulated_wall).filter(|wake| *wake > now) else { return };
             now = wake;
             continue;
         };
-        let end = find(bytes, BETWEEN);
-        Answer::read(&bytes[..end.unwrap_or(bytes.len())]).give(exchange, now, &request);
-        bytes = end.map_or(&[], |end| &bytes[end + BETWEEN.len()..]);
+        let end = find(bytes, SEPARATOR);
+        FuzzedResponse::read(&bytes[..end.unwrap_or(bytes.len())]).give(exchange, now, &request);
+        bytes = end.map_or(&[], |end| &bytes[end + SEPARATOR.len()..]);
     }
+    // The last response's events are still queued.
     settle(exchange);
 }
 
-/// Takes a follower's events, and gives the last checkpoint to `restore`, which must be able to go on from it.
+/// Drains a follower's events, and passes the last checkpoint to `restore`, which must be able to resume from
+/// it.
 pub fn follow<F: Follower>(follower: &mut F, bytes: &[u8], restore: impl FnOnce(Value)) {
-    let mut kept = None;
+    let mut checkpoint = None;
     answer(follower, bytes, |follower| {
         while let Some(event) = follower.poll_event() {
             if let Event::Checkpoint(state) = event {
-                kept = Some(state);
+                checkpoint = Some(state);
             }
         }
     });
-    if let Some(state) = kept {
+    if let Some(state) = checkpoint {
         restore(state);
     }
 }

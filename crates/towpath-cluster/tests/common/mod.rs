@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The server's program: in `NATS_SERVER`, or where `cargo xtask setup` puts it.
+/// Path of the server's program: `NATS_SERVER`, or the one that `cargo xtask setup` installs.
 pub fn program() -> PathBuf {
     if let Some(program) = std::env::var_os("NATS_SERVER") {
         return program.into();
@@ -29,34 +29,36 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A server that ends with this process, however that ends.
-pub struct Server {
+/// NATS server that ends with this process, even if it is killed.
+pub struct NatsServer {
     pub port: u16,
     folder: PathBuf,
     options: String,
-    keeper: Option<Child>,
+    watchdog: Option<Child>,
 }
 
-impl Server {
-    /// A server with its data in a folder, with more lines of configuration; not started.
+impl NatsServer {
+    /// Creates a server with its data in a folder and more lines of configuration, without starting it.
     pub fn new(folder: &Path, port: u16, name: &str, options: &str) -> Self {
         std::fs::create_dir_all(folder).unwrap();
         let store = folder.join("data");
         let options = format!(
             "listen: \"127.0.0.1:{port}\"\nserver_name: {name}\njetstream {{ store_dir: {store:?}, max_file: 20GB }}\n{options}\n"
         );
-        Self { port, folder: folder.to_owned(), options, keeper: None }
+        Self { port, folder: folder.to_owned(), options, watchdog: None }
     }
 
     pub fn start(&mut self) {
         let (config, pid) = (self.folder.join("server.conf"), self.folder.join("pid"));
         std::fs::write(&config, &self.options).unwrap();
+        // The pid of an earlier run could be that of another process by now.
         drop(std::fs::remove_file(&pid));
-        // The keeper waits for the end of its input, which comes when this process is gone.
+        // The watchdog waits for the end of its input, which comes when this process has ended.
         let keep = "\"$0\" -c \"$1\" -P \"$2\" >\"$3\" 2>&1 & server=$!; cat >/dev/null; kill -9 $server 2>/dev/null; wait";
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", keep]).arg(program()).args([&config, &pid, &self.folder.join("output")]);
-        self.keeper = Some(keeper.stdin(Stdio::piped()).spawn().unwrap());
+        let mut watchdog = Command::new("sh");
+        // A shell, because the test process may be killed without running any destructor.
+        watchdog.args(["-c", keep]).arg(program()).args([&config, &pid, &self.folder.join("output")]);
+        self.watchdog = Some(watchdog.stdin(Stdio::piped()).spawn().unwrap());
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(20), "{}", self.output());
@@ -64,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Another configuration, from the next start or [`Server::reload`] on.
+    /// Replaces the configuration, from the next start or [`NatsServer::reload`] on.
     pub fn configure(&mut self, from: &str, to: &str) {
         assert!(self.options.contains(from), "{}", self.options);
         self.options = self.options.replace(from, to);
@@ -86,22 +88,23 @@ impl Server {
         assert!(status.success());
     }
 
-    /// The processor time that the server has used, in seconds.
+    /// CPU time that the server has used, in seconds.
     pub fn cpu(&self) -> f64 {
         let pid = std::fs::read_to_string(self.folder.join("pid")).unwrap();
         cpu(pid.trim())
     }
 
-    /// Kills the server, without a chance to do anything more.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
-        if let Some(mut keeper) = self.keeper.take() {
-            drop(keeper.stdin.take());
-            keeper.wait().unwrap();
+        if let Some(mut watchdog) = self.watchdog.take() {
+            // The end of its input makes it kill the server.
+            drop(watchdog.stdin.take());
+            watchdog.wait().unwrap();
         }
     }
 
     pub fn is_running(&self) -> bool {
-        self.keeper.is_some()
+        self.watchdog.is_some()
     }
 
     pub fn url(&self) -> String {
@@ -109,39 +112,39 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NatsServer {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// The processor time of a process in seconds; zero where the system does not tell.
+/// CPU time of a process in seconds; zero where the system does not report it.
 pub fn cpu(process: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// One server with its folder.
-pub struct Single {
-    pub server: Server,
+/// Single server with its folder.
+pub struct SingleServer {
+    pub server: NatsServer,
     pub folder: TempDir,
 }
 
-pub fn single(options: &str) -> Single {
+pub fn single(options: &str) -> SingleServer {
     let folder = tempfile::tempdir().unwrap();
-    let mut server = Server::new(&folder.path().join("one"), free_port(), "one", options);
+    let mut server = NatsServer::new(&folder.path().join("one"), free_port(), "one", options);
     server.start();
-    Single { server, folder }
+    SingleServer { server, folder }
 }
 
-/// Three servers that are one cluster.
-pub struct Trio {
-    pub servers: Vec<Server>,
+/// Cluster of three servers.
+pub struct ServerTrio {
+    pub servers: Vec<NatsServer>,
     pub folder: TempDir,
 }
 
-pub fn trio(options: &str) -> Trio {
+pub fn trio(options: &str) -> ServerTrio {
     let folder = tempfile::tempdir().unwrap();
     let routes: Vec<u16> = (0..3).map(|_| free_port()).collect();
     let list: Vec<_> = routes.iter().map(|port| format!("\"nats-route://127.0.0.1:{port}\"")).collect();
@@ -152,15 +155,15 @@ pub fn trio(options: &str) -> Trio {
             list.join(", ")
         );
         let name = format!("s{n}");
-        Server::new(&folder.path().join(&name), free_port(), &name, &cluster)
+        NatsServer::new(&folder.path().join(&name), free_port(), &name, &cluster)
     };
     let mut servers: Vec<_> = (0..3).map(server).collect();
-    servers.iter_mut().for_each(Server::start);
-    Trio { servers, folder }
+    servers.iter_mut().for_each(NatsServer::start);
+    ServerTrio { servers, folder }
 }
 
-impl Trio {
-    /// The address of the cluster, beginning with the server of one node.
+impl ServerTrio {
+    /// Returns the address of the cluster, starting with the server of one node.
     pub fn address(&self, node: usize, query: &str) -> String {
         let hosts: Vec<_> =
             (0..3).map(|n| format!("127.0.0.1:{}", self.servers[(node + n) % 3].port)).collect();
@@ -168,14 +171,14 @@ impl Trio {
     }
 }
 
-/// The address of a stream of its own on a server that all tests of a process share.
+/// Returns the address of a new stream, on a server that all tests of a process share.
 pub fn fresh_stream() -> String {
     static SERVER: OnceLock<u16> = OnceLock::new();
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let port = *SERVER.get_or_init(|| {
-        let Single { server, folder } = single("");
+        let SingleServer { server, folder } = single("");
         let port = server.port;
-        // Both are kept until the process ends; then the keeper stops the server, and a helper removes the folder.
+        // Both live until the process ends; then the watchdog stops the server, and a helper removes the folder.
         let script = "cat >/dev/null; sleep 1; rm -rf \"$0\"";
         let mut helper = Command::new("sh");
         let helper = helper.args(["-c", script]).arg(folder.path()).stdin(Stdio::piped()).spawn().unwrap();
@@ -186,7 +189,7 @@ pub fn fresh_stream() -> String {
     format!("nats://127.0.0.1:{port}?name=test-{}-{count}", std::process::id())
 }
 
-/// Prints at once, whatever the test runner captures.
+/// Prints past the capture of the test runner.
 pub fn say(text: &str) {
     drop(writeln!(std::io::stderr(), "{text}"));
 }

@@ -1,18 +1,19 @@
-//! Dates as feeds have them: RFC 3339, RFC 2822, and the ways in which both are commonly written wrong.
+//! Dates in feeds: RFC 3339, RFC 2822, and the common malformed variants of both.
 
 use jiff::Timestamp;
 
-/// The instant that `text` names, or `None` where it is no date.
+/// Parses a date; `None` for other text.
 ///
-/// Understood: RFC 3339 (also without seconds, without an offset, or the date alone, which is midnight UTC;
-/// also a year and month alone), RFC 2822 (also without weekday, seconds or zone, with a two-digit year, with
-/// the month first) and the two older dates of HTTP. Zones are offsets, UTC, GMT, Z and North America's names;
-/// where there is none, or it is unknown, it is UTC.
+/// Accepts RFC 3339, also without seconds or offset, a date alone (midnight UTC), and a year and month alone.
+/// Accepts RFC 2822, also without weekday, seconds or zone, with a two-digit year, and with the month first.
+/// Accepts the two obsolete dates of HTTP. Zones are offsets, UTC, GMT, Z and North America's names; a
+/// missing or unknown zone means UTC.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if let Some(parts) = exact(text.as_bytes()) {
         return parts.timestamp();
     }
+    // No date is longer; the bound keeps hostile texts from costing time.
     if text.len() > 100 || !text.is_ascii() {
         return None;
     }
@@ -23,22 +24,23 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     }
 }
 
-/// As [`parse`]; digits alone are seconds since 1970.
+/// As [`parse`], but digits alone are seconds since 1970.
 pub fn parse_or_seconds(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     match text.parse::<i64>() {
+        // Four digits alone are a year.
         Ok(seconds) if text.len() > 4 => Timestamp::from_second(seconds).ok(),
         _ => parse(text),
     }
 }
 
-/// The parts of a date as read, before they are checked.
+/// Parts of a date before validation.
 #[derive(Default)]
 struct Parts {
     year: i64,
     month: i64,
     day: i64,
-    /// Seconds into the day, a leap second included.
+    /// Seconds into the day, up to a leap second.
     seconds: i64,
     nanoseconds: i32,
     /// Seconds east of UTC.
@@ -57,7 +59,8 @@ impl Parts {
         if !(1..=days_in_month).contains(&self.day) || !(0..=9999).contains(&self.year) {
             return None;
         }
-        // Days since 1970-01-01, by Hinnant's algorithm: years begin in March.
+        // Days since 1970-01-01, by Hinnant's algorithm: its years begin in March, so that the leap day is
+        // the last.
         let year = if self.month <= 2 { self.year - 1 } else { self.year };
         let era = year.div_euclid(400);
         let year_of_era = year.rem_euclid(400);
@@ -68,7 +71,7 @@ impl Parts {
     }
 }
 
-/// `2024-01-31T23:59:59Z` to the letter, which most dates are.
+/// Parses exactly `2024-01-31T23:59:59Z`: most dates have this form, and need no general parser.
 fn exact(text: &[u8]) -> Option<Parts> {
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2, b'Z'] = text
     else {
@@ -92,8 +95,9 @@ fn exact(text: &[u8]) -> Option<Parts> {
     })
 }
 
-/// `2024-01-31T23:59:59.5+01:00` and its shorter forms.
+/// Parses `2024-01-31T23:59:59.5+01:00` and its shorter forms.
 fn iso(text: &str) -> Option<Timestamp> {
+    // A space in place of the T is the most common deviation from RFC 3339.
     let split = text.find(['T', 't', ' ']).unwrap_or(text.len());
     let (date, time) = text.split_at(split);
     let mut numbers = date.split('-');
@@ -116,22 +120,24 @@ fn iso(text: &str) -> Option<Timestamp> {
     parts.timestamp()
 }
 
-/// `Fri, 31 Jan 2024 23:59:59 +0100` and its many variants.
+/// Parses `Fri, 31 Jan 2024 23:59:59 +0100` and its many variants.
 fn rfc2822(text: &str) -> Option<Timestamp> {
+    // A negative year marks a missing one: the year 0 is valid.
     let mut parts = Parts { year: -1, ..Parts::default() };
     let mut month_seen = false;
     let mut clock_seen = false;
-    // A comment in brackets, as `(UTC)`, says nothing.
+    // A comment in brackets, such as `(UTC)`, repeats the zone.
     let text = text.split('(').next().unwrap_or_default();
     for word in text.split([' ', ',', '\t', '\n', '\r']).filter(|w| !w.is_empty()) {
         if word.contains(':') && !clock_seen {
             let zone_at =
                 word.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.'))).unwrap_or(word.len());
+            // The zone may follow the time without a space.
             (parts.seconds, parts.nanoseconds) = clock_time(&word[..zone_at])?;
             parts.offset = offset(&word[zone_at..])?;
             clock_seen = true;
         } else if clock_seen && (parts.year >= 0 || !word.bytes().all(|b| b.is_ascii_digit())) {
-            // `GMT+0100` comes in one word, as does `+0100`.
+            // `GMT+0100` and `+0100` are single words.
             parts.offset = offset(word)?;
         } else {
             for piece in word.split(['-', '.']).filter(|p| !p.is_empty()) {
@@ -139,20 +145,21 @@ fn rfc2822(text: &str) -> Option<Timestamp> {
             }
         }
     }
+    // A day is optional: some feeds give only month and year.
     if parts.year < 0 || !month_seen {
         return None;
     }
     parts.timestamp()
 }
 
-/// A day, a month's name or a year; a weekday's name is passed over.
+/// Parses a day, a month's name or a year; ignores a weekday's name.
 fn date_piece(piece: &str, parts: &mut Parts, month_seen: &mut bool) -> Option<()> {
     if let Some(number) = number(piece) {
         if parts.day == 0 && piece.len() <= 2 {
             parts.day = number;
         } else if parts.year < 0 {
             parts.year = match piece.len() {
-                // RFC 2822, section 4.3.
+                // Two- and three-digit years (RFC 2822, section 4.3).
                 1 | 2 if number < 50 => number + 2000,
                 1..=3 => number + 1900,
                 4 => number,
@@ -173,11 +180,12 @@ fn date_piece(piece: &str, parts: &mut Parts, month_seen: &mut bool) -> Option<(
             *month_seen = true;
             Some(())
         }
+        // Any other word means that the text is not a date.
         _ => WEEKDAYS.contains(&short.as_str()).then_some(()),
     }
 }
 
-/// `23:59`, `23:59:59`, `23:59:59.123`: seconds and nanoseconds.
+/// Parses `23:59`, `23:59:59` or `23:59:59.123` into seconds and nanoseconds.
 fn clock_time(text: &str) -> Option<(i64, i32)> {
     let (whole, fraction) = match text.find(['.', ',']) {
         Some(at) => (&text[..at], &text[at + 1..]),
@@ -187,7 +195,8 @@ fn clock_time(text: &str) -> Option<(i64, i32)> {
     let hours = numbers.next()??;
     let minutes = numbers.next()??;
     let seconds = numbers.next().unwrap_or(Some(0))?;
-    // 60 is a leap second (RFC 3339, section 5.6); the instant after it is as close as can be said.
+    // 60 is a leap second (RFC 3339, section 5.6); Unix time cannot express it, so it becomes the next
+    // second.
     if numbers.next().is_some() || hours > 24 || minutes > 59 || seconds > 60 {
         return None;
     }
@@ -200,8 +209,9 @@ fn clock_time(text: &str) -> Option<(i64, i32)> {
     Some((hours * 3600 + minutes * 60 + seconds, nanoseconds))
 }
 
-/// Seconds east of UTC.
+/// Returns seconds east of UTC.
 fn offset(zone: &str) -> Option<i64> {
+    // `GMT+0100` has a redundant prefix.
     let zone = zone.strip_prefix("GMT").or(zone.strip_prefix("UTC")).unwrap_or(zone);
     let sign = match zone.as_bytes().first() {
         None => return Some(0),
@@ -209,6 +219,7 @@ fn offset(zone: &str) -> Option<i64> {
         Some(b'-') => -1,
         Some(_) => return Some(named_zone(zone)),
     };
+    // ISO 8601 writes a colon in the offset, RFC 2822 none.
     let digits: String = zone[1..].chars().filter(|c| *c != ':').collect();
     let value = number(&digits)?;
     let (hours, minutes) = match digits.len() {
@@ -219,7 +230,8 @@ fn offset(zone: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
 }
 
-/// RFC 2822, section 4.3: North America's names; other letters say nothing reliable, so they are UTC.
+/// Returns the offset of a named zone: North America's names (RFC 2822, section 4.3). Other names are
+/// unreliable and count as UTC.
 fn named_zone(zone: &str) -> i64 {
     let hours = match zone.to_ascii_uppercase().as_str() {
         "EDT" => -4,

@@ -1,13 +1,15 @@
-//! Elements of a feed's own that mean the same in Atom and RSS: links, Feed History, tombstones, cursors.
+//! Feed elements with equal meaning in Atom and RSS: links, Feed History, tombstones, cursors.
 
-use super::draft::{address, some_text};
-use super::xml::{Ns, Tag, Token, XmlReader};
-use super::{DeletedEntry, FeedDocument, FeedLink, FormatError};
+use super::date;
+use super::error::FormatError;
+use super::feed_document::{DeletedEntry, FeedDocument, FeedLink};
+use super::item_builder::{address, is_own_id, own_id, some_text};
+use super::xml::{Ns, Tag, XmlReader, XmlToken};
 
-/// What the registered relations began with before RFC 8288.
+/// Prefix of registered relations before RFC 8288.
 const IANA_RELATION: &str = "http://www.iana.org/assignments/relation/";
 
-/// Reads an element of the feed's own, or passes over it where its meaning is unknown.
+/// Reads an element of the feed, or skips an unknown one.
 pub(crate) fn read(
     xml: &mut XmlReader<'_>,
     tag: Tag<'_>,
@@ -33,7 +35,7 @@ pub(crate) fn read(
     }
 }
 
-/// A link of the feed (RFC 4287, section 4.2.7). The first alternate that is a page is the feed's home.
+/// Reads a link of the feed (RFC 4287, section 4.2.7). The first alternate that is a page is the feed's home.
 fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     let rel = xml.attribute("rel")?.unwrap_or("alternate".into());
     let media_type = xml.attribute("type")?.map(|t| t.into_owned());
@@ -44,12 +46,15 @@ fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatEr
         if rel == "alternate" && is_page && feed.home.is_none() {
             feed.home = Some(href.clone());
         }
+        let texts = rel.len() + href.len() + media_type.as_ref().map_or(0, String::len);
+        xml.budget().store(size_of::<FeedLink>() + texts)?;
         feed.links.push(FeedLink { rel, href, media_type });
     }
     xml.skip()
 }
 
-/// Feed History: -00's flag (section 3) and the elements of the later drafts and of RFC 5005.
+/// Reads an element of Feed History: the flag of -00 (section 3), or an element of the later drafts and RFC
+/// 5005.
 fn history(xml: &mut XmlReader<'_>, tag: Tag<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     match tag.local {
         "Stateful" | "stateful" | "incremental" => {
@@ -71,9 +76,10 @@ fn history(xml: &mut XmlReader<'_>, tag: Tag<'_>, feed: &mut FeedDocument) -> Re
             feed.archive = true;
             xml.skip()
         }
-        // The drafts -01 to -04 had an element where RFC 5005 has a link.
+        // The drafts -01 to -04 use an element, RFC 5005 a link.
         "prev" => {
             if let Some(href) = address(xml)? {
+                xml.budget().store(size_of::<FeedLink>() + href.len())?;
                 feed.links.push(FeedLink { rel: "prev-archive".into(), href, media_type: None });
             }
             Ok(())
@@ -82,26 +88,30 @@ fn history(xml: &mut XmlReader<'_>, tag: Tag<'_>, feed: &mut FeedDocument) -> Re
     }
 }
 
-/// RFC 6721, section 3: the entry that `ref` names is deleted. Our own documents say the item's id besides.
+/// Reads a tombstone: the entry in `ref` is deleted (RFC 6721, section 3). Our own documents add the item's
+/// id.
 fn deleted_entry(xml: &mut XmlReader<'_>, tag: Tag<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     let reference = xml.attribute("ref")?.map(|r| r.into_owned());
     let when = xml.attribute("when")?;
-    let date = when.as_deref().and_then(super::date::parse);
+    let date = when.as_deref().and_then(date::parse);
     if date.is_none() {
         let when = when.unwrap_or_default();
-        xml.problem(tag.offset, format_args!("the date of a deleted entry is none: {when:?}"));
+        xml.problem(tag.offset, format_args!("the date of a deleted entry is invalid: {when:?}"));
     }
-    let mut own_id = None;
+    let mut id = None;
     loop {
         match xml.next()? {
-            Token::Start(child) if super::atom::is_own_id(child) => own_id = super::atom::own_id(xml, child)?,
-            Token::Start(_) => xml.skip()?,
-            Token::Text(_) => {}
-            Token::End | Token::Eof => break,
+            XmlToken::Start(child) if is_own_id(child) => id = own_id(xml, child)?,
+            XmlToken::Start(_) => xml.skip()?,
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => break,
         }
     }
-    match own_id.or(reference) {
-        Some(id) => feed.deleted.push(DeletedEntry { id, when: date }),
+    match id.or(reference) {
+        Some(id) => {
+            xml.budget().deleted(&id)?;
+            feed.deleted.push(DeletedEntry { id, when: date });
+        }
         None => xml.problem(tag.offset, "a deleted entry without ref was left out"),
     }
     Ok(())

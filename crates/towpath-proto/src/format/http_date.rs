@@ -1,30 +1,29 @@
-//! Dates of HTTP headers (RFC 9110, section 5.6.7).
+//! Dates in HTTP headers (RFC 9110, section 5.6.7).
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-/// A text that is no date of RFC 9110, section 5.6.7. The peer's fault.
+/// Error: the text is not a date of RFC 9110, section 5.6.7. The peer's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an HTTP date")]
 pub struct HttpDateError(pub String);
 
-/// The last second that four digits of a year can tell: 9999-12-31T23:59:59Z.
+/// Last second with a four-digit year: 9999-12-31T23:59:59Z.
 const LAST_SECOND: i64 = 253_402_300_799;
 
 /// Writes IMF-fixdate with a two-digit day: `Thu, 05 Oct 2023 03:00:14 GMT`.
 ///
-/// The time is cut down to its second, never rounded up. Times before 1970, which readers refuse, are
-/// written as the Unix epoch.
+/// Fractions are truncated. Times before 1970, which readers refuse, become the Unix epoch.
 pub fn write(time: Timestamp) -> String {
     let seconds = time.as_nanosecond().div_euclid(1_000_000_000);
     let seconds = seconds.clamp(0, i128::from(LAST_SECOND)) as u64;
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// Reads all three forms of RFC 9110 (IMF-fixdate, RFC 850, asctime), and one-digit days, as the text of
-/// Data Replication has them.
+/// Parses all three forms of RFC 9110 (IMF-fixdate, RFC 850, asctime), and one-digit days, which Data
+/// Replication uses.
 pub fn parse(text: &str) -> Result<Timestamp, HttpDateError> {
     let error = || HttpDateError(text.chars().take(80).collect());
     let trimmed = text.trim();
@@ -34,7 +33,7 @@ pub fn parse(text: &str) -> Result<Timestamp, HttpDateError> {
     Timestamp::try_from(time).map_err(|_| error())
 }
 
-/// `Thu, 5 Oct 2023 …` becomes `Thu, 05 Oct 2023 …`, and `Thursday, 5-Oct-23 …` likewise.
+/// Returns the date with a two-digit day: `Thu, 5 Oct 2023 …` becomes `Thu, 05 Oct 2023 …`.
 fn with_two_digit_day(text: &str) -> Cow<'_, str> {
     let Some((weekday, date)) = text.split_once(',') else { return Cow::Borrowed(text) };
     let date = date.trim_start();
@@ -97,7 +96,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn comes_back_to_the_second(seconds in 0..LAST_SECOND, nanos in 0..1_000_000_000i32) {
-            // jiff's own range ends some days before the year does.
+            // The range of jiff ends some days before the year does.
             if let Ok(time) = Timestamp::new(seconds, nanos) {
                 proptest::prop_assert_eq!(parse(&write(time)).unwrap(), Timestamp::from_second(seconds).unwrap());
             }

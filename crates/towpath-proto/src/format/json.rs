@@ -1,30 +1,38 @@
-//! What the JSON formats share: errors with their place, and values as text.
+//! Parts shared by the JSON formats: errors with positions, and values as text.
 
 use serde_json::Value;
 use url::Url;
 
 use super::budget::Budget;
-use super::xml::place;
-use super::{FormatError, has_scheme};
+use super::error::FormatError;
+use super::iri::has_scheme;
+use super::position::line_and_column;
 
-/// Reads a whole document. Nesting is limited (by serde_json, to 128).
-pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, FormatError> {
-    let text = text.trim_start_matches('\u{FEFF}');
-    serde_json::from_str(text).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        let reason = error.to_string();
-        if error.is_eof() {
-            let (line, column) = place::place(text.as_bytes(), text.len());
-            FormatError::Truncated { line, column, reason }
-        } else if reason.starts_with("recursion limit exceeded") {
-            FormatError::Limit(format!("JSON nested too deeply at line {line}, column {column}"))
-        } else {
-            FormatError::Malformed { line, column, reason }
-        }
-    })
+/// Removes a byte order mark, which JSON does not allow and some publishers send.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.trim_start_matches('\u{FEFF}')
 }
 
-/// Text, a number or a truth value as text.
+/// Returns the error for the part of `text` from `offset`, which is not JSON. Nesting is limited by serde_json, to 128.
+pub(crate) fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> FormatError {
+    let reason = error.to_string();
+    if error.is_eof() {
+        let (line, column) = line_and_column(text.as_bytes(), text.len());
+        return FormatError::Truncated { line, column, reason };
+    }
+    // The error counts from the part's own start.
+    let (first_line, first_column) = line_and_column(text.as_bytes(), offset);
+    let line = first_line + error.line().saturating_sub(1);
+    let column = if error.line() <= 1 { first_column - 1 + error.column() } else { error.column() };
+    if reason.starts_with("recursion limit exceeded") {
+        return FormatError::Limit(format!(
+            "JSON nested too deeply (recursion limit exceeded) at line {line}, column {column}"
+        ));
+    }
+    FormatError::Malformed { line, column, reason }
+}
+
+/// Returns text, a number or a boolean as text.
 pub(crate) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -34,7 +42,7 @@ pub(crate) fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// What kind of value it is, for messages.
+/// Returns the type of a value, for messages.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -46,19 +54,20 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What relative addresses of a document are resolved against, and what may be repeated of it and of the document.
+/// Base of a document's relative URLs, and its budget for memory.
+#[derive(Debug)]
 pub(crate) struct Base {
     url: Option<Url>,
     pub(crate) budget: Budget,
 }
 
 impl Base {
-    /// For a document of `length` bytes that came from `url`.
-    pub(crate) fn new(url: Option<&str>, length: usize) -> Self {
-        Self { url: url.and_then(|u| Url::parse(u).ok()), budget: Budget::new(length) }
+    /// Creates the base of a document at `url`.
+    pub(crate) fn new(url: Option<&str>, budget: Budget) -> Self {
+        Self { url: url.and_then(|u| Url::parse(u).ok()), budget }
     }
 
-    /// An address, made absolute by the document's where it is relative.
+    /// Resolves a relative URL against the document's URL.
     pub(crate) fn resolve(&mut self, address: String) -> Result<String, FormatError> {
         let Some(base) = self.url.as_ref().filter(|_| !has_scheme(&address)) else { return Ok(address) };
         let reason = || "the document's address is too long for so many relative ones".to_owned();

@@ -1,49 +1,51 @@
-//! Links in HTTP headers (RFC 8288): read as they come, written in one form.
+//! Links in HTTP headers (RFC 8288): tolerant parsing, strict writing.
 //!
-//! Reading is tolerant, because the publishers are not exact: the angle brackets may be missing, relations
-//! quoted or not, several of them in one link, several links in one line, targets relative.
+//! Parsing is tolerant because publishers are inexact: angle brackets may be missing, relations quoted or
+//! not, several relations in a link, several links in a line, targets relative.
 
 use http::{HeaderMap, header};
 use url::Url;
 
-/// One link.
+/// Link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Where it points to; absolute where the base was known.
+    /// Target; absolute if the base was known.
     pub target: String,
-    /// What it points from, where that is not the document itself (RFC 8288, section 3.2).
+    /// Context of the link, if it is not the document itself (RFC 8288, section 3.2).
     pub anchor: Option<String>,
-    /// Its relations, in the header's letters.
+    /// Relations, as written.
     pub rels: Vec<String>,
-    /// The other parameters: names in lower case, values unquoted, in the header's order.
+    /// Other parameters in order: names in lower case, values unquoted.
     pub params: Vec<(String, String)>,
 }
 
 impl Link {
-    /// Whether the link has this relation. Relations are compared without regard to case (section 2.1.1).
+    /// Returns `true` if the link has this relation, compared without case (section 2.1.1).
     pub fn has_rel(&self, rel: &str) -> bool {
         self.rels.iter().any(|r| r.eq_ignore_ascii_case(rel))
     }
 }
 
-/// The links of all `Link` headers, in their order. Relative targets are resolved against `base`, the
-/// address that the headers came from. Values that are not UTF-8 are passed over.
+/// Returns the links of all `Link` headers, in order. Relative targets are resolved against `base`, the URL
+/// of the response. Values that are not UTF-8 are ignored.
 pub fn from_headers(headers: &HeaderMap, base: Option<&Url>) -> Vec<Link> {
     let values = headers.get_all(header::LINK).into_iter();
+    // A header value may have bytes beyond ASCII; only UTF-8 is meaningful here.
     values.filter_map(|v| std::str::from_utf8(v.as_bytes()).ok()).flat_map(|v| parse(v, base)).collect()
 }
 
-/// The target of the first link with this relation that points from the document itself.
+/// Returns the target of the first link with this relation whose context is the document itself.
 pub fn target<'a>(links: &'a [Link], rel: &str) -> Option<&'a str> {
+    // A link with an anchor is about another document (RFC 8288, section 3.2).
     links.iter().find(|l| l.anchor.is_none() && l.has_rel(rel)).map(|l| l.target.as_str())
 }
 
-/// One header line's value: `<url>; rel=rel`.
+/// Formats a header value: `<url>; rel=rel`.
 pub fn write(url: &str, rel: &str) -> String {
     format!("<{url}>; rel={rel}")
 }
 
-/// The links of one header value (RFC 8288, section 3 and appendix B.2). What has no target is left out.
+/// Parses a header value (RFC 8288, section 3 and appendix B.2). Links without a target are skipped.
 pub fn parse(value: &str, base: Option<&Url>) -> Vec<Link> {
     let mut links = Vec::new();
     let mut rest = value;
@@ -61,13 +63,14 @@ pub fn parse(value: &str, base: Option<&Url>) -> Vec<Link> {
     }
 }
 
-/// The target before the parameters, and what follows it. `None` where there is no target at all.
+/// Splits off the target before the parameters. `None` if there is no target.
 fn take_target(text: &str) -> (Option<&str>, &str) {
     if let Some(inner) = text.strip_prefix('<') {
+        // An unclosed bracket takes the rest: a cut header still gives its target.
         let (target, after) = inner.split_once('>').unwrap_or((inner, ""));
         return (Some(target.trim()), after);
     }
-    // Without brackets a comma may belong to the address; before white space or the end it does not.
+    // Without brackets a comma may belong to the URL; before white space or the end it is a separator.
     let bytes = text.as_bytes();
     let ends = |at: usize| match bytes[at] {
         b';' => true,
@@ -79,13 +82,13 @@ fn take_target(text: &str) -> (Option<&str>, &str) {
     ((!target.is_empty()).then_some(target), &text[end..])
 }
 
-/// The parameters up to the next link, and what follows them.
+/// Splits off the parameters up to the next link.
 fn take_params(mut text: &str) -> (Vec<(String, String)>, &str) {
     let mut params = Vec::new();
     loop {
         text = text.trim_start();
         let Some(after) = text.strip_prefix(';') else {
-            // Anything but a comma here is noise after the target: it ends with this link.
+            // Anything but a comma here is noise after the target and ends with this link.
             let end = text.find([',', ';']).unwrap_or(text.len());
             if text[end..].starts_with(';') {
                 text = &text[end..];
@@ -101,13 +104,14 @@ fn take_params(mut text: &str) -> (Vec<(String, String)>, &str) {
         if let Some(after) = text.strip_prefix('=') {
             (value, text) = take_value(after.trim_start());
         }
+        // Empty parameters, as in `;;`, are common and harmless.
         if !name.is_empty() {
             params.push((name, value));
         }
     }
 }
 
-/// A token or a quoted string, and what follows it.
+/// Splits off a token or a quoted string.
 fn take_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([';', ',']).unwrap_or(text.len());
@@ -118,10 +122,12 @@ fn take_value(text: &str) -> (String, &str) {
     while let Some((at, c)) = chars.next() {
         match c {
             '"' => return (value, &quoted[at + 1..]),
+            // A quoted pair (RFC 9110, section 5.6.4).
             '\\' => value.extend(chars.next().map(|(_, c)| c)),
             c => value.push(c),
         }
     }
+    // An unclosed quotation mark takes the rest.
     (value, "")
 }
 
@@ -130,7 +136,7 @@ fn link(target: &str, params: Vec<(String, String)>, base: Option<&Url>) -> Link
     let mut has_rel = false;
     for (name, value) in params {
         match name.as_str() {
-            // RFC 8288, section 3.3: rel after the first one is ignored.
+            // RFC 8288, section 3.3: occurrences of rel after the first are ignored.
             "rel" if has_rel => {}
             "rel" => {
                 has_rel = true;
@@ -148,6 +154,7 @@ fn resolve(target: &str, base: Option<&Url>) -> String {
         Some(base) => base.join(target),
         None => Url::parse(target),
     };
+    // A target that is not a URL is returned as written: the caller may know better.
     resolved.map_or_else(|_| target.to_owned(), String::from)
 }
 

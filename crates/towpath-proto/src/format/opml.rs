@@ -1,58 +1,63 @@
-//! Lists of feeds in OPML 2.0: outlines with an `xmlUrl`, however deep they are nested.
+//! Feed lists in OPML 2.0: outlines with an `xmlUrl`, at any depth.
 
-use super::FormatError;
+use super::error::FormatError;
+use super::position::line_and_column;
 use super::sniff;
-use super::xml::place::place;
-use super::xml::{Tag, Token, XmlReader};
+use super::xml::{Tag, XmlReader, XmlToken};
 
-/// The most feeds of one list.
+/// Maximum number of feeds in a list.
 pub const MAX_FEEDS: usize = 1_000_000;
 
-/// A feed of a list.
+/// Feed in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
-    /// The feed's address, as written.
+    /// URL of the feed, as written.
     pub xml_url: String,
-    /// The line where its outline begins, from 1.
+    /// Line of the outline, from 1.
     pub line: usize,
 }
 
-/// Whether a list of feeds is XML rather than plain lines.
+/// Returns `true` if a feed list is XML rather than plain lines.
 pub fn is_xml(bytes: &[u8]) -> bool {
+    // A file without an encoding declaration may still be UTF-16, so it is decoded first.
     let (text, _) = sniff::decode(bytes, None);
     text.trim_start().starts_with('<')
 }
 
-/// The feeds of a list, in its order. Outlines without an address are folders, or not feeds.
+/// Parses the feeds of a list, in order. Outlines without a URL are folders or other entries.
 ///
 /// # Errors
 ///
-/// [`FormatError`] with line and column where it is not well-formed, nested too deep, no OPML at all, or has
-/// more than [`MAX_FEEDS`] feeds.
+/// Returns [`FormatError`] with line and column for malformed XML, excessive nesting, another format than
+/// OPML, or more than [`MAX_FEEDS`] feeds.
 pub fn read(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
     let (text, _) = sniff::decode(bytes, None);
     let mut xml = XmlReader::new(&text, None);
     let mut feeds = Vec::new();
     let mut seen_root = false;
-    // Feeds come in order: lines are counted on from the one before.
+    // Line numbers are counted on from the previous feed: counting from the start each time would be
+    // quadratic.
     let (mut counted, mut line) = (0, 1);
     loop {
         let tag = match xml.next()? {
-            Token::Start(tag) => tag,
-            Token::Text(_) | Token::End => continue,
-            Token::Eof => break,
+            XmlToken::Start(tag) => tag,
+            XmlToken::Text(_) | XmlToken::End => continue,
+            XmlToken::Eof => break,
         };
+        // A document without the right root is refused before its outlines are read.
         if !seen_root {
             check_root(tag)?;
             seen_root = true;
         }
         if !tag.local.eq_ignore_ascii_case("outline") {
+            // OPML has no namespace, so only the local name counts.
             continue;
         }
         let Some(name) = address_attribute(&xml) else { continue };
         let Some(xml_url) = xml.attribute(name)? else { continue };
-        line += place(&text.as_bytes()[counted..], tag.offset - counted).0 - 1;
+        line += line_and_column(&text.as_bytes()[counted..], tag.offset - counted).0 - 1;
         counted = tag.offset;
+        // Bounds the memory for the list, whatever the document's size.
         if feeds.len() == MAX_FEEDS {
             return Err(FormatError::Limit(format!("line {line}: more than {MAX_FEEDS} feeds")));
         }
@@ -67,10 +72,10 @@ fn check_root(tag: Tag<'_>) -> Result<(), FormatError> {
         return Ok(());
     }
     let name: String = tag.name.chars().take(60).collect();
-    Err(FormatError::Unknown(format!("XML with the root <{name}> is no OPML list of feeds")))
+    Err(FormatError::Unknown(format!("XML with the root <{name}> is not an OPML feed list")))
 }
 
-/// `xmlUrl`, in whichever letters: writers differ.
+/// Returns the attribute `xmlUrl`, compared without case: writers differ.
 fn address_attribute<'i>(xml: &XmlReader<'i>) -> Option<&'i str> {
     let mut names = xml.raw_attributes().iter().map(|(name, _)| *name);
     names.find(|name| name.eq_ignore_ascii_case("xmlUrl"))

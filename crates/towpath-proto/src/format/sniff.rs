@@ -1,4 +1,4 @@
-//! Which character set and which format some bytes are.
+//! Detection of the character set and format of a document.
 
 use std::borrow::Cow;
 
@@ -6,34 +6,35 @@ use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
 use super::xml::is_xml_char;
 
-/// What a document's first characters say.
+/// Kind of a document, by its first characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// An element, perhaps after a declaration and comments.
+pub enum DocumentKind {
+    /// Element, possibly after a declaration and comments.
     Xml,
-    /// A JSON object or array.
+    /// JSON object or array.
     Json,
-    /// A page for people.
+    /// HTML page.
     Html,
-    /// Nothing but white space.
+    /// White space only.
     Empty,
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
-/// Decides by content alone.
-pub fn kind(text: &str) -> Kind {
+/// Detects the kind by content alone.
+pub fn kind(text: &str) -> DocumentKind {
     let text = text.trim_start_matches('\u{FEFF}').trim_start();
+    // Content types in the wild are unreliable, so the content decides.
     match text.as_bytes().first() {
-        None => Kind::Empty,
-        Some(b'{' | b'[') => Kind::Json,
-        Some(b'<') if is_html(text) => Kind::Html,
-        Some(b'<') => Kind::Xml,
-        Some(_) => Kind::Other,
+        None => DocumentKind::Empty,
+        Some(b'{' | b'[') => DocumentKind::Json,
+        Some(b'<') if is_html(text) => DocumentKind::Html,
+        Some(b'<') => DocumentKind::Xml,
+        Some(_) => DocumentKind::Other,
     }
 }
 
-/// Whether the document element, or the document type, is HTML's.
+/// Returns `true` if the document element or document type is HTML's.
 fn is_html(text: &str) -> bool {
     let mut rest = text;
     loop {
@@ -41,6 +42,7 @@ fn is_html(text: &str) -> bool {
         let after = match rest.as_bytes() {
             [b'<', b'?', ..] => rest.find("?>").map(|n| n + 2),
             [b'<', b'!', b'-', b'-', ..] => rest.find("-->").map(|n| n + 3),
+            // Declarations and comments before the root say nothing about the format.
             _ => None,
         };
         match after {
@@ -48,6 +50,7 @@ fn is_html(text: &str) -> bool {
             None => break,
         }
     }
+    // A short prefix is enough for every tag below.
     let start = rest.as_bytes().get(..20.min(rest.len())).unwrap_or_default().to_ascii_lowercase();
     let starts = |tag: &str| {
         start.starts_with(tag.as_bytes()) && !start.get(tag.len()).is_some_and(u8::is_ascii_alphanumeric)
@@ -56,22 +59,24 @@ fn is_html(text: &str) -> bool {
     doctype || ["<html", "<head", "<body", "<script", "<meta"].into_iter().any(starts)
 }
 
-/// The document as text, and what had to be replaced on the way.
+/// Decodes a document to text, and returns the problems that were replaced.
 ///
-/// The character set is, in this order (RFC 7303, section 3): the byte order mark, the `charset` of the
-/// `Content-Type`, the XML declaration, UTF-8.
+/// The character set comes from, in this order (RFC 7303, section 3): the byte order mark, the `charset` of
+/// the `Content-Type`, the XML declaration, or is UTF-8.
 pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>, Vec<String>) {
     let mut problems = Vec::new();
     let encoding = match Encoding::for_bom(bytes) {
         Some((encoding, _)) => encoding,
         None => match charset(content_type) {
             Some(label) => Encoding::for_label(label.as_bytes()).unwrap_or_else(|| {
+                // An unknown label is common; the document's own declaration is the better guess.
                 problems.push(format!("the character set {label:?} of the Content-Type is unknown"));
                 declared(bytes, &mut problems)
             }),
             None => declared(bytes, &mut problems),
         },
     };
+    // Lossy: a feed with a few broken bytes is still useful, and the loss is reported.
     let (text, had_errors) = encoding.decode_with_bom_removal(bytes);
     if had_errors {
         let reason = format!("some bytes are not {}; they became U+FFFD", encoding.name());
@@ -80,7 +85,7 @@ pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>,
     (text, problems)
 }
 
-/// The `charset` of a `Content-Type`.
+/// Returns the `charset` of a `Content-Type`.
 fn charset(content_type: Option<&str>) -> Option<&str> {
     content_type?.split(';').skip(1).find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
@@ -89,9 +94,10 @@ fn charset(content_type: Option<&str>) -> Option<&str> {
     })
 }
 
-/// The character set by what the document itself begins with.
+/// Determines the character set by the beginning of the document.
 fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
     match bytes {
+        // UTF-16 without a byte order mark shows in the position of the zero byte.
         [0, b'<' | b'{' | b'[', ..] => return UTF_16BE,
         [b'<' | b'{' | b'[', 0, ..] => return UTF_16LE,
         _ => {}
@@ -99,6 +105,7 @@ fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
     let start = bytes.trim_ascii_start();
     let Some(declaration) = start.strip_prefix(b"<?xml") else { return UTF_8 };
     let end = memchr::memchr(b'>', declaration).unwrap_or(declaration.len());
+    // A declaration is short; without a bound, a document without a bracket would be copied.
     let declaration = String::from_utf8_lossy(&declaration[..end.min(400)]);
     let Some(label) = declaration.split_once("encoding").and_then(|(_, rest)| {
         let rest = rest.trim_start().strip_prefix('=')?.trim_start();
@@ -108,7 +115,7 @@ fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
         return UTF_8;
     };
     match Encoding::for_label(label.as_bytes()) {
-        // The declaration could be read as ASCII, so these are not what it is in.
+        // The declaration was readable as ASCII, so it cannot be in these.
         Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
         Some(encoding) => encoding,
         None => {
@@ -119,10 +126,10 @@ fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
     }
 }
 
-/// Replaces by U+FFFD what XML 1.0 does not allow in a document (section 2.2).
+/// Replaces characters that XML 1.0 does not allow (section 2.2) by U+FFFD.
 pub(crate) fn replace_non_xml<'a>(text: Cow<'a, str>, problems: &mut Vec<String>) -> Cow<'a, str> {
     let bytes = text.as_bytes();
-    // Without a branch the compiler looks at many bytes at once; almost no document needs the second look.
+    // Branch-free, so that the compiler vectorizes it; almost no document needs the second pass.
     let is_control = |b: u8| (b < 0x20) & (b != b'\t') & (b != b'\n') & (b != b'\r');
     let has_controls = bytes.chunks(4096).any(|c| c.iter().fold(false, |found, b| found | is_control(*b)));
     let has_noncharacters =
@@ -131,7 +138,7 @@ pub(crate) fn replace_non_xml<'a>(text: Cow<'a, str>, problems: &mut Vec<String>
         return text;
     }
     let Some(first) = text.find(|c| !is_xml_char(c)) else { return text };
-    let (line, column) = super::xml::place::place(bytes, first);
+    let (line, column) = super::position::line_and_column(bytes, first);
     problems.push(format!("line {line}, column {column}: characters that XML does not allow became U+FFFD"));
     Cow::Owned(text.chars().map(|c| if is_xml_char(c) { c } else { char::REPLACEMENT_CHARACTER }).collect())
 }
@@ -142,17 +149,17 @@ mod tests {
 
     #[test]
     fn kinds() {
-        assert_eq!(kind(" \n"), Kind::Empty);
-        assert_eq!(kind("\u{FEFF}<?xml version='1.0'?><!-- <html> --><rss/>"), Kind::Xml);
-        assert_eq!(kind("<!DOCTYPE HTML><p>"), Kind::Html);
-        assert_eq!(kind("<!doctype  html><p>"), Kind::Html);
-        assert_eq!(kind("<?xml version='1.0'?>\n<html xmlns='x'>"), Kind::Html);
-        assert_eq!(kind("<htmlish/>"), Kind::Xml);
-        assert_eq!(kind("<!DOCTYPE rss><rss/>"), Kind::Xml);
-        assert_eq!(kind(" [1]"), Kind::Json);
-        assert_eq!(kind("Not found"), Kind::Other);
-        assert_eq!(kind("<"), Kind::Xml);
-        assert_eq!(kind("<é"), Kind::Xml);
+        assert_eq!(kind(" \n"), DocumentKind::Empty);
+        assert_eq!(kind("\u{FEFF}<?xml version='1.0'?><!-- <html> --><rss/>"), DocumentKind::Xml);
+        assert_eq!(kind("<!DOCTYPE HTML><p>"), DocumentKind::Html);
+        assert_eq!(kind("<!doctype  html><p>"), DocumentKind::Html);
+        assert_eq!(kind("<?xml version='1.0'?>\n<html xmlns='x'>"), DocumentKind::Html);
+        assert_eq!(kind("<htmlish/>"), DocumentKind::Xml);
+        assert_eq!(kind("<!DOCTYPE rss><rss/>"), DocumentKind::Xml);
+        assert_eq!(kind(" [1]"), DocumentKind::Json);
+        assert_eq!(kind("Not found"), DocumentKind::Other);
+        assert_eq!(kind("<"), DocumentKind::Xml);
+        assert_eq!(kind("<é"), DocumentKind::Xml);
     }
 
     /// RFC 7303, section 3: the byte order mark, then the header, then the declaration.

@@ -1,10 +1,10 @@
-//! Feed History: feeds that tell their past (draft-nottingham-atompub-feed-history-00, its later drafts, and
+//! Feed History: feeds with links to older entries (draft-nottingham-atompub-feed-history-00, its later drafts, and
 //! RFC 5005), in Atom, RSS and JSON Feed.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`wire`] | what a document says of its place in a feed's history, in whichever draft's words |
-//! | [`publish`] | documents from stretches of the log |
+//! | [`wire`] | syntaxes, link relations, and the link to older entries in any draft's form |
+//! | [`publish`] | documents from ranges of the log |
 //! | [`follow`] | a state machine from responses to changes |
 //! | [`check`] | conformance findings |
 

@@ -1,4 +1,4 @@
-//! What both ends share: syntaxes, and what a document says of its place in a feed's history.
+//! Data of both ends: syntaxes, link relations, and a document's link to older entries.
 
 use crate::format::FeedDocument;
 
@@ -14,10 +14,10 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// All of them.
+    /// All syntaxes.
     pub const ALL: [Self; 3] = [Self::Atom, Self::Rss, Self::JsonFeed];
 
-    /// What it is called in addresses: `atom`, `rss` or `feed.json`.
+    /// Returns the syntax's name in URLs: `atom`, `rss` or `feed.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Atom => "atom",
@@ -26,12 +26,12 @@ impl Syntax {
         }
     }
 
-    /// The one of this name.
+    /// Returns the syntax with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|syntax| syntax.name() == name)
     }
 
-    /// The media type of its documents.
+    /// Returns the media type of the syntax.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Atom => "application/atom+xml",
@@ -40,7 +40,7 @@ impl Syntax {
         }
     }
 
-    /// The `Content-Type` of its documents as they are written here.
+    /// Returns the `Content-Type` of published documents.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Atom => "application/atom+xml; charset=utf-8",
@@ -50,45 +50,44 @@ impl Syntax {
     }
 }
 
-/// This very document, for ever (-00, section 4).
+/// Relation of a document's own permanent URL (-00, section 4).
 pub const THIS: &str = "this";
-/// The document before this one (-00, section 4).
+/// Relation of the document before this one (-00, section 4).
 pub const PREV: &str = "prev";
-/// The archive document before this one (RFC 5005, section 4).
+/// Relation of the archive document before this one (RFC 5005, section 4).
 pub const PREV_ARCHIVE: &str = "prev-archive";
-/// The archive document after this one (RFC 5005, section 4).
+/// Relation of the archive document after this one (RFC 5005, section 4).
 pub const NEXT_ARCHIVE: &str = "next-archive";
-/// The document with the newest entries (RFC 5005, section 4).
+/// Relation of the document with the newest entries (RFC 5005, section 4).
 pub const CURRENT: &str = "current";
-/// The SUP document in which a feed is announced, with the feed's SUP ID as its fragment.
+/// Relation of the SUP document that lists a feed's updates, with the feed's SUP ID as its fragment.
 pub const SUP: &str = "http://api.friendfeed.com/2008/03#sup";
 
-/// Where older entries are, as a document says.
+/// Location of older entries, according to a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// Nowhere: the document is the whole feed (-00, section 3: flag 0; RFC 5005, section 2), and its links do
-    /// not count.
+pub enum Predecessor {
+    /// None exist: the document is the whole feed (-00, section 3: flag 0; RFC 5005, section 2). Its links are ignored.
     Complete,
-    /// In the document at this address, which stays as it is.
+    /// In the document at this URL, which never changes.
     Archive(String),
-    /// In the document at this address, which is another when entries are added (RFC 5005, section 3; JSON
-    /// Feed's `next_url`).
+    /// In the document at this URL, whose content moves when entries are added (RFC 5005, section 3; JSON Feed's
+    /// `next_url`).
     Page(String),
-    /// Nowhere: the feed's past is told, and this is its beginning.
+    /// None exist: the feed has a history, and this document begins it.
     Beginning,
-    /// Nowhere: this is the last of several pages.
+    /// None exist: this is the last of several pages.
     LastPage,
-    /// Nobody knows: the document has no history.
+    /// Unknown: the feed has no history.
     Unknown,
 }
 
-impl Way {
-    /// What a document says.
+impl Predecessor {
+    /// Returns the location of older entries according to a document.
     ///
-    /// -00 has links `prev`, the drafts -01 to -04 `fh:prev`, RFC 5005 `prev-archive`. Without the flag a
-    /// `prev` counts only beside a `this`: elsewhere it means the page before in a paged feed, which has newer
-    /// entries.
+    /// -00 has links `prev`, the drafts -01 to -04 `fh:prev`, RFC 5005 `prev-archive`. Without the flag a `prev` counts
+    /// only beside a `this`: otherwise it is the previous page of a paged feed, which has newer entries.
     pub fn of(feed: &FeedDocument) -> Self {
+        // First: "previous entries SHOULD NOT be considered part of the feed" (-00, section 3), whatever the links say.
         if feed.is_complete() {
             return Self::Complete;
         }
@@ -130,18 +129,26 @@ mod tests {
 
     /// -00, sections 3 and 4; RFC 5005, sections 2 to 4.
     #[test]
-    fn the_way_back() {
-        let way = |stateful, links: &[(&str, &str)]| Way::of(&feed(stateful, links));
-        let archive = Way::Archive("a".into());
-        assert_eq!(way(Some(true), &[("prev", "a")]), archive, "the flag alone is enough");
-        assert_eq!(way(None, &[("prev", "a"), ("this", "t")]), archive);
-        assert_eq!(way(None, &[("prev", "a")]), Way::LastPage, "a paged feed's prev is newer");
-        assert_eq!(way(None, &[("prev", "b"), ("prev-archive", "a")]), archive);
-        assert_eq!(way(Some(false), &[("prev", "a"), ("this", "t")]), Way::Complete, "links are ignored");
-        assert_eq!(way(None, &[("next", "p"), ("prev-archive", "a")]), archive);
-        assert_eq!(way(None, &[("next", "p")]), Way::Page("p".into()));
-        assert_eq!(way(Some(true), &[]), Way::Beginning);
-        assert_eq!(way(None, &[("current", "c")]), Way::Beginning);
-        assert_eq!(way(None, &[("self", "s"), ("alternate", "h")]), Way::Unknown);
+    fn every_draft_links_to_older_entries() {
+        let predecessor = |stateful, links: &[(&str, &str)]| Predecessor::of(&feed(stateful, links));
+        let archive = Predecessor::Archive("a".into());
+        assert_eq!(predecessor(Some(true), &[("prev", "a")]), archive, "the flag alone is enough");
+        assert_eq!(predecessor(None, &[("prev", "a"), ("this", "t")]), archive);
+        assert_eq!(
+            predecessor(None, &[("prev", "a")]),
+            Predecessor::LastPage,
+            "a paged feed's prev is newer"
+        );
+        assert_eq!(predecessor(None, &[("prev", "b"), ("prev-archive", "a")]), archive);
+        assert_eq!(
+            predecessor(Some(false), &[("prev", "a"), ("this", "t")]),
+            Predecessor::Complete,
+            "links are ignored"
+        );
+        assert_eq!(predecessor(None, &[("next", "p"), ("prev-archive", "a")]), archive);
+        assert_eq!(predecessor(None, &[("next", "p")]), Predecessor::Page("p".into()));
+        assert_eq!(predecessor(Some(true), &[]), Predecessor::Beginning);
+        assert_eq!(predecessor(None, &[("current", "c")]), Predecessor::Beginning);
+        assert_eq!(predecessor(None, &[("self", "s"), ("alternate", "h")]), Predecessor::Unknown);
     }
 }

@@ -1,8 +1,6 @@
-//! What carries Smart Feeds by push: WebSub and XMPP.
+//! Push transports of Smart Feeds: WebSub and XMPP.
 //!
-//! [`websub`] has both sides of a hub's subscriptions, [`xmpp`] both sides of publish-subscribe nodes; [`address`] says
-//! which addresses a server may be made to connect to by somebody else.
+//! [`websub`] has both sides of a hub's subscriptions, [`xmpp`] both sides of publish-subscribe nodes.
 
-pub mod address;
 pub mod websub;
 pub mod xmpp;

@@ -1,14 +1,14 @@
-//! Characters that do not show, and those that make text show in another order than it has.
+//! Invisible characters, and characters that change the display order.
 
 use super::detector::{Detector, Signals};
 
-/// How many invisible characters in a row are more than typography needs.
+/// Number of adjacent invisible characters that typography does not need.
 const INVISIBLE_RUN: usize = 6;
 
-/// How many variation selectors in a row are more than any letter needs.
+/// Number of adjacent variation selectors that no letter needs.
 const SELECTOR_RUN: usize = 3;
 
-/// Whether a reader sees nothing of the character, and text means the same without it.
+/// Returns `true` if the character is invisible and does not change the meaning of the text.
 pub(super) fn is_invisible(c: char) -> bool {
     is_zero_width(c) || is_direction(c) || is_tag(c) || is_variation_selector(c) || c == '\u{ad}'
 }
@@ -33,13 +33,14 @@ fn is_variation_selector(c: char) -> bool {
     matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// Looks at the characters of `text` and returns what its tag characters spell.
+/// Inspects the characters of `text` and returns the text spelled by its tag characters.
 pub(super) fn inspect(text: &str, signals: &mut Signals) -> String {
     signals.set_if(Detector::TerminalEscape, has_terminal_escape(text));
+    // Everything below concerns characters beyond ASCII.
     if text.is_ascii() {
         return String::new();
     }
-    let mut state = Inspection::default();
+    let mut state = CharacterScan::default();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         if c.is_ascii() {
@@ -52,7 +53,7 @@ pub(super) fn inspect(text: &str, signals: &mut Signals) -> String {
     state.spelled
 }
 
-/// ESC that begins a control sequence or an operating system command.
+/// Returns `true` for an ESC that begins a control sequence or an operating system command.
 fn has_terminal_escape(text: &str) -> bool {
     let bytes = text.as_bytes();
     let escapes = memchr::memchr_iter(0x1b, bytes);
@@ -60,20 +61,21 @@ fn has_terminal_escape(text: &str) -> bool {
 }
 
 #[derive(Default)]
-struct Inspection {
-    /// The last visible character.
+struct CharacterScan {
+    /// Last visible character.
     last: Option<char>,
     invisible: usize,
     selectors: usize,
-    /// In the tag characters that belong to a black flag, as England's.
+    /// Within the tag characters of a black flag, such as England's.
     in_flag: bool,
     embeddings: usize,
     isolates: usize,
     spelled: String,
 }
 
-impl Inspection {
+impl CharacterScan {
     fn visible(&mut self, c: char) {
+        // A visible character ends every run.
         self.last = Some(c);
         self.invisible = 0;
         self.selectors = 0;
@@ -93,7 +95,7 @@ impl Inspection {
             let latin = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphabetic());
             signals.set_if(Detector::ZeroWidthInWord, is_zero_width(c) && latin(self.last) && latin(next));
         } else {
-            // The control sequence introducer in one character, as Latin-1 has it.
+            // U+009B is the control sequence introducer as a single character of Latin-1.
             signals.set_if(Detector::TerminalEscape, c == '\u{9b}');
             self.visible(c);
         }
@@ -101,6 +103,7 @@ impl Inspection {
 
     fn tag(&mut self, c: char, signals: &mut Signals) {
         let meant = u32::from(c) - 0xe0000;
+        // Flags of regions, as in Unicode's emoji tag sequences, are legitimate.
         let fits_flag = matches!(meant, 0x30..=0x39 | 0x61..=0x7a | 0x7f);
         if self.in_flag && fits_flag {
             self.in_flag = meant != 0x7f;

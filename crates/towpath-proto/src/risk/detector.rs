@@ -1,18 +1,18 @@
-//! What code detects where a pattern cannot.
+//! Detectors in code, for everything that patterns cannot match.
 
 use crate::item::Item;
 
-/// Names the detectors once: the variant and what a rule calls it.
+/// Defines the detectors: variant, and name in a rule.
 macro_rules! detectors {
     ($($variant:ident = $name:literal,)*) => {
-        /// Something that code finds in an item; see docs/risk.md for what each looks at.
+        /// Detector in code; docs/risk.md describes each.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Detector {
             $($variant,)*
         }
 
         impl Detector {
-            /// Every detector and its name.
+            /// All detectors with their names.
             pub(super) const ALL: &[(Self, &str)] = &[$((Self::$variant, $name),)*];
         }
     };
@@ -48,19 +48,19 @@ detectors! {
 }
 
 impl Detector {
-    /// The detector of that name.
+    /// Returns the detector with a name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(detector, _)| *detector)
     }
 }
 
-/// What the detectors found in an item.
+/// Detectors that found something in an item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Signals {
     bits: u64,
-    /// A rule of the group `bait` fired.
+    /// `true` if a rule of the group `bait` fired.
     pub(super) bait: bool,
-    /// A text of the item has a link in it.
+    /// `true` if a text of the item contains a link.
     pub(super) link: bool,
 }
 
@@ -78,9 +78,9 @@ impl Signals {
     }
 }
 
-/// Looks at what is not text.
+/// Inspects content that is not text.
 pub(super) fn look_at_item(item: &Item, signals: &mut Signals) {
-    /// Windows, ELF, Mach-O in both byte orders and both widths; Mach-O's `cafebabe` is Java's too.
+    /// Windows, ELF, Mach-O in both byte orders and widths; Mach-O's `cafebabe` is also Java's.
     const MAGIC: [&[u8]; 7] = [
         b"MZ\x90\x00",
         b"MZP\x00",
@@ -91,6 +91,7 @@ pub(super) fn look_at_item(item: &Item, signals: &mut Signals) {
         b"\xca\xfe\xba\xbe",
     ];
     let Some(content) = &item.content else { return };
+    // A declared program counts even if its bytes are of an unknown kind.
     let claimed = matches!(
         content.essence().as_str(),
         "application/x-msdownload"

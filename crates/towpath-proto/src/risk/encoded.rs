@@ -1,4 +1,4 @@
-//! Base64 in a text: large pieces, and what small ones say.
+//! Base64 in a text: large blobs, and the text in small runs.
 
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -6,17 +6,18 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::detector::{Detector, Signals};
 
-/// The shortest run that is looked at: 28 characters of text.
+/// Minimum length of an inspected run: 28 characters of text.
 const MIN_RUN: usize = 38;
 
-/// The length from which a run is a blob.
+/// Minimum length of a blob.
 const BLOB_RUN: usize = 512;
 
-/// How many runs of a text are decoded, and how much of each, in characters of Base64 (a multiple of four).
+/// Maximum number of decoded runs per text, and of decoded characters per run (a multiple of four). Bounds
+/// the work on hostile text.
 const MAX_RUNS: usize = 32;
 const MAX_DECODED_RUN: usize = 8 << 10;
 
-/// Looks for Base64 in `text`; what it says, where it is text, is added to `decoded`.
+/// Searches for Base64 in `text`; decoded text is appended to `decoded`.
 pub(super) fn inspect(text: &str, signals: &mut Signals, decoded: &mut String) {
     for (start, end) in runs(text.as_bytes()).take(MAX_RUNS) {
         let run = &text[start..end];
@@ -29,11 +30,12 @@ pub(super) fn inspect(text: &str, signals: &mut Signals, decoded: &mut String) {
     }
 }
 
-/// The runs of at least [`MIN_RUN`] characters of Base64 as (start, end).
+/// Iterates over the runs of at least [`MIN_RUN`] Base64 characters, as (start, end).
 fn runs(bytes: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        // Of every MIN_RUN bytes one is looked at: no run can hide between two that are none.
+        // Each window of MIN_RUN bytes is scanned backwards: a byte outside the alphabet rules out everything
+        // before it.
         loop {
             let probe = from + MIN_RUN - 1;
             let window = bytes.get(from..=probe)?;
@@ -51,13 +53,13 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
 }
 
-/// What a run says, if it is readable text of some length.
+/// Decodes a run, if it is readable text.
 fn decode(run: &str) -> Option<String> {
     const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true);
     let alphabet = if run.contains(['-', '_']) { URL_SAFE } else { STANDARD };
-    // A length of 4n + 1 cannot be: the last character belongs to something else.
+    // A length of 4n + 1 is impossible, so the last character does not belong to the run.
     let run = if run.len() % 4 == 1 { &run[..run.len() - 1] } else { run };
     let bytes = GeneralPurpose::new(&alphabet, CONFIG).decode(run).ok()?;
     let text = String::from_utf8(bytes).ok()?;

@@ -1,11 +1,11 @@
-//! Links that lead elsewhere than they seem to, or to something that runs.
+//! Links that hide their target, or lead to programs.
 
 use super::detector::{Detector, Signals};
 use super::view::boundary;
-use crate::format::html::Link;
+use crate::format::html::HtmlLink;
 
-/// Looks at a link of an HTML text; `page` is the item's own address.
-pub(super) fn inspect_link(link: &Link, page: Option<&str>, signals: &mut Signals) {
+/// Inspects a link of an HTML text; `page` is the item's own URL.
+pub(super) fn inspect_link(link: &HtmlLink, page: Option<&str>, signals: &mut Signals) {
     signals.set_if(Detector::ActiveUrl, is_active(&link.href, true));
     inspect_address(&link.href, signals);
     let target = host(&link.href).or_else(|| host(page?));
@@ -14,19 +14,19 @@ pub(super) fn inspect_link(link: &Link, page: Option<&str>, signals: &mut Signal
     }
 }
 
-/// Looks at the addresses that stand in a plain text.
+/// Inspects the URLs in a plain text.
 pub(super) fn inspect_plain(text: &str, signals: &mut Signals) {
     for address in addresses(text) {
         inspect_address(address, signals);
     }
 }
 
-/// Looks at the item's own address.
+/// Inspects the item's own URL.
 pub(super) fn inspect_target(url: &str, signals: &mut Signals) {
     signals.set_if(Detector::ActiveUrl, is_active(url, true));
     let link = signals.link;
     inspect_address(url, signals);
-    // An item's own address is no link in its text.
+    // The item's own URL is not a link in its text.
     signals.link = link;
 }
 
@@ -54,7 +54,7 @@ fn inspect_file_name(url: &str, signals: &mut Signals) {
     const DOCUMENTS: [&str; 11] =
         ["pdf", "doc", "docx", "xls", "xlsx", "txt", "jpg", "jpeg", "png", "zip", "csv"];
     let path = url.split(['?', '#']).next().unwrap_or_default();
-    // Behind the host there is a path, or no file at all: `example.com` is no program.
+    // Without a path there is no file: `example.com` is not a program.
     let Some((_, path)) = path.split_once("//").and_then(|(_, rest)| rest.split_once('/')) else { return };
     let Some((stem, extension)) = path.rsplit('/').next().unwrap_or_default().rsplit_once('.') else {
         return;
@@ -68,7 +68,7 @@ fn inspect_file_name(url: &str, signals: &mut Signals) {
     signals.set_if(Detector::DoubleExtension, (program || script) && disguised);
 }
 
-/// Whether following (`navigates`) or loading the address runs what stands in it. Browsers overlook control
+/// Returns `true` if following (`navigates`) or loading the URL runs code in it. Browsers ignore control
 /// characters before it, and tabs and line ends inside (URL standard, section 4.4).
 pub(super) fn is_active(url: &str, navigates: bool) -> bool {
     const RUNS: [&str; 5] =
@@ -80,7 +80,7 @@ pub(super) fn is_active(url: &str, navigates: bool) -> bool {
         || navigates && start.starts_with("data:image/svg+xml")
 }
 
-/// The longest address that is looked at, in bytes, so that addresses in addresses cost no more than their text.
+/// Maximum length of an inspected URL, in bytes. Keeps the cost of nested URLs linear.
 const MAX_ADDRESS: usize = 512;
 
 /// The http and https addresses in a text.
@@ -98,7 +98,7 @@ fn addresses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// White space in ASCII, and what has no place in an address.
+/// Returns `true` for ASCII white space and characters that end a URL.
 fn ends_address(byte: u8) -> bool {
     byte <= b' '
         || matches!(
@@ -107,7 +107,7 @@ fn ends_address(byte: u8) -> bool {
         )
 }
 
-/// What stands between `//` and the path.
+/// Returns the text between `//` and the path.
 fn authority(url: &str) -> Option<&str> {
     let url = url.trim_start_matches(|c: char| c <= ' ');
     let rest = match url.split_once("//") {
@@ -136,11 +136,11 @@ fn host(url: &str) -> Option<&str> {
 }
 
 fn is_address(host: &str) -> bool {
-    // A number alone is an address too, in one of the old notations.
+    // A single number is an address as well, in an obsolete notation.
     host.starts_with('[') || host.bytes().all(|b| b.is_ascii_digit() || b == b'.') && !host.is_empty()
 }
 
-/// The host that the text of a link shows, if it shows one.
+/// Returns the host in a link's visible text, if it shows one.
 fn shown_host(text: &str) -> Option<&str> {
     if let Some(address) = addresses(text).next() {
         return host(address).filter(|host| host.contains('.'));
@@ -151,19 +151,20 @@ fn shown_host(text: &str) -> Option<&str> {
     let shown = text.split(['/', '?', '#', ':']).next()?;
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     let is_name = shown.bytes().all(plain) && !shown.starts_with('.');
-    // A bare name counts with a top-level domain that no product or file is named by, as Node.js or ASP.NET.
+    // A bare name counts only with a top-level domain that names no products or files, unlike Node.js or
+    // ASP.NET.
     const DOMAINS: [&str; 14] =
         ["com", "org", "edu", "gov", "mil", "bank", "de", "fr", "uk", "ru", "cn", "jp", "br", "eu"];
     let (name, top) = shown.rsplit_once('.')?;
     (is_name && !name.is_empty() && (DOMAINS.contains(&top) || shown.starts_with("www."))).then_some(shown)
 }
 
-/// Whether two hosts belong to one site: the same registrable domain, told without a list of all of them.
+/// Returns `true` if two hosts share a registrable domain, as far as that is known without a full list.
 fn same_site(a: &str, b: &str) -> bool {
     site(a).eq_ignore_ascii_case(site(b))
 }
 
-/// The last two labels of a host, three under a domain like `co.uk`.
+/// Returns the last two labels of a host; three under a domain like `co.uk`.
 fn site(host: &str) -> &str {
     let dots: Vec<usize> = memchr::memrchr_iter(b'.', host.as_bytes()).take(3).collect();
     let second_level = |last: usize, before: usize| host.len() - last - 1 == 2 && last - before - 1 <= 3;
@@ -175,8 +176,8 @@ fn site(host: &str) -> &str {
     }
 }
 
-/// Whether a label mixes Latin with letters that imitate it, or has nothing but such letters before a
-/// top-level domain in ASCII.
+/// Returns `true` if a label mixes Latin with look-alike letters, or has only such letters before an ASCII
+/// top-level domain.
 fn imitates_latin(host: &str) -> bool {
     let ascii_top = host.rsplit('.').next().is_some_and(|top| top.is_ascii() && !top.starts_with("xn--"));
     host.split('.').any(|label| {
@@ -189,17 +190,17 @@ fn imitates_latin(host: &str) -> bool {
     })
 }
 
-/// Cyrillic and Greek letters that look like Latin ones.
+/// Cyrillic and Greek letters that look like Latin letters.
 const LOOK_ALIKES: &str = "асеһіјӏорѕхуԁԛԝьвнкмтгαορνικτυχω";
 
-/// Greek, Cyrillic, Armenian or Cherokee: scripts with letters that look like Latin ones.
+/// Returns `true` for scripts with look-alikes of Latin letters: Greek, Cyrillic, Armenian, Cherokee.
 fn is_foreign(c: char) -> bool {
     matches!(c, '\u{370}'..='\u{52f}' | '\u{530}'..='\u{58f}' | '\u{13a0}'..='\u{13ff}')
 }
 
 fn decoded_label(label: &str) -> String {
     let code = label.get(..4).filter(|start| start.eq_ignore_ascii_case("xn--")).map(|_| &label[4..]);
-    // Decoding costs the square of the length; no name in use has labels over 63 bytes (RFC 1035).
+    // Punycode decoding is quadratic; no label in use exceeds 63 bytes (RFC 1035).
     code.filter(|code| code.len() <= 63)
         .and_then(idna::punycode::decode_to_string)
         .unwrap_or_else(|| label.chars().take(63).collect())
@@ -211,7 +212,7 @@ mod tests {
 
     fn found(href: &str, text: &str) -> Vec<Detector> {
         let mut signals = Signals::default();
-        let link = Link { href: href.into(), text: text.into() };
+        let link = HtmlLink { href: href.into(), text: text.into() };
         inspect_link(&link, Some("https://blog.example.org/post"), &mut signals);
         Detector::ALL.iter().map(|(detector, _)| *detector).filter(|d| signals.has(*d)).collect()
     }

@@ -1,37 +1,37 @@
-//! What HTML in an item does besides showing text.
+//! Active and hidden parts of HTML in an item.
 
 use super::detector::{Detector, Signals};
 use super::links;
-use crate::format::html::{self, Survey};
+use crate::format::html::{self, HtmlContent};
 use crate::item::Item;
 
-/// The texts of a piece of HTML.
-pub(super) struct Seen {
-    /// What a reader sees.
+/// Texts of an HTML fragment.
+pub(super) struct HtmlTexts {
+    /// Visible text.
     pub(super) visible: String,
-    /// What a reader does not: hidden elements and comments.
+    /// Hidden text: hidden elements and comments.
     pub(super) hidden: String,
 }
 
-/// Looks at the HTML in `text`, if there is any.
-pub(super) fn inspect(text: &str, item: &Item, signals: &mut Signals) -> Option<Seen> {
+/// Inspects the HTML in `text`, if there is any.
+pub(super) fn inspect(text: &str, item: &Item, signals: &mut Signals) -> Option<HtmlTexts> {
     memchr::memchr2(b'<', b'&', text.as_bytes())?;
-    let survey = html::survey(text);
-    signals.set_if(Detector::ScriptElement, survey.scripts > 0);
-    signals.set_if(Detector::EventHandler, survey.handlers > 0);
-    signals.set_if(Detector::EmbeddedFrame, survey.frames > 0);
-    signals.set_if(Detector::MetaRefresh, survey.refresh);
-    signals.set_if(Detector::PasswordField, survey.password_fields > 0);
-    signals.set_if(Detector::HiddenText, survey.hidden.chars().nth(20).is_some());
-    for link in &survey.links {
+    let content = html::content(text);
+    signals.set_if(Detector::ScriptElement, content.scripts > 0);
+    signals.set_if(Detector::EventHandler, content.handlers > 0);
+    signals.set_if(Detector::EmbeddedFrame, content.frames > 0);
+    signals.set_if(Detector::MetaRefresh, content.refresh);
+    signals.set_if(Detector::PasswordField, content.password_fields > 0);
+    signals.set_if(Detector::HiddenText, content.hidden.chars().nth(20).is_some());
+    for link in &content.links {
         links::inspect_link(link, item.url.as_deref(), signals);
     }
-    for url in &survey.urls {
+    for url in &content.urls {
         signals.set_if(Detector::ActiveUrl, links::is_active(url, false));
     }
-    links::inspect_plain(&survey.text, signals);
-    let Survey { text: visible, mut hidden, comments, .. } = survey;
+    links::inspect_plain(&content.text, signals);
+    let HtmlContent { text: visible, mut hidden, comments, .. } = content;
     hidden.push('\n');
     hidden.push_str(&comments);
-    Some(Seen { visible, hidden })
+    Some(HtmlTexts { visible, hidden })
 }

@@ -1,4 +1,4 @@
-//! The rules as data: reading them, changing them by the user's, compiling their patterns.
+//! Rules as data: parsing, merging with the user's, compiling the patterns.
 
 use std::collections::BTreeMap;
 
@@ -6,58 +6,58 @@ use regex::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
 use super::detector::Detector;
-use super::view::{Field, Fields};
+use super::view::{FieldSet, ItemField};
 
-/// The largest compiled form of one rule's patterns, in bytes.
+/// Maximum compiled size of a rule's patterns, in bytes.
 const MAX_RULE_BYTES: usize = 4 << 20;
 
-/// The largest compiled form of all patterns, in bytes.
+/// Maximum compiled size of all patterns, in bytes.
 const MAX_SET_BYTES: usize = 64 << 20;
 
-/// The memory that matching may use for its lazily built automaton, in bytes.
+/// Memory limit of the lazily built automaton, in bytes.
 const AUTOMATON_BYTES: usize = 16 << 20;
 
-/// Why rules cannot be used. The user's fault.
+/// Error in the rules. The user's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RiskError {
-    /// The text is not TOML, or has a key that rules do not have. Says where.
+    /// The text is not TOML, or has an unknown key. Names the position.
     #[error("risk rules: {0}")]
     Toml(String),
-    /// One rule is wrong.
+    /// A rule is invalid.
     #[error("risk rule {id:?}: {reason}")]
     Rule {
-        /// The rule's id.
+        /// Id of the rule.
         id: String,
-        /// What is wrong with it.
+        /// Explanation.
         reason: String,
     },
-    /// The patterns of all rules together are too large to match fast.
+    /// The patterns of all rules together are too large for fast matching.
     #[error("risk rules: all patterns together are too large: {0}")]
     TooLarge(String),
 }
 
-/// What rules can be spoken of together.
+/// Group of rules with a common aim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Group {
+pub(super) enum RuleGroup {
     /// Aimed at a language model.
     Instruction,
-    /// Aimed at what a person keeps secret.
+    /// Aimed at a person's secrets.
     Bait,
 }
 
-/// A rule in use.
+/// Rule in use.
 #[derive(Debug, Clone)]
-pub(super) struct Rule {
+pub(super) struct RiskRule {
     pub(super) id: String,
     pub(super) weight: f64,
-    pub(super) group: Option<Group>,
-    pub(super) fields: Fields,
+    pub(super) group: Option<RuleGroup>,
+    pub(super) fields: FieldSet,
     pub(super) detector: Option<Detector>,
     patterns: Vec<String>,
 }
 
-/// The file of rules.
+/// File of rules.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleFile {
@@ -65,30 +65,31 @@ struct RuleFile {
     rule: Vec<RuleEntry>,
 }
 
-/// A rule as written: what is absent keeps the value of the rule that it changes.
+/// Rule as written: absent keys keep the value of the rule it changes.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
     id: String,
     enabled: Option<bool>,
     weight: Option<f64>,
-    group: Option<Group>,
-    fields: Option<Vec<Field>>,
+    group: Option<RuleGroup>,
+    fields: Option<Vec<ItemField>>,
     patterns: Option<Vec<String>>,
     detector: Option<String>,
     description: Option<String>,
 }
 
-/// The rules of `built_in` changed by those of `user`, in the order of their ids.
-pub(super) fn merge(built_in: &str, user: &str) -> Result<Vec<Rule>, RiskError> {
+/// Merges the user's rules into the built-in ones, in the order of their ids.
+pub(super) fn merge(built_in: &str, user: &str) -> Result<Vec<RiskRule>, RiskError> {
     let mut entries: BTreeMap<String, RuleEntry> = BTreeMap::new();
     for text in [built_in, user] {
         let file: RuleFile = toml::from_str(text).map_err(|e| RiskError::Toml(e.to_string()))?;
         let mut seen = Vec::with_capacity(file.rule.len());
         for entry in file.rule {
             check_id(&entry.id)?;
+            // A repeated id within a file is a mistake; between the files it is the way to change a rule.
             if seen.contains(&entry.id) {
-                return Err(broken(&entry.id, "stands there twice"));
+                return Err(broken(&entry.id, "is defined twice"));
             }
             seen.push(entry.id.clone());
             entries.entry(entry.id.clone()).or_default().change(entry);
@@ -97,28 +98,31 @@ pub(super) fn merge(built_in: &str, user: &str) -> Result<Vec<Rule>, RiskError> 
     entries.into_values().filter(|entry| entry.enabled != Some(false)).map(RuleEntry::into_rule).collect()
 }
 
-/// Compiles all patterns into one set; the second value holds for each pattern the index of its rule.
-pub(super) fn compile(rules: &[Rule]) -> Result<(RegexSet, Vec<usize>), RiskError> {
+/// Compiles all patterns into a set, and returns the rule index of each pattern.
+pub(super) fn compile(rules: &[RiskRule]) -> Result<(RegexSet, Vec<usize>), RiskError> {
     let mut pattern_rules = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         pattern_rules.extend(std::iter::repeat_n(index, rule.patterns.len()));
     }
     let patterns = rules.iter().flat_map(|rule| &rule.patterns);
+    // The limit bounds the memory that a user's rules can take.
     let set = builder(patterns).size_limit(MAX_SET_BYTES).build();
     Ok((set.map_err(|e| RiskError::TooLarge(e.to_string()))?, pattern_rules))
 }
 
 fn builder<'a>(patterns: impl IntoIterator<Item = &'a String>) -> RegexSetBuilder {
     let mut builder = RegexSetBuilder::new(patterns);
+    // Case carries no meaning here, and mixed case is a cheap disguise.
     builder.case_insensitive(true).dfa_size_limit(AUTOMATON_BYTES);
     builder
 }
 
 fn broken(id: &str, reason: impl Into<String>) -> RiskError {
+    // The id comes from the user's file: keep the error's size bounded.
     RiskError::Rule { id: id.chars().take(80).collect(), reason: reason.into() }
 }
 
-/// Ids become DiffDelta's reasons, which have this pattern in its schema.
+/// Checks an id: ids become DiffDelta's reasons, and its schema requires this pattern.
 fn check_id(id: &str) -> Result<(), RiskError> {
     let fits = (2..=64).contains(&id.len())
         && id.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
@@ -137,12 +141,14 @@ impl RuleEntry {
         self.description = with.description.or(self.description.take());
     }
 
-    fn into_rule(self) -> Result<Rule, RiskError> {
+    fn into_rule(self) -> Result<RiskRule, RiskError> {
         let id = self.id;
         let weight = self.weight.ok_or_else(|| broken(&id, "has no weight"))?;
+        // The comparison also rejects NaN, which would make every score NaN.
         if !(0.0..=1.0).contains(&weight) {
             return Err(broken(&id, format!("the weight {weight} is not between 0 and 1")));
         }
+        // A rule without a description cannot be reviewed.
         if self.description.is_none_or(|text| text.trim().is_empty()) {
             return Err(broken(&id, "has no description"));
         }
@@ -157,14 +163,14 @@ impl RuleEntry {
             _ => check_patterns(&id, &patterns)?,
         }
         let fields = match (&detector, self.fields) {
-            (Some(_), _) => Fields::NONE,
+            (Some(_), _) => FieldSet::NONE,
             (None, Some(fields)) if fields.is_empty() => {
                 return Err(broken(&id, "has an empty list of fields"));
             }
             (None, Some(fields)) => fields.into_iter().collect(),
-            (None, None) => Fields::TEXT,
+            (None, None) => FieldSet::TEXT,
         };
-        Ok(Rule { id, weight, group: self.group, fields, detector, patterns })
+        Ok(RiskRule { id, weight, group: self.group, fields, detector, patterns })
     }
 }
 
@@ -175,11 +181,12 @@ fn named_detector(id: &str, name: &str) -> Result<Detector, RiskError> {
     })
 }
 
-/// Each pattern by itself, so that the error names its rule.
+/// Compiles each pattern separately, so that the error names its rule.
 fn check_patterns(id: &str, patterns: &[String]) -> Result<(), RiskError> {
     for pattern in patterns {
         let one = std::iter::once(pattern);
         let set = builder(one).size_limit(MAX_RULE_BYTES).build().map_err(|e| broken(id, e.to_string()))?;
+        // Such a pattern would fire on every item.
         if set.is_match("") {
             return Err(broken(id, format!("the pattern {pattern:?} matches the empty text")));
         }
@@ -230,7 +237,7 @@ mod tests {
             (rule(&format!("{usual}patterns = ['x']\nfields = ['nose']")), "unknown variant `nose`"),
             (rule(&format!("{usual}patterns = ['x']\npattern = 'y'")), "unknown field `pattern`"),
             ("[[rule]]\nid = \"Not good\"".into(), "\"Not good\": the id is not 2 to 64"),
-            ("[[rule]]\nid = \"ab\"\n[[rule]]\nid = \"ab\"".into(), "\"ab\": stands there twice"),
+            ("[[rule]]\nid = \"ab\"\n[[rule]]\nid = \"ab\"".into(), "\"ab\": is defined twice"),
             ("nonsense".into(), "risk rules: TOML parse error at line 1"),
         ] {
             let found = reason(&toml);

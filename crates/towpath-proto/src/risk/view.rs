@@ -1,4 +1,4 @@
-//! An item as the rules see it: its texts by field, cut to a bounded length and brought to a normal form.
+//! View of an item for the rules: texts by field, bounded in length and normalized.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::characters::is_invisible;
 use crate::item::{Content, Item};
 
-/// The longest text that is judged whole, in bytes. Of a longer one the first and the last halves of that
-/// many bytes are.
+/// Maximum length of a text that is scored whole, in bytes. A longer text is scored by its first and last
+/// half of that size.
 pub const MAX_TEXT: usize = 256 << 10;
 
-/// Where a text stands in an item.
+/// Field of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Field {
+pub(super) enum ItemField {
     Title,
     Summary,
     Content,
@@ -23,22 +23,22 @@ pub(super) enum Field {
     Authors,
     Tags,
     Extra,
-    /// What a reader does not see: hidden elements, comments, tag characters.
+    /// Text that a reader does not see: hidden elements, comments, tag characters.
     Hidden,
-    /// What stands there in Base64.
+    /// Decoded Base64.
     Encoded,
 }
 
-/// A set of fields.
+/// Set of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fields(u16);
+pub(super) struct FieldSet(u16);
 
-impl Fields {
+impl FieldSet {
     pub(super) const NONE: Self = Self(0);
-    /// Every field but the address.
-    pub(super) const TEXT: Self = Self(!(1 << Field::Url as u16));
+    /// Every field except the URL.
+    pub(super) const TEXT: Self = Self(!(1 << ItemField::Url as u16));
 
-    pub(super) fn has(self, field: Field) -> bool {
+    pub(super) fn has(self, field: ItemField) -> bool {
         self.0 & (1 << field as u16) != 0
     }
 
@@ -47,28 +47,29 @@ impl Fields {
     }
 }
 
-impl FromIterator<Field> for Fields {
-    fn from_iter<I: IntoIterator<Item = Field>>(fields: I) -> Self {
+impl FromIterator<ItemField> for FieldSet {
+    fn from_iter<I: IntoIterator<Item = ItemField>>(fields: I) -> Self {
         fields.into_iter().fold(Self::NONE, |all, field| all.and(Self(1 << field as u16)))
     }
 }
 
-/// One text of an item.
-pub(super) struct Source<'a> {
-    pub(super) field: Field,
+/// Text of a field.
+pub(super) struct ItemText<'a> {
+    pub(super) field: ItemField,
     pub(super) text: Cow<'a, str>,
 }
 
-/// The texts of `item`, each of a bounded length.
-pub(super) fn sources(item: &Item) -> impl Iterator<Item = Source<'_>> {
-    let plain = [(Field::Title, &item.title), (Field::Summary, &item.summary), (Field::Url, &item.url)];
+/// Iterates over the texts of `item`, each of bounded length.
+pub(super) fn sources(item: &Item) -> impl Iterator<Item = ItemText<'_>> {
+    let plain =
+        [(ItemField::Title, &item.title), (ItemField::Summary, &item.summary), (ItemField::Url, &item.url)];
     let plain = plain.into_iter().filter_map(|(field, text)| Some((field, Cow::from(text.as_deref()?))));
-    let content = item.content.as_ref().and_then(content_text).map(|text| (Field::Content, text));
-    let authors = (!item.authors.is_empty()).then(|| (Field::Authors, authors(item).into()));
-    let tags = (!item.tags.is_empty()).then(|| (Field::Tags, item.tags.join("\n").into()));
-    let extra = (!item.extra.is_empty()).then(|| (Field::Extra, extra(item).into()));
+    let content = item.content.as_ref().and_then(content_text).map(|text| (ItemField::Content, text));
+    let authors = (!item.authors.is_empty()).then(|| (ItemField::Authors, authors(item).into()));
+    let tags = (!item.tags.is_empty()).then(|| (ItemField::Tags, item.tags.join("\n").into()));
+    let extra = (!item.extra.is_empty()).then(|| (ItemField::Extra, extra(item).into()));
     let texts = plain.chain(content).chain(authors).chain(tags).chain(extra);
-    texts.map(|(field, text)| Source { field, text: clip(text) })
+    texts.map(|(field, text)| ItemText { field, text: clip(text) })
 }
 
 fn authors(item: &Item) -> String {
@@ -82,10 +83,10 @@ fn authors(item: &Item) -> String {
     all
 }
 
-/// Every text in the extra values, one line each, without the keys.
+/// Returns every text in the extra values, a line each, without the keys.
 fn extra(item: &Item) -> String {
     let mut all = String::new();
-    // A list of what is still to be looked at instead of recursion: values may be nested deeply.
+    // A work list in place of recursion: deeply nested values must not overflow the stack.
     let mut open: Vec<&Value> = item.extra.values().collect();
     while let Some(value) = open.pop() {
         match value {
@@ -101,22 +102,25 @@ fn extra(item: &Item) -> String {
     all
 }
 
-/// The content as text, if it is one.
+/// Returns the content as text, if it is text.
 fn content_text(content: &Content) -> Option<Cow<'_, str>> {
     let essence = content.essence();
+    // Text in a legacy character set is searched as far as it is readable.
     let claims_text = essence.starts_with("text/") || essence.contains("xml") || content.is_json();
     let text = match content.text() {
         Some(text) => Cow::from(text),
         None if claims_text => String::from_utf8_lossy(&content.bytes),
         None => return None,
     };
+    // Only with escapes: other documents need no copy.
     if content.is_json() && memchr::memchr(b'\\', text.as_bytes()).is_some() {
+        // Clipped first, so that the cost is bounded by the limit and not by the document.
         return Some(unescaped(&clip(text)).into());
     }
     Some(text)
 }
 
-/// Resolves the escapes of JSON's strings in a whole document, so that what they hide is seen.
+/// Resolves the escapes in a JSON document's strings, so that they cannot hide text from the rules.
 fn unescaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -136,7 +140,7 @@ fn unescaped(json: &str) -> String {
     out
 }
 
-/// Writes the character of `XXXX` or of the surrogate pair `XXXX\uXXXX` and returns what follows it.
+/// Appends the character of `XXXX` or of the surrogate pair `XXXX\uXXXX`, and returns the rest.
 fn push_code_unit<'a>(rest: &'a str, out: &mut String) -> &'a str {
     let unit = |text: &str| u32::from_str_radix(text.get(..4)?, 16).ok();
     let Some(first) = unit(rest) else { return rest };
@@ -150,24 +154,26 @@ fn push_code_unit<'a>(rest: &'a str, out: &mut String) -> &'a str {
     after
 }
 
-/// The first and the last halves of [`MAX_TEXT`] bytes of a longer text.
+/// Returns the first and last halves of [`MAX_TEXT`] bytes of a longer text.
 fn clip(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.len() <= MAX_TEXT {
         return text;
     }
     let head = boundary(&text, MAX_TEXT / 2);
+    // Both ends, so that a text cannot be hidden behind a long beginning.
     let tail = boundary(&text, text.len() - MAX_TEXT / 2);
     format!("{}\n{}", &text[..head], &text[tail..]).into()
 }
 
-/// The last place at or before `at` where a character begins, or the text's end.
+/// Returns the last character boundary at or before `at`, at most the text's end.
 pub(super) fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }
 
-/// The text as patterns see it: each white space collapsed to one space, invisible characters taken out,
-/// letters of full width and mathematical letters as the ASCII that they look like.
+/// Normalizes a text for the patterns: white space collapsed, invisible characters removed, full-width and
+/// mathematical letters mapped to ASCII.
 pub(super) fn normal(text: &str) -> Cow<'_, str> {
+    // Most texts are plain ASCII and need no copy.
     if text.is_ascii() && is_collapsed(text.as_bytes()) {
         return text.into();
     }
@@ -186,14 +192,15 @@ pub(super) fn normal(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Whether white space is single spaces. Looks at every byte instead of stopping at the first: many at a time.
+/// Returns `true` if all white space is single spaces. Tests every byte instead of stopping early, so that it
+/// vectorizes.
 fn is_collapsed(ascii: &[u8]) -> bool {
     let controls = ascii.iter().fold(false, |any, b| any | (*b < b' ') | (*b == 0x7f));
     let pairs = ascii.iter().zip(ascii.iter().skip(1));
     !(controls | pairs.fold(false, |any, (a, b)| any | ((*a == b' ') & (*b == b' '))))
 }
 
-/// The ASCII letter or digit that a compatibility character stands for.
+/// Maps a compatibility character to its ASCII letter or digit.
 fn look_alike(c: char) -> char {
     let code = u32::from(c);
     let ascii = match code {
@@ -245,9 +252,10 @@ mod tests {
         item.extra.insert("json_feed".into(), serde_json::json!({"k": ["deep", {"x": "er"}], "n": 1}));
         item.tags = vec!["t1".into(), "t2".into()];
         item.content = Some(Content::new("image/png", vec![0xff, 0x00]));
-        let texts: Vec<(Field, String)> = sources(&item).map(|s| (s.field, s.text.into_owned())).collect();
-        assert_eq!(texts[0], (Field::Tags, "t1\nt2".into()));
-        assert_eq!(texts[1].0, Field::Extra);
+        let texts: Vec<(ItemField, String)> =
+            sources(&item).map(|s| (s.field, s.text.into_owned())).collect();
+        assert_eq!(texts[0], (ItemField::Tags, "t1\nt2".into()));
+        assert_eq!(texts[1].0, ItemField::Extra);
         assert!(texts[1].1.contains("deep\n") && texts[1].1.contains("er\n"));
         assert_eq!(texts.len(), 2, "bytes that are no text are not searched");
     }

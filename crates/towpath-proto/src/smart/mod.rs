@@ -1,44 +1,19 @@
 //! Smart Feeds: ordered collections with cursors.
 //!
-//! The publisher reads a [`query::PullQuery`], runs a [`pull::Pull`] over reads of the log until it has a
-//! [`pull::Page`], and writes that with [`publish`]. [`filter`] makes different feeds of the same log,
-//! [`events`] writes Server-Sent Events. [`follow`] mirrors any publisher's feed, and [`check`] says what one
-//! lacks.
+//! | module | contents |
+//! |---|---|
+//! | [`wire`] | position specs, page formats, URLs and collections: data of both ends |
+//! | [`publish`] | from a [`query::PullQuery`] over reads of the log to a page, and from a page to a response |
+//! | [`follow`] | a follower of any publisher's feed, by pull and by push |
+//! | [`check`] | conformance findings about any publisher's feed |
 
-pub mod accept;
-pub mod atom;
 pub mod check;
-mod check_rules;
-pub mod cursor;
-pub mod events;
-pub mod filter;
 pub mod follow;
-pub mod jsonp;
-mod name;
-pub mod plan;
 pub mod publish;
-pub mod pull;
-pub mod push;
-pub mod query;
-mod resolve;
-pub mod spec;
-mod start;
-pub mod toc;
 pub mod wire;
 
+pub use self::follow::push;
+pub use self::publish::{atom, cursor, events, filter, log_read, pull, query};
 #[cfg(test)]
-mod check_tests;
-#[cfg(test)]
-mod filter_tests;
-#[cfg(test)]
-mod follow_tests;
-#[cfg(test)]
-mod follow_url_tests;
-#[cfg(test)]
-pub(crate) mod memory;
-#[cfg(test)]
-mod publish_tests;
-#[cfg(test)]
-pub(crate) mod tests;
-#[cfg(test)]
-mod waiting_tests;
+pub(crate) use self::publish::{testing as memory, testing as tests};
+pub use self::wire::{accept, spec};

@@ -1,23 +1,15 @@
-//! Simple Update Protocol: one document that says which feeds moved.
+//! Simple Update Protocol: one document that lists the feeds with recent updates.
 //!
-//! A publisher notes every move in [`publish::RecentMoves`], serves its document, and announces each feed's
-//! SUP link ([`discovery`]) with every response for the feed. A consumer is [`follow::Consumer`], which says
-//! which feeds to ask again; [`check`] says what a publisher lacks.
+//! | module | contents |
+//! |---|---|
+//! | [`wire`] | SUP documents, ids, and links to them in a feed's responses |
+//! | [`publish`] | an index of recent updates, and documents from it |
+//! | [`follow`] | a follower of many feeds, which decides when to poll each |
+//! | [`check`] | conformance findings about any publisher |
 
 pub mod check;
-mod check_rules;
-pub mod discovery;
 pub mod follow;
-pub mod id;
 pub mod publish;
-
-mod source;
-mod tolerant;
 pub mod wire;
 
-#[cfg(test)]
-mod check_tests;
-#[cfg(test)]
-mod consumer_tests;
-#[cfg(test)]
-mod simulation;
+pub use self::wire::{discovery, id};

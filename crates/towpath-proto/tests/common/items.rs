@@ -5,12 +5,13 @@ use serde_json::{Map, Value, json};
 use towpath_proto::format::FeedLink;
 use towpath_proto::{Author, Content, Item, Timestamp};
 
-/// Any text that XML can hold, not empty: markup, quotes, white space at the ends, line ends of all kinds.
+/// Non-empty texts that XML can hold: markup, quotes, white space at the ends, all kinds of line ends.
 fn text() -> impl Strategy<Value = String> {
+    // `]]>` would end a CDATA section early; white space at the ends is easily trimmed.
     prop_oneof!["[ -~]{1,20}", "[ \t\r\n<>&\"'a😀é]{1,12}", "<p>[a-z &;]{0,9}</p>", "]]>[a-z]{0,3}"]
 }
 
-/// An address, absolute, mostly a good one.
+/// Absolute URLs, most of them valid.
 fn address() -> impl Strategy<Value = String> {
     prop_oneof![
         "https://[a-z]{1,9}\\.example/[a-z0-9/?&=%é]{0,12}",
@@ -38,6 +39,7 @@ fn content() -> impl Strategy<Value = Content> {
     let media_type = prop_oneof![
         Just("text/plain"),
         Just("text/html"),
+        // Case, quotes and spaces vary: the type must come back as it was.
         Just("Text/HTML; charset=UTF-8"),
         Just("text/plain;charset=\"utf-8\""),
         Just("text/html; charset=iso-8859-1"),
@@ -61,12 +63,13 @@ fn content() -> impl Strategy<Value = Content> {
         Just(b"<a><b/></a>".to_vec()),
         Just(b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>".to_vec()),
         Just(b"<div xmlns=\"http://www.w3.org/1999/xhtml\">a <b>c</b> &lt;</div>".to_vec()),
+        // RFC 4287, 3.1.1.3 wants an XHTML div, whatever its prefix.
         Just(b"<x:div xmlns:x=\"http://www.w3.org/1999/xhtml\"><x:br/></x:div>".to_vec()),
     ];
     (media_type, bytes).prop_map(|(media_type, bytes)| Content::new(media_type, bytes))
 }
 
-/// What readers keep, what other sources may have put there, and what is not even of the right form.
+/// Extra data: as our readers store it, as other sources may write it, and of a wrong form.
 fn extra() -> impl Strategy<Value = Map<String, Value>> {
     let element = prop_oneof![
         Just(r#"<g:point xmlns:g="http://www.georss.org/georss">45 -71</g:point>"#),
@@ -78,9 +81,11 @@ fn extra() -> impl Strategy<Value = Map<String, Value>> {
         Just(r#"<category xmlns="http://www.w3.org/2005/Atom" term="t" scheme="urn:s"/>"#),
         Just(r#"<category xmlns="" domain="d">t</category>"#),
         Just(r#"<comments xmlns="">https://a.example/comments</comments>"#),
+        // Fields of an item in disguise: written as they are, the entry would have them twice.
         Just(r#"<title xmlns="http://www.w3.org/2005/Atom">another</title>"#),
         Just(r#"<title xmlns="">another</title>"#),
         Just(r#"<fo:id xmlns:fo="http://fanout.org/protocol/atom">another</fo:id>"#),
+        // No element, two of them, no namespace, text: other sources may store anything here.
         Just("<unclosed"),
         Just("<a/><b/>"),
         Just("<a/>"),
@@ -105,7 +110,7 @@ fn extra() -> impl Strategy<Value = Map<String, Value>> {
     )
 }
 
-/// Any item whose texts XML can hold, and whose id is any text at all.
+/// Items whose texts XML can hold, with any text as id.
 pub fn any_item() -> impl Strategy<Value = Item> {
     let id = prop_oneof![text(), address(), "[\u{0}-\u{1f}a/%]{1,6}", "[0-9]{1,5}"];
     let texts = (prop::option::of(text()), prop::option::of(text()), prop::option::of(address()));
@@ -127,7 +132,7 @@ pub fn any_item() -> impl Strategy<Value = Item> {
     )
 }
 
-/// Links as every document of a published feed has them.
+/// Returns the links that every document of a published feed has.
 pub fn head_links() -> Vec<FeedLink> {
     let link = |rel: &str, href: &str, media_type: Option<&str>| FeedLink {
         rel: rel.into(),

@@ -1,11 +1,12 @@
-//! Documents damaged in many small ways, the same ones on every run.
+//! Mutated documents, equal on every run.
 
 /// A small deterministic generator (xorshift64*).
 pub struct Random(u64);
 
 impl Random {
-    /// A generator; different seeds give different sequences.
+    /// Creates a generator. Different seeds give different sequences.
     pub fn new(seed: u64) -> Self {
+        // Never 0, where xorshift stays for ever.
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -16,17 +17,21 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `end`; 0 where `end` is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
+        // The low bits are the weakest ones of xorshift*.
         usize::try_from((self.next() >> 16) % (end.max(1) as u64)).unwrap()
     }
 }
 
-/// Calls `check` with `count` damaged forms of the seeds: bytes flipped, removed, repeated, cut off,
-/// replaced by pieces of `tokens` (what means something in the format) or of another seed.
+/// Calls `check` with `count` mutations of the seeds.
+///
+/// Bytes are flipped, removed, repeated, cut off, or replaced by another seed's or by `tokens`, the syntax of
+/// the format.
 pub fn mutants(seeds: &[Vec<u8>], tokens: &[&[u8]], count: usize, mut check: impl FnMut(&[u8])) {
     assert!(!seeds.is_empty() && !tokens.is_empty());
     for number in 0..count {
+        // One generator per mutant, so that a single failing number can be repeated.
         let mut random = Random::new(number as u64 + 1);
         let mut bytes = seeds[random.below(seeds.len())].clone();
         for _ in 0..=random.below(4) {
@@ -44,6 +49,7 @@ fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], tokens: &[&[u8]], random: &mut
         1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
         2 => drop(bytes.drain(at..end)),
         3 => {
+            // Repetition makes lists long and nesting deep, where quadratic steps show.
             let piece: Vec<u8> = bytes[at..end].to_vec();
             let times = 1 + random.below(40);
             bytes.splice(at..at, piece.repeat(times));

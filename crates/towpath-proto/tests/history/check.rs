@@ -1,21 +1,22 @@
 //! The conformance check.
 
 use bytes::Bytes;
-use towpath_proto::follow::{Checker, Exchange, Request};
-use towpath_proto::history::check::{CheckOptions, HistoryChecker};
+use towpath_proto::follow::{Checker, Exchange, Now, Request};
+use towpath_proto::history::check::{HistoryCheckOptions, HistoryChecker};
 use towpath_proto::history::wire::Syntax;
-use towpath_proto::report::{Level, Outcome, Report};
+use towpath_proto::report::{FindingOutcome, Level, Report};
 use towpath_proto::{Item, Op};
 
-use crate::publisher::Publisher;
-use crate::web::{Answer, Site, atom, give, link, serve, site, start};
+use crate::publisher::HistoryPublisher;
+use crate::web::{HistorySite, SiteResponse, atom, give, link, serve, site, start};
 
 const FEED: &str = "http://a.example/feed";
 
-fn check_as(url: &str, history: bool, mut serve: impl FnMut(&Request) -> Option<Answer>) -> Report {
-    let mut check = HistoryChecker::new(url, CheckOptions { history, ..CheckOptions::default() });
+fn check_as(url: &str, history: bool, mut serve: impl FnMut(&Request) -> Option<SiteResponse>) -> Report {
+    let mut check =
+        HistoryChecker::new(url, HistoryCheckOptions { history, ..HistoryCheckOptions::default() });
     let mut asked = 0;
-    while let Some(request) = check.poll_request(start()) {
+    while let Some(request) = check.poll_request(Now::simulated(start())) {
         asked += 1;
         assert!(asked < 100, "requests without end");
         give(&mut check, start(), &request, serve(&request));
@@ -24,27 +25,26 @@ fn check_as(url: &str, history: bool, mut serve: impl FnMut(&Request) -> Option<
     check.report().clone()
 }
 
-fn check(site: &Site) -> Report {
+fn check(site: &HistorySite) -> Report {
     check_as(FEED, true, serve(site))
 }
 
 #[track_caller]
 fn fails(report: &Report, section: &str, rule: &str) {
     let found = report.findings.iter().find(|f| f.section == section && f.rule.contains(rule));
-    let found =
-        found.unwrap_or_else(|| panic!("{section}: {rule} was not looked at: {:#?}", report.findings));
-    assert_eq!(found.outcome, Outcome::Fail, "{found:?}");
+    let found = found.unwrap_or_else(|| panic!("{section}: {rule} was not tested: {:#?}", report.findings));
+    assert_eq!(found.outcome, FindingOutcome::Fail, "{found:?}");
 }
 
 fn failures(report: &Report) -> Vec<String> {
-    let failed = report.findings.iter().filter(|f| f.outcome == Outcome::Fail);
+    let failed = report.findings.iter().filter(|f| f.outcome == FindingOutcome::Fail);
     failed.map(|f| format!("{} {}: {}", f.section, f.rule, f.detail)).collect()
 }
 
 #[test]
 fn our_own_documents_conform() {
     for syntax in Syntax::ALL {
-        let mut publisher = Publisher::new(3);
+        let mut publisher = HistoryPublisher::new(3);
         for number in 0..30 {
             let id = format!("item {}", number % 12);
             let op = if number % 7 == 6 { Op::Delete } else { Op::Put };
@@ -53,8 +53,9 @@ fn our_own_documents_conform() {
         }
         let url = publisher.info.newest_url(syntax);
         let report = check_as(&url, true, |request| Some(publisher.serve(request)));
+        // No failures is also what a check that tests nothing reports.
         assert_eq!(failures(&report), Vec::<String>::new(), "{syntax:?}");
-        assert!(report.count(Level::Should, Outcome::Pass) > 8);
+        assert!(report.count(Level::Should, FindingOutcome::Pass) > 8);
         let report = check_as(&url, false, |request| Some(publisher.serve(request)));
         assert_eq!(failures(&report), Vec::<String>::new(), "{syntax:?}");
     }
@@ -69,6 +70,7 @@ fn the_flag_and_its_links() {
     fails(&report, "draft-00 §4", "has a link 'this'");
     assert!(report.findings.iter().all(|f| f.section != "draft-00 §4" || f.level == Level::Should));
     let flag = "<fh:Stateful>1</fh:Stateful>";
+    // A permanent address may not be the one whose content changes.
     let own = atom(&format!("{flag}{}", link("this", "/feed")), &[]);
     fails(&check(&site(&[(FEED, own)])), "draft-00 §4", "unique to the document");
     let bad = atom(&format!("{flag}{}", link("this", "urn:x")), &[]);
@@ -93,7 +95,7 @@ fn archives() {
     fails(&report, "RFC 5005 §4", "have fh:archive");
     fails(&report, "RFC 5005 §4", "'current'");
     fails(&report, "RFC 5005 §4", "'next-archive'");
-    fails(&report, "RFC 5005 §4.1", "which is newer");
+    fails(&report, "RFC 5005 §4.1", "different dates");
     let looped = atom(&link("prev-archive", "/feed"), &[]);
     fails(&check(&site(&[(FEED, looped)])), "RFC 5005 §4", "no loop");
     let scheme = atom(&link("prev-archive", "ftp://a.example/1"), &[]);
@@ -103,21 +105,23 @@ fn archives() {
     fails(&report, "draft-04 §4", "once");
     fails(&report, "draft-04 §4", "not marked as an archive");
     let gone = site(&[(FEED, atom(&link("prev-archive", "/1"), &[]))]);
+    // RFC 5005, section 4.1: publishers may remove archives, so nothing was tested.
     let skipped = check(&gone).findings.into_iter().find(|f| f.section == "RFC 5005 §4.1").unwrap();
-    assert_eq!(skipped.outcome, Outcome::Skipped, "{skipped:?}");
+    assert_eq!(skipped.outcome, FindingOutcome::Skipped, "{skipped:?}");
     let mut broken = gone;
-    broken.insert("http://a.example/1".into(), Answer::status(500));
-    fails(&check(&broken), "RFC 5005 §4.1", "are there");
+    broken.insert("http://a.example/1".into(), SiteResponse::status(500));
+    fails(&check(&broken), "RFC 5005 §4.1", "Linked documents exist");
 }
 
 #[test]
-fn what_is_permanent_and_changes() {
+fn changed_permanent_documents_are_reported() {
     let newest = atom(&format!("{}{}", link("this", "/t"), link("prev-archive", "/1")), &[("urn:a", "a", 1)]);
     let mut visits = 0;
     let report = check_as(FEED, true, |request| {
+        // Other entries at each visit, as from a server that renders old pages anew.
         visits += 1;
-        let head = if request.url == FEED { return Some(Answer::ok(newest.clone())) } else { "" };
-        Some(Answer::ok(atom(head, &[(&format!("urn:{visits}"), "x", 1)])))
+        let head = if request.url == FEED { return Some(SiteResponse::ok(newest.clone())) } else { "" };
+        Some(SiteResponse::ok(atom(head, &[(&format!("urn:{visits}"), "x", 1)])))
     });
     fails(&report, "draft-00 §4", "does not change");
     fails(&report, "RFC 5005 §4", "do not change");
@@ -135,18 +139,18 @@ fn atom_basics() {
     fails(&report, "RFC 4287 §4.1.1", "different dates");
     fails(&report, "RFC 4287 §4.1.2", "content or a link");
     fails(&report, "RFC 4287 §7", "media type");
-    fails(&report, "RFC 5005 §4", "tells its past");
+    fails(&report, "RFC 5005 §4", "has a history");
     fails(&report, "RFC 9110 §8.8", "ETag");
     assert!(!report.conforms());
     let bad_id = atom("", &[]).replace("urn:f", "no iri");
     fails(&check(&site(&[(FEED, bad_id)])), "RFC 4287 §4.2.6", "IRI");
     fails(&check(&site(&[(FEED, "<feed>&bad;".into())])), "XML 1.0 §2.1, RFC 8259", "well-formed");
-    fails(&check(&Site::new()), "RFC 5005 §4", "The newest document is there");
+    fails(&check(&HistorySite::new()), "RFC 5005 §4", "The newest document exists");
 }
 
-/// RFC 4287, sections 3.3 and 4.2.7.1; RFC 6721, section 3; RSS 2.0's dates: what lenient readers read all the same.
+/// RFC 4287, sections 3.3 and 4.2.7.1; RFC 6721, section 3; and the dates of RSS 2.0: defects that tolerant parsers accept.
 #[test]
-fn what_lenient_readers_let_pass() {
+fn defects_that_tolerant_parsers_accept_are_reported() {
     let updated = |text: &str| {
         let entry = format!("<entry><id>urn:a</id><title>a</title><updated>{text}</updated></entry>");
         check(&site(&[(FEED, atom(&entry, &[]))]))
@@ -154,14 +158,16 @@ fn what_lenient_readers_let_pass() {
     for bad in [
         "Mon, 01 Jan 2020 00:00:00 GMT",
         "2020-01-01 00:00:00Z",
+        // RFC 3339 allows "t" and " "; RFC 4287, section 3.3 demands an upper-case "T".
         "2020-01-01t00:00:00Z",
         "2020-01-01",
+        // As many bytes as a date: cutting at fixed offsets would panic inside a character.
         "2020-01-01T\u{302}\u{302}45678",
     ] {
         fails(&updated(bad), "RFC 4287 §3.3", "Dates");
     }
     let is_date = |report: &Report| {
-        !report.findings.iter().any(|f| f.rule == "Dates are dates" && f.outcome == Outcome::Fail)
+        !report.findings.iter().any(|f| f.rule == "Dates are dates" && f.outcome == FindingOutcome::Fail)
     };
     for good in ["2020-01-01T00:00:00Z", "2020-01-01T00:00:00.5+01:00"] {
         assert!(is_date(&updated(good)), "{good}");
@@ -173,9 +179,10 @@ fn what_lenient_readers_let_pass() {
     let rss = |date: &str| {
         let item = format!("<item><title>t</title><pubDate>{date}</pubDate></item>");
         let rss = format!("<rss version='2.0'><channel>{item}</channel></rss>");
-        check_as(FEED, false, |_| Some(Answer::ok(rss.clone())))
+        check_as(FEED, false, |_| Some(SiteResponse::ok(rss.clone())))
     };
     fails(&rss("2020-01-01"), "RSS 2.0 and JSON Feed, dates", "Dates");
+    // RFC 822: the weekday is optional, years may have two digits, zones may have names.
     for good in ["Wed, 01 Jan 2020 00:00:00 GMT", "1 Jan 20 00:00 EST"] {
         assert!(is_date(&rss(good)), "{good}");
     }
@@ -185,17 +192,18 @@ fn what_lenient_readers_let_pass() {
 fn rss_and_json_feed_basics() {
     let item = "<item><guid>1</guid></item>";
     let rss = format!("<rss version='0.91'><channel>{item}{item}</channel></rss>");
-    let report = check_as(FEED, false, |_| Some(Answer::ok(rss.clone())));
+    let report = check_as(FEED, false, |_| Some(SiteResponse::ok(rss.clone())));
     for rule in ["title", "link", "description"] {
         fails(&report, "RSS 2.0, required channel elements", rule);
     }
     fails(&report, "RSS 2.0", "version");
     fails(&report, "RSS 2.0, elements of item", "title or a description");
     fails(&report, "RSS 2.0, elements of item", "different guids");
-    assert!(report.findings.iter().all(|f| !f.section.starts_with("RFC 5005")), "no history was asked for");
+    assert!(report.findings.iter().all(|f| !f.section.starts_with("RFC 5005")), "the history is not checked");
     let json =
+        // JSON Feed 1.1: ids are text. Readers should coerce numbers, so only a check notices.
         r#"{"version":"https://jsonfeed.org/version/1","items":[{"id":1},{"id":1,"date_published":"x"}]}"#;
-    let report = check_as(FEED, false, |_| Some(Answer::ok(Bytes::from_static(json.as_bytes()))));
+    let report = check_as(FEED, false, |_| Some(SiteResponse::ok(Bytes::from_static(json.as_bytes()))));
     for rule in ["title", "id that is text", "content_html", "different ids"] {
         fails(&report, "JSON Feed 1.1", rule);
     }

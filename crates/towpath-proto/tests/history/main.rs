@@ -1,7 +1,7 @@
 //! Feed History between publishers in memory, the follower and the check.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "what helps a test may fail it")]
-#![allow(unreachable_pub, reason = "a test is a crate of its own")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing helper fails the test")]
+#![allow(unreachable_pub, reason = "an integration test is a crate of its own")]
 
 #[path = "../common/mod.rs"]
 mod common;

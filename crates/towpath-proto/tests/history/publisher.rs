@@ -1,29 +1,29 @@
-//! A publisher in memory: a log, cut into pages, some of them expired.
+//! A publisher in memory: a log, divided into pages, some of them expired.
 
 use std::collections::BTreeMap;
 
 use http::Method;
 use towpath_proto::follow::Request;
-use towpath_proto::history::publish::{FeedInfo, Place, Window};
+use towpath_proto::history::publish::{FeedInfo, HistoryDocument, LogWindow};
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::{Change, Item, Op, Seq, Timestamp};
 
-use crate::web::Answer;
+use crate::web::SiteResponse;
 
-pub struct Publisher {
+pub struct HistoryPublisher {
     pub info: FeedInfo,
     pub log: Vec<Change>,
-    /// How many changes a page takes.
+    /// Changes per page.
     pub page: usize,
     /// The last change of each sealed page.
     sealed: Vec<Seq>,
-    /// Pages below this number are gone.
+    /// Pages below this number respond with 410.
     pub oldest: u64,
-    /// Whether headers have the links.
+    /// True if the links are also in headers.
     pub header_links: bool,
 }
 
-impl Publisher {
+impl HistoryPublisher {
     pub fn new(page: usize) -> Self {
         let info = FeedInfo {
             url: "https://a.example/feeds/x".into(),
@@ -45,6 +45,7 @@ impl Publisher {
         }
         let previous =
             self.log.iter().rev().find(|change| change.item.id == item.id).map(|change| change.seq);
+        // A deletion has no content: the item is gone.
         let item = if op == Op::Delete { Item::new(item.id) } else { item };
         let (created, first_seq) = (modified, previous.unwrap_or(seq));
         let hash = item.content_hash();
@@ -67,7 +68,7 @@ impl Publisher {
         self.append(Op::Put, item, modified);
     }
 
-    /// The items that there are.
+    /// Returns the current items.
     pub fn items(&self) -> BTreeMap<String, Item> {
         let mut items = BTreeMap::new();
         for change in &self.log {
@@ -90,58 +91,60 @@ impl Publisher {
         }
     }
 
-    fn stretch(&self, first: Seq, last: Seq) -> &[Change] {
+    fn range(&self, first: Seq, last: Seq) -> &[Change] {
         &self.log[first as usize - 1..last as usize]
     }
 
-    pub fn newest(&self) -> Window {
+    pub fn newest(&self) -> LogWindow {
         let page = self.sealed().max(1);
         let prev = (page > 1).then(|| page - 1);
-        Window { first: self.first_of(page), last: self.log.len() as Seq, prev }
+        LogWindow { first: self.first_of(page), last: self.log.len() as Seq, prev }
     }
 
-    pub fn document(&self, syntax: Syntax, name: &str) -> Option<Answer> {
-        let (place, first, last) = if name.is_empty() {
+    pub fn document(&self, syntax: Syntax, name: &str) -> Option<SiteResponse> {
+        let (document, first, last) = if name.is_empty() {
             let window = self.newest();
-            (Place::Newest(window), window.first, window.last)
+            (HistoryDocument::Newest(window), window.first, window.last)
         } else if let Some((first, last)) = name.split_once('-') {
             let (first, last): (Seq, Seq) = (first.parse().ok()?, last.parse().ok()?);
             let prev = self.sealed.iter().position(|end| end + 1 == first).map(|index| index as u64 + 1);
-            (Place::Window(Window { first, last, prev }), first, last)
+            (HistoryDocument::Window(LogWindow { first, last, prev }), first, last)
         } else {
             let number: u64 = name.parse().ok()?;
             if number < self.oldest {
-                return Some(Answer::status(410));
+                return Some(SiteResponse::status(410));
             }
+            // An archive document names its successor (`next-archive`), so that must be sealed too.
             (number < self.sealed()).then_some(())?;
-            (Place::Archive(number), self.first_of(number), self.sealed[number as usize - 1])
+            (HistoryDocument::Archive(number), self.first_of(number), self.sealed[number as usize - 1])
         };
-        let mut answer = Answer::ok(self.info.document(syntax, &place, self.stretch(first, last)));
-        answer = answer.with("content-type", syntax.media_type());
+        let mut response = SiteResponse::ok(self.info.document(syntax, &document, self.range(first, last)));
+        response = response.with("content-type", syntax.media_type());
         if self.header_links {
-            for line in self.info.link_headers(syntax, &place) {
-                answer = answer.with("link", &line);
+            for line in self.info.link_headers(syntax, &document) {
+                response = response.with("link", &line);
             }
         }
-        Some(answer.with("etag", &self.etag(name)))
+        Some(response.with("etag", &self.etag(name)))
     }
 
     fn etag(&self, name: &str) -> String {
+        // Only the newest document ever changes.
         let state = if name.is_empty() { self.log.len() } else { 0 };
         format!("\"{name}/{state}\"")
     }
 
-    pub fn serve(&self, request: &Request) -> Answer {
+    pub fn serve(&self, request: &Request) -> SiteResponse {
         assert!(matches!(request.method, Method::GET | Method::HEAD));
         let Some(path) = request.url.strip_prefix("https://a.example/feeds/x/") else {
-            return Answer::status(404);
+            return SiteResponse::status(404);
         };
         let (syntax, name) = path.split_once('/').unwrap_or((path, ""));
         let syntax = Syntax::ALL.into_iter().find(|s| s.name() == syntax).unwrap();
         let known = request.headers.get("if-none-match");
         if known.is_some_and(|known| known.as_bytes() == self.etag(name).as_bytes()) {
-            return Answer::status(304);
+            return SiteResponse::status(304);
         }
-        self.document(syntax, name).unwrap_or_else(|| Answer::status(404))
+        self.document(syntax, name).unwrap_or_else(|| SiteResponse::status(404))
     }
 }

@@ -1,30 +1,30 @@
-//! A publisher that appends, edits, deletes, seals, lets pages expire and fails one request in five; a follower
-//! that is restarted now and then. It always ends with what the log says.
+//! Random runs: a publisher that appends, edits, deletes, seals and expires pages, and fails one request in five. The
+//! follower is restarted at random, and always ends with the items of the log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use towpath_proto::follow::StartFrom;
-use towpath_proto::history::follow::{HistoryFollower, Limits, Options};
+use towpath_proto::history::follow::{CrawlLimits, HistoryFollowOptions, HistoryFollower};
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::{Item, Op, Timestamp};
 
-use crate::publisher::Publisher;
-use crate::web::{Answer, drive, start};
+use crate::publisher::HistoryPublisher;
+use crate::web::{SiteResponse, drive, start};
 
-struct Run {
+struct RandomRun {
     random: fastrand::Rng,
-    publisher: Publisher,
+    publisher: HistoryPublisher,
     now: Timestamp,
     items: BTreeMap<String, Item>,
     syntax: Syntax,
     last: u32,
 }
 
-impl Run {
+impl RandomRun {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut publisher = Publisher::new(random.usize(1..8));
+        let mut publisher = HistoryPublisher::new(random.usize(1..8));
         publisher.header_links = random.bool();
         let syntax = Syntax::ALL[random.usize(..3)];
         Self { random, publisher, now: start(), items: BTreeMap::new(), syntax, last: 0 }
@@ -43,7 +43,7 @@ impl Run {
             return self.publisher.append(Op::Delete, Item::new(id), self.now);
         }
         let title = Some(format!("v{}", self.random.u16(..)));
-        // Dates that say nothing: none, old, or ahead of their time.
+        // Useless dates: none, old, or in the future.
         let updated = match self.random.u8(..4) {
             0 => None,
             1 => Some(self.now),
@@ -55,14 +55,17 @@ impl Run {
         self.now += Duration::from_millis(u64::from(self.random.u8(..2)) * 700);
     }
 
-    fn options(&mut self) -> Options {
-        let kept = if self.random.bool() { 0 } else { 1 << 20 };
-        Options { limits: Limits { kept, ..Limits::default() }, ..Options::default() }
+    fn options(&mut self) -> HistoryFollowOptions {
+        let cached = if self.random.bool() { 0 } else { 1 << 20 };
+        HistoryFollowOptions {
+            limits: CrawlLimits { cached, ..CrawlLimits::default() },
+            ..HistoryFollowOptions::default()
+        }
     }
 }
 
 fn run(seed: u64) {
-    let mut run = Run::new(seed);
+    let mut run = RandomRun::new(seed);
     let url = format!("https://a.example/feeds/x/{}", run.syntax.name());
     let mut state = None;
     let mut lost = false;
@@ -75,22 +78,22 @@ fn run(seed: u64) {
         if run.random.u8(..6) == 0 && run.publisher.sealed() > 2 {
             run.publisher.oldest = run.random.u64(run.publisher.oldest..run.publisher.sealed());
         }
-        // The last rounds are long enough for what failed to be asked for again.
+        // The last rounds are long enough to repeat every failed request.
         let fails = if round < 10 { 5 } else { 0 };
         let until = run.now + Duration::from_secs(if round < 10 { 90 } else { 3 * 86_400 });
         let (publisher, random) = (&run.publisher, &mut run.random);
-        let told = drive(&mut follower, &mut run.now, until, |request| {
+        let result = drive(&mut follower, &mut run.now, until, |request| {
             if fails > 0 && random.u8(..fails) == 0 {
-                return if random.bool() { None } else { Some(Answer::status(500)) };
+                return if random.bool() { None } else { Some(SiteResponse::status(500)) };
             }
             Some(publisher.serve(request))
         });
-        told.apply(&mut run.items);
-        lost |= told.incomplete.iter().any(|text| text.contains("gone"));
-        state = told.state.or(state);
+        result.apply(&mut run.items);
+        lost |= result.incomplete.iter().any(|text| text.contains("gone"));
+        state = result.state.or(state);
         run.now = run.now.max(until);
         if run.random.u8(..3) == 0 {
-            // What was told after the last checkpoint is told again.
+            // Changes after the last checkpoint are delivered again.
             let options = run.options();
             follower = HistoryFollower::new(&url, StartFrom::Beginning, state.clone(), options).unwrap();
         }
@@ -101,7 +104,7 @@ fn run(seed: u64) {
         assert!(left == right, "seed {seed}: {:?}, not {:?}", left.keys(), right.keys());
         return;
     }
-    // What is told of in pages that are still there is as the log says.
+    // Items with changes in pages that still exist are as in the log.
     let first = publisher.first_of(publisher.oldest);
     let items = publisher.items();
     for change in publisher.log.iter().filter(|change| change.seq >= first) {
@@ -111,16 +114,16 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn the_follower_ends_with_the_logs_state() {
+fn the_follower_ends_with_the_items_of_the_log() {
     for seed in 0..100 {
         run(seed);
     }
 }
 
-/// -00, section 4, and RFC 5005, section 4: what is permanent stays the same to the byte.
+/// -00, section 4, and RFC 5005, section 4: permanent documents never change a byte.
 #[test]
 fn permanent_documents_never_change() {
-    let mut run = Run::new(7);
+    let mut run = RandomRun::new(7);
     let mut kept: BTreeMap<String, bytes::Bytes> = BTreeMap::new();
     for _ in 0..200 {
         run.change();
@@ -135,5 +138,6 @@ fn permanent_documents_never_change() {
             assert_eq!(run.publisher.document(Syntax::Atom, name).unwrap().body, before);
         }
     }
+    // Each round has a window of its own, and archives come on top.
     assert!(kept.len() > 200);
 }

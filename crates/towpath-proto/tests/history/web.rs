@@ -1,4 +1,4 @@
-//! A web in memory, and what drives a follower through it.
+//! A web site in memory, and a driver that runs a follower against it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,19 +6,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
 use serde_json::Value;
 use towpath_proto::follow::{
-    Event, Exchange, Followed, Follower, Request, ResponseHead, StartFrom, TransferError,
+    Event, Exchange, Followed, Follower, Monotonic, Now, Request, ResponseHead, StartFrom, TransferError,
 };
-use towpath_proto::history::follow::{HistoryFollower, Options};
+use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 use towpath_proto::{Item, Op, Timestamp};
 
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct SiteResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-impl Answer {
+impl SiteResponse {
     pub fn ok(body: impl Into<Bytes>) -> Self {
         Self { status: 200, body: body.into(), ..Self::default() }
     }
@@ -33,30 +33,30 @@ impl Answer {
     }
 }
 
-/// Documents by their addresses; what is not there is 404.
-pub type Site = HashMap<String, Answer>;
+/// Responses by URL; an unknown URL responds with 404.
+pub type HistorySite = HashMap<String, SiteResponse>;
 
-pub fn site(documents: &[(&str, String)]) -> Site {
-    documents.iter().map(|(url, body)| ((*url).to_owned(), Answer::ok(body.clone()))).collect()
+pub fn site(documents: &[(&str, String)]) -> HistorySite {
+    documents.iter().map(|(url, body)| ((*url).to_owned(), SiteResponse::ok(body.clone()))).collect()
 }
 
-pub fn serve(site: &Site) -> impl FnMut(&Request) -> Option<Answer> + '_ {
-    |request| Some(site.get(&request.url).cloned().unwrap_or_else(|| Answer::status(404)))
+pub fn serve(site: &HistorySite) -> impl FnMut(&Request) -> Option<SiteResponse> + '_ {
+    |request| Some(site.get(&request.url).cloned().unwrap_or_else(|| SiteResponse::status(404)))
 }
 
-/// What a follower told.
+/// Events and requests of a follower.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct FollowResult {
     pub changes: Vec<Followed>,
     pub warnings: Vec<String>,
     pub incomplete: Vec<String>,
     pub failed: Vec<String>,
     pub state: Option<Value>,
-    pub asked: Vec<(Method, String)>,
+    pub requests: Vec<(Method, String)>,
 }
 
-impl Told {
-    /// What a consumer has after the changes.
+impl FollowResult {
+    /// Applies the changes to a consumer's items.
     pub fn apply(&self, items: &mut BTreeMap<String, Item>) {
         for change in &self.changes {
             match change.op {
@@ -78,61 +78,70 @@ pub fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// Carries requests until the follower is finished or would sleep beyond `until`.
+/// Runs the follower until it is finished or waits beyond `until`.
 pub fn drive(
     follower: &mut HistoryFollower,
     now: &mut Timestamp,
     until: Timestamp,
-    mut serve: impl FnMut(&Request) -> Option<Answer>,
-) -> Told {
-    let mut told = Told::default();
+    mut serve: impl FnMut(&Request) -> Option<SiteResponse>,
+) -> FollowResult {
+    let mut result = FollowResult::default();
     loop {
         while let Some(event) = follower.poll_event() {
             match event {
-                Event::Change(change) => told.changes.push(*change),
-                Event::Checkpoint(state) => told.state = Some(state),
-                Event::Warning(text) => told.warnings.push(text),
-                Event::Incomplete(text) => told.incomplete.push(text),
-                Event::Failed(error) => told.failed.push(error.to_string()),
+                Event::Change(change) => result.changes.push(*change),
+                Event::Checkpoint(state) => result.state = Some(state),
+                Event::Warning(text) => result.warnings.push(text),
+                Event::Incomplete(text) => result.incomplete.push(text),
+                Event::Failed(error) => result.failed.push(error.to_string()),
             }
         }
-        if let Some(request) = follower.poll_request(*now) {
-            told.asked.push((request.method.clone(), request.url.clone()));
-            assert!(told.asked.len() < 100_000, "requests without end");
+        if let Some(request) = follower.poll_request(Now::simulated(*now)) {
+            result.requests.push((request.method.clone(), request.url.clone()));
+            assert!(result.requests.len() < 100_000, "endless requests");
             give(follower, *now, &request, serve(&request));
         } else if follower.is_finished() {
-            return told;
+            return result;
         } else {
-            let wake = follower.poll_timeout().unwrap();
+            // A follower that neither asks, waits nor ends would hang for ever.
+            let wake = follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
             if wake > until {
-                return told;
+                return result;
             }
+            // A wake time in the past must not turn time back.
             *now = wake.max(*now);
         }
     }
 }
 
-pub fn give(to: &mut impl Exchange, now: Timestamp, request: &Request, answer: Option<Answer>) {
-    let Some(Answer { status, headers, body }) = answer else {
-        return to.handle_end(now, request.id, Err(TransferError::Connect("refused".into())));
+pub fn give(to: &mut impl Exchange, now: Timestamp, request: &Request, answer: Option<SiteResponse>) {
+    let Some(SiteResponse { status, headers, body }) = answer else {
+        return to.handle_end(Now::simulated(now), request.id, Err(TransferError::Connect("refused".into())));
     };
-    to.handle_head(now, request.id, ResponseHead { status, url: request.url.clone(), headers });
+    to.handle_head(
+        Now::simulated(now),
+        request.id,
+        ResponseHead { status, url: request.url.clone(), headers },
+    );
     if request.method == Method::GET {
-        body.chunks(1000).for_each(|piece| to.handle_chunk(now, request.id, Bytes::copy_from_slice(piece)));
+        // In pieces, so that elements and characters are cut between two chunks.
+        body.chunks(1000).for_each(|piece| {
+            to.handle_chunk(Now::simulated(now), request.id, Bytes::copy_from_slice(piece));
+        });
     }
-    to.handle_end(now, request.id, Ok(()));
+    to.handle_end(Now::simulated(now), request.id, Ok(()));
 }
 
-pub fn once() -> Options {
-    Options { once: true, ..Options::default() }
+pub fn once() -> HistoryFollowOptions {
+    HistoryFollowOptions { once: true, ..HistoryFollowOptions::default() }
 }
 
-/// One pass over a site from its beginning or a state.
-pub fn follow(url: &str, state: Option<Value>, site: &Site) -> Told {
+/// Runs one pass over a site, from its beginning or a state.
+pub fn follow(url: &str, state: Option<Value>, site: &HistorySite) -> FollowResult {
     follow_from(url, StartFrom::Beginning, state, site)
 }
 
-pub fn follow_from(url: &str, from: StartFrom, state: Option<Value>, site: &Site) -> Told {
+pub fn follow_from(url: &str, from: StartFrom, state: Option<Value>, site: &HistorySite) -> FollowResult {
     let mut follower = HistoryFollower::new(url, from, state, once()).unwrap();
     drive(&mut follower, &mut start(), Timestamp::MAX, serve(site))
 }

@@ -1,15 +1,15 @@
-//! The conformance check against a publisher, whole and broken.
+//! The conformance check against conforming and broken publishers.
 
 use bytes::Bytes;
-use towpath_proto::follow::{Checker, Exchange, Request, ResponseHead};
-use towpath_proto::replication::check::{CheckOptions, ReplicationChecker};
+use towpath_proto::follow::{Checker, Exchange, Now, Request, ResponseHead};
+use towpath_proto::replication::check::{ReplicationCheckOptions, ReplicationChecker};
 use towpath_proto::replication::pages::PageLimits;
-use towpath_proto::report::{Level, Outcome, Report};
+use towpath_proto::report::{FindingOutcome, Level, Report};
 
-use crate::publisher::{BASE, Publisher, Response, SNAPSHOT, time};
+use crate::publisher::{BASE, MemoryPublisher, SNAPSHOT, StoredResponse, time};
 
-fn publisher() -> Publisher {
-    let mut publisher = Publisher::of(2);
+fn publisher() -> MemoryPublisher {
+    let mut publisher = MemoryPublisher::of(2);
     for second in 0..7 {
         publisher.put(second);
     }
@@ -18,20 +18,21 @@ fn publisher() -> Publisher {
     publisher
 }
 
-/// `change` is told how often the same request came before.
-fn check(publisher: &Publisher, change: impl FnMut(&Request, usize, &mut Response)) -> Report {
+/// Runs the check. `change` gets the number of earlier equal requests.
+fn check(publisher: &MemoryPublisher, change: impl FnMut(&Request, usize, &mut StoredResponse)) -> Report {
     check_from(BASE, publisher, change)
 }
 
 fn check_from(
     url: &str,
-    publisher: &Publisher,
-    mut change: impl FnMut(&Request, usize, &mut Response),
+    publisher: &MemoryPublisher,
+    mut change: impl FnMut(&Request, usize, &mut StoredResponse),
 ) -> Report {
-    let options = CheckOptions { snapshot: Some(SNAPSHOT.into()), ..CheckOptions::default() };
+    let options =
+        ReplicationCheckOptions { snapshot: Some(SNAPSHOT.into()), ..ReplicationCheckOptions::default() };
     let mut checker = ReplicationChecker::new(url, options);
     let mut seen: Vec<String> = Vec::new();
-    while let Some(request) = checker.poll_request(time(0)) {
+    while let Some(request) = checker.poll_request(Now::simulated(time(0))) {
         assert!(seen.len() < 100, "a check ends");
         let mut response = publisher.answer(&request);
         let name = format!("{} {}", request.method, request.url);
@@ -39,26 +40,27 @@ fn check_from(
         seen.push(name);
         let head =
             ResponseHead { status: response.status, url: request.url.clone(), headers: response.headers };
-        checker.handle_head(time(0), request.id, head);
+        checker.handle_head(Now::simulated(time(0)), request.id, head);
         for piece in response.body.chunks(90) {
-            checker.handle_chunk(time(0), request.id, Bytes::copy_from_slice(piece));
+            checker.handle_chunk(Now::simulated(time(0)), request.id, Bytes::copy_from_slice(piece));
         }
-        checker.handle_end(time(0), request.id, Ok(()));
+        checker.handle_end(Now::simulated(time(0)), request.id, Ok(()));
     }
     assert!(checker.is_finished());
     checker.report().clone()
 }
 
 fn failed(report: &Report) -> Vec<(&str, &str)> {
-    let failed = report.findings.iter().filter(|f| f.outcome == Outcome::Fail);
+    let failed = report.findings.iter().filter(|f| f.outcome == FindingOutcome::Fail);
     failed.map(|f| (f.section.as_str(), f.detail.as_str())).collect()
 }
 
 #[test]
 fn our_own_publisher_conforms() {
     let report = check(&publisher(), |_, _, _| {});
+    // Nothing may be skipped either: a skipped rule would pass unseen.
     assert_eq!(failed(&report), []);
-    assert_eq!(report.count(Level::Must, Outcome::Skipped), 0, "{report:?}");
+    assert_eq!(report.count(Level::Must, FindingOutcome::Skipped), 0, "{report:?}");
     assert!(report.findings.len() >= 25, "{}", report.findings.len());
     assert!(report.conforms());
 }
@@ -66,13 +68,13 @@ fn our_own_publisher_conforms() {
 #[test]
 fn an_index_alone_can_be_checked() {
     let publisher = publisher();
-    let mut checker = ReplicationChecker::new(SNAPSHOT, CheckOptions::default());
-    while let Some(request) = checker.poll_request(time(0)) {
+    let mut checker = ReplicationChecker::new(SNAPSHOT, ReplicationCheckOptions::default());
+    while let Some(request) = checker.poll_request(Now::simulated(time(0))) {
         let response = publisher.answer(&request);
         let head = ResponseHead { status: 200, url: request.url.clone(), headers: response.headers };
-        checker.handle_head(time(0), request.id, head);
-        checker.handle_chunk(time(0), request.id, response.body);
-        checker.handle_end(time(0), request.id, Ok(()));
+        checker.handle_head(Now::simulated(time(0)), request.id, head);
+        checker.handle_chunk(Now::simulated(time(0)), request.id, response.body);
+        checker.handle_end(Now::simulated(time(0)), request.id, Ok(()));
     }
     let sections: Vec<&str> = checker.report().findings.iter().map(|f| f.section.as_str()).collect();
     assert!(sections.contains(&"Snapshot Index Format"), "{sections:?}");
@@ -81,7 +83,7 @@ fn an_index_alone_can_be_checked() {
 
 #[test]
 fn an_empty_feed_conforms() {
-    let report = check(&Publisher::of(2), |request, _, response| {
+    let report = check(&MemoryPublisher::of(2), |request, _, response| {
         if request.url == SNAPSHOT {
             *response = publisher().answer(request);
             response.body = "{\"id\":\"s\",\"createdAt\":\"2024-01-01T00:00:00Z\",\"pages\":[]}".into();
@@ -90,7 +92,7 @@ fn an_empty_feed_conforms() {
     assert_eq!(failed(&report), []);
 }
 
-fn add_next(response: &mut Response, number: u64) {
+fn add_next(response: &mut StoredResponse, number: u64) {
     response.headers.append("link", format!("<{BASE}/pages/{number}>; rel=next").parse().unwrap());
 }
 
@@ -100,20 +102,21 @@ fn pagination_the_newest_page_is_found_from_any_other() {
         let mut got = Vec::new();
         let report = check_from(&format!("{BASE}/pages/2"), &publisher(), |request, _, response| {
             if !with_head && !is_get(request) {
-                *response = Response::status(405);
+                *response = StoredResponse::status(405);
             }
             got.push(request.url.clone());
         });
+        // Without HEAD its own rule fails; the walk must go on by GET.
         assert_eq!(failed(&report).len(), usize::from(!with_head), "{:?}", failed(&report));
         assert!((1..=4).all(|number| got.contains(&format!("{BASE}/pages/{number}"))), "{got:?}");
     }
 }
 
 /// "Links must be consistent, i.e. the prev and next links of adjacent pages must match and the feed must not form
-/// a loop": forward as well.
+/// a loop". This holds for `next` too.
 #[test]
-fn pagination_what_is_wrong_ahead_is_found() {
-    let cases: Vec<(&str, &str, Change)> = vec![
+fn pagination_violations_along_next_are_found() {
+    let cases: Vec<(&str, &str, ResponseChange)> = vec![
         (BASE, "A next link leads to a page", |r, _, a| {
             if r.url == BASE || page(r, 4) {
                 add_next(a, 5);
@@ -136,7 +139,7 @@ fn pagination_what_is_wrong_ahead_is_found() {
         }),
         ("/pages/1", "A next link leads to a page", |r, _, a| {
             if page(r, 3) {
-                *a = Response::status(410);
+                *a = StoredResponse::status(410);
             }
         }),
         ("/pages/1", "The links of adjacent pages match", |r, _, a| {
@@ -152,15 +155,15 @@ fn pagination_what_is_wrong_ahead_is_found() {
     for (number, (start, rule, change)) in cases.into_iter().enumerate() {
         let url = if start == BASE { BASE.to_owned() } else { format!("{BASE}{start}") };
         let report = check_from(&url, &publisher, change);
-        let failed: Vec<_> = report.findings.iter().filter(|f| f.outcome == Outcome::Fail).collect();
+        let failed: Vec<_> = report.findings.iter().filter(|f| f.outcome == FindingOutcome::Fail).collect();
         assert!(failed.iter().any(|f| f.rule == rule), "{number} {rule}: {failed:?}");
     }
 }
 
-/// How an answer is changed, given how often the same request came before.
-type Change = fn(&Request, usize, &mut Response);
+/// Changes a response, given the number of earlier equal requests.
+type ResponseChange = fn(&Request, usize, &mut StoredResponse);
 
-fn text(response: &mut Response, from: &str, to: &str) {
+fn text(response: &mut StoredResponse, from: &str, to: &str) {
     let body = String::from_utf8(response.body.to_vec()).unwrap();
     response.body = body.replace(from, to).into();
 }
@@ -173,10 +176,10 @@ fn is_get(request: &Request) -> bool {
     request.method == http::Method::GET
 }
 
-/// What is broken, what the answer becomes, and the section that fails by it.
+/// Each case breaks responses and names the section that must fail.
 #[test]
-fn each_breach_is_found_in_its_section() {
-    let cases: Vec<(&str, Change)> = vec![
+fn each_violation_is_found_in_its_section() {
+    let cases: Vec<(&str, ResponseChange)> = vec![
         ("Concepts", |r, _, a| {
             if page(r, 2) && is_get(r) {
                 a.status = 302;
@@ -184,7 +187,7 @@ fn each_breach_is_found_in_its_section() {
         }),
         ("Pagination", |r, _, a| {
             if !is_get(r) {
-                *a = Response::status(405);
+                *a = StoredResponse::status(405);
             }
         }),
         ("Pagination", |r, _, a| {
@@ -249,6 +252,7 @@ fn each_breach_is_found_in_its_section() {
         ("Content-ID", |_, _, a| text(a, "<3@news>", "<2@news>")),
         ("Operation-Type", |_, _, a| text(a, "=PUT", "=CUT")),
         ("Operation-Type", |_, _, a| text(a, "http-equiv=PUT", "PUT")),
+        // Later than the entities after it, while times may not decrease.
         ("Last-Modified", |_, _, a| text(a, "22:13:22", "22:59:22")),
         ("Last-Modified", |_, _, a| text(a, "Tue, 14 Nov", "Tue, 99 Nov")),
         ("Last-Modified", |r, _, a| {

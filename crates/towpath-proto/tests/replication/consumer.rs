@@ -1,18 +1,18 @@
-//! A consumer: drives a follower and keeps what it is told together with the checkpoint.
+//! A consumer that drives a follower and records its changes and checkpoints.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use towpath_proto::follow::{
-    Event, Exchange, FollowError, Followed, Follower, Request, ResponseHead, StartFrom, TransferError,
+    Event, Exchange, FollowError, Followed, Follower, Now, Request, ResponseHead, StartFrom, TransferError,
 };
-use towpath_proto::replication::follow::{Options, ReplicationFollower};
+use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 
-use crate::publisher::Response;
+use crate::publisher::StoredResponse;
 
 #[derive(Default)]
-pub(crate) struct Consumer {
-    /// What was told up to the last checkpoint, and after it.
+pub(crate) struct RecordingConsumer {
+    /// All delivered changes; `kept` of them are covered by the last checkpoint.
     pub(crate) told: Vec<Followed>,
     pub(crate) kept: usize,
     pub(crate) state: Option<Value>,
@@ -22,29 +22,29 @@ pub(crate) struct Consumer {
     pub(crate) requests: Vec<String>,
 }
 
-/// What happens to one answer on its way.
+/// Delivery of a response, with its faults.
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
-    /// All of it arrives, in pieces of at most so many bytes.
+pub(crate) enum ResponseDelivery {
+    /// The whole response arrives, in pieces of at most this many bytes.
     Pieces(usize),
-    /// Only so many bytes arrive.
+    /// Only this many bytes arrive.
     Cut(usize),
-    /// No answer arrives.
+    /// No response arrives.
     Lost,
 }
 
-impl Consumer {
-    /// Follows until the follower is finished or has nothing to ask for at this time.
+impl RecordingConsumer {
+    /// Runs until the follower is finished or has no further request at this time.
     pub(crate) fn drive(
         &mut self,
         follower: &mut ReplicationFollower,
         now: Timestamp,
-        mut answer: impl FnMut(&Request) -> (Response, Way),
+        mut answer: impl FnMut(&Request) -> (StoredResponse, ResponseDelivery),
     ) {
         let mut under_way = Vec::new();
         for _ in 0..100_000 {
             self.take_events(follower);
-            while let Some(request) = follower.poll_request(now) {
+            while let Some(request) = follower.poll_request(Now::simulated(now)) {
                 self.requests.push(format!("{} {}", request.method, request.url));
                 under_way.push(request);
             }
@@ -55,6 +55,7 @@ impl Consumer {
             let (response, way) = answer(&request);
             self.deliver(follower, now, &request, response, way);
         }
+        // A follower without a request must wait or finish; this bound finds one that loops.
         panic!("the follower asks for ever");
     }
 
@@ -63,26 +64,33 @@ impl Consumer {
         follower: &mut ReplicationFollower,
         now: Timestamp,
         request: &Request,
-        response: Response,
-        way: Way,
+        response: StoredResponse,
+        way: ResponseDelivery,
     ) {
         let id = request.id;
         let (body, size, result) = match way {
-            Way::Lost => {
-                return follower.handle_end(now, id, Err(TransferError::Connect("lost".into())));
+            ResponseDelivery::Lost => {
+                return follower.handle_end(
+                    Now::simulated(now),
+                    id,
+                    Err(TransferError::Connect("lost".into())),
+                );
             }
-            Way::Pieces(size) => (response.body, size, Ok(())),
-            Way::Cut(at) if at >= response.body.len() => (response.body, usize::MAX, Ok(())),
-            Way::Cut(at) => (response.body.slice(..at), 700, Err(TransferError::Body("cut".into()))),
+            ResponseDelivery::Pieces(size) => (response.body, size, Ok(())),
+            ResponseDelivery::Cut(at) if at >= response.body.len() => (response.body, usize::MAX, Ok(())),
+            ResponseDelivery::Cut(at) => {
+                (response.body.slice(..at), 700, Err(TransferError::Body("cut".into())))
+            }
         };
         let head =
             ResponseHead { status: response.status, url: request.url.clone(), headers: response.headers };
-        follower.handle_head(now, id, head);
+        follower.handle_head(Now::simulated(now), id, head);
         for piece in body.chunks(size.max(1)) {
-            follower.handle_chunk(now, id, Bytes::copy_from_slice(piece));
+            follower.handle_chunk(Now::simulated(now), id, Bytes::copy_from_slice(piece));
+            // Between pieces, as a program does that must bound its memory.
             self.take_events(follower);
         }
-        follower.handle_end(now, id, result);
+        follower.handle_end(Now::simulated(now), id, result);
     }
 
     fn take_events(&mut self, follower: &mut ReplicationFollower) {
@@ -90,6 +98,7 @@ impl Consumer {
             match event {
                 Event::Change(followed) => self.told.push(*followed),
                 Event::Checkpoint(state) => {
+                    // A checkpoint is written with every batch, so it may not grow with the feed.
                     assert!(state.to_string().len() < 2000, "{state}");
                     self.state = Some(state);
                     self.kept = self.told.len();
@@ -101,12 +110,17 @@ impl Consumer {
         }
     }
 
-    /// What was told after the last checkpoint is lost.
+    /// Simulates a crash: changes after the last checkpoint are lost.
     pub(crate) fn crash(&mut self) {
         self.told.truncate(self.kept);
     }
 
-    pub(crate) fn follower(&self, url: &str, start: StartFrom, options: Options) -> ReplicationFollower {
+    pub(crate) fn follower(
+        &self,
+        url: &str,
+        start: StartFrom,
+        options: ReplicationOptions,
+    ) -> ReplicationFollower {
         ReplicationFollower::new(url, start, self.state.clone(), options).unwrap()
     }
 
@@ -119,20 +133,20 @@ impl Consumer {
     }
 }
 
-pub(crate) fn once() -> Options {
-    Options { once: true, ..Options::default() }
+pub(crate) fn once() -> ReplicationOptions {
+    ReplicationOptions { once: true, ..ReplicationOptions::default() }
 }
 
-/// One pass over an undisturbed publisher.
+/// Performs a single pass over a publisher without faults.
 pub(crate) fn follow_once(
-    publisher: &crate::publisher::Publisher,
+    publisher: &crate::publisher::MemoryPublisher,
     start: StartFrom,
     state: Option<Value>,
-) -> Consumer {
-    let mut consumer = Consumer { state, ..Consumer::default() };
+) -> RecordingConsumer {
+    let mut consumer = RecordingConsumer { state, ..RecordingConsumer::default() };
     let mut follower = consumer.follower(crate::publisher::BASE, start, once());
     consumer.drive(&mut follower, crate::publisher::time(1_000_000), |request| {
-        (publisher.answer(request), Way::Pieces(1000))
+        (publisher.answer(request), ResponseDelivery::Pieces(1000))
     });
     assert!(follower.is_finished());
     consumer

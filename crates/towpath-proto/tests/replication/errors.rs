@@ -1,18 +1,19 @@
-//! What bad input gets: a named error with the page's address and the entity's number, complete entities
-//! before it told, the position kept.
+//! Invalid input gives an error with the page's URL and the entity's number.
+//!
+//! Complete entities before it are delivered, and the position is kept.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use towpath_proto::change::Op;
-use towpath_proto::follow::{Exchange, FollowError, Request, StartFrom};
-use towpath_proto::replication::follow::Options;
+use towpath_proto::follow::{Exchange, FollowError, Monotonic, Now, Request, StartFrom};
+use towpath_proto::replication::follow::ReplicationOptions;
 
-use crate::consumer::{Consumer, Way, follow_once, once};
-use crate::publisher::{BASE, Publisher, Response, item, time};
+use crate::consumer::{RecordingConsumer, ResponseDelivery, follow_once, once};
+use crate::publisher::{BASE, MemoryPublisher, StoredResponse, item, time};
 
-/// Five items on pages of two, a second apart.
-fn publisher() -> Publisher {
-    let mut publisher = Publisher::of(2);
+/// Returns a publisher of five items on pages of two, a second apart.
+fn publisher() -> MemoryPublisher {
+    let mut publisher = MemoryPublisher::of(2);
     for second in 0..5 {
         publisher.put(second);
     }
@@ -24,31 +25,36 @@ fn page(number: u64) -> String {
     format!("{BASE}/pages/{number}")
 }
 
-/// One pass over a publisher, with an answer changed where `change` says so.
-fn run(consumer: &mut Consumer, publisher: &Publisher, change: impl Fn(&Request, &mut Response)) {
+/// Performs a single pass over a publisher whose responses `change` modifies.
+fn run(
+    consumer: &mut RecordingConsumer,
+    publisher: &MemoryPublisher,
+    change: impl Fn(&Request, &mut StoredResponse),
+) {
     run_at(1000, consumer, publisher, change);
 }
 
 fn run_at(
     second: i64,
-    consumer: &mut Consumer,
-    publisher: &Publisher,
-    change: impl Fn(&Request, &mut Response),
+    consumer: &mut RecordingConsumer,
+    publisher: &MemoryPublisher,
+    change: impl Fn(&Request, &mut StoredResponse),
 ) {
     let mut follower = consumer.follower(BASE, StartFrom::Beginning, once());
     consumer.drive(&mut follower, time(second), |request| {
         let mut response = publisher.answer(request);
         change(request, &mut response);
-        (response, Way::Pieces(100))
+        (response, ResponseDelivery::Pieces(100))
     });
     assert!(follower.is_finished());
 }
 
-/// Changes the second page in every answer; what then goes wrong, and what is told before and, once the
-/// publisher is mended, after it.
-fn broken(told_before: usize, change: impl Fn(&mut Response)) -> String {
+/// Changes the second page in every response and returns the error.
+///
+/// Asserts the number of changes before the error, and that all arrive after the publisher is repaired.
+fn broken(told_before: usize, change: impl Fn(&mut StoredResponse)) -> String {
     let publisher = publisher();
-    let mut consumer = Consumer::default();
+    let mut consumer = RecordingConsumer::default();
     run(&mut consumer, &publisher, |request, response| {
         if request.url == page(2) {
             change(response);
@@ -66,7 +72,7 @@ fn broken(told_before: usize, change: impl Fn(&mut Response)) -> String {
     error
 }
 
-fn body(response: &mut Response, change: impl Fn(String) -> String) {
+fn body(response: &mut StoredResponse, change: impl Fn(String) -> String) {
     let text = String::from_utf8(response.body.to_vec()).unwrap();
     response.body = Bytes::from(change(text));
 }
@@ -93,9 +99,10 @@ fn case_e_a_page_of_another_type_or_without_headers() {
     assert!(error.contains("answers 500"), "{error}");
 }
 
-/// On the way back pages are only asked for by HEAD, so these are found by GET, after the first page.
-fn broken_by_get(told: usize, change: impl Fn(&mut Response)) -> String {
+/// Like [`broken`], for bodies only. The crawl uses HEAD, so these errors occur in the walk, after page 1.
+fn broken_by_get(told: usize, change: impl Fn(&mut StoredResponse)) -> String {
     broken(told, |response| {
+        // HEAD has no body and stays intact, so the crawl passes.
         if !response.body.is_empty() {
             change(response);
         }
@@ -136,6 +143,7 @@ fn case_e_and_f_entities_with_wrong_or_missing_headers_are_named() {
 fn case_e_truncated_and_garbled_pages_give_their_whole_entities_first() {
     let error = broken_by_get(3, |r| r.body.truncate(r.body.len() - 70));
     assert!(error.contains("entity 1: the body ends at byte"), "{error}");
+    // Both entities are whole; only the closing "--" is missing.
     let error = broken_by_get(4, |r| r.body.truncate(r.body.len() - 2));
     assert!(error.contains("entity 2: the body ends at byte"), "{error}");
     let garble = |text: String| format!("{}..", text.strip_suffix("--").unwrap());
@@ -146,30 +154,31 @@ fn case_e_truncated_and_garbled_pages_give_their_whole_entities_first() {
 #[test]
 fn a_stalled_or_shortened_body_is_an_error_of_the_transfer() {
     let publisher = publisher();
-    let mut consumer = Consumer::default();
+    let mut consumer = RecordingConsumer::default();
     let mut follower = consumer.follower(BASE, StartFrom::Beginning, once());
     consumer.drive(&mut follower, time(0), |request| {
         let response = publisher.answer(request);
-        let cut = Way::Cut(response.body.len() - response.body.len().min(100));
-        (response, if request.url == page(1) { cut } else { Way::Pieces(100) })
+        let cut = ResponseDelivery::Cut(response.body.len() - response.body.len().min(100));
+        (response, if request.url == page(1) { cut } else { ResponseDelivery::Pieces(100) })
     });
     assert!(matches!(&consumer.failed[..], [FollowError::Transfer { url, .. }] if *url == page(1)));
+    // Only the first entity of the first page had arrived whole.
     assert_eq!(consumer.told.len(), 1);
 }
 
 #[test]
-fn entities_over_the_limit_are_refused_without_being_held() {
+fn entities_over_the_limit_are_refused_without_buffering_them() {
     let mut publisher = publisher();
     publisher.append(Op::Put, item("large", &"x".repeat(5000)), time(6));
-    let mut consumer = Consumer::default();
-    let options = Options { max_entity: 4000, ..once() };
+    let mut consumer = RecordingConsumer::default();
+    let options = ReplicationOptions { max_entity: 4000, ..once() };
     let mut follower = consumer.follower(BASE, StartFrom::Beginning, options);
-    consumer.drive(&mut follower, time(0), |r| (publisher.answer(r), Way::Pieces(100)));
+    consumer.drive(&mut follower, time(0), |r| (publisher.answer(r), ResponseDelivery::Pieces(100)));
     assert_eq!(consumer.told.len(), 5);
     assert!(consumer.failed[0].to_string().contains("entity 1 is larger than 4000 bytes"));
 }
 
-fn links(response: &mut Response, lines: &[String]) {
+fn links(response: &mut StoredResponse, lines: &[String]) {
     response.headers.remove("link");
     for line in lines {
         response.headers.append("link", line.parse().unwrap());
@@ -185,19 +194,19 @@ fn pagination_a_page_that_links_to_itself_or_back_and_forth() {
     assert!(error.contains("match") || error.contains("loop"), "{error}");
     let error = broken(0, |r| links(r, &[link(2, "self"), link(1, "prev")]));
     assert!(error.contains("no Link header with rel=next"), "{error}");
-    // Forward: the list led here and now leads elsewhere.
-    let back = |r: &mut Response| links(r, &[link(2, "self"), link(1, "prev"), link(2, "next")]);
+    // Along next: the links changed between crawl and walk.
+    let back = |r: &mut StoredResponse| links(r, &[link(2, "self"), link(1, "prev"), link(2, "next")]);
     let error = broken_by_get(4, back);
     assert!(error.contains("loop"), "{error}");
-    let astray = |r: &mut Response| links(r, &[link(2, "self"), link(3, "prev"), link(3, "next")]);
+    let astray = |r: &mut StoredResponse| links(r, &[link(2, "self"), link(3, "prev"), link(3, "next")]);
     let error = broken_by_get(2, astray);
     assert!(error.contains("do not match"), "{error}");
 }
 
 #[test]
-fn last_modified_timestamps_that_go_backwards_are_reported_and_following_goes_on() {
+fn last_modified_timestamps_that_go_backwards_are_reported() {
     let publisher = publisher();
-    let mut consumer = Consumer::default();
+    let mut consumer = RecordingConsumer::default();
     run(&mut consumer, &publisher, |request, response| {
         if request.url == page(2) {
             body(response, |text| text.replace("22:13:23", "22:13:20"));
@@ -219,14 +228,14 @@ fn immutability_a_changed_page_is_named() {
     assert_eq!(consumer.positions(), publisher.content_ids(), "following goes on after the place");
     let expected = format!("{}: a published page was changed, at entity 0", page(3));
     assert!(consumer.incomplete[0].starts_with(&expected), "{:?}", consumer.incomplete);
-    // The last entity has another name, or is gone: from its time on everything is told again.
+    // The last entity has another Content-ID, or is gone: everything from its time on is delivered again.
     for gone in [false, true] {
         let mut consumer = follow_once(&publisher, StartFrom::Beginning, None);
         publisher.log[5].item = item("item 6", if gone { "again" } else { "other" });
         run(&mut consumer, &publisher, |request, response| {
             if request.url == page(3) && !response.body.is_empty() {
                 let renamed = |text: String| text.replace("<6@news>", "<6b@news>");
-                if gone { *response = Response::status(410) } else { body(response, renamed) }
+                if gone { *response = StoredResponse::status(410) } else { body(response, renamed) }
             }
         });
         assert!(!consumer.incomplete.is_empty() || !consumer.failed.is_empty());
@@ -241,7 +250,7 @@ fn consumers_report_timestamps_not_old_enough_and_missing_content_ids() {
     assert_eq!(early.told.len(), 5);
     let expected = format!("{}: timestamps not old enough", page(1));
     assert!(early.incomplete[0].starts_with(&expected), "{:?}", early.incomplete);
-    // The first entity is older: proof enough (decision 7).
+    // The first entity is older than the start, which proves completeness.
     let proven = follow_once(&publisher, StartFrom::Time(time(1)), None);
     assert_eq!(proven.positions(), publisher.content_ids()[1..]);
     proven.assert_calm();
@@ -255,7 +264,7 @@ fn consumers_report_timestamps_not_old_enough_and_missing_content_ids() {
 
 #[test]
 fn starts_from_now_and_from_an_empty_feed() {
-    let mut publisher = Publisher::of(2);
+    let mut publisher = MemoryPublisher::of(2);
     let mut consumer = follow_once(&publisher, StartFrom::Now, None);
     consumer.assert_calm();
     publisher.put(0);
@@ -269,9 +278,9 @@ fn starts_from_now_and_from_an_empty_feed() {
     run(&mut consumer, &publisher, |_, _| {});
     assert_eq!(consumer.positions(), ["<2@news>", "<3@news>"]);
     for status in [204, 404] {
-        let mut consumer = Consumer::default();
+        let mut consumer = RecordingConsumer::default();
         run(&mut consumer, &publisher, |_, r| {
-            *r = Response { body: r.body.clone(), ..Response::status(status) }
+            *r = StoredResponse { body: r.body.clone(), ..StoredResponse::status(status) }
         });
         assert_eq!(consumer.failed.len(), usize::from(status == 404), "404 without the word is an error");
     }
@@ -282,11 +291,11 @@ fn a_page_that_is_gone_in_the_middle_of_a_crawl_begins_it_again_once() {
     let publisher = publisher();
     for times in [1, 2] {
         let left = std::cell::Cell::new(times);
-        let mut consumer = Consumer::default();
+        let mut consumer = RecordingConsumer::default();
         run(&mut consumer, &publisher, |request, response| {
             if request.url == page(2) && left.get() > 0 {
                 left.set(left.get() - 1);
-                *response = Response::status(404);
+                *response = StoredResponse::status(404);
             }
         });
         assert_eq!(consumer.failed.len(), times - 1);
@@ -294,31 +303,31 @@ fn a_page_that_is_gone_in_the_middle_of_a_crawl_begins_it_again_once() {
     }
 }
 
-/// Decision 8: "404 in mid-crawl restarts once", however much of what is known is read again on the way.
+/// A 404 during a crawl restarts it once. Reading known entities again must not reset that.
 #[test]
-fn pagination_a_next_link_that_leads_nowhere_fails_and_waits_longer_and_longer() {
+fn pagination_a_dangling_next_link_fails_with_backoff() {
     let publisher = publisher();
     for (status, resumed) in [(404, false), (410, true)] {
-        let mut consumer = Consumer::default();
+        let mut consumer = RecordingConsumer::default();
         if resumed {
             consumer = follow_once(&publisher, StartFrom::Beginning, None);
         }
-        let mut follower = consumer.follower(BASE, StartFrom::Beginning, Options::default());
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions::default());
         let mut now = time(1000);
         for wait in [5, 10, 20] {
             consumer.requests.clear();
             consumer.drive(&mut follower, now, |request| {
                 let mut response = publisher.answer(request);
                 if request.url == page(4) {
-                    response = Response::status(status);
+                    response = StoredResponse::status(status);
                 } else if response.headers["link"].to_str().unwrap().contains("pages/3") {
                     response.headers.append("link", format!("<{}>; rel=next", page(4)).parse().unwrap());
                     response.status = 200;
                     response.body = publisher.answer(&Request::get(request.id, page(3))).body;
                 }
-                (response, Way::Pieces(100))
+                (response, ResponseDelivery::Pieces(100))
             });
-            let until = follower.poll_timeout().unwrap();
+            let until = follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
             assert_eq!(until.as_second() - now.as_second(), wait);
             assert!(consumer.requests.len() < 20, "{:?}", consumer.requests);
             now = until;
@@ -330,21 +339,22 @@ fn pagination_a_next_link_that_leads_nowhere_fails_and_waits_longer_and_longer()
     }
 }
 
-/// The publisher began anew: its Content-IDs are those of other entities now. "Without content ID: first entity
-/// with given timestamp -> at least once semantics."
+/// The publisher was reset: its Content-IDs now name other entities. "Without content ID: first entity with given
+/// timestamp -> at least once semantics."
 #[test]
-fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on() {
+fn consumer_algorithm_a_reset_publisher_is_followed_from_the_last_time() {
+    // Longer than before, as long, shorter, and much longer.
     for (old, new) in [(5, 8), (5, 5), (5, 3), (2, 7)] {
-        let mut first = Publisher::of(5);
+        let mut first = MemoryPublisher::of(5);
         (0..old).for_each(|second| first.put(second));
         first.seal();
         let mut consumer = follow_once(&first, StartFrom::Beginning, None);
         consumer.told.clear();
-        let mut second = Publisher::of(5);
+        let mut second = MemoryPublisher::of(5);
         (0..new).for_each(|n| second.put(100 + n));
         second.seal();
         run(&mut consumer, &second, |_, _| {});
-        // One that ends before the position may be a server that is behind: it is not believed for half a minute.
+        // A feed that ends before the position may be a lagging replica, so it is ignored for 30 seconds.
         for second_of_day in [1010, 1029, 1030] {
             if consumer.failed.is_empty() {
                 break;
@@ -355,7 +365,7 @@ fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on()
         }
         assert_eq!(consumer.positions(), second.content_ids(), "{old} {new}");
         assert!(!consumer.incomplete.is_empty() && consumer.failed.is_empty());
-        // From there on it is as if nothing had happened.
+        // Afterwards following is exactly once again.
         consumer.incomplete.clear();
         second.put(200);
         second.seal();
@@ -365,14 +375,14 @@ fn consumer_algorithm_a_publisher_that_began_anew_is_followed_from_the_time_on()
     }
 }
 
-/// One of several servers at an address is behind the others, and says so: whatever it does not have is not gone.
+/// A replica that states its lag (`Towpath-Replica-Age`) never causes a reset, however long it lags.
 #[test]
-fn resume_consumption_a_server_that_says_it_is_behind_is_not_believed() {
-    let mut ahead = Publisher::of(2);
+fn resume_consumption_a_replica_that_states_its_lag_is_ignored() {
+    let mut ahead = MemoryPublisher::of(2);
     (0..9).for_each(|second| ahead.put(second));
     ahead.seal();
     for entities in 0..9 {
-        let mut behind = Publisher::of(2);
+        let mut behind = MemoryPublisher::of(2);
         (0..entities).for_each(|second| behind.put(second));
         behind.seal();
         let mut consumer = follow_once(&ahead, StartFrom::Beginning, None);
@@ -383,7 +393,7 @@ fn resume_consumption_a_server_that_says_it_is_behind_is_not_believed() {
             });
         }
         assert_eq!((consumer.told.len(), &consumer.incomplete), (0, &vec![]), "{entities}");
-        // It goes on with the others as if nothing had happened.
+        // With an up-to-date server, following continues without loss or repetition.
         ahead.put(100 + entities);
         ahead.seal();
         consumer.failed.clear();
@@ -396,10 +406,10 @@ fn resume_consumption_a_server_that_says_it_is_behind_is_not_believed() {
 #[test]
 fn a_publisher_without_head_is_crawled_by_get() {
     let publisher = publisher();
-    let mut consumer = Consumer::default();
+    let mut consumer = RecordingConsumer::default();
     run(&mut consumer, &publisher, |request, response| {
         if request.method == http::Method::HEAD {
-            *response = Response::status(405);
+            *response = StoredResponse::status(405);
         }
     });
     assert_eq!(consumer.told.len(), 5);
@@ -418,47 +428,52 @@ fn resume_consumption_costs_one_conditional_request_when_nothing_changed() {
 }
 
 #[test]
-fn retries_wait_longer_and_longer_and_then_succeed() {
+fn retries_back_off_exponentially_and_then_succeed() {
     let publisher = publisher();
-    let mut consumer = Consumer::default();
-    let mut follower = consumer.follower(BASE, StartFrom::Beginning, Options::default());
+    let mut consumer = RecordingConsumer::default();
+    let mut follower = consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions::default());
     let mut now = time(0);
     for wait in [5, 10, 20] {
-        consumer.drive(&mut follower, now, |_| (Response::status(503), Way::Lost));
-        let until = follower.poll_timeout().unwrap();
+        consumer.drive(&mut follower, now, |_| (StoredResponse::status(503), ResponseDelivery::Lost));
+        let until = follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
         assert_eq!(until.as_second() - now.as_second(), wait);
-        assert!(follower.poll_request(now).is_none());
+        assert!(follower.poll_request(Now::simulated(now)).is_none());
         now = until;
     }
-    consumer.drive(&mut follower, now, |r| (publisher.answer(r), Way::Pieces(99)));
+    consumer.drive(&mut follower, now, |r| (publisher.answer(r), ResponseDelivery::Pieces(99)));
     assert_eq!(consumer.told.len(), 5);
-    assert_eq!(follower.poll_timeout().unwrap().as_second() - now.as_second(), 30);
+    // A success ends the backoff: the next poll is after the usual interval.
+    assert_eq!(
+        follower.poll_timeout().map(Monotonic::simulated_wall).unwrap().as_second() - now.as_second(),
+        30
+    );
     assert!(!follower.is_finished());
 }
 
-/// RFC 9110, section 10.2.3: the publisher says when to come back.
+/// RFC 9110, section 10.2.3: `Retry-After` extends the backoff, for this attempt only.
 #[test]
-fn retry_after_is_honoured_where_it_is_longer() {
-    let mut consumer = Consumer::default();
+fn retry_after_is_honoured_if_it_is_longer() {
+    let mut consumer = RecordingConsumer::default();
+    // Neither seconds nor a date: ignored, as if it were missing.
     for (asked, wait) in [("120", 120), ("1", 5), ("soon", 5)] {
-        let mut follower = consumer.follower(BASE, StartFrom::Beginning, Options::default());
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions::default());
         consumer.drive(&mut follower, time(0), |_| {
-            let mut busy = Response::status(503);
+            let mut busy = StoredResponse::status(503);
             busy.headers.insert("retry-after", asked.parse().unwrap());
-            (busy, Way::Pieces(100))
+            (busy, ResponseDelivery::Pieces(100))
         });
-        let until = follower.poll_timeout().unwrap();
+        let until = follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
         assert_eq!(until.as_second() - time(0).as_second(), wait, "{asked}");
-        consumer.drive(&mut follower, until, |_| (Response::status(503), Way::Lost));
-        let next = follower.poll_timeout().unwrap();
-        assert_eq!(next.as_second() - until.as_second(), 10, "what was asked for once does not stay");
+        consumer.drive(&mut follower, until, |_| (StoredResponse::status(503), ResponseDelivery::Lost));
+        let next = follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
+        assert_eq!(next.as_second() - until.as_second(), 10, "a Retry-After applies once");
     }
 }
 
 #[test]
 fn a_state_of_another_protocol_is_refused() {
     let state = Some(serde_json::json!({"cursor": "sha256:0"}));
-    let consumer = Consumer { state, ..Consumer::default() };
+    let consumer = RecordingConsumer { state, ..RecordingConsumer::default() };
     let result = towpath_proto::replication::follow::ReplicationFollower::new(
         BASE,
         StartFrom::Beginning,

@@ -5,21 +5,25 @@ use proptest::prelude::*;
 use serde_json::{Map, Value};
 use towpath_proto::change::{Change, Op};
 use towpath_proto::follow::{Followed, StartFrom};
-use towpath_proto::format::multipart::{ContentType, Entity, EntityReader, HeaderLimits, Parser, Token};
+use towpath_proto::format::multipart::{
+    ContentType, Entity, EntityReader, HeaderLimits, MultipartToken, Parser,
+};
 use towpath_proto::item::{Author, Content, Item};
 use towpath_proto::replication::entity::{feed_entity, same_headers};
 use towpath_proto::replication::pages::PageLimits;
 use towpath_proto::replication::{publish, wire};
 
-use crate::consumer::{Consumer, Way, follow_once, once};
-use crate::publisher::{BASE, Publisher, Response, item, time};
+use crate::consumer::{RecordingConsumer, ResponseDelivery, follow_once, once};
+use crate::publisher::{BASE, MemoryPublisher, StoredResponse, item, time};
 
 fn any_text() -> impl Strategy<Value = String> {
+    // What ends a line or a page for a careless parser.
     prop_oneof!["[ -~]{0,12}", "\\PC{0,6}", Just("\r\n--B\u{7f}\u{2028}é😀".to_owned())]
 }
 
-/// Now and then more than headers have room for.
+/// Texts of which some are too long for headers.
 fn long_text() -> impl Strategy<Value = String> {
+    // Some exceed the 64 KiB at which an item's fields move into the body.
     prop_oneof![9 => any_text(), 1 => ("[ -~é\n]{1,3}", 1..90_000usize).prop_map(|(text, n)| text.repeat(n))]
 }
 
@@ -29,7 +33,9 @@ fn any_item() -> impl Strategy<Value = Item> {
         4 => Just("text/html; charset=\"x\"".to_owned()),
         1 => Just(String::new()),
         1 => Just(" a\nb".to_owned()),
+        // The media type of our own form, which the item must not be taken for.
         1 => Just(wire::IN_BODY_TYPE.to_owned()),
+        // Publishing limits media types; those of sources and mirrors are kept at any length.
         1 => (1..80_000usize).prop_map(|n| format!("a/{}", "b".repeat(n))),
     ];
     let content = prop::option::of((media_type, prop::collection::vec(any::<u8>(), 0..40)));
@@ -60,9 +66,10 @@ fn any_item() -> impl Strategy<Value = Item> {
     )
 }
 
-/// Appends what was followed, as a mirror's store does.
-fn mirror(told: &[Followed]) -> Publisher {
-    let mut mirror = Publisher::new(PageLimits { bytes: 300, entities: 5 });
+/// Appends followed changes to a new publisher, as a mirror does.
+fn mirror(told: &[Followed]) -> MemoryPublisher {
+    // Other pages than the publisher's: entities must not depend on them.
+    let mut mirror = MemoryPublisher::new(PageLimits { bytes: 300, entities: 5 });
     for followed in told {
         let change = mirror.append(followed.op, followed.item.clone(), followed.modified.unwrap());
         change.patch.clone_from(&followed.patch);
@@ -72,7 +79,7 @@ fn mirror(told: &[Followed]) -> Publisher {
     mirror
 }
 
-fn entities(publisher: &Publisher) -> Vec<Entity> {
+fn entities(publisher: &MemoryPublisher) -> Vec<Entity> {
     publisher.log.iter().map(|change| feed_entity(&publisher.feed, change)).collect()
 }
 
@@ -88,8 +95,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn publish_follow_publish(items in prop::collection::vec((any_item(), 0..4u8), 1..12)) {
-        let mut publisher = Publisher::new(PageLimits { bytes: 60, entities: 3 });
+        let mut publisher = MemoryPublisher::new(PageLimits { bytes: 60, entities: 3 });
         for (second, (item, op)) in items.into_iter().enumerate() {
+            // Two changes share each second.
             let now = time(second as i64 / 2);
             match op {
                 0 => publisher.append(Op::Delete, Item::new(item.id), now),
@@ -108,11 +116,12 @@ proptest! {
         for (told, change) in consumer.told.iter().zip(&publisher.log) {
             prop_assert_eq!(told.op, change.op);
             prop_assert_eq!(&told.item.id, &change.item.id);
+            // Deletions and patches do not carry the item.
             if change.op == Op::Put {
                 prop_assert_eq!(&told.item, &change.item);
             }
             prop_assert_eq!(&told.patch, &change.patch);
-            // Our own entities need no headers to be kept.
+            // Entities of our own form need no stored headers.
             let entry_id = Some(format!("<{}@news>", change.seq));
             prop_assert_eq!(&told.entry_id, &entry_id);
         }
@@ -123,9 +132,9 @@ proptest! {
     }
 }
 
-/// The text's own example of a feed page, and entities that we would write otherwise.
+/// The text's own example of a feed page, and entities in other forms than ours.
 #[test]
-fn page_format_entities_of_other_publishers_go_through_a_mirror_as_they_are() {
+fn page_format_entities_of_other_publishers_pass_through_a_mirror_unchanged() {
     for page in [
         include_str!("../data/replication/feed-page.txt"),
         include_str!("../data/replication/foreign-page.txt"),
@@ -147,11 +156,12 @@ fn page_format_entities_of_other_publishers_go_through_a_mirror_as_they_are() {
         for (name, value) in lines {
             headers.append(name, value.parse().unwrap());
         }
-        let mut consumer = Consumer::default();
+        let mut consumer = RecordingConsumer::default();
         let mut follower = consumer.follower(BASE, StartFrom::Beginning, once());
         consumer.drive(&mut follower, time(0), |_| {
             let body = Bytes::from(page.to_owned());
-            (Response { status: 200, headers: headers.clone(), body }, Way::Pieces(7))
+            // A few bytes at a time, so that every delimiter is cut.
+            (StoredResponse { status: 200, headers: headers.clone(), body }, ResponseDelivery::Pieces(7))
         });
         consumer.assert_calm();
         assert_same_entities(&originals, &entities(&mirror(&consumer.told)));
@@ -164,16 +174,16 @@ fn header_len(entity: &Entity) -> usize {
     entity.headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
 }
 
-/// A title of so many bytes, published in a feed of its own.
-fn titled(bytes: usize) -> Publisher {
-    let mut publisher = Publisher::of(1);
+/// Returns a publisher of a single item with a title of this length.
+fn titled(bytes: usize) -> MemoryPublisher {
+    let mut publisher = MemoryPublisher::of(1);
     let title = Some("t".repeat(bytes));
     publisher.append(Op::Put, Item { title, ..item("a", "the\ncontent") }, time(0));
     publisher
 }
 
 #[test]
-fn page_format_an_item_that_headers_have_no_room_for_stands_in_the_body() {
+fn page_format_an_item_too_long_for_headers_is_in_the_body() {
     let limits = HeaderLimits { bytes: 64 << 10, count: 128 };
     let is_in_body = |bytes| {
         let publisher = titled(bytes);
@@ -181,13 +191,13 @@ fn page_format_an_item_that_headers_have_no_room_for_stands_in_the_body() {
         let boundary = ContentType::parse(&page.content_type).unwrap().boundary;
         let mut parser = Parser::with_limits(&boundary, limits).unwrap();
         parser.push(page.body);
-        while parser.poll_token().unwrap() != Some(Token::End) {}
+        while parser.poll_token().unwrap() != Some(MultipartToken::End) {}
         let consumer = follow_once(&publisher, StartFrom::Beginning, None);
         consumer.assert_calm();
         assert_eq!(consumer.told[0].item, publisher.log[0].item);
         entities(&publisher)[0].headers.get(wire::ITEM) == Some(wire::IN_BODY)
     };
-    // Up to the limit an entity stands as ever, so that sealed pages are the same bytes.
+    // Up to the limit the form is unchanged, so that sealed pages keep their bytes.
     let longest = (64 << 10) - (header_len(&entities(&titled(0))[0]) + 2);
     assert!(!is_in_body(longest));
     assert!(is_in_body(longest + 1));
@@ -196,9 +206,9 @@ fn page_format_an_item_that_headers_have_no_room_for_stands_in_the_body() {
     assert!(whole.body.starts_with(b"{\"id\":\"a\",") && whole.body.ends_with(b"}\nthe\ncontent"));
 }
 
-/// Before items could stand in the body, their headers had up to half a megabyte.
+/// Earlier versions wrote headers of up to half a megabyte.
 #[test]
-fn page_format_an_item_in_a_long_header_is_read_and_goes_through_a_mirror_as_it_is() {
+fn page_format_an_item_in_a_long_header_passes_through_a_mirror_unchanged() {
     let mut publisher = titled(300_000);
     let form = format!("{{\"id\":\"a\",\"title\":\"{}\"}}", "t".repeat(300_000));
     let headers = "<1@old>\nOperation-Type: http-equiv=PUT\nContent-Type: text/plain\nContent-ID: <1@old>";
@@ -213,10 +223,11 @@ fn page_format_an_item_in_a_long_header_is_read_and_goes_through_a_mirror_as_it_
 
 #[test]
 fn last_modified_a_mirror_never_lets_time_go_backwards() {
-    let mut change: Change = Publisher::of(1).append(Op::Put, Item::new("a"), time(5)).clone();
+    let mut change: Change = MemoryPublisher::of(1).append(Op::Put, Item::new("a"), time(5)).clone();
     change.entry_id =
         Some("<1>\nContent-Type: a/b\nLast-Modified: Tue, 14 Nov 2023 22:13:20 GMT\nX: y".into());
-    let entity = feed_entity(&Publisher::of(1).feed, &change);
+    let entity = feed_entity(&MemoryPublisher::of(1).feed, &change);
+    // The log's time, because the header's would go back.
     assert_eq!(entity.headers.get("last-modified"), Some("Tue, 14 Nov 2023 22:13:25 GMT"));
     assert_eq!(entity.headers.get("x"), Some("y"));
     assert_eq!(wire::parse_operation_type("PUT"), Ok(Op::Put));

@@ -1,26 +1,27 @@
-//! A publisher that grows, seals and lets go, and a consumer that crashes, over a bad line.
+//! Random tests: a growing publisher with retention, a faulty network, and a consumer that crashes.
 
 use towpath_proto::follow::{Request, StartFrom};
-use towpath_proto::replication::follow::Options;
+use towpath_proto::replication::follow::ReplicationOptions;
 use towpath_proto::replication::pages::{PageLimits, Retention};
 
-use crate::consumer::{Consumer, Way};
-use crate::publisher::{BASE, Publisher, Response, time};
+use crate::consumer::{RecordingConsumer, ResponseDelivery};
+use crate::publisher::{BASE, MemoryPublisher, StoredResponse, time};
 
-struct World {
+struct RandomPublisher {
     random: fastrand::Rng,
-    publisher: Publisher,
+    publisher: MemoryPublisher,
     second: i64,
 }
 
-impl World {
+impl RandomPublisher {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
+        // Small pages, so that every pass crosses some of their boundaries.
         let limits = PageLimits { bytes: random.u64(20..200), entities: random.u64(1..6) };
-        Self { random, publisher: Publisher::new(limits), second: 0 }
+        Self { random, publisher: MemoryPublisher::new(limits), second: 0 }
     }
 
-    /// Something happens at the publisher.
+    /// Appends some items, and sometimes seals pages.
     fn move_on(&mut self) {
         for _ in 0..self.random.usize(0..3) {
             self.publisher.put(self.second);
@@ -31,13 +32,15 @@ impl World {
         }
     }
 
-    fn answer(&mut self, request: &Request) -> (Response, Way) {
+    fn answer(&mut self, request: &Request) -> (StoredResponse, ResponseDelivery) {
+        // A fifth of the responses are lost or cut off.
         let way = match self.random.u32(0..10) {
-            0 => Way::Lost,
-            1 => Way::Cut(self.random.usize(0..900)),
-            _ => Way::Pieces(self.random.usize(1..300)),
+            0 => ResponseDelivery::Lost,
+            1 => ResponseDelivery::Cut(self.random.usize(0..900)),
+            _ => ResponseDelivery::Pieces(self.random.usize(1..300)),
         };
         let response = self.publisher.answer(request);
+        // The publisher changes between two requests of a pass, too.
         if self.random.u32(0..3) == 0 {
             self.move_on();
         }
@@ -45,14 +48,19 @@ impl World {
     }
 }
 
-/// Runs a consumer beside the publisher, with crashes, then to the end of the feed.
-fn run(world: &mut World, start: &StartFrom, mut between: impl FnMut(&mut World, usize)) -> Consumer {
-    let mut consumer = Consumer::default();
+/// Runs a consumer with crashes while the publisher grows, then to the end of the feed.
+fn run(
+    world: &mut RandomPublisher,
+    start: &StartFrom,
+    mut between: impl FnMut(&mut RandomPublisher, usize),
+) -> RecordingConsumer {
+    let mut consumer = RecordingConsumer::default();
     for round in 0..12 {
-        let options = Options { once: world.random.bool(), ..Options::default() };
+        let options = ReplicationOptions { once: world.random.bool(), ..ReplicationOptions::default() };
         let mut follower = consumer.follower(BASE, start.clone(), options);
         for _ in 0..world.random.usize(1..4) {
             world.move_on();
+            // Each pass is so late that no backoff holds it up.
             let now = time(1_000_000 + world.second * 1000);
             consumer.drive(&mut follower, now, |request| world.answer(request));
             world.second += 1;
@@ -62,14 +70,16 @@ fn run(world: &mut World, start: &StartFrom, mut between: impl FnMut(&mut World,
     }
     world.publisher.seal();
     let mut follower = consumer.follower(BASE, start.clone(), crate::consumer::once());
-    consumer.drive(&mut follower, time(9_000_000), |r| (world.publisher.answer(r), Way::Pieces(500)));
+    consumer.drive(&mut follower, time(9_000_000), |r| {
+        (world.publisher.answer(r), ResponseDelivery::Pieces(500))
+    });
     consumer
 }
 
 #[test]
 fn resume_consumption_is_exactly_once_over_restarts_and_lost_answers() {
     for seed in 0..150 {
-        let mut world = World::new(seed);
+        let mut world = RandomPublisher::new(seed);
         let consumer = run(&mut world, &StartFrom::Beginning, |_, _| {});
         assert_eq!(consumer.positions(), world.publisher.content_ids(), "seed {seed}");
         assert_eq!((consumer.incomplete.len(), consumer.warnings.len()), (0, 0), "seed {seed}");
@@ -78,9 +88,9 @@ fn resume_consumption_is_exactly_once_over_restarts_and_lost_answers() {
 }
 
 #[test]
-fn a_start_from_a_time_lacks_nothing_from_then_on() {
+fn a_start_from_a_time_misses_nothing() {
     for seed in 0..100 {
-        let mut world = World::new(seed);
+        let mut world = RandomPublisher::new(seed);
         for _ in 0..40 {
             world.move_on();
         }
@@ -101,10 +111,10 @@ fn a_start_from_a_time_lacks_nothing_from_then_on() {
 }
 
 #[test]
-fn immutability_retention_never_loses_in_silence() {
+fn immutability_retention_never_loses_changes_silently() {
     let mut gaps = 0;
     for seed in 0..100 {
-        let mut world = World::new(seed);
+        let mut world = RandomPublisher::new(seed);
         let retention = Retention { age: Some(8), bytes: None, grace: world.random.i64(0..6) };
         let consumer = run(&mut world, &StartFrom::Beginning, |world, _| {
             let now = time(world.second);
@@ -114,11 +124,12 @@ fn immutability_retention_never_loses_in_silence() {
         let told = consumer.positions();
         let places: Vec<usize> = told.iter().map(|id| all.iter().position(|a| a == id).unwrap()).collect();
         if consumer.incomplete.is_empty() {
+            // A gap without a report would be silent loss.
             assert!(places.windows(2).all(|w| w[1] == w[0] + 1), "seed {seed}: {places:?}");
         } else {
             gaps += 1;
         }
-        assert_eq!(told.last(), all.last(), "seed {seed}: what is there is told to the end");
+        assert_eq!(told.last(), all.last(), "seed {seed}: the last change is delivered");
     }
-    assert!(gaps > 0 && gaps < 100, "both cases are seen: {gaps}");
+    assert!(gaps > 0 && gaps < 100, "both cases occur: {gaps}");
 }

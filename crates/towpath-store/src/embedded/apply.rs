@@ -1,10 +1,10 @@
-//! Where what was decided is applied: one batch of the engine, one sync.
+//! Applying a decided group: one batch of the storage engine, one sync.
 //!
-//! The engine writes a batch to its journal, syncs the journal, and only then lets readers see the batch,
-//! all of it at once: so readers, who each read from one snapshot, see only what is durable, and no half of
-//! an append. A batch whose sync failed is never seen; after a failed write the engine takes no more writes
-//! until it is opened again, and goes on answering reads. A batch that the engine could not report on may
-//! turn out to be there then, whole: it was never acknowledged.
+//! The engine writes a batch to its journal, syncs the journal, and then makes the whole batch visible at once.
+//! Each reader reads from one snapshot, so it sees only durable data and no half of an append. A batch whose
+//! sync failed never becomes visible. After a failed write the engine accepts no more writes until it is opened
+//! again; reads continue. A batch with an unknown result may be there, whole, after the next opening: it was
+//! never acknowledged.
 
 use std::path::{Path, PathBuf};
 
@@ -18,16 +18,17 @@ use parking_lot::Mutex;
 use towpath_proto::change::Seq;
 use towpath_proto::feed_id::FeedId;
 
-use super::Options;
-use super::decide::{Decided, Lookup, Touched};
-use super::folder::Folder;
-use super::keys::{self, Feed, FeedNumber, Version};
+use super::EmbeddedOptions;
+use super::decide::{DecidedGroup, IdUpdate, Lookup};
+use super::folder::DataFolder;
+use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::bytes_of;
-use super::records::Records;
-use crate::{StoreError, Table};
+use super::records::NewRecords;
+use crate::Table;
+use crate::error::{OpenError, StorageError};
 
-/// The engine with its keyspaces.
-pub(crate) struct Engine {
+/// Storage engine with its keyspaces.
+pub(crate) struct StorageEngine {
     pub(super) db: Database,
     pub(super) feeds: Keyspace,
     pub(super) log: Keyspace,
@@ -39,43 +40,43 @@ pub(crate) struct Engine {
     pub(super) documents: Keyspace,
     path: PathBuf,
     reserve: u64,
-    /// How the first write failed after which the engine takes no more.
+    /// Error of the first failed write. No write is accepted after it.
     failed: Mutex<Option<String>>,
-    // Last, so that the folder is unlocked when the engine has let go of it.
-    folder: Folder,
+    // Last field, dropped last: the folder is unlocked only after the engine has closed its files.
+    folder: DataFolder,
 }
 
-/// What a replica keeps beside the store's data, in the same batch: a key and its value; `None` removes it.
-pub(crate) type Note = (Vec<u8>, Option<Bytes>);
+/// Row of a replica's metadata, written in the batch that it describes; `None` removes the key.
+pub(crate) type MetadataRow = (Vec<u8>, Option<Bytes>);
 
-/// How a batch is applied.
+/// Durability of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Durably.
+pub(crate) enum ApplyMode {
+    /// Synced before it becomes visible.
     Synced,
-    /// A replica's: what a crash takes is applied again.
+    /// Not synced: a replica applies the log again after a crash.
     Unsynced,
-    /// The same, where the entries of the logs were loaded.
+    /// Not synced, and its log records were bulk-loaded before.
     Loaded,
 }
 
-/// What values a keyspace holds.
+/// Size of the values of a keyspace.
 #[derive(Clone, Copy)]
-enum Values {
-    /// Records and documents: stored apart from their keys, so that they are written once and not again
-    /// with every compaction.
+enum ValueSize {
+    /// Records and documents. They are stored apart from their keys, so that a compaction does not rewrite them.
     Large,
-    /// Entries of an index.
+    /// Index entries.
     Small,
 }
 
-impl Engine {
-    /// Opens the engine in a folder that is locked and known to be ours.
-    pub(crate) fn open(folder: Folder, options: &Options) -> Result<Self, StoreError> {
+impl StorageEngine {
+    /// Opens the engine in a folder that is locked and checked.
+    pub(crate) fn open(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
         let path = folder.engine();
         let opened = Self::open_keyspaces(&path, options);
         let (db, keyspaces) = opened.map_err(|e| folder.refuse(engine_reason(&e)))?;
         let [feeds, log, ids, modified, created, times, tables, documents] = keyspaces;
+        // Only after the engine has opened: a folder without the format file is created anew.
         folder.finish()?;
         let (reserve, failed) = (options.reserve, Mutex::default());
         Ok(Self {
@@ -95,101 +96,121 @@ impl Engine {
         })
     }
 
-    /// The error of a folder that cannot be opened.
-    pub(crate) fn refuse(&self, reason: &str) -> StoreError {
+    /// Returns the error of a folder that cannot be opened.
+    pub(crate) fn refuse(&self, reason: &str) -> OpenError {
         self.folder.refuse(reason.to_owned())
     }
 
-    fn open_keyspaces(path: &Path, options: &Options) -> fjall::Result<(Database, [Keyspace; 8])> {
+    fn open_keyspaces(path: &Path, options: &EmbeddedOptions) -> fjall::Result<(Database, [Keyspace; 8])> {
         let db = Database::builder(path)
-            // With several, the first, which does not compact, spins while the others do: it takes their next job
-            // and puts it back, again and again.
+            // One thread: with more, the first one, which never compacts, spins while the others do. It takes their
+            // next job and puts it back, again and again.
             .worker_threads(1)
             .cache_size(options.cache)
+            // The engine panics below 10.
+            .max_cached_files(Some(options.max_files.max(10)))
+            // The engine panics below 64 MiB.
             .max_journaling_size(options.journal.max(64 << 20))
             .journal_compression(CompressionType::None)
+            // Every batch names its own persist mode; the engine must not sync in between.
             .manual_journal_persist(true)
             .open()?;
         let open = |name: &str, values| db.keyspace(name, || keyspace_options(values, options));
         let keyspaces = [
-            open("feeds", Values::Small)?,
-            open("log", Values::Large)?,
-            open("ids", Values::Small)?,
-            open("modified", Values::Small)?,
-            open("created", Values::Small)?,
-            open("times", Values::Small)?,
-            open("tables", Values::Small)?,
-            open("documents", Values::Large)?,
+            open("feeds", ValueSize::Small)?,
+            open("log", ValueSize::Large)?,
+            open("ids", ValueSize::Small)?,
+            open("modified", ValueSize::Small)?,
+            open("created", ValueSize::Small)?,
+            open("times", ValueSize::Small)?,
+            open("tables", ValueSize::Small)?,
+            open("documents", ValueSize::Large)?,
         ];
         Ok((db, keyspaces))
     }
 
-    /// Fails where a write would: early, before the engine is in the middle of it.
+    /// Fails where a write would fail, before the engine starts it.
     ///
-    /// A disk that is nearly full is found here, so that the engine, which could not go on after a write
-    /// that failed half-way, never meets a full one; appends are taken again as soon as there is space.
+    /// The engine cannot continue after a write that failed half-way. This check keeps it from meeting a full
+    /// disk, so that appends resume as soon as there is space.
     pub(crate) fn check_writable(&self) -> Result<(), String> {
         if let Some(failed) = &*self.failed.lock() {
             return Err(format!(
-                "an earlier write failed ({failed}); nothing more is written until the store is opened again"
+                "an earlier write failed ({failed}), and the store was not opened again since"
             ));
         }
+        // Once per group: a statvfs call is cheap, but not for each append.
         match free_space(&self.path) {
             Some(free) if free < self.reserve => Err(format!(
-                "the disk is full: {} MiB are free, and {} MiB are kept in reserve",
+                "the disk is full: {} MiB are free, and {} MiB are reserved; free some space",
                 free >> 20,
                 self.reserve >> 20
             )),
+            // Free space that the system cannot tell does not stop the store.
             _ => Ok(()),
         }
+    }
+
+    /// Returns the error of a flush or compaction that failed in the background: no write succeeds after it.
+    pub(crate) fn background_failure(&self) -> Option<String> {
+        // Writes nothing new: every batch has persisted what it wrote. It fails where the engine is poisoned.
+        self.db.persist(PersistMode::Buffer).err().map(|e| self.fail(&e))
     }
 
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.lock().is_some()
     }
 
-    /// Puts a replica's new entries of the logs where they stay, past the journal, so that they are written once.
+    /// Bulk-loads a replica's new log records into tables, past the journal, so that they are written once.
     ///
-    /// That is to be done before the batch that they belong to, which moves the heads: nobody reads behind a head. What
-    /// a crash leaves behind one is written over when the replica comes to these places again.
-    pub(crate) fn load(&self, records: &Records) -> Result<(), String> {
+    /// Call it before the batch that moves the heads. Entries past the head are invisible. Replay after a crash
+    /// overwrites them.
+    pub(crate) fn load(&self, records: &NewRecords) -> Result<(), String> {
         let load = || {
             let mut loading = self.log.start_ingestion()?;
             for ((feed, seq), record) in records.iter() {
-                loading.write(keys::place(feed, seq), record.encode())?;
+                loading.write(keys::position_key(feed, seq), record.encode())?;
             }
             loading.finish()
         };
         load().map_err(|e| self.fail(&e))
     }
 
-    /// Applies all that was decided, and a replica's own notes, or nothing of it.
-    pub(crate) fn apply(&self, decided: &Decided, notes: &[Note], how: How) -> Result<(), String> {
-        let persist = if how == How::Synced { PersistMode::SyncData } else { PersistMode::Buffer };
+    /// Applies a decided group and a replica's metadata atomically.
+    pub(crate) fn apply(
+        &self,
+        decided: &DecidedGroup,
+        metadata: &[MetadataRow],
+        mode: ApplyMode,
+    ) -> Result<(), String> {
+        // `SyncData` is fdatasync: the journal's file times need not survive.
+        let persist = if mode == ApplyMode::Synced { PersistMode::SyncData } else { PersistMode::Buffer };
         let mut batch = self.db.batch().durability(Some(persist));
-        if how != How::Loaded {
+        if mode != ApplyMode::Loaded {
             for ((feed, seq), record) in decided.records.iter() {
-                batch.insert(&self.log, keys::place(feed, seq), record.encode());
+                batch.insert(&self.log, keys::position_key(feed, seq), record.encode());
             }
         }
-        for (key, seq) in moments(decided) {
+        for (key, seq) in time_entries(decided) {
+            // A bulk import with one time costs one entry here, not one per change.
             batch.insert(&self.times, key, seq.to_be_bytes());
         }
-        // Each index in its order, so that one entry's place in the engine is found close to the last one's.
+        // Each index in key order: the memtable finds the position of a key close to the previous one.
         let mut ids: Vec<_> = decided.ids.iter().collect();
         ids.sort_unstable_by_key(|(key, _)| *key);
-        for (key, touched) in &ids {
-            batch.insert(&self.ids, Slice::clone(key), touched.now.encode());
+        for (key, update) in &ids {
+            batch.insert(&self.ids, Slice::clone(key), update.after.encode());
         }
-        ids.sort_unstable_by_key(|(_, touched)| (touched.feed, touched.now.latest));
-        for (_, Touched { feed, before, now }) in &ids {
+        ids.sort_unstable_by_key(|(_, update)| (update.feed, update.after.latest));
+        for (_, IdUpdate { feed, before, after }) in &ids {
             if let Some(before) = before {
-                batch.remove(&self.modified, keys::place(*feed, *before));
+                // The order of latest versions has each id once: its previous position goes.
+                batch.remove(&self.modified, keys::position_key(*feed, *before));
             }
-            batch.insert(&self.modified, keys::place(*feed, now.latest), []);
+            batch.insert(&self.modified, keys::position_key(*feed, after.latest), []);
         }
-        for (_, Touched { feed, now, .. }) in &ids {
-            batch.insert(&self.created, keys::place(*feed, now.first), now.latest.to_be_bytes());
+        for (_, IdUpdate { feed, after, .. }) in &ids {
+            batch.insert(&self.created, keys::position_key(*feed, after.first), after.latest.to_be_bytes());
         }
         for (name, feed) in &decided.feeds {
             batch.insert(&self.feeds, name.as_str(), feed.encode());
@@ -204,41 +225,43 @@ impl Engine {
                 None => batch.remove(keyspace, key),
             }
         }
-        for (key, value) in notes {
+        for (key, value) in metadata {
             match value {
-                Some(value) => batch.insert(&self.tables, keys::note(key), &value[..]),
-                None => batch.remove(&self.tables, keys::note(key)),
+                Some(value) => batch.insert(&self.tables, keys::metadata(key), &value[..]),
+                None => batch.remove(&self.tables, keys::metadata(key)),
             }
         }
         batch.commit().map_err(|e| self.fail(&e))
     }
 
-    /// A replica's own note.
-    pub(crate) fn note(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        let value = self.tables.get(keys::note(key)).map_err(|e| read_error(&e))?;
+    /// Returns a value of the replica's metadata.
+    pub(crate) fn metadata(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let value = self.tables.get(keys::metadata(key)).map_err(|e| read_error(&e))?;
         Ok(value.map(bytes_of))
     }
 
-    /// A replica's own notes whose keys begin with `prefix`, in the order of their keys.
-    pub(crate) fn notes(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, StoreError> {
-        let entries = self.db.snapshot().prefix(&self.tables, keys::note(prefix));
+    /// Returns the replica's metadata with a key prefix, ordered by key.
+    pub(crate) fn scan_metadata(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, StorageError> {
+        let entries = self.db.snapshot().prefix(&self.tables, keys::metadata(prefix));
         entries
             .map(|entry| {
                 let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
-                Ok((key[keys::note(b"").len()..].to_vec(), bytes_of(value)))
+                Ok((key[keys::metadata(b"").len()..].to_vec(), bytes_of(value)))
             })
             .collect()
     }
 
-    /// Whether this is a replica's folder: one that has notes.
-    pub(crate) fn is_replica(&self) -> Result<bool, StoreError> {
-        let first = self.db.snapshot().prefix(&self.tables, keys::note(b"")).next();
+    /// Returns true for a replica's folder: one that has metadata.
+    pub(crate) fn is_replica(&self) -> Result<bool, StorageError> {
+        // Every group of a replica writes its position, so a folder without metadata is not a replica.
+        let first = self.db.snapshot().prefix(&self.tables, keys::metadata(b"")).next();
         first.map_or(Ok(false), |entry| entry.key().map(|_| true).map_err(|e| read_error(&e)))
     }
 
-    /// Whether nothing was ever written.
-    pub(crate) fn is_empty(&self) -> Result<bool, StoreError> {
+    /// Returns true where nothing was ever written.
+    pub(crate) fn is_empty(&self) -> Result<bool, StorageError> {
         let snapshot = self.db.snapshot();
+        // The other keyspaces never have entries without a feed row.
         for keyspace in [&self.feeds, &self.tables, &self.documents] {
             if let Some(entry) = snapshot.iter(keyspace).next() {
                 entry.key().map_err(|e| read_error(&e))?;
@@ -249,91 +272,94 @@ impl Engine {
     }
 
     fn fail(&self, error: &fjall::Error) -> String {
+        // The first error is the cause. Later ones only say that the engine is poisoned.
         self.failed.lock().get_or_insert(engine_reason(error)).clone()
     }
 
     pub(super) fn keyspace(&self, table: Table) -> &Keyspace {
         match table {
+            // Documents are large: they need the keyspace with separated values.
             Table::Documents => &self.documents,
             Table::Sources | Table::Chains | Table::Subscriptions | Table::Leases => &self.tables,
         }
     }
 }
 
-/// The entries of the index of times: of several changes with one time, the last.
-fn moments(decided: &Decided) -> impl Iterator<Item = ([u8; 4 + keys::TIME], Seq)> {
+/// Entries of the time index: one per distinct time, for its last change.
+fn time_entries(decided: &DecidedGroup) -> impl Iterator<Item = ([u8; 4 + keys::TIME], Seq)> {
     let mut records = decided.records.iter().peekable();
     std::iter::from_fn(move || {
         loop {
             let ((feed, seq), record) = records.next()?;
-            let again =
+            let is_repeated =
                 records.peek().is_some_and(|((f, _), r)| (*f, r.modified()) == (feed, record.modified()));
-            if !again {
-                return Some((keys::moment(feed, record.modified()), seq));
+            if !is_repeated {
+                // An earlier group may have ended with this time. Its entry has the same key and is replaced.
+                return Some((keys::time_key(feed, record.modified()), seq));
             }
         }
     })
 }
 
-impl Lookup for Engine {
-    fn feed(&self, feed: &FeedId) -> Result<Option<Feed>, StoreError> {
+impl Lookup for StorageEngine {
+    fn feed(&self, feed: &FeedId) -> Result<Option<FeedRow>, StorageError> {
         let value = self.db.snapshot().get(&self.feeds, feed.as_str()).map_err(|e| read_error(&e))?;
-        value.map(|value| Feed::decode(&value)).transpose()
+        value.map(|value| FeedRow::decode(&value)).transpose()
     }
 
-    fn next_feed(&self) -> Result<FeedNumber, StoreError> {
+    fn next_feed(&self) -> Result<FeedNumber, StorageError> {
         let value = self.tables.get(keys::NEXT_FEED).map_err(|e| read_error(&e))?;
         let Some(value) = value else { return Ok(0) };
         let number = value[..].try_into().map(u32::from_be_bytes);
-        number.map_err(|_| StoreError::Damaged("the number of the next feed has not 4 bytes".into()))
+        number.map_err(|_| StorageError::Damaged("the next feed number does not have 4 bytes".into()))
     }
 
-    fn version(&self, key: &[u8]) -> Result<Option<Version>, StoreError> {
+    fn version(&self, key: &[u8]) -> Result<Option<IdRow>, StorageError> {
         let value = self.ids.get(key).map_err(|e| read_error(&e))?;
-        value.map(|value| Version::decode(&value)).transpose()
+        value.map(|value| IdRow::decode(&value)).transpose()
     }
 
-    fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StoreError> {
-        let value = self.log.get(keys::place(feed, seq)).map_err(|e| read_error(&e))?;
-        value.map(bytes_of).ok_or_else(|| StoreError::Damaged(format!("change {seq} is missing")))
+    fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StorageError> {
+        let value = self.log.get(keys::position_key(feed, seq)).map_err(|e| read_error(&e))?;
+        value.map(bytes_of).ok_or_else(|| StorageError::Damaged(format!("change {seq} is missing")))
     }
 
-    fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         let value = self.keyspace(table).get(keys::entry(table, key)).map_err(|e| read_error(&e))?;
         Ok(value.map(bytes_of))
     }
 }
 
-pub(super) fn read_error(error: &fjall::Error) -> StoreError {
-    StoreError::Read(engine_reason(error))
+pub(super) fn read_error(error: &fjall::Error) -> StorageError {
+    StorageError::Read(engine_reason(error))
 }
 
-/// The engine's error in words.
+/// Text of an engine error for operators.
 fn engine_reason(error: &fjall::Error) -> String {
     match error {
         fjall::Error::Io(e) => e.to_string(),
         fjall::Error::Storage(e) => format!("{e:?}"),
-        fjall::Error::Poisoned => "a write in the background failed before".into(),
+        fjall::Error::Poisoned => "an earlier background write failed".into(),
         fjall::Error::Locked => "another process has it open".into(),
         fjall::Error::InvalidVersion(_) => "it was written by another version of the engine".into(),
         other => format!("{other:?}"),
     }
 }
 
-fn keyspace_options(values: Values, options: &Options) -> KeyspaceCreateOptions {
+fn keyspace_options(values: ValueSize, options: &EmbeddedOptions) -> KeyspaceCreateOptions {
     let keyspace = KeyspaceCreateOptions::default().manual_journal_persist(true);
     match values {
-        Values::Large => keyspace
+        ValueSize::Large => keyspace
             .max_memtable_size(options.memtable)
             .with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(256))),
-        Values::Small => keyspace
+        ValueSize::Small => keyspace
             .max_memtable_size(options.memtable / 4)
             .data_block_size_policy(BlockSizePolicy::all(4 << 10))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None)),
     }
 }
 
-/// The bytes that are free on the disk of `path`; `None` where the system does not tell.
+/// Free bytes on the disk of `path`; `None` where the system cannot say.
 #[cfg(not(unix))]
 fn free_space(_path: &Path) -> Option<u64> {
     None
@@ -341,6 +367,7 @@ fn free_space(_path: &Path) -> Option<u64> {
 
 #[cfg(unix)]
 fn free_space(path: &Path) -> Option<u64> {
+    // `f_bavail`, not `f_bfree`: blocks that are reserved for root are of no use to us.
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }

@@ -1,5 +1,5 @@
-//! The thread that writes: it takes all requests that wait, decides them as one group, applies the group
-//! with one sync, tells, and acknowledges.
+//! Group commit: one thread takes all waiting requests, decides them as one group, applies the group with one
+//! sync, notifies, and acknowledges.
 
 use std::sync::Arc;
 
@@ -7,25 +7,30 @@ use tokio::sync::{mpsc, oneshot};
 use towpath_proto::change::Change;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{Engine, How};
-use super::decide::{Group, Lookup, Prepared};
-use super::keys::{Feed, FeedNumber, Version};
-use super::tell::Tell;
-use crate::{AppendError, Appended, Clock, Condition, Expected, Head, StoreError, Table, Write};
+use super::apply::{ApplyMode, StorageEngine};
+use super::decide::{CommitGroup, Lookup, PreparedChange};
+use super::keys::{FeedNumber, FeedRow, IdRow};
+use super::notifier::Notifier;
+use super::slot::{EngineSlot, GroupInDoubt};
+use crate::error::StorageError;
+use crate::{
+    AppendError, Appended, Expected, LogHead, Precondition, Table, TableWrite, WallClock, WriteError,
+};
 
-/// How many requests may wait before those who bring more are held up.
+/// Capacity of the queue of waiting requests. Callers wait for room beyond it.
 pub(crate) const QUEUE: usize = 1024;
 
-/// At which size a group takes no more requests, in changes and in bytes.
+/// Changes of a group at which it is committed.
 const GROUP_CHANGES: usize = 4096;
+/// Bytes of a group at which it is committed.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// What is to be written.
-pub(crate) enum Request {
+/// Request to the commit thread, with the channel of its reply.
+pub(crate) enum CommitRequest {
     Append {
         feed: FeedId,
         expected: Expected,
-        changes: Vec<Prepared>,
+        changes: Vec<PreparedChange>,
         reply: oneshot::Sender<Result<Appended, AppendError>>,
     },
     Replicate {
@@ -34,17 +39,17 @@ pub(crate) enum Request {
         reply: oneshot::Sender<Result<Appended, AppendError>>,
     },
     Write {
-        writes: Vec<Write>,
-        conditions: Vec<Condition>,
-        reply: oneshot::Sender<Result<(), StoreError>>,
+        writes: Vec<TableWrite>,
+        conditions: Vec<Precondition>,
+        reply: oneshot::Sender<Result<(), WriteError>>,
     },
 }
 
-impl Request {
-    /// Changes and bytes, about.
+impl CommitRequest {
+    /// Returns the approximate number of changes and bytes.
     fn size(&self) -> (usize, usize) {
         match self {
-            Self::Append { changes, .. } => (changes.len(), changes.iter().map(Prepared::bytes).sum()),
+            Self::Append { changes, .. } => (changes.len(), changes.iter().map(PreparedChange::bytes).sum()),
             Self::Replicate { changes, .. } => {
                 let content = changes.iter().filter_map(|change| change.item.content.as_ref());
                 (changes.len(), content.map(|content| content.bytes.len()).sum())
@@ -56,51 +61,64 @@ impl Request {
     }
 }
 
-/// The writing thread.
+/// Commit thread.
 pub(crate) struct Committer {
-    pub(crate) known: Known,
-    pub(crate) clock: Clock,
+    pub(crate) slot: Arc<EngineSlot>,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) clock: WallClock,
 }
 
-/// A request that was decided and waits for the group to be durable.
-enum Waiting {
+/// Acknowledgement of a decided request, due once its group is durable.
+enum PendingAck {
     Append(FeedId, Appended, oneshot::Sender<Result<Appended, AppendError>>),
-    Write(oneshot::Sender<Result<(), StoreError>>),
+    Write(oneshot::Sender<Result<(), WriteError>>),
 }
 
 impl Committer {
-    /// Runs until nobody can bring requests any more.
-    pub(crate) fn run(self, mut queue: mpsc::Receiver<Request>) {
+    /// Runs until the queue is closed and empty.
+    pub(crate) fn run(self, mut queue: mpsc::Receiver<CommitRequest>) {
         while let Some(first) = queue.blocking_recv() {
             let requests = gather(first, &mut queue);
-            match self.known.engine.check_writable() {
-                Ok(()) => self.commit(requests),
+            // Before anything is decided: a full disk refuses whole groups, and reads continue.
+            match self.slot.writable() {
+                Ok(engine) => self.commit(engine, requests),
                 Err(reason) => requests.into_iter().for_each(|request| refuse(request, &reason)),
             }
         }
     }
 
-    fn commit(&self, requests: Vec<Request>) {
-        let mut group = Group::new(&self.known, (self.clock)());
-        let waiting: Vec<_> =
+    fn commit(&self, engine: Arc<StorageEngine>, requests: Vec<CommitRequest>) {
+        let state = CachedState { engine, notifier: Arc::clone(&self.notifier) };
+        let mut group = CommitGroup::new(&state, (self.clock)());
+        let pending: Vec<_> =
             requests.into_iter().filter_map(|request| decide(&mut group, request)).collect();
         let decided = group.finish();
+        // A group of empty appends and refused requests needs no sync.
         if !decided.is_empty()
-            && let Err(reason) = self.known.engine.apply(&decided, &[], How::Synced)
+            && let Err(reason) = state.engine.apply(&decided, &[], ApplyMode::Synced)
         {
-            tracing::error!(reason, "the store cannot write");
-            waiting.into_iter().for_each(|waiting| waiting.fail(&reason));
+            // Its reference to the engine would keep the slot from opening it again.
+            drop(state);
+            let appended = pending.iter().filter_map(PendingAck::appended);
+            let appended = appended.map(|(feed, head)| (feed.clone(), head)).collect();
+            self.slot.fail(reason.clone(), Some(GroupInDoubt { decided, appended }));
+            // Heads stay as they are: readers never see a batch whose sync failed.
+            pending.into_iter().for_each(|request| request.fail(&reason));
             return;
         }
-        self.known.tell.all(&decided, waiting.iter().filter_map(Waiting::moved));
-        waiting.into_iter().for_each(Waiting::acknowledge);
+        // Before the acknowledgement: a caller that has it must read its own write on every path.
+        self.notifier.publish(&decided, pending.iter().filter_map(PendingAck::appended));
+        pending.into_iter().for_each(PendingAck::acknowledge);
     }
 }
 
-/// The requests that wait behind `first`, as many as make one group.
-fn gather(first: Request, queue: &mut mpsc::Receiver<Request>) -> Vec<Request> {
+/// Takes the requests that wait behind `first`, up to the size of one group.
+///
+/// It never waits for more: while one group syncs, the next one gathers by itself.
+fn gather(first: CommitRequest, queue: &mut mpsc::Receiver<CommitRequest>) -> Vec<CommitRequest> {
     let (mut changes, mut bytes) = first.size();
     let mut requests = vec![first];
+    // Bounded, so that one group does not delay its callers by seconds.
     while changes < GROUP_CHANGES && bytes < GROUP_BYTES {
         let Ok(next) = queue.try_recv() else { break };
         let size = next.size();
@@ -111,20 +129,20 @@ fn gather(first: Request, queue: &mut mpsc::Receiver<Request>) -> Vec<Request> {
     requests
 }
 
-/// Decides one request; one that is refused is answered at once and disturbs no other.
-fn decide(group: &mut Group<'_, Known>, request: Request) -> Option<Waiting> {
+/// Decides one request. A refused one is answered at once and leaves the group as it was.
+fn decide(group: &mut CommitGroup<'_, CachedState>, request: CommitRequest) -> Option<PendingAck> {
     let (feed, decided, reply) = match request {
-        Request::Append { feed, expected, changes, reply } => {
+        CommitRequest::Append { feed, expected, changes, reply } => {
             let decided = group.append(&feed, expected, changes);
             (feed, decided, reply)
         }
-        Request::Replicate { feed, changes, reply } => {
+        CommitRequest::Replicate { feed, changes, reply } => {
             let decided = group.replicate(&feed, &changes);
             (feed, decided, reply)
         }
-        Request::Write { writes, conditions, reply } => {
+        CommitRequest::Write { writes, conditions, reply } => {
             return match group.write(writes, conditions) {
-                Ok(()) => Some(Waiting::Write(reply)),
+                Ok(()) => Some(PendingAck::Write(reply)),
                 Err(error) => {
                     answer(reply, Err(error));
                     None
@@ -133,7 +151,7 @@ fn decide(group: &mut Group<'_, Known>, request: Request) -> Option<Waiting> {
         }
     };
     match decided {
-        Ok(appended) => Some(Waiting::Append(feed, appended, reply)),
+        Ok(appended) => Some(PendingAck::Append(feed, appended, reply)),
         Err(error) => {
             answer(reply, Err(error));
             None
@@ -141,10 +159,11 @@ fn decide(group: &mut Group<'_, Known>, request: Request) -> Option<Waiting> {
     }
 }
 
-impl Waiting {
-    /// The feed that it moved, and where to.
-    fn moved(&self) -> Option<(&FeedId, Head)> {
+impl PendingAck {
+    /// Returns the feed and its new head, unless the append was empty.
+    fn appended(&self) -> Option<(&FeedId, LogHead)> {
         match self {
+            // An empty batch changes no head, so it runs no hook.
             Self::Append(name, appended, _) if appended.head.seq >= appended.first => {
                 Some((name, appended.head))
             }
@@ -160,51 +179,53 @@ impl Waiting {
     }
 
     fn fail(self, reason: &str) {
-        let error = StoreError::Write(reason.to_owned());
+        let reason = reason.to_owned();
         match self {
-            Self::Append(_, _, reply) => answer(reply, Err(error.into())),
-            Self::Write(reply) => answer(reply, Err(error)),
+            Self::Append(feed, _, reply) => answer(reply, Err(AppendError::Storage { feed, reason })),
+            Self::Write(reply) => answer(reply, Err(WriteError::Storage { reason })),
         }
     }
 }
 
-fn refuse(request: Request, reason: &str) {
-    let error = StoreError::Write(reason.to_owned());
+fn refuse(request: CommitRequest, reason: &str) {
+    let reason = reason.to_owned();
     match request {
-        Request::Append { reply, .. } | Request::Replicate { reply, .. } => answer(reply, Err(error.into())),
-        Request::Write { reply, .. } => answer(reply, Err(error)),
+        CommitRequest::Append { feed, reply, .. } | CommitRequest::Replicate { feed, reply, .. } => {
+            answer(reply, Err(AppendError::Storage { feed, reason }));
+        }
+        CommitRequest::Write { reply, .. } => answer(reply, Err(WriteError::Storage { reason })),
     }
 }
 
-/// Answers one who may have stopped listening.
+/// Sends a reply. The caller may have dropped its future, which is no error.
 fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
     drop(reply.send(answer));
 }
 
-/// What is stored, with the heads from memory.
-pub(crate) struct Known {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) tell: Arc<Tell>,
+/// Stored state, with heads from the notifier's cache.
+pub(crate) struct CachedState {
+    pub(crate) engine: Arc<StorageEngine>,
+    pub(crate) notifier: Arc<Notifier>,
 }
 
-impl Lookup for Known {
-    fn feed(&self, feed: &FeedId) -> Result<Option<Feed>, StoreError> {
-        self.tell.feed(feed, || self.engine.feed(feed))
+impl Lookup for CachedState {
+    fn feed(&self, feed: &FeedId) -> Result<Option<FeedRow>, StorageError> {
+        self.notifier.feed(feed, || self.engine.feed(feed))
     }
 
-    fn next_feed(&self) -> Result<FeedNumber, StoreError> {
+    fn next_feed(&self) -> Result<FeedNumber, StorageError> {
         self.engine.next_feed()
     }
 
-    fn version(&self, key: &[u8]) -> Result<Option<Version>, StoreError> {
+    fn version(&self, key: &[u8]) -> Result<Option<IdRow>, StorageError> {
         self.engine.version(key)
     }
 
-    fn record(&self, feed: FeedNumber, seq: u64) -> Result<bytes::Bytes, StoreError> {
+    fn record(&self, feed: FeedNumber, seq: u64) -> Result<bytes::Bytes, StorageError> {
         self.engine.record(feed, seq)
     }
 
-    fn value(&self, table: Table, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
+    fn value(&self, table: Table, key: &[u8]) -> Result<Option<bytes::Bytes>, StorageError> {
         self.engine.value(table, key)
     }
 }

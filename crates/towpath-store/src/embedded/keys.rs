@@ -1,7 +1,7 @@
-//! Keys and the small values of the indexes.
+//! Stored format of keys and of index values.
 //!
-//! Every key of a feed begins with the feed's number, so that one keyspace of the engine holds all feeds and
-//! a feed's entries stand together. Numbers are big endian, so that bytes order as the numbers do.
+//! Every key of a feed begins with the feed's number: one keyspace holds all feeds, and a feed's entries are
+//! adjacent. Numbers are big endian, so that bytes sort like the numbers.
 //!
 //! ```text
 //! keyspace   key                              value
@@ -12,7 +12,8 @@
 //! created    number:4 first:8                 latest:8
 //! times      number:4 modified:12             seq:8 of the last change with that time
 //! tables     table:1 key                      value
-//! tables     0 1 key                          a replica's note (the number of the next feed stands under 0)
+//! tables     0                                next feed number:4
+//! tables     0 1 key                          metadata of a replica
 //! documents  1 key                            value (of `Table::Documents`)
 //!
 //! time: seconds:8 since 1970, the sign bit flipped, then nanoseconds:4
@@ -24,93 +25,97 @@ use jiff::Timestamp;
 use towpath_proto::change::Seq;
 use towpath_proto::item::ContentHash;
 
-use crate::{Head, StoreError, Table};
+use crate::error::StorageError;
+use crate::{LogHead, Table};
 
-/// A feed's number: what stands for its name in every key.
+/// Number of a feed, which stands for its name in every key.
 pub(crate) type FeedNumber = u32;
 
-/// What is kept of a feed.
+/// Row of a feed: its number and its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Feed {
+pub(crate) struct FeedRow {
     pub(crate) number: FeedNumber,
-    pub(crate) head: Head,
-    /// When its last change was appended, by our clock. (Folders of the first versions do not have it: there
-    /// it is the change's own time.)
+    pub(crate) head: LogHead,
+    /// Time of the last append, by our clock. Rows of the first versions lack it: there it is the time of the
+    /// last change.
     pub(crate) appended: Timestamp,
 }
 
-/// What is kept of an id: its latest version.
+/// Row of an id: its latest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Version {
-    /// The place of the latest version.
+pub(crate) struct IdRow {
+    /// Position of the latest version.
     pub(crate) latest: Seq,
-    /// The place of the first.
+    /// Position of the first version.
     pub(crate) first: Seq,
-    /// The time of the first.
+    /// Time of the first version.
     pub(crate) created: Timestamp,
-    /// The hash of the latest; `None` where that is a deletion.
+    /// Content hash of the latest version; `None` for a tombstone.
     pub(crate) hash: Option<ContentHash>,
 }
 
-/// The length of a time in a key or a value.
+/// Length of an encoded time.
 pub(crate) const TIME: usize = 12;
 
-/// A time so that bytes order as times do.
+/// Encodes a time so that bytes sort like times.
 pub(crate) fn time(time: Timestamp) -> [u8; TIME] {
     let nanoseconds = time.as_nanosecond();
+    // Euclidean division keeps the nanoseconds positive for times before 1970.
     let seconds = nanoseconds.div_euclid(1_000_000_000) as i64;
     let rest = nanoseconds.rem_euclid(1_000_000_000) as u32;
     let mut bytes = [0; TIME];
+    // With the sign bit flipped, times before 1970 sort before later ones.
     bytes[..8].copy_from_slice(&((seconds as u64) ^ (1 << 63)).to_be_bytes());
     bytes[8..].copy_from_slice(&rest.to_be_bytes());
     bytes
 }
 
-/// Reads [`time`].
-pub(crate) fn read_time(bytes: [u8; TIME]) -> Result<Timestamp, StoreError> {
+/// Decodes [`time`].
+pub(crate) fn read_time(bytes: [u8; TIME]) -> Result<Timestamp, StorageError> {
     let (seconds, rest) = bytes.split_at(8);
     let seconds = (u64_of(seconds) ^ (1 << 63)) as i64;
     let rest = u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]);
     Timestamp::from_nanosecond(i128::from(seconds) * 1_000_000_000 + i128::from(rest))
-        .map_err(|e| StoreError::Damaged(format!("a stored time is none: {e}")))
+        .map_err(|e| StorageError::Damaged(format!("a stored time is out of range: {e}")))
 }
 
-/// A key of `log`, `modified` and `created`.
-pub(crate) fn place(feed: FeedNumber, seq: Seq) -> [u8; 12] {
+/// Key of `log`, `modified` and `created`.
+pub(crate) fn position_key(feed: FeedNumber, seq: Seq) -> [u8; 12] {
     let mut key = [0; 12];
     key[..4].copy_from_slice(&feed.to_be_bytes());
     key[4..].copy_from_slice(&seq.to_be_bytes());
     key
 }
 
-/// Reads the place out of [`place`].
-pub(crate) fn read_place(key: &[u8]) -> Result<Seq, StoreError> {
+/// Decodes the position in a [`position_key`].
+pub(crate) fn read_position(key: &[u8]) -> Result<Seq, StorageError> {
     match key.len() {
         12 => Ok(u64_of(&key[4..])),
-        length => Err(StoreError::Damaged(format!("a key of {length} bytes where 12 are due"))),
+        length => Err(StorageError::Damaged(format!("a key of {length} bytes, expected 12"))),
     }
 }
 
-/// A key of `ids`.
+/// Key of `ids`.
 pub(crate) fn id(feed: FeedNumber, id: &str) -> Slice {
+    // The id comes last, unescaped: no part of the key follows that it could run into.
     ByteView::fused(&feed.to_be_bytes(), id.as_bytes()).into()
 }
 
-/// Reads the id out of [`id`].
-pub(crate) fn read_id(key: &[u8]) -> Result<&str, StoreError> {
+/// Decodes the id in an [`id`].
+pub(crate) fn read_id(key: &[u8]) -> Result<&str, StorageError> {
     let text = key.get(4..).and_then(|id| std::str::from_utf8(id).ok());
-    text.ok_or_else(|| StoreError::Damaged("an id in the index of ids is not UTF-8".into()))
+    text.ok_or_else(|| StorageError::Damaged("an id in the id index is not UTF-8".into()))
 }
 
-/// A key of `times`.
-pub(crate) fn moment(feed: FeedNumber, modified: Timestamp) -> [u8; 4 + TIME] {
+/// Key of `times`.
+pub(crate) fn time_key(feed: FeedNumber, modified: Timestamp) -> [u8; 4 + TIME] {
     let mut key = [0; 4 + TIME];
     key[..4].copy_from_slice(&feed.to_be_bytes());
     key[4..].copy_from_slice(&time(modified));
     key
 }
 
-/// A key of `tables` and `documents`.
+/// Key of `tables` and `documents`.
 pub(crate) fn entry(table: Table, key: &[u8]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(1 + key.len());
     entry.push(tag(table));
@@ -118,23 +123,24 @@ pub(crate) fn entry(table: Table, key: &[u8]) -> Vec<u8> {
     entry
 }
 
-/// Under which key of `tables` the number of the next new feed stands.
+/// Key of `tables` for the number of the next new feed.
 pub(crate) const NEXT_FEED: &[u8] = &[0];
 
-/// Under which key of `tables` a replica's note stands.
-pub(crate) fn note(key: &[u8]) -> Vec<u8> {
+/// Key of `tables` for metadata of a replica.
+pub(crate) fn metadata(key: &[u8]) -> Vec<u8> {
     [&[0, 1], key].concat()
 }
 
-/// The table that a number stands for.
+/// Returns the table of a tag.
 pub(crate) fn table(tag: u8) -> Option<Table> {
     let tables = [Table::Sources, Table::Chains, Table::Documents, Table::Subscriptions, Table::Leases];
     tables.into_iter().find(|table| self::tag(*table) == tag)
 }
 
-/// The number that stands for a table in keys.
+/// Returns the tag of a table in keys and commands.
 pub(crate) fn tag(table: Table) -> u8 {
     match table {
+        // These numbers are in stored keys and in logs of clusters: they never change.
         Table::Sources => 1,
         Table::Chains => 2,
         Table::Documents => 3,
@@ -143,7 +149,7 @@ pub(crate) fn tag(table: Table) -> u8 {
     }
 }
 
-impl Feed {
+impl FeedRow {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(52);
         value.extend_from_slice(&self.number.to_be_bytes());
@@ -155,22 +161,23 @@ impl Feed {
         value
     }
 
-    pub(crate) fn decode(value: &[u8]) -> Result<Self, StoreError> {
-        let mut fields = Fields { bytes: value, what: "a feed's head" };
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, StorageError> {
+        let mut fields = FieldReader { bytes: value, what: "a feed row" };
         let number = u32::from_be_bytes(fields.take()?);
-        let head = Head {
+        let head = LogHead {
             seq: fields.number()?,
             modified: read_time(fields.take()?)?,
             items: fields.number()?,
             live: fields.number()?,
         };
+        // Rows of the first versions end here.
         let appended = if fields.bytes.is_empty() { head.modified } else { read_time(fields.take()?)? };
         fields.end()?;
         Ok(Self { number, head, appended })
     }
 }
 
-impl Version {
+impl IdRow {
     pub(crate) fn encode(&self) -> Slice {
         let mut value = [0; 60];
         value[..8].copy_from_slice(&self.latest.to_be_bytes());
@@ -181,12 +188,13 @@ impl Version {
                 value[28..].copy_from_slice(&hash.0);
                 value.into()
             }
+            // A tombstone has no hash, and saves the space of one.
             None => value[..28].into(),
         }
     }
 
-    pub(crate) fn decode(value: &[u8]) -> Result<Self, StoreError> {
-        let mut fields = Fields { bytes: value, what: "an id's entry" };
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, StorageError> {
+        let mut fields = FieldReader { bytes: value, what: "an id row" };
         let (latest, first, created) = (fields.number()?, fields.number()?, read_time(fields.take()?)?);
         let hash = if fields.bytes.is_empty() { None } else { Some(ContentHash(fields.take()?)) };
         fields.end()?;
@@ -194,41 +202,41 @@ impl Version {
     }
 }
 
-/// Reads a value's fields one after another.
-pub(crate) struct Fields<'a> {
+/// Reader of a value's fields. `what` names the value in errors.
+pub(crate) struct FieldReader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) what: &'static str,
 }
 
-impl Fields<'_> {
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+impl FieldReader<'_> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], StorageError> {
         let (first, rest) = self.bytes.split_first_chunk::<N>().ok_or_else(|| self.damaged("too short"))?;
         self.bytes = rest;
         Ok(*first)
     }
 
-    pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
+    pub(crate) fn number(&mut self) -> Result<u64, StorageError> {
         Ok(u64::from_be_bytes(self.take()?))
     }
 
-    pub(crate) fn end(&self) -> Result<(), StoreError> {
+    pub(crate) fn end(&self) -> Result<(), StorageError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(self.damaged("too long")) }
     }
 
-    fn damaged(&self, how: &str) -> StoreError {
-        StoreError::Damaged(format!("{} is {how}", self.what))
+    fn damaged(&self, how: &str) -> StorageError {
+        StorageError::Damaged(format!("{} is {how}", self.what))
     }
 }
 
-/// Reads a place that stands alone.
-pub(crate) fn read_seq(value: &[u8]) -> Result<Seq, StoreError> {
-    let mut fields = Fields { bytes: value, what: "a place" };
+/// Decodes a value that is one position.
+pub(crate) fn read_seq(value: &[u8]) -> Result<Seq, StorageError> {
+    let mut fields = FieldReader { bytes: value, what: "a position" };
     let seq = fields.number()?;
     fields.end()?;
     Ok(seq)
 }
 
-/// The number in the first 8 of `bytes`, which are there.
+/// Decodes the number in the first 8 bytes; the caller has checked that they exist.
 fn u64_of(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
@@ -246,36 +254,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_come_back_and_order_as_bytes(a in times(), b in times()) {
+        fn times_roundtrip_and_sort_as_bytes(a in times(), b in times()) {
             prop_assert_eq!(read_time(time(a)).unwrap(), a);
             prop_assert_eq!(time(a).cmp(&time(b)), a.cmp(&b));
         }
 
         #[test]
-        fn values_come_back(
+        fn values_roundtrip(
             number: u32, seq: u64, at in times(), appended in times(), items: u64, hash: Option<[u8; 32]>,
             cut in 0usize..40,
         ) {
-            let feed = Feed { number, head: Head { seq, modified: at, items, live: items / 2 }, appended };
+            let feed = FeedRow { number, head: LogHead { seq, modified: at, items, live: items / 2 }, appended };
             let value = feed.encode();
-            prop_assert_eq!(Feed::decode(&value).unwrap(), feed);
-            prop_assert_eq!(Feed::decode(&value[..40]).unwrap(), Feed { appended: at, ..feed });
-            prop_assert!(Feed::decode(&value[..cut]).is_err());
+            prop_assert_eq!(FeedRow::decode(&value).unwrap(), feed);
+            // A row of the first versions, without the time of the last append.
+            prop_assert_eq!(FeedRow::decode(&value[..40]).unwrap(), FeedRow { appended: at, ..feed });
+            prop_assert!(FeedRow::decode(&value[..cut]).is_err());
 
-            let version = Version { latest: seq, first: items, created: at, hash: hash.map(ContentHash) };
-            prop_assert_eq!(Version::decode(&version.encode()).unwrap(), version);
-            prop_assert_eq!(read_place(&place(number, seq)).unwrap(), seq);
+            let version = IdRow { latest: seq, first: items, created: at, hash: hash.map(ContentHash) };
+            prop_assert_eq!(IdRow::decode(&version.encode()).unwrap(), version);
+            prop_assert_eq!(read_position(&position_key(number, seq)).unwrap(), seq);
             prop_assert_eq!(read_seq(&seq.to_be_bytes()).unwrap(), seq);
         }
     }
 
     #[test]
-    fn an_entry_that_was_cut_off_is_damaged() {
+    fn a_truncated_row_is_damaged() {
         let version =
-            Version { latest: 2, first: 1, created: Timestamp::UNIX_EPOCH, hash: Some(ContentHash([7; 32])) };
+            IdRow { latest: 2, first: 1, created: Timestamp::UNIX_EPOCH, hash: Some(ContentHash([7; 32])) };
         let value = version.encode();
+        // 28 bytes are a whole row: that of a tombstone.
         for cut in (0..value.len()).filter(|cut| *cut != 28) {
-            assert!(matches!(Version::decode(&value[..cut]), Err(StoreError::Damaged(_))), "{cut}");
+            assert!(matches!(IdRow::decode(&value[..cut]), Err(StorageError::Damaged(_))), "{cut}");
         }
     }
 }

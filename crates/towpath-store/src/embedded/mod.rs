@@ -1,24 +1,27 @@
-//! The embedded backend: one engine, in the data folder, opened by one process.
+//! The embedded backend: one storage engine in a data folder, opened by one process.
 //!
-//! - [`decide`]: which place in the order a change takes. Pure.
-//! - [`apply`]: what was decided goes into the engine as one batch with one sync. [`read`] reads it.
-//! - [`tell`]: heads in memory, hooks, and those who wait.
-//! - [`commit`]: the thread that takes all waiting requests through these three as one group.
-//! - [`command`], [`replica`]: the same three with another thread's order, for a node of a cluster.
-//! - [`keys`], [`record`], [`folder`]: the stored format, drawn.
+//! - `decide`: positions, versions and preconditions of requests. Pure.
+//! - `apply`: writes a decided group as one batch with one sync. `read` reads it, `verify` checks it.
+//! - `notifier`: caches heads, runs hooks, wakes waiters.
+//! - `commit`: the thread that takes all waiting requests through these three as one group.
+//! - [`command`], [`replica`]: the same three in the order of a cluster's log.
+//! - `slot`: the engine, which is opened again after a failed write.
+//! - `keys`, `record`, `folder`: the stored format.
 
 mod apply;
 pub mod command;
 mod commit;
 mod decide;
-mod demand;
 mod folder;
 mod keys;
+mod notifier;
+mod permissions;
+mod precondition;
 mod read;
 mod record;
 mod records;
 pub mod replica;
-mod tell;
+mod slot;
 mod verify;
 
 use std::path::Path;
@@ -32,44 +35,48 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use towpath_proto::change::{Change, NewChange, Seq};
-use towpath_proto::diff::Known;
+use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
-pub use self::verify::Verification;
+pub use self::verify::VerifyReport;
 
-use self::apply::Engine;
-use self::commit::{Committer, Known as Stored, Request};
+use self::apply::StorageEngine;
+use self::commit::{CommitRequest, Committer};
 use self::decide::Lookup;
-use self::keys::Feed;
-use self::tell::Tell;
+use self::keys::FeedRow;
+use self::notifier::Notifier;
+use self::slot::EngineSlot;
+use crate::error::{ReadTarget, StorageError};
 use crate::{
-    AppendError, Appended, Clock, Condition, EMPTY, Expected, FeedHead, Head, Limit, OnMove, OnWrite, Order,
-    Store, StoreError, Stretch, Table, Write,
+    AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, OpenError, Precondition,
+    ReadError, ReadLimit, SeqRange, Store, StoreFailure, Table, TableHook, TableWrite, WallClock, WriteError,
 };
 
-/// The longest key of a table, in bytes.
+/// Maximum length of a table's key, in bytes.
+// The engine stores at most 65,535 bytes, of which the table's tag takes one.
 pub const MAX_KEY_BYTES: usize = 65_000;
 
-/// How an [`EmbeddedStore`] is opened.
+/// Options of an [`EmbeddedStore`].
 #[derive(Clone)]
-pub struct Options {
-    /// What time it is.
-    pub clock: Clock,
-    /// Memory for blocks read from disk, in bytes.
+pub struct EmbeddedOptions {
+    /// WallClock of appended changes.
+    pub clock: WallClock,
+    /// Memory for cached blocks, in bytes.
     pub cache: u64,
-    /// Memory for what was written to the log and is not yet in its place on disk, in bytes; each index
-    /// has a quarter of that.
+    /// Memory for log records that are not yet flushed to a table, in bytes. Each index gets a quarter of it.
     pub memtable: u64,
-    /// Disk space of the engine's journals, in bytes, from which on it makes them shorter. Opening after a
+    /// Disk space of the engine's journals, in bytes, above which it flushes to shorten them. Opening after a
     /// crash reads them again. At least 64 MiB.
     pub journal: u64,
-    /// Free disk space, in bytes, below which nothing is appended.
+    /// Free disk space, in bytes, below which appends are refused.
     pub reserve: u64,
-    /// How many feeds' heads are kept in memory, about 150 bytes each.
+    /// Number of tables that are kept open, at one descriptor each. At least 10.
+    pub max_files: usize,
+    /// Number of feeds whose heads are cached, at about 150 bytes each.
     pub heads: usize,
 }
 
-impl Default for Options {
+impl Default for EmbeddedOptions {
     fn default() -> Self {
         Self {
             clock: Arc::new(Timestamp::now),
@@ -77,114 +84,166 @@ impl Default for Options {
             memtable: 16 << 20,
             journal: 128 << 20,
             reserve: 256 << 20,
+            max_files: 900,
             heads: 50_000,
         }
     }
 }
 
-/// The store in a data folder.
+/// Store in a data folder.
 ///
-/// Reads run on the caller's thread: they take microseconds, or as long as the disk takes, and as much as
-/// their limit allows. Only what has no limit goes to a thread for blocking work.
+/// Bounded reads run on the caller's thread: they take microseconds from the cache, else one disk access per
+/// block. Reads without a limit run on a thread for blocking work.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use towpath_proto::{change::NewChange, feed_id::FeedId, item::Item};
+/// use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+/// use towpath_store::{Expected, Store};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let store = EmbeddedStore::open(&folder, EmbeddedOptions::default())?;
+/// let feed = FeedId::new("orders")?;
+/// store.append(&feed, Expected::Any, vec![NewChange::put(Item::new("order-1"))]).await?;
+/// assert_eq!(store.head(&feed).await?.live, 1);
+/// store.close().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct EmbeddedStore {
+    slot: Arc<EngineSlot>,
+    notifier: Arc<Notifier>,
     /// `None` once closed.
-    engine: Mutex<Option<Arc<Engine>>>,
-    tell: Arc<Tell>,
-    /// `None` once closed.
-    queue: Mutex<Option<mpsc::Sender<Request>>>,
+    queue: Mutex<Option<mpsc::Sender<CommitRequest>>>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `folder`, which is made where it is not there.
+    /// Opens the store in `folder`, which is created if needed.
     ///
-    /// Fails with [`StoreError::Open`] where another process has it open, where it cannot be written to,
-    /// and where it is not a data folder that this version knows.
-    pub fn open(folder: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
-        let folder = folder::Folder::open(folder.as_ref())?;
-        let engine = Arc::new(Engine::open(folder, &options)?);
-        if engine.is_replica()? {
-            return Err(engine.refuse("it is a cluster's replica: what is written here alone would be lost"));
+    /// Fails where another process has it open, where it cannot be written to, and where it is not a data
+    /// folder of a known format.
+    pub fn open(folder: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
+        let path = folder.as_ref();
+        let engine = Arc::new(StorageEngine::open(folder::DataFolder::open(path)?, &options)?);
+        if engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))? {
+            return Err(engine.refuse(
+                "it is a cluster's replica, and writes to it alone would be lost; set [server] cluster",
+            ));
         }
-        let tell = Arc::new(Tell::new(options.heads));
+        let notifier = Arc::new(Notifier::new(options.heads));
         let (sender, receiver) = mpsc::channel(commit::QUEUE);
-        let committer = Committer {
-            known: Stored { engine: Arc::clone(&engine), tell: Arc::clone(&tell) },
-            clock: options.clock,
-        };
+        let clock = options.clock.clone();
+        let slot = EngineSlot::new(Arc::clone(&engine), Arc::clone(&notifier), path.to_owned(), options);
+        let slot = Arc::new(slot);
+        let committer = Committer { slot: Arc::clone(&slot), notifier: Arc::clone(&notifier), clock };
         let thread = std::thread::Builder::new().name("towpath-store".into());
         let thread = thread.spawn(move || committer.run(receiver));
-        let thread = thread.map_err(|e| StoreError::Write(format!("no thread for writing: {e}")))?;
-        Ok(Self {
-            engine: Mutex::new(Some(engine)),
-            tell,
-            queue: Mutex::new(Some(sender)),
-            committer: Mutex::new(Some(thread)),
+        thread.map_err(|e| engine.refuse(&format!("cannot start the commit thread: {e}"))).map(|thread| {
+            Self { slot, notifier, queue: Mutex::new(Some(sender)), committer: Mutex::new(Some(thread)) }
         })
     }
 
-    /// Takes changes over that were decided elsewhere, with their places, times and hashes: a replica's way
-    /// to append. Each must follow the feed's last place, else [`AppendError::Conflict`], and the version of
-    /// its item that is here, else [`AppendError::Invalid`].
+    /// Appends changes that another store decided, with their positions, times and hashes.
+    ///
+    /// Each change must follow the end of the log, else this fails with [`AppendError::Conflict`]. It must
+    /// follow its item's latest version here, else this fails with [`AppendError::Invalid`].
     pub async fn replicate(&self, feed: &FeedId, changes: Vec<Change>) -> Result<Appended, AppendError> {
-        let feed = feed.clone();
-        self.request(|reply| Request::Replicate { feed, changes, reply }).await?
+        let name = feed.clone();
+        let replicate = |reply| CommitRequest::Replicate { feed: name, changes, reply };
+        self.request(replicate).await.map_err(|e| e.append_to(feed))?
     }
 
-    /// Checks every index against the log, and the log against itself. Takes as long as reading everything.
-    pub async fn verify(&self) -> Result<Verification, StoreError> {
+    /// Checks every index against the log, and the log against itself. Reads the whole store.
+    pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
         let engine = self.engine()?;
-        blocking(move || engine.verify()).await
+        blocking(ReadTarget::Everything, move || engine.verify()).await
     }
 
-    fn engine(&self) -> Result<Arc<Engine>, StoreError> {
-        self.engine.lock().clone().ok_or(StoreError::Closed)
+    fn engine(&self) -> Result<Arc<StorageEngine>, ReadError> {
+        self.slot.engine()
     }
 
-    fn feed(&self, engine: &Engine, name: &FeedId) -> Result<Option<Feed>, StoreError> {
-        self.tell.feed(name, || engine.feed(name))
+    fn feed(&self, engine: &StorageEngine, name: &FeedId) -> Result<Option<FeedRow>, ReadError> {
+        self.notifier.feed(name, || engine.feed(name)).map_err(|e| e.of(ReadTarget::Feed(name.clone())))
     }
 
-    /// Reads from a feed; from one that is not there, `T`'s default.
+    /// Reads from a feed; returns the default for a feed that does not exist.
     fn read_feed<T: Default>(
         &self,
         name: &FeedId,
-        read: impl FnOnce(&Engine, Feed) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+        read: impl FnOnce(&StorageEngine, FeedRow) -> Result<T, StorageError>,
+    ) -> Result<T, ReadError> {
         let engine = self.engine()?;
         match self.feed(&engine, name)? {
-            Some(feed) => read(&engine, feed),
+            Some(feed) => read(&engine, feed).map_err(|e| e.of(ReadTarget::Feed(name.clone()))),
             None => Ok(T::default()),
         }
     }
 
-    /// Hands a request to the writing thread and waits for its answer.
-    async fn request<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, StoreError> {
-        let queue = self.queue.lock().clone().ok_or(StoreError::Closed)?;
+    /// Sends a request to the commit thread and waits for its reply.
+    async fn request<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<T>) -> CommitRequest,
+    ) -> Result<T, QueueError> {
+        let queue = self.queue.lock().clone().ok_or(QueueError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        let gone = || StoreError::Write("the writing thread has ended".into());
-        queue.send(make(reply)).await.map_err(|_| gone())?;
+        queue.send(make(reply)).await.map_err(|_| QueueError::NoThread)?;
+        // The commit thread ends when all senders are gone: this one must not outlive the send.
         drop(queue);
-        answer.await.map_err(|_| gone())
+        answer.await.map_err(|_| QueueError::NoThread)
     }
 }
 
-impl Drop for EmbeddedStore {
-    /// Waits for the writing thread, so that the folder can be opened again at once.
-    fn drop(&mut self) {
-        self.queue.lock().take();
-        if let Some(thread) = self.committer.lock().take() {
-            drop(thread.join());
+/// Failure to hand a request to the commit thread.
+enum QueueError {
+    Closed,
+    NoThread,
+}
+
+/// Reason of the errors that follow a panic of the commit thread.
+const NO_THREAD: &str = "the commit thread has ended; restart the process";
+
+impl QueueError {
+    fn append_to(self, feed: &FeedId) -> AppendError {
+        match self {
+            Self::Closed => AppendError::Closed,
+            Self::NoThread => AppendError::Storage { feed: feed.clone(), reason: NO_THREAD.into() },
         }
     }
 }
 
-/// Runs what may take long on a thread for that.
+impl From<QueueError> for WriteError {
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Closed => Self::Closed,
+            QueueError::NoThread => Self::Storage { reason: NO_THREAD.into() },
+        }
+    }
+}
+
+impl Drop for EmbeddedStore {
+    /// Waits for the commit thread, so that the folder can be opened again at once.
+    fn drop(&mut self) {
+        // The only sender that lives on between requests: without it the commit thread ends.
+        self.queue.lock().take();
+        if let Some(thread) = self.committer.lock().take() {
+            drop(thread.join());
+        }
+        // Also keeps a recovery that sleeps from opening the folder again.
+        drop(self.slot.close());
+    }
+}
+
+/// Runs an unbounded read on the pool of blocking threads.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
+    target: ReadTarget,
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T, ReadError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| StoreError::Read(format!("the reading thread has ended: {e}")))?
+    let done = done.unwrap_or_else(|e| Err(StorageError::Read(format!("the reading thread has ended: {e}"))));
+    done.map_err(|e| e.of(target))
 }
 
 #[async_trait]
@@ -195,73 +254,75 @@ impl Store for EmbeddedStore {
         expected: Expected,
         changes: Vec<NewChange>,
     ) -> Result<Appended, AppendError> {
-        let changes = decide::prepare(changes)?;
-        let feed = feed.clone();
-        self.request(|reply| Request::Append { feed, expected, changes, reply }).await?
+        let changes = decide::prepare(feed, changes)?;
+        let name = feed.clone();
+        let append = |reply| CommitRequest::Append { feed: name, expected, changes, reply };
+        self.request(append).await.map_err(|e| e.append_to(feed))?
     }
 
-    async fn head(&self, feed: &FeedId) -> Result<Head, StoreError> {
+    async fn head(&self, feed: &FeedId) -> Result<LogHead, ReadError> {
         let engine = self.engine()?;
-        Ok(self.feed(&engine, feed)?.map_or(EMPTY, |feed| feed.head))
+        Ok(self.feed(&engine, feed)?.map_or(LogHead::EMPTY, |feed| feed.head))
     }
 
-    async fn feeds(&self) -> Result<Vec<FeedId>, StoreError> {
+    async fn feeds(&self) -> Result<Vec<FeedId>, ReadError> {
         let engine = self.engine()?;
-        blocking(move || engine.feed_names()).await
+        blocking(ReadTarget::Feeds, move || engine.feed_names()).await
     }
 
-    async fn heads(&self) -> Result<Vec<FeedHead>, StoreError> {
+    async fn heads(&self) -> Result<Vec<FeedSummary>, ReadError> {
         let engine = self.engine()?;
-        blocking(move || engine.feed_heads()).await
+        blocking(ReadTarget::Feeds, move || engine.feed_heads()).await
     }
 
-    async fn read(&self, feed: &FeedId, after: Seq, limit: Limit) -> Result<Vec<Change>, StoreError> {
+    async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError> {
         self.read_feed(feed, |engine, feed| engine.changes(feed, after, limit))
     }
 
-    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, StoreError> {
+    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, ReadError> {
         self.read_feed(feed, |engine, feed| engine.change(feed, seq))
     }
 
-    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, StoreError> {
+    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, ReadError> {
         self.read_feed(feed, |engine, feed| engine.latest(feed.number, id))
     }
 
-    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, StoreError> {
+    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, ReadError> {
         self.read_feed(feed, |engine, feed| engine.last_before(feed.number, time))
     }
 
     async fn items(
         &self,
         feed: &FeedId,
-        order: Order,
-        stretch: Stretch,
-        limit: Limit,
-    ) -> Result<Vec<Change>, StoreError> {
-        self.read_feed(feed, |engine, feed| engine.items(feed.number, order, stretch, limit))
+        order: ItemOrder,
+        range: SeqRange,
+        limit: ReadLimit,
+    ) -> Result<Vec<Change>, ReadError> {
+        self.read_feed(feed, |engine, feed| engine.items(feed.number, order, range, limit))
     }
 
-    async fn known(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<Known, StoreError> {
+    async fn content_hashes(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<KnownItems, ReadError> {
         if ids.is_some() {
-            return self.read_feed(feed, |engine, feed| engine.known(feed.number, ids));
+            return self.read_feed(feed, |engine, feed| engine.content_hashes(feed.number, ids));
         }
         let engine = self.engine()?;
-        let Some(feed) = self.feed(&engine, feed)? else { return Ok(Known::new()) };
-        blocking(move || engine.known(feed.number, None)).await
+        let Some(FeedRow { number, .. }) = self.feed(&engine, feed)? else { return Ok(KnownItems::new()) };
+        blocking(ReadTarget::Feed(feed.clone()), move || engine.content_hashes(number, None)).await
     }
 
-    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<Head, StoreError> {
-        // First a place among those who wait, then a look: a move between the two is not missed.
-        let mut waiter = self.tell.join(feed)?;
+    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<LogHead, ReadError> {
+        // Subscribe before reading the head: an append between the two is not missed.
+        let mut waiter = self.notifier.subscribe(feed)?;
         let mut head = self.head(feed).await?;
         while head.seq <= after {
-            head = waiter.moved().await?;
+            head = waiter.appended().await?;
         }
         Ok(head)
     }
 
-    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.engine()?.get(table, key)
+    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        let target = || ReadTarget::Table(table, key.to_vec());
+        self.engine()?.get(table, key).map_err(|e| e.of(target()))
     }
 
     async fn scan(
@@ -270,34 +331,40 @@ impl Store for EmbeddedStore {
         prefix: &[u8],
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-        self.engine()?.scan(table, prefix, after, limit)
+    ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        let target = || ReadTarget::Table(table, prefix.to_vec());
+        self.engine()?.scan(table, prefix, after, limit).map_err(|e| e.of(target()))
     }
 
-    async fn write(&self, writes: Vec<Write>, conditions: Vec<Condition>) -> Result<(), StoreError> {
+    async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
         decide::check_keys(&writes)?;
-        self.request(|reply| Request::Write { writes, conditions, reply }).await?
+        self.request(|reply| CommitRequest::Write { writes, conditions, reply }).await?
     }
 
-    fn on_move(&self, hook: OnMove) {
-        self.tell.add_hook(hook);
+    fn on_append(&self, hook: AppendHook) {
+        self.notifier.add_append_hook(hook);
     }
 
-    fn on_write(&self, hook: OnWrite) {
-        self.tell.add_write_hook(hook);
+    fn on_table_write(&self, hook: TableHook) {
+        self.notifier.add_table_hook(hook);
+    }
+
+    fn failure(&self) -> Option<StoreFailure> {
+        self.slot.failure()
     }
 
     async fn close(&self) {
         self.queue.lock().take();
         let thread = self.committer.lock().take();
         if let Some(thread) = thread {
-            // A panic of that thread was logged by its hook and concerns nobody any more.
+            // A panic of that thread was already logged by the panic hook.
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
-        self.tell.end();
-        let mut engine = self.engine.lock().take();
-        // Reads that are under way come to their end first; the last one to let go closes the engine, which
-        // waits for its own threads.
+        // After the commit thread, whose last group still wakes its waiters with a head.
+        self.notifier.close();
+        let mut engine = self.slot.close();
+        // Running reads finish first. Dropping the last reference closes the engine, which joins its own threads:
+        // that must not happen on a runtime thread.
         while let Some(shared) = engine.take() {
             match Arc::try_unwrap(shared) {
                 Ok(last) => drop(tokio::task::spawn_blocking(move || drop(last)).await),

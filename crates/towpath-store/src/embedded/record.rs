@@ -1,13 +1,13 @@
-//! A change as it is stored in the log.
+//! Stored format of a change.
 //!
-//! A header of fixed length, then what it counts, one after another. The content lies raw, so that it is
-//! handed out as a slice of the stored value, without a copy. Numbers are big endian, times as in `keys`.
+//! A header of fixed length is followed by the parts whose lengths it has. The content is stored raw, so that a
+//! reader gets a slice of the stored value without a copy. Numbers are big endian, times as in `keys`.
 //!
 //! ```text
 //! offset length
 //!      0      1  format of the record: 1
 //!      1      1  0 put, 1 patch, 2 delete
-//!      2      1  what is present: 1 content, 2 patch, 4 entry id
+//!      2      1  flags of present parts: 1 content, 2 patch, 4 entry id
 //!      3      1  zero
 //!      4      4  length of the item's JSON, a
 //!      8      4  length of the content's media type, b
@@ -17,8 +17,8 @@
 //!     24      4  length of the entry id, f
 //!     28     12  modified
 //!     40     12  created
-//!     52      8  place of the item's first version
-//!     60      8  place of the version before this one, or 0
+//!     52      8  position of the item's first version
+//!     60      8  position of the version before this one, or 0
 //!     68     32  hash of the item
 //!    100      a  the item without its content, as JSON
 //!             b  the content's media type      c  the content
@@ -31,8 +31,8 @@ use fjall::Slice;
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::item::{Content, ContentHash, Item};
 
-use super::keys::{Fields, TIME, Version, read_time, time};
-use crate::StoreError;
+use super::keys::{FieldReader, IdRow, TIME, read_time, time};
+use crate::error::StorageError;
 
 const FORMAT: u8 = 1;
 const HEADER: usize = 100;
@@ -40,16 +40,18 @@ const HAS_CONTENT: u8 = 1;
 const HAS_PATCH: u8 = 2;
 const HAS_ENTRY_ID: u8 = 4;
 
-/// The longest record, in bytes. The engine's own limit is four times that.
+/// Maximum length of a record, in bytes. The engine's own limit is four times that.
 pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
-/// A record whose place in the order is not decided yet: its header, which is there, has no times, places and hash.
+/// Record of a change that is not decided yet: its header has no times, positions and hash.
+///
+/// It is encoded on the caller's thread, so that the commit thread only fills in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Draft(Bytes);
+pub(crate) struct RecordDraft(Bytes);
 
-/// What of a change is decided when it is appended.
+/// Fields of a change that are decided when it is appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ChangeMeta {
     pub(crate) modified: jiff::Timestamp,
     pub(crate) created: jiff::Timestamp,
     pub(crate) first_seq: Seq,
@@ -57,22 +59,26 @@ pub(crate) struct Place {
     pub(crate) hash: ContentHash,
 }
 
-impl Draft {
-    /// Lays out a change; fails where it would be longer than [`MAX_RECORD_BYTES`].
+impl RecordDraft {
+    /// Encodes a change. Fails where the record would exceed [`MAX_RECORD_BYTES`].
     pub(crate) fn new(
         op: Op,
         item: &Item,
         patch: Option<&Content>,
         entry_id: Option<&str>,
     ) -> Result<Self, String> {
-        let json = serde_json::to_vec(item).map_err(|e| format!("the item cannot be written: {e}"))?;
-        let (media_type, content) = parts(item.content.as_ref());
-        let (patch_type, patch_bytes) = parts(patch);
-        let pieces = [&json, media_type, content, patch_type, patch_bytes, entry_id.unwrap_or("").as_bytes()];
-        let length = HEADER + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let json =
+            serde_json::to_vec(item).map_err(|e| format!("the item cannot be encoded as JSON: {e}"))?;
+        let (media_type, content) = type_and_bytes(item.content.as_ref());
+        let (patch_type, patch_bytes) = type_and_bytes(patch);
+        let parts = [&json, media_type, content, patch_type, patch_bytes, entry_id.unwrap_or("").as_bytes()];
+        let length = HEADER + parts.iter().map(|part| part.len()).sum::<usize>();
         if length > MAX_RECORD_BYTES {
-            return Err(format!("it has {length} bytes, over the limit of {MAX_RECORD_BYTES}"));
+            return Err(format!(
+                "its record of {length} bytes exceeds the limit of {MAX_RECORD_BYTES} bytes"
+            ));
         }
+        // Exact, so that a large item is not copied while the vector grows.
         let mut bytes = Vec::with_capacity(length);
         let present = [
             (item.content.is_some(), HAS_CONTENT),
@@ -86,62 +92,65 @@ impl Draft {
             Op::Delete => 2,
         };
         bytes.extend_from_slice(&[FORMAT, op, flags, 0]);
-        for piece in pieces {
-            // No piece is longer than the record, which is shorter than 4 GiB.
-            bytes.extend_from_slice(&(piece.len() as u32).to_be_bytes());
+        for part in parts {
+            // The cast is lossless: no part is longer than the record, which is at most 1 GiB.
+            bytes.extend_from_slice(&(part.len() as u32).to_be_bytes());
         }
         bytes.resize(HEADER, 0);
-        for piece in pieces {
-            bytes.extend_from_slice(piece);
+        for part in parts {
+            bytes.extend_from_slice(part);
         }
         Ok(Self(bytes.into()))
     }
 
-    /// A draft that was laid out elsewhere.
-    pub(crate) fn read(bytes: Bytes) -> Result<Self, StoreError> {
-        let mut fields = Fields { bytes: &bytes, what: "a draft" };
+    /// Checks a draft that another node encoded.
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self, StorageError> {
+        let mut fields = FieldReader { bytes: &bytes, what: "a record draft" };
         let [format, ..] = fields.take::<4>()?;
         if format != FORMAT {
-            return Err(StoreError::Damaged(format!("a draft of format {format}, which is unknown")));
+            return Err(StorageError::Damaged(format!("a record draft has the unknown format {format}")));
         }
         let mut lengths = [0usize; 6];
         for length in &mut lengths {
             *length = u32::from_be_bytes(fields.take()?) as usize;
         }
+        // `complete` splits at the header and would panic on a shorter draft.
         split(&bytes, lengths)?;
         Ok(Self(bytes))
     }
 
-    /// The draft as bytes.
+    /// Returns the encoded draft.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// How long the record will be.
+    /// Length of the record.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// The record, its place now decided.
-    pub(crate) fn at(&self, place: &Place) -> Slice {
-        let (blank, pieces) = self.0.split_at(HEADER);
+    /// Returns the complete record, with the decided fields in its header.
+    pub(crate) fn complete(&self, meta: &ChangeMeta) -> Slice {
+        let (blank, parts) = self.0.split_at(HEADER);
         let mut header = [0; HEADER];
         header[..28].copy_from_slice(&blank[..28]);
-        header[28..40].copy_from_slice(&time(place.modified));
-        header[40..52].copy_from_slice(&time(place.created));
-        header[52..60].copy_from_slice(&place.first_seq.to_be_bytes());
-        header[60..68].copy_from_slice(&place.previous.unwrap_or(0).to_be_bytes());
-        header[68..100].copy_from_slice(&place.hash.0);
-        ByteView::fused(&header, pieces).into()
+        header[28..40].copy_from_slice(&time(meta.modified));
+        header[40..52].copy_from_slice(&time(meta.created));
+        header[52..60].copy_from_slice(&meta.first_seq.to_be_bytes());
+        // Positions start at 1, so that 0 can mean none.
+        header[60..68].copy_from_slice(&meta.previous.unwrap_or(0).to_be_bytes());
+        header[68..100].copy_from_slice(&meta.hash.0);
+        // One allocation and one copy: the value goes to the engine as it is.
+        ByteView::fused(&header, parts).into()
     }
 }
 
-fn parts(content: Option<&Content>) -> (&[u8], &[u8]) {
+fn type_and_bytes(content: Option<&Content>) -> (&[u8], &[u8]) {
     content.map_or((&[], &[]), |content| (content.media_type.as_bytes(), &content.bytes))
 }
 
-impl Place {
-    /// The place of a change that was decided elsewhere.
+impl ChangeMeta {
+    /// Returns the fields of a change that was decided elsewhere.
     pub(crate) fn of(change: &Change) -> Self {
         Self {
             modified: change.modified,
@@ -152,37 +161,37 @@ impl Place {
         }
     }
 
-    /// What the index of ids keeps of a change with this place.
-    pub(crate) fn version(&self, seq: Seq, op: Op) -> Version {
+    /// Returns the id index row of a change with these fields.
+    pub(crate) fn id_row(&self, seq: Seq, op: Op) -> IdRow {
         let hash = (op != Op::Delete).then_some(self.hash);
-        Version { latest: seq, first: self.first_seq, created: self.created, hash }
+        IdRow { latest: seq, first: self.first_seq, created: self.created, hash }
     }
 }
 
-/// A stored value as bytes, without a copy.
+/// Converts a stored value without a copy.
 pub(crate) fn bytes_of(value: Slice) -> Bytes {
     Bytes::from_owner(value)
 }
 
-/// Reads the record that is stored at `seq`.
-pub(crate) fn decode(seq: Seq, record: &Bytes) -> Result<Change, StoreError> {
+/// Decodes the record that is stored at `seq`.
+pub(crate) fn decode(seq: Seq, record: &Bytes) -> Result<Change, StorageError> {
     read(seq, record).map_err(|e| match e {
-        StoreError::Damaged(how) => StoreError::Damaged(format!("the record of change {seq}: {how}")),
+        StorageError::Damaged(how) => StorageError::Damaged(format!("the record of change {seq}: {how}")),
         other => other,
     })
 }
 
-fn read(seq: Seq, record: &Bytes) -> Result<Change, StoreError> {
-    let mut fields = Fields { bytes: record, what: "it" };
+fn read(seq: Seq, record: &Bytes) -> Result<Change, StorageError> {
+    let mut fields = FieldReader { bytes: record, what: "the header" };
     let [format, op, flags, _] = fields.take()?;
     if format != FORMAT {
-        return Err(StoreError::Damaged(format!("format {format} is unknown")));
+        return Err(StorageError::Damaged(format!("format {format} is unknown")));
     }
     let op = match op {
         0 => Op::Put,
         1 => Op::Patch,
         2 => Op::Delete,
-        other => return Err(StoreError::Damaged(format!("operation {other} is unknown"))),
+        other => return Err(StorageError::Damaged(format!("operation {other} is unknown"))),
     };
     let mut lengths = [0usize; 6];
     for length in &mut lengths {
@@ -196,34 +205,36 @@ fn read(seq: Seq, record: &Bytes) -> Result<Change, StoreError> {
     let [json, media_type, content, patch_type, patch, entry_id] = split(record, lengths)?;
 
     let mut item: Item = serde_json::from_slice(&json)
-        .map_err(|e| StoreError::Damaged(format!("its item is not JSON: {e}")))?;
+        .map_err(|e| StorageError::Damaged(format!("its item is not valid JSON: {e}")))?;
     if flags & HAS_CONTENT != 0 {
+        // The content is a slice of the record: it keeps the whole value alive, but costs no copy.
         item.content = Some(Content { media_type: text(&media_type)?, bytes: content });
     }
     let patch = (flags & HAS_PATCH != 0)
-        .then(|| Ok::<_, StoreError>(Content { media_type: text(&patch_type)?, bytes: patch }))
+        .then(|| Ok::<_, StorageError>(Content { media_type: text(&patch_type)?, bytes: patch }))
         .transpose()?;
     let entry_id = (flags & HAS_ENTRY_ID != 0).then(|| text(&entry_id)).transpose()?;
     Ok(Change { seq, op, modified, created, first_seq, previous, item, patch, entry_id, hash })
 }
 
-/// The pieces behind the header, as slices of the record.
-fn split(record: &Bytes, lengths: [usize; 6]) -> Result<[Bytes; 6], StoreError> {
+/// Splits the parts after the header, as slices of the record.
+fn split(record: &Bytes, lengths: [usize; 6]) -> Result<[Bytes; 6], StorageError> {
+    // Saturating: the lengths of a damaged record may be anything.
     let due = lengths.iter().fold(HEADER, |sum, length| sum.saturating_add(*length));
     if due != record.len() {
-        return Err(StoreError::Damaged(format!("{} bytes where {due} are due", record.len())));
+        return Err(StorageError::Damaged(format!("{} bytes, expected {due}", record.len())));
     }
     let mut start = HEADER;
     Ok(lengths.map(|length| {
-        let piece = record.slice(start..start + length);
+        let part = record.slice(start..start + length);
         start += length;
-        piece
+        part
     }))
 }
 
-fn text(bytes: &[u8]) -> Result<String, StoreError> {
+fn text(bytes: &[u8]) -> Result<String, StorageError> {
     let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned).map_err(|_| StoreError::Damaged("a text in it is not UTF-8".into()))
+    text.map(str::to_owned).map_err(|_| StorageError::Damaged("a string in it is not UTF-8".into()))
 }
 
 #[cfg(test)]
@@ -257,12 +268,13 @@ mod tests {
 
     fn encode(change: &Change) -> Bytes {
         let draft =
-            Draft::new(change.op, &change.item, change.patch.as_ref(), change.entry_id.as_deref()).unwrap();
-        bytes_of(draft.at(&Place::of(change)))
+            RecordDraft::new(change.op, &change.item, change.patch.as_ref(), change.entry_id.as_deref())
+                .unwrap();
+        bytes_of(draft.complete(&ChangeMeta::of(change)))
     }
 
     #[test]
-    fn changes_come_back() {
+    fn changes_roundtrip() {
         let full = whole();
         assert_eq!(decode(9, &encode(&full)).unwrap(), full);
         let bare = Change {
@@ -286,7 +298,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, place in 0usize..200, byte: u8) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>, place in 0usize..200, byte: u8) {
             drop(decode(1, &bytes.into()));
             let mut record = encode(&whole()).to_vec();
             if let Some(at) = record.get_mut(place) {
@@ -300,8 +312,9 @@ mod tests {
     fn a_damaged_record_says_so() {
         let record = encode(&whole());
         for cut in 0..record.len() {
-            assert!(matches!(decode(9, &record.slice(..cut)), Err(StoreError::Damaged(_))), "{cut}");
+            assert!(matches!(decode(9, &record.slice(..cut)), Err(StorageError::Damaged(_))), "{cut}");
         }
+        // Format, operation, both ends of a length, and the item's JSON.
         for (place, byte) in [(0, 2), (1, 3), (4, 0xff), (7, 0), (100, b'x')] {
             let mut bytes = record.to_vec();
             bytes[place] = byte;

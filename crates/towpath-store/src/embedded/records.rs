@@ -1,4 +1,4 @@
-//! New entries of the logs, before they are stored.
+//! New log records of a group, before they are stored.
 
 use std::collections::BTreeMap;
 
@@ -7,69 +7,70 @@ use jiff::Timestamp;
 use towpath_proto::change::Seq;
 
 use super::keys::FeedNumber;
-use super::record::{Draft, Place};
+use super::record::{ChangeMeta, RecordDraft};
 
-/// A new entry of a log. It is put together only when it is needed, so that a large group is not held twice.
+/// New record of a log. Header and body are joined only when written, so that a large group is not in memory twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) draft: Draft,
-    pub(crate) place: Place,
+pub(crate) struct NewRecord {
+    pub(crate) draft: RecordDraft,
+    pub(crate) meta: ChangeMeta,
 }
 
-impl Record {
-    /// What is stored of it.
+impl NewRecord {
+    /// Returns the stored bytes.
     pub(crate) fn encode(&self) -> Slice {
-        self.draft.at(&self.place)
+        self.draft.complete(&self.meta)
     }
 
-    /// When it was made.
+    /// Time of the change.
     pub(crate) fn modified(&self) -> Timestamp {
-        self.place.modified
+        self.meta.modified
     }
 
-    /// How many bytes it will have.
+    /// Length of the stored record.
     pub(crate) fn bytes(&self) -> usize {
         self.draft.bytes()
     }
 }
 
-/// New entries of the logs of several feeds, in their order. Those of one feed follow each other without a gap.
+/// New records of several feeds, ordered by feed and position. Positions of one feed have no gaps.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Records(BTreeMap<FeedNumber, Stretch>);
+pub(crate) struct NewRecords(BTreeMap<FeedNumber, RecordRun>);
 
-/// New entries of one feed's log.
+/// Consecutive new records of one feed.
 #[derive(Debug, PartialEq, Eq)]
-struct Stretch {
-    /// The place of the first.
+struct RecordRun {
+    /// Position of the first record.
     first: Seq,
-    records: Vec<Record>,
+    records: Vec<NewRecord>,
 }
 
-impl Records {
-    /// Adds entries of a feed: the first at `first`, which follows what there is of that feed.
-    pub(crate) fn add(&mut self, feed: FeedNumber, first: Seq, mut records: Vec<Record>) {
-        let stretch = self.0.entry(feed).or_insert_with(|| Stretch { first, records: Vec::new() });
-        if stretch.records.is_empty() {
-            stretch.records = records;
+impl NewRecords {
+    /// Adds records of a feed. `first` follows the feed's records that are already here.
+    pub(crate) fn add(&mut self, feed: FeedNumber, first: Seq, mut records: Vec<NewRecord>) {
+        let run = self.0.entry(feed).or_insert_with(|| RecordRun { first, records: Vec::new() });
+        if run.records.is_empty() {
+            // Moved, not copied: with one writer, a group has one batch of a feed.
+            run.records = records;
         } else {
-            stretch.records.append(&mut records);
+            run.records.append(&mut records);
         }
     }
 
-    /// The entry at a place, where it is a new one.
-    pub(crate) fn get(&self, feed: FeedNumber, seq: Seq) -> Option<&Record> {
-        let stretch = self.0.get(&feed)?;
-        stretch.records.get(usize::try_from(seq.checked_sub(stretch.first)?).ok()?)
+    /// Returns the record at a position, if it is one of the new ones.
+    pub(crate) fn get(&self, feed: FeedNumber, seq: Seq) -> Option<&NewRecord> {
+        let run = self.0.get(&feed)?;
+        run.records.get(usize::try_from(seq.checked_sub(run.first)?).ok()?)
     }
 
-    /// All entries, by feed and place.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = ((FeedNumber, Seq), &Record)> {
-        self.0.iter().flat_map(|(feed, stretch)| {
-            (stretch.first..).zip(&stretch.records).map(|(seq, record)| ((*feed, seq), record))
+    /// Iterates over all records by feed and position.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ((FeedNumber, Seq), &NewRecord)> {
+        self.0.iter().flat_map(|(feed, run)| {
+            (run.first..).zip(&run.records).map(|(seq, record)| ((*feed, seq), record))
         })
     }
 
-    /// Whether there is none.
+    /// Returns true where there are no records.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,7 +1,7 @@
-//! The embedded store as a replica: what another log orders, decided and applied by the same code.
+//! The embedded store as a replica: it decides and applies commands that another log orders.
 //!
-//! Nothing is synced: what a crash takes is read from the log again. The engine syncs its journal before it moves
-//! anything out of it, so that what a crash leaves is the state after some group, with the notes of that group.
+//! Nothing is synced: after a crash the lost groups are read from the log again. The engine syncs its journal
+//! before it moves anything out of it. So a crash leaves the state after some group, with that group's metadata.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,124 +12,141 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{Engine, How, Note};
-use super::command::{Command, Outcome, Request};
-use super::commit::Known;
-use super::decide::Group;
-use super::folder::Folder;
-use super::tell::Tell;
-use super::{EmbeddedStore, Options};
-use crate::{AppendError, Head, StoreError};
+use super::apply::{ApplyMode, MetadataRow, StorageEngine};
+use super::command::{CommandBody, CommandResult, LogCommand};
+use super::commit::CachedState;
+use super::decide::CommitGroup;
+use super::folder::DataFolder;
+use super::notifier::Notifier;
+use super::slot::EngineSlot;
+use super::{EmbeddedOptions, EmbeddedStore};
+use crate::{AppendError, LogHead, OpenError, ReplicaError, WriteError};
 
-/// From which size on the records of a group, which is one of a replica that catches up, are loaded in bulk: that costs
-/// a few syncs, and saves the way through the journal.
+/// Bytes of records from which a group is bulk-loaded. Such a group is one of a replica that catches up.
+///
+/// Loading costs a few syncs and saves the journal and the memtable.
 const LOAD_BYTES: usize = 4 << 20;
 
-/// The writing half of a replica. The reading half is an [`EmbeddedStore`] that takes no writes of its own; to
-/// close that, this is to be dropped.
-pub struct Replica {
-    known: Known,
+/// Writing half of a replica. The reading half is an [`EmbeddedStore`] that refuses writes.
+///
+/// Drop it before closing the reading half, which waits for the engine to be unused.
+pub struct ReplicaWriter {
+    state: CachedState,
 }
 
 impl EmbeddedStore {
-    /// Opens the replica in `folder`, which is made where it is not there. `options.clock` is not used.
+    /// Opens the replica in `folder`, which is created if needed. `options.clock` is not used.
     ///
-    /// Fails with [`StoreError::Open`] as [`EmbeddedStore::open`] does, and where the folder holds a store that
-    /// is no replica.
-    pub fn open_replica(folder: impl AsRef<Path>, options: &Options) -> Result<(Self, Replica), StoreError> {
-        let engine = Arc::new(Engine::open(Folder::open(folder.as_ref())?, options)?);
-        if !engine.is_replica()? && !engine.is_empty()? {
+    /// Fails as [`EmbeddedStore::open`] does, and where the folder holds a store that is not a replica.
+    pub fn open_replica(
+        folder: impl AsRef<Path>,
+        options: &EmbeddedOptions,
+    ) -> Result<(Self, ReplicaWriter), OpenError> {
+        let path = folder.as_ref();
+        let engine = Arc::new(StorageEngine::open(DataFolder::open(path)?, options)?);
+        if !engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))?
+            && !engine.is_empty().map_err(|e| engine.refuse(&e.to_string()))?
+        {
             return Err(engine.refuse(
-                "it holds a store of its own, which the cluster's log does not have; name an empty or new one",
+                "it holds a store of its own, which the cluster's log does not have; use an empty or new folder",
             ));
         }
-        let tell = Arc::new(Tell::new(options.heads));
-        let replica = Replica { known: Known { engine: Arc::clone(&engine), tell: Arc::clone(&tell) } };
+        let notifier = Arc::new(Notifier::new(options.heads));
+        let replica = ReplicaWriter {
+            state: CachedState { engine: Arc::clone(&engine), notifier: Arc::clone(&notifier) },
+        };
+        // Without a queue the reading half refuses writes, as a closed store does.
         let (queue, committer) = (Mutex::default(), Mutex::default());
-        Ok((Self { engine: Mutex::new(Some(engine)), tell, queue, committer }, replica))
+        let slot = EngineSlot::new(engine, Arc::clone(&notifier), path.to_owned(), options.clone());
+        Ok((Self { slot: Arc::new(slot), notifier, queue, committer }, replica))
     }
 }
 
-impl Replica {
-    /// A note that was kept with an earlier group.
-    pub fn note(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.known.engine.note(key)
+impl ReplicaWriter {
+    /// Returns a value of the metadata that earlier groups wrote.
+    pub fn metadata(&self, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
+        Ok(self.state.engine.metadata(key)?)
     }
 
-    /// All notes whose keys begin with `prefix`, in the order of their keys.
-    pub fn notes(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, StoreError> {
-        self.known.engine.notes(prefix)
+    /// Returns all metadata whose keys begin with `prefix`, ordered by key.
+    pub fn scan_metadata(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, ReplicaError> {
+        Ok(self.state.engine.scan_metadata(prefix)?)
     }
 
-    /// Fails where a group could not be applied: the disk is nearly full, or an earlier write failed.
-    pub fn check_writable(&self) -> Result<(), StoreError> {
-        self.known.engine.check_writable().map_err(StoreError::Write)
+    /// Fails where a group cannot be applied: the disk is nearly full, or an earlier write failed.
+    pub fn check_writable(&self) -> Result<(), ReplicaError> {
+        self.state.engine.check_writable().map_err(ReplicaError::Write)
     }
 
-    /// Whether an earlier write failed, so that none succeeds until the store is opened again.
+    /// Returns true where an earlier write failed: none succeeds until the store is opened again.
     pub fn has_failed(&self) -> bool {
-        self.known.engine.has_failed()
+        self.state.engine.has_failed()
     }
 
-    /// Begins a group.
-    pub fn begin(&self) -> Applying<'_> {
-        let group = Group::new(&self.known, Timestamp::UNIX_EPOCH);
-        Applying { group, moved: Vec::new(), notes: BTreeMap::new() }
+    /// Starts an empty group.
+    pub fn begin_group(&self) -> ReplicaGroup<'_> {
+        // A placeholder: each command brings its own time.
+        let group = CommitGroup::new(&self.state, Timestamp::UNIX_EPOCH);
+        ReplicaGroup { group, appended: Vec::new(), metadata: BTreeMap::new() }
     }
 
-    /// Applies a group, whole, and tells of it.
-    pub fn commit(&self, applying: Applying<'_>) -> Result<(), StoreError> {
-        let Applying { group, moved, notes } = applying;
+    /// Applies a group atomically, and notifies readers, hooks and waiters.
+    pub fn commit(&self, group: ReplicaGroup<'_>) -> Result<(), ReplicaError> {
+        let ReplicaGroup { group, appended, metadata } = group;
         let decided = group.finish();
-        let notes: Vec<Note> = notes.into_iter().collect();
-        let engine = &self.known.engine;
+        let metadata: Vec<MetadataRow> = metadata.into_iter().collect();
+        let engine = &self.state.engine;
         let bytes: usize = decided.records.iter().map(|(_, record)| record.bytes()).sum();
-        let how = if bytes < LOAD_BYTES { How::Unsynced } else { How::Loaded };
-        if how == How::Loaded {
-            engine.load(&decided.records).map_err(StoreError::Write)?;
+        // A small group would pay the syncs of a bulk load for nothing.
+        let mode = if bytes < LOAD_BYTES { ApplyMode::Unsynced } else { ApplyMode::Loaded };
+        if mode == ApplyMode::Loaded {
+            engine.load(&decided.records).map_err(ReplicaError::Write)?;
         }
-        engine.apply(&decided, &notes, how).map_err(StoreError::Write)?;
-        self.known.tell.all(&decided, moved.iter().map(|(feed, head)| (feed, *head)));
+        // After the load: this batch moves the heads, which makes the loaded records visible.
+        engine.apply(&decided, &metadata, mode).map_err(ReplicaError::Write)?;
+        self.state.notifier.publish(&decided, appended.iter().map(|(feed, head)| (feed, *head)));
         Ok(())
     }
 }
 
-/// Commands that are applied together, each decided as if the ones before it were applied already: how they are
-/// grouped makes no difference.
-pub struct Applying<'a> {
-    group: Group<'a, Known>,
-    moved: Vec<(FeedId, Head)>,
-    notes: BTreeMap<Vec<u8>, Option<Bytes>>,
+/// Commands that are applied together. Each is decided as if the ones before it were applied already, so that the
+/// grouping makes no difference to the result.
+pub struct ReplicaGroup<'a> {
+    group: CommitGroup<'a, CachedState>,
+    appended: Vec<(FeedId, LogHead)>,
+    metadata: BTreeMap<Vec<u8>, Option<Bytes>>,
 }
 
-impl Applying<'_> {
-    /// Decides a command, made at `now`. An error is this replica's own: it cannot go on.
-    pub fn apply(&mut self, now: Timestamp, command: Command) -> Result<Outcome, StoreError> {
-        self.group.at(now);
+impl ReplicaGroup<'_> {
+    /// Decides a command that was created at `now`. An error is this replica's own: it cannot continue.
+    pub fn apply(&mut self, now: Timestamp, command: LogCommand) -> Result<CommandResult, ReplicaError> {
+        // The time in the message, not the clock: every replica must decide alike.
+        self.group.set_time(now);
         match command.0 {
-            Request::Append { feed, expected, changes } => {
+            CommandBody::Append { feed, expected, changes } => {
                 let appended = match self.group.append(&feed, expected, changes) {
-                    Err(AppendError::Store(error)) => return Err(error),
+                    // Other nodes may have read it and decided otherwise: this one would diverge.
+                    Err(AppendError::Read(error)) => return Err(error.into()),
                     other => other,
                 };
                 if let Ok(appended) = &appended
                     && appended.head.seq >= appended.first
                 {
-                    self.moved.push((feed, appended.head));
+                    self.appended.push((feed, appended.head));
                 }
-                Ok(Outcome::Append(appended))
+                Ok(CommandResult::Append(appended))
             }
-            Request::Write { writes, conditions } => match self.group.write(writes, conditions) {
-                Ok(()) => Ok(Outcome::Write(Ok(()))),
-                Err(StoreError::Condition) => Ok(Outcome::Write(Err(StoreError::Condition))),
-                Err(error) => Err(error),
+            CommandBody::Write { writes, conditions } => match self.group.write(writes, conditions) {
+                Ok(()) => Ok(CommandResult::Write(Ok(()))),
+                Err(WriteError::Read(error)) => Err(error.into()),
+                Err(error) => Ok(CommandResult::Write(Err(error))),
             },
         }
     }
 
-    /// Keeps a note with the group, of several under one key the last; `None` removes it.
-    pub fn keep(&mut self, key: Vec<u8>, value: Option<Bytes>) {
-        self.notes.insert(key, value);
+    /// Writes metadata with the group; the last value of a key wins, and `None` removes it.
+    pub fn set_metadata(&mut self, key: Vec<u8>, value: Option<Bytes>) {
+        self.metadata.insert(key, value);
     }
 }
 
@@ -139,44 +156,47 @@ mod tests {
     use towpath_proto::item::{Content, Item};
 
     use super::*;
-    use crate::{Expected, Limit, Store};
+    use crate::{Expected, ReadLimit, Store};
 
     fn feed() -> FeedId {
         FeedId::new("f1").unwrap()
     }
 
-    fn open(folder: &Path) -> (EmbeddedStore, Replica) {
-        EmbeddedStore::open_replica(folder, &Options { reserve: 0, ..Options::default() }).unwrap()
+    fn open(folder: &Path) -> (EmbeddedStore, ReplicaWriter) {
+        EmbeddedStore::open_replica(folder, &EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() })
+            .unwrap()
     }
 
-    /// A group of `count` changes of 10 kB to ids that some of the earlier ones had.
-    fn group<'a>(replica: &'a Replica, count: usize, mark: &str) -> Applying<'a> {
+    /// Group of `count` changes of 10 kB, to ids of which some exist.
+    fn group<'a>(replica: &'a ReplicaWriter, count: usize, mark: &str) -> ReplicaGroup<'a> {
         let content = |n: usize| Some(Content::new("text/plain", format!("{n:04}{mark:1}").repeat(2000)));
         let put =
             |n: usize| NewChange::put(Item { content: content(n), ..Item::new(format!("{}", n % 450)) });
-        let mut group = replica.begin();
-        let command = Command::append(&feed(), Expected::Any, (0..count).map(put).collect()).unwrap();
-        let Outcome::Append(Ok(_)) = group.apply(Timestamp::UNIX_EPOCH, command).unwrap() else { panic!() };
-        group.keep(b"position".to_vec(), Some(Bytes::from_static(b"1")));
+        let mut group = replica.begin_group();
+        let command = LogCommand::append(&feed(), Expected::Any, (0..count).map(put).collect()).unwrap();
+        let CommandResult::Append(Ok(_)) = group.apply(Timestamp::UNIX_EPOCH, command).unwrap() else {
+            panic!()
+        };
+        group.set_metadata(b"position".to_vec(), Some(Bytes::from_static(b"1")));
         group
     }
 
     async fn contents(store: &EmbeddedStore) -> Vec<u8> {
-        let all = Limit { items: usize::MAX, bytes: usize::MAX };
+        let all = ReadLimit { items: usize::MAX, bytes: usize::MAX };
         let changes = store.read(&feed(), 0, all).await.unwrap();
         assert!((1..).zip(&changes).all(|(seq, change)| change.seq == seq));
         changes.iter().map(|change| change.item.content.as_ref().unwrap().bytes[4]).collect()
     }
 
-    /// Entries that were loaded and not applied, since the process died in between, are read by nobody, and the next
-    /// ones take their places.
+    /// Records that were loaded and not applied, because the process died in between, stay invisible. The next records
+    /// overwrite them.
     #[tokio::test]
-    async fn what_a_crash_left_loaded_is_not_there() {
+    async fn loaded_records_without_their_batch_are_invisible() {
         let folder = tempfile::tempdir().unwrap();
         let (store, replica) = open(folder.path());
         let first = group(&replica, 500, "a");
         replica.commit(first).unwrap();
-        let engine = Arc::clone(&replica.known.engine);
+        let engine = Arc::clone(&replica.state.engine);
         assert!(engine.log.table_count() > 0, "the group was not loaded");
         let lost = group(&replica, 600, "b").group.finish();
         engine.load(&lost.records).unwrap();
@@ -188,6 +208,7 @@ mod tests {
         let (store, replica) = open(folder.path());
         assert_eq!(contents(&store).await, [b'a'; 500]);
         assert!(store.verify().await.unwrap().is_sound());
+        // A small group and a bulk-loaded one.
         for count in [20, 700] {
             let next = group(&replica, count, "c");
             replica.commit(next).unwrap();

@@ -1,183 +1,192 @@
-//! Whether the indexes agree with the log.
+//! Verification: compares the indexes with the log.
 
 use fjall::{Readable, Snapshot};
 use jiff::Timestamp;
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{Engine, read_error};
-use super::keys::{self, Feed, Version};
+use super::apply::{StorageEngine, read_error};
+use super::keys::{self, FeedRow, IdRow};
 use super::read;
 use super::record::{self, bytes_of};
-use crate::StoreError;
+use crate::error::StorageError;
 
-/// At most so many problems are told in full.
+/// Number of problems that a report lists in full.
 const MAX_PROBLEMS: usize = 100;
 
-/// What a check of the whole store found.
+/// Report of a check of the whole store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verification {
-    /// How many feeds there are.
+pub struct VerifyReport {
+    /// Number of feeds.
     pub feeds: u64,
-    /// How many changes their logs have.
+    /// Number of changes in their logs.
     pub changes: u64,
-    /// How many ids they have.
+    /// Number of their ids.
     pub items: u64,
-    /// How many problems were found.
+    /// Number of problems.
     pub problem_count: u64,
-    /// The first hundred of them, each with its feed and place.
+    /// The first hundred problems, each with its feed and position.
     pub problems: Vec<String>,
 }
 
-impl Verification {
-    /// Whether everything agrees.
+impl VerifyReport {
+    /// Returns true where no problem was found.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0
     }
 }
 
-impl Engine {
-    /// Reads everything, in constant memory, from one snapshot.
-    pub(crate) fn verify(&self) -> Result<Verification, StoreError> {
+impl StorageEngine {
+    /// Reads everything from one snapshot, in constant memory.
+    pub(crate) fn verify(&self) -> Result<VerifyReport, StorageError> {
         let snapshot = self.db.snapshot();
-        let mut found = Verification::default();
-        // A replica may hold more of a log than it has applied, see `Engine::load`.
+        let mut report = VerifyReport::default();
+        // A replica may have records past the head, see `StorageEngine::load`: they are no problem.
         let replica = self.is_replica()?;
         let mut numbers = Vec::new();
         for entry in snapshot.iter(&self.feeds) {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
-            let (name, feed) = (read::name(&key)?, Feed::decode(&value)?);
+            let (name, feed) = (read::name(&key)?, FeedRow::decode(&value)?);
             numbers.push(feed.number);
-            found.feeds += 1;
-            let mut check =
-                Check { engine: self, snapshot: &snapshot, replica, name: &name, feed, found: &mut found };
-            check.log()?;
-            check.indexes()?;
+            report.feeds += 1;
+            let mut check = FeedCheck {
+                engine: self,
+                snapshot: &snapshot,
+                replica,
+                name: &name,
+                feed,
+                report: &mut report,
+            };
+            check.check_log()?;
+            check.check_index_sizes()?;
         }
+        // Two feeds with one number would share all their keys.
         numbers.sort_unstable();
         if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
-            found.tell("two feeds have one number".into());
+            report.add_problem("two feeds have the same number".into());
         }
-        Ok(found)
+        Ok(report)
     }
 }
 
-impl Verification {
-    fn tell(&mut self, problem: String) {
+impl VerifyReport {
+    fn add_problem(&mut self, problem: String) {
         self.problem_count += 1;
+        // A lost index has a problem per change: the texts must not fill the memory.
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         }
     }
 }
 
-/// The check of one feed.
-struct Check<'a> {
-    engine: &'a Engine,
+/// Check of one feed.
+struct FeedCheck<'a> {
+    engine: &'a StorageEngine,
     snapshot: &'a Snapshot,
     replica: bool,
     name: &'a FeedId,
-    feed: Feed,
-    found: &'a mut Verification,
+    feed: FeedRow,
+    report: &'a mut VerifyReport,
 }
 
-impl Check<'_> {
+impl FeedCheck<'_> {
     fn expect(&mut self, holds: bool, seq: Seq, problem: &str) {
         if !holds {
-            self.found.tell(format!("feed {}, change {seq}: {problem}", self.name));
+            self.report.add_problem(format!("feed {}, change {seq}: {problem}", self.name));
         }
     }
 
-    /// Every change of the log, and what the indexes say of it.
-    fn log(&mut self) -> Result<(), StoreError> {
+    /// Checks every change of the log, and its index entries.
+    fn check_log(&mut self) -> Result<(), StorageError> {
         let head = self.feed.head;
         let (mut last, mut modified) = (0, Timestamp::MIN);
         let (mut items, mut live, mut moments) = (0, 0, 0);
         let prefix = self.feed.number.to_be_bytes();
         for entry in self.snapshot.prefix(&self.engine.log, prefix) {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
-            let seq = keys::read_place(&key)?;
+            let seq = keys::read_position(&key)?;
+            // Bulk-loaded before a crash; the next group overwrites it.
             if self.replica && seq > head.seq {
                 break;
             }
-            self.expect(seq == last + 1, seq, "the log is not dense before it");
+            self.expect(seq == last + 1, seq, "positions before it are missing in the log");
             last = seq;
-            self.found.changes += 1;
+            self.report.changes += 1;
             let change = match record::decode(seq, &bytes_of(value)) {
                 Ok(change) => change,
+                // Reported like any problem: one damaged record must not hide those after it.
                 Err(error) => {
                     self.expect(false, seq, &error.to_string());
                     continue;
                 }
             };
-            self.expect(change.modified >= modified, seq, "it was made before the one before it");
+            self.expect(change.modified >= modified, seq, "its time is before that of the change before it");
+            // The time index has one entry per distinct time.
             if change.modified != modified || seq == 1 {
                 moments += 1;
             }
             modified = change.modified;
-            let is_latest = self.change(&change)?;
+            let is_latest = self.check_change(&change)?;
             items += u64::from(is_latest);
             live += u64::from(is_latest && change.op != Op::Delete);
         }
-        self.expect(last == head.seq, last, &format!("the log ends here, and the head says {}", head.seq));
-        self.expect(modified == head.modified, last, "the head has another time");
+        self.expect(last == head.seq, last, &format!("the log ends here, but the head says {}", head.seq));
+        self.expect(modified == head.modified, last, "the head has a different time");
         let counts = (head.items, head.live);
         self.expect((items, live) == counts, last, &format!("{items} items, {live} live; head: {counts:?}"));
         let times = self.snapshot.prefix(&self.engine.times, prefix).count() as u64;
         self.expect(times == moments, last, &format!("{times} times in the index, {moments} in the log"));
-        self.found.items += items;
+        self.report.items += items;
         Ok(())
     }
 
-    /// One change. Returns whether it is its item's latest version.
-    fn change(&mut self, change: &Change) -> Result<bool, StoreError> {
+    /// Checks one change. Returns whether it is its item's latest version.
+    fn check_change(&mut self, change: &Change) -> Result<bool, StorageError> {
         let (engine, number, seq) = (self.engine, self.feed.number, change.seq);
         let lives = change.op != Op::Delete;
+        // A tombstone has the default hash.
         let hash = if lives { change.item.content_hash() } else { Default::default() };
-        self.expect(hash == change.hash, seq, "its hash is not that of its item");
-        let until = self.get(&engine.times, &keys::moment(number, change.modified))?;
-        let until = until.as_deref().map(keys::read_seq).transpose()?;
-        self.expect(until.is_some_and(|until| until >= seq), seq, "the index of times does not have it");
-        self.previous(change)?;
+        self.expect(hash == change.hash, seq, "its hash does not match its item");
+        let last = self.get(&engine.times, &keys::time_key(number, change.modified))?;
+        let last = last.as_deref().map(keys::read_seq).transpose()?;
+        // The entry names the last change of its time, which may be a later one.
+        self.expect(last.is_some_and(|last| last >= seq), seq, "the time index does not have it");
+        self.check_previous(change)?;
 
         let key = keys::id(number, &change.item.id);
         let Some(version) = self.get(&engine.ids, &key)? else {
-            self.expect(false, seq, "the index of ids does not have its id");
+            self.expect(false, seq, "the id index does not have its id");
             return Ok(false);
         };
-        let version = Version::decode(&version)?;
+        let version = IdRow::decode(&version)?;
         let same = (version.first, version.created) == (change.first_seq, change.created);
-        self.expect(same, seq, "the index of ids has another first version");
-        self.expect(version.latest >= seq, seq, "the index of ids has an earlier version as the latest");
+        self.expect(same, seq, "the id index has a different first version");
+        self.expect(version.latest >= seq, seq, "the id index has an earlier version as the latest");
         let is_latest = version.latest == seq;
-        let listed = self.get(&engine.modified, &keys::place(number, seq))?.is_some();
-        self.expect(
-            listed == is_latest,
-            seq,
-            "it is in the order of changes, and should not be, or the reverse",
-        );
+        let listed = self.get(&engine.modified, &keys::position_key(number, seq))?.is_some();
+        self.expect(listed == is_latest, seq, "the index of latest versions disagrees");
         if is_latest {
             self.expect(
                 version.hash == lives.then_some(change.hash),
                 seq,
-                "the index of ids has another hash",
+                "the id index has a different hash",
             );
-            let created = self.get(&engine.created, &keys::place(number, version.first))?;
+            let created = self.get(&engine.created, &keys::position_key(number, version.first))?;
             let created = created.as_deref().map(keys::read_seq).transpose()?;
-            self.expect(created == Some(seq), seq, "the order of creation has another version");
+            self.expect(created == Some(seq), seq, "the created index has a different version");
         }
         Ok(is_latest)
     }
 
-    /// The version before a change.
-    fn previous(&mut self, change: &Change) -> Result<(), StoreError> {
+    /// Checks the link to the version before a change.
+    fn check_previous(&mut self, change: &Change) -> Result<(), StorageError> {
         let seq = change.seq;
         let Some(previous) = change.previous else {
             let first = (change.first_seq, change.created) == (seq, change.modified);
-            self.expect(first, seq, "it is the first version of its item, and says otherwise");
+            self.expect(first, seq, "it is the first version of its item, but its header disagrees");
             return Ok(());
         };
-        let key = keys::place(self.feed.number, previous);
+        let key = keys::position_key(self.feed.number, previous);
         let before = self.get(&self.engine.log, &key)?.map(bytes_of);
         let before = before.map(|record| record::decode(previous, &record)).transpose()?;
         let fits = previous < seq
@@ -185,25 +194,26 @@ impl Check<'_> {
                 before.item.id == change.item.id
                     && (before.first_seq, before.created) == (change.first_seq, change.created)
             });
-        self.expect(fits, seq, "the version before it is not one of its item");
+        self.expect(fits, seq, "its previous version belongs to another item");
         Ok(())
     }
 
-    /// That the indexes hold nothing more than what the log gave.
-    fn indexes(&mut self) -> Result<(), StoreError> {
+    /// Checks that the indexes have no entry that the log does not explain.
+    fn check_index_sizes(&mut self) -> Result<(), StorageError> {
         let prefix = self.feed.number.to_be_bytes();
         let engine = self.engine;
-        for (index, what) in
+        // `check_change` found every expected entry. A surplus entry shows in the count only.
+        for (index, index_name) in
             [(&engine.ids, "ids"), (&engine.created, "created"), (&engine.modified, "modified")]
         {
             let count = self.snapshot.prefix(index, prefix).count() as u64;
-            let problem = format!("the index {what} has {count} entries");
+            let problem = format!("the index {index_name} has {count} entries");
             self.expect(count == self.feed.head.items, self.feed.head.seq, &problem);
         }
         Ok(())
     }
 
-    fn get(&self, keyspace: &fjall::Keyspace, key: &[u8]) -> Result<Option<fjall::Slice>, StoreError> {
+    fn get(&self, keyspace: &fjall::Keyspace, key: &[u8]) -> Result<Option<fjall::Slice>, StorageError> {
         self.snapshot.get(keyspace, key).map_err(|e| read_error(&e))
     }
 }
@@ -214,24 +224,26 @@ mod tests {
     use towpath_proto::item::Item;
 
     use super::*;
-    use crate::embedded::{EmbeddedStore, Options};
+    use crate::embedded::{EmbeddedOptions, EmbeddedStore};
     use crate::{Expected, Store};
 
     fn put(id: &str, title: &str) -> NewChange {
         NewChange::put(Item { title: Some(title.into()), ..Item::new(id) })
     }
 
-    /// Every entry of every index, removed or put out of place, is missed.
+    /// Removes, adds and changes every entry of every index in turn.
     #[tokio::test]
-    async fn every_difference_is_found() {
+    async fn every_difference_is_reported() {
         let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(folder.path(), Options { reserve: 0, ..Options::default() }).unwrap();
+        let store =
+            EmbeddedStore::open(folder.path(), EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() })
+                .unwrap();
         let feed = FeedId::new("f1").unwrap();
         let batch = vec![put("a", "1"), put("b", "1"), put("a", "2"), NewChange::delete("b"), put("c", "1")];
         store.append(&feed, Expected::Any, batch).await.unwrap();
         assert_eq!(
             store.verify().await.unwrap(),
-            Verification { feeds: 1, changes: 5, items: 3, ..Default::default() }
+            VerifyReport { feeds: 1, changes: 5, items: 3, ..Default::default() }
         );
 
         let engine = store.engine().unwrap();
@@ -240,14 +252,15 @@ mod tests {
             let entries: Vec<_> = keyspace.iter().map(|entry| entry.into_inner().unwrap()).collect();
             assert!(!entries.is_empty());
             for (key, value) in entries {
+                // Behind the store's back, as a bug or a damaged disk would.
                 keyspace.remove(key.clone()).unwrap();
                 assert!(!engine.verify().unwrap().is_sound(), "{} without {key:?}", keyspace.name());
                 keyspace.insert(key, value).unwrap();
             }
             let more: Vec<u8> = match &**keyspace.name() {
-                "times" => keys::moment(0, Timestamp::MAX).to_vec(),
+                "times" => keys::time_key(0, Timestamp::MAX).to_vec(),
                 "ids" => keys::id(0, "more").to_vec(),
-                _ => keys::place(0, 9).to_vec(),
+                _ => keys::position_key(0, 9).to_vec(),
             };
             keyspace.insert(more.clone(), 9u64.to_be_bytes()).unwrap();
             assert!(!engine.verify().unwrap().is_sound(), "{} with more", keyspace.name());
@@ -255,7 +268,7 @@ mod tests {
             assert!(engine.verify().unwrap().is_sound(), "{} as it was", keyspace.name());
         }
         let (key, value) = engine.feeds.iter().next().unwrap().into_inner().unwrap();
-        // Behind these bytes stands when the feed was last appended to, which no log says again.
+        // The bytes after 40 are the time of the last append, which no log record repeats.
         for place in 4..40 {
             let mut wrong = value.to_vec();
             wrong[place] ^= 1;

@@ -1,4 +1,4 @@
-//! `towpath check`: whether a feed does what its protocol's text demands.
+//! `towpath check`: reports a feed's conformance with its protocol's specification.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -6,33 +6,36 @@ use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use towpath_client::{CallQueue, checker, discover, drive_check, hub_checker, listen};
 use towpath_proto::follow::Checker as _;
-use towpath_proto::report::{Finding, Level, Outcome, Report};
+use towpath_proto::report::{Finding, FindingOutcome, Level, Report};
 use url::Url;
 
-use super::follow::{ProtocolArg, parse_feed, parse_protocol, parse_url, where_to_listen};
-use super::node::{AccountArgs, check_node};
+use super::account::AccountArgs;
+use super::error::{CliError, Exit};
+use super::feed_url::{listen_address, parse_feed, parse_url};
+use super::logging::log_to_stderr;
+use super::node::check_node;
+use super::protocol_arg::{ProtocolArg, parse_protocol};
 use super::read_token::ReadTokenArgs;
-use super::terminal::plain;
-use super::{CliError, Exit};
-use crate::client::{Calls, checker, discover, drive_check, hub_checker, listen};
+use super::terminal::{plain, visible_json};
 use crate::stop;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The feed's address
+    /// URL of the feed
     #[arg(value_parser = parse_feed)]
     url: Url,
-    /// auto, diffdelta, replication, history, smart, sup or rss
+    /// Protocol: auto, diffdelta, replication, history, smart, sup or rss
     #[arg(long, default_value = "auto", value_parser = parse_protocol)]
     protocol: ProtocolArg,
-    /// How to print the report
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-    /// Check the feed's hub: subscribe with this address, which leads to --callback-listen
+    /// Output format of the report
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    format: ReportFormat,
+    /// Check the feed's hub: subscribe with this URL, which must reach --callback-listen
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     callback: Option<Url>,
-    /// Where to wait for the hub's calls [default: the callback's port]
+    /// Address on which to receive the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "callback")]
     callback_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -42,14 +45,14 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
+enum ReportFormat {
     Text,
     Json,
 }
 
-/// Checks a feed and prints the report. [`Exit::Failed`] if a MUST is not met.
+/// Checks a feed and prints the report; [`Exit::Failed`] if it violates a MUST.
 pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
-    super::log_to_stderr();
+    log_to_stderr();
     let stop = stop::on_signal();
     if args.url.scheme() == "xmpp" {
         args.token.refuse_for_nodes()?;
@@ -58,8 +61,9 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     }
     let fetcher = args.token.fetcher([&args.url])?;
     if let Some(callback) = &args.callback {
+        // With a callback the check is about the hub, not about the feed's documents.
         let (mut checker, key) = hub_checker(args.url.as_str(), callback.as_str());
-        let calls = listen(args.callback_listen.unwrap_or_else(|| where_to_listen(callback)), key).await?;
+        let calls = listen(args.callback_listen.unwrap_or_else(|| listen_address(callback)), key).await?;
         let finished = drive_check(&mut checker, &fetcher, &stop, calls).await;
         return print(&args, args.url.as_str(), "websub", finished.then(|| checker.report()));
     }
@@ -67,23 +71,24 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         Some(protocol) => (protocol, args.url.to_string()),
         None => {
             let offer = discover(&fetcher, args.url.as_str()).await?;
-            eprintln!("towpath: checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
+            let text = format!("checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
+            eprintln!("towpath: {}", plain(&text));
             (offer.protocol, offer.url)
         }
     };
     let mut checker = checker(protocol, &url)?;
-    let finished = drive_check(&mut *checker, &fetcher, &stop, Calls::none()).await;
+    let finished = drive_check(&mut *checker, &fetcher, &stop, CallQueue::none()).await;
     print(&args, &url, protocol.name(), finished.then(|| checker.report()))
 }
 
-/// Prints the report of a check that has ended.
+/// Prints the report of a complete check.
 fn print(args: &CheckArgs, url: &str, protocol: &str, report: Option<&Report>) -> Result<Exit, CliError> {
-    let report = report.ok_or_else(|| CliError::failed("the check was stopped before its end"))?;
+    let report = report.ok_or_else(|| CliError::failed("the check was stopped before it was complete"))?;
     let text = match args.format {
-        Format::Text => as_text(url, protocol, report),
-        Format::Json => as_json(url, protocol, report).map_err(|e| CliError::failed(e.to_string()))?,
+        ReportFormat::Text => as_text(url, protocol, report),
+        ReportFormat::Json => as_json(url, protocol, report).map_err(|e| CliError::failed(e.to_string()))?,
     };
-    // The exit code says the result even to whoever does not read the report to its end.
+    // A reader may close the pipe early, as `head` does; the exit code still tells the result.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(if report.conforms() { Exit::Done } else { Exit::Failed })
@@ -91,22 +96,24 @@ fn print(args: &CheckArgs, url: &str, protocol: &str, report: Option<&Report>) -
 
 fn as_json(url: &str, protocol: &str, report: &Report) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct Checked<'a> {
+    struct CheckResult<'a> {
         url: &'a str,
         protocol: &'a str,
         conforms: bool,
         #[serde(flatten)]
         report: &'a Report,
     }
-    let checked = Checked { url, protocol, conforms: report.conforms(), report };
-    Ok(serde_json::to_string_pretty(&checked)? + "\n")
+    let result = CheckResult { url, protocol, conforms: report.conforms(), report };
+    let json = visible_json(serde_json::to_vec_pretty(&result)?);
+    Ok(String::from_utf8_lossy(&json).into_owned() + "\n")
 }
 
-/// Every section in the order in which it was first looked at, its MUSTs before its SHOULDs.
+/// Formats the report: sections in the order of their first finding, each with MUSTs before SHOULDs.
 fn as_text(url: &str, protocol: &str, report: &Report) -> String {
     let mut text = format!("{} as {protocol}\n", plain(url));
     let mut sections: Vec<&str> = Vec::new();
     for finding in &report.findings {
+        // A report has tens of findings, so the linear search does not matter.
         if !sections.contains(&finding.section.as_str()) {
             sections.push(&finding.section);
         }
@@ -127,6 +134,7 @@ fn as_text(url: &str, protocol: &str, report: &Report) -> String {
 fn write_finding(text: &mut String, finding: &Finding) {
     let (level, outcome) = (level_name(finding.level), outcome_name(finding.outcome));
     let _ = writeln!(text, "  {outcome}  {level:<6}  {}", plain(&finding.rule));
+    // Details quote the server's response, hence the escapes.
     for line in finding.detail.lines() {
         let _ = writeln!(text, "                {}", plain(line));
     }
@@ -134,7 +142,8 @@ fn write_finding(text: &mut String, finding: &Finding) {
 
 fn counts(report: &Report, level: Level) -> String {
     let count = |outcome| report.count(level, outcome);
-    let (pass, fail, skip) = (count(Outcome::Pass), count(Outcome::Fail), count(Outcome::Skipped));
+    let (pass, fail, skip) =
+        (count(FindingOutcome::Pass), count(FindingOutcome::Fail), count(FindingOutcome::Skipped));
     format!("{} {pass} passed, {fail} failed, {skip} skipped", level_name(level))
 }
 
@@ -145,11 +154,11 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-fn outcome_name(outcome: Outcome) -> &'static str {
+fn outcome_name(outcome: FindingOutcome) -> &'static str {
     match outcome {
-        Outcome::Pass => "PASS",
-        Outcome::Fail => "FAIL",
-        Outcome::Skipped => "SKIP",
+        FindingOutcome::Pass => "PASS",
+        FindingOutcome::Fail => "FAIL",
+        FindingOutcome::Skipped => "SKIP",
     }
 }
 
@@ -191,7 +200,7 @@ does not conform: MUST 2 passed, 1 failed, 0 skipped; SHOULD 1 passed, 0 failed,
     }
 
     #[test]
-    fn the_json_says_whether_the_feed_conforms() {
+    fn the_json_report_has_the_result() {
         let text = as_json("http://x/", "diffdelta", &report()).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["conforms"], false);

@@ -1,4 +1,4 @@
-//! Lists of feeds: one address on a line, or OPML.
+//! Lists of feeds: one URL per line, or OPML.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -9,36 +9,37 @@ use towpath_proto::format::FormatError;
 use towpath_proto::format::opml;
 use url::Url;
 
-use super::follow::parse_url;
+use super::feed_url::parse_url;
 
-/// The largest list, in bytes.
+/// Maximum size of a list in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Why a list is of no use. The user's to mend.
+/// A list cannot be used. The user's to fix.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
-    /// It is not there, or may not be read.
+    /// The file cannot be read.
     #[error("cannot read the list of feeds {}: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
-    /// It is beyond what is read.
+    /// The list exceeds a limit.
     #[error("the list of feeds {} is too large: {limit}", path.display())]
     TooLarge { path: PathBuf, limit: String },
-    /// It is XML, and no OPML.
+    /// The file is XML, but not OPML.
     #[error("{}: {error}", path.display())]
     Opml { path: PathBuf, error: FormatError },
-    /// A line is neither an address nor a comment.
-    #[error("{}, line {line}: {text:?} is no feed's address: {reason}", path.display())]
+    /// A line is neither a URL nor a comment.
+    #[error("{}, line {line}: {text:?} is not a feed URL: {reason}", path.display())]
     Address { path: PathBuf, line: usize, text: String, reason: String },
-    /// There is no address in it.
-    #[error("the list of feeds {} names no feed", path.display())]
+    /// The list is empty.
+    #[error("the list of feeds {} contains no feed", path.display())]
     Empty { path: PathBuf },
 }
 
-/// The feeds of the list in a file, in its order.
+/// Reads the feeds of a list, in order.
 pub(super) fn read(path: &Path) -> Result<Vec<Url>, ListError> {
     let failed = |error| ListError::Read { path: path.into(), error };
     let too_large = |limit: String| ListError::TooLarge { path: path.into(), limit };
     let mut bytes = Vec::new();
+    // One byte more than the limit shows that the file is too large, without reading it all.
     File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(too_large(format!("over {} MiB", MAX_BYTES >> 20)));
@@ -46,30 +47,32 @@ pub(super) fn read(path: &Path) -> Result<Vec<Url>, ListError> {
     let feeds = parse(path, &bytes)?;
     match feeds.len() {
         0 => Err(ListError::Empty { path: path.into() }),
+        // The same limit for lines as for outlines of OPML.
         count if count > opml::MAX_FEEDS => Err(too_large(format!("over {} feeds", opml::MAX_FEEDS))),
         _ => Ok(feeds),
     }
 }
 
-/// Each address once, and which there were several times.
-pub(super) fn without_doubles(feeds: Vec<Url>) -> (Vec<Url>, Vec<Url>) {
-    let mut seen = HashSet::new();
-    feeds.into_iter().partition(|feed| seen.insert(feed.clone()))
+/// Splits URLs into distinct ones and duplicates.
+pub(super) fn without_duplicates(feeds: Vec<Url>) -> (Vec<Url>, Vec<Url>) {
+    let mut distinct = HashSet::new();
+    feeds.into_iter().partition(|feed| distinct.insert(feed.clone()))
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Url>, ListError> {
     let address = |text: &str, line| {
-        let shown = || text.chars().take(200).collect();
+        let excerpt = || text.chars().take(200).collect();
         let parsed = match text.split_whitespace().nth(1) {
-            Some(_) => Err("one address stands on a line".into()),
+            Some(_) => Err("a line has one URL".into()),
             None => parse_url(text),
         };
-        parsed.map_err(|reason| ListError::Address { path: path.into(), line, text: shown(), reason })
+        parsed.map_err(|reason| ListError::Address { path: path.into(), line, text: excerpt(), reason })
     };
     if opml::is_xml(bytes) {
         let outlines = opml::read(bytes).map_err(|error| ListError::Opml { path: path.into(), error })?;
         return outlines.iter().map(|outline| address(&outline.xml_url, outline.line)).collect();
     }
+    // Invalid bytes end up in a URL error that names the line.
     let text = String::from_utf8_lossy(bytes);
     let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
     let addresses = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -95,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         for (list, part) in [
-            ("http://a/\n\nftp://b/", "list, line 3: \"ftp://b/\" is no feed's address"),
+            ("http://a/\n\nftp://b/", "list, line 3: \"ftp://b/\" is not a feed URL"),
             ("http://a/ http://b/", "line 1"),
             ("<opml>\n\n<outline xmlUrl='nowhere'/></opml>", "line 3: \"nowhere\""),
             ("<opml>\n<outline", "line 2"),
-            ("<rss/>", "no OPML"),
+            ("<rss/>", "not an OPML"),
         ] {
             let error = parsed(list).unwrap_err();
             assert!(error.contains(part), "{list:?}: {error}");
@@ -110,13 +113,13 @@ mod tests {
         let path = folder.path().join("list");
         assert!(read(&path).unwrap_err().to_string().contains("cannot read"));
         std::fs::write(&path, "# nothing\n").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("names no feed"));
+        assert!(read(&path).unwrap_err().to_string().contains("contains no feed"));
     }
 
     #[test]
     fn each_feed_is_followed_once() {
         let feeds = ["http://a/", "http://b/", "http://A"].map(|url| Url::parse(url).unwrap());
-        let (once, doubles) = without_doubles(feeds.into());
-        assert_eq!((once.len(), doubles[0].as_str()), (2, "http://a/"));
+        let (once, duplicates) = without_duplicates(feeds.into());
+        assert_eq!((once.len(), duplicates[0].as_str()), (2, "http://a/"));
     }
 }

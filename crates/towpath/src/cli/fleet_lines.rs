@@ -1,4 +1,4 @@
-//! The changes of many feeds as lines of JSON, and the states that cover them.
+//! Output of several feeds: lines of JSON, and the states that cover them.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,105 +8,106 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
+use towpath_client::fleet::{FeedRoute, FleetOutput, SavedFeed};
+use towpath_client::{FollowNotice, Offer};
 use towpath_proto::follow::Followed;
 
 use super::lines::{LinesError, notice_text, write_lines};
-use super::state_log::{Entry, StateLog};
+use super::state_log::{StateEntry, StateLog};
 use super::terminal::plain;
-use crate::client::fleet::{Kept, Ledger, Way};
-use crate::client::{Notice, Offer};
 
-/// Deliveries that are written and synced together, at most.
+/// Maximum number of deliveries that share one write and sync.
 const BATCH: usize = 256;
 
-/// Why no more is taken, told to every feed that waits.
-type Refusal = Arc<LinesError>;
+/// Error that ended the output, shared by all feeds that wait for a delivery.
+type SharedLinesError = Arc<LinesError>;
 
-/// Where states are kept.
-pub(super) enum States {
-    /// In a file.
+/// Storage of the feeds' states.
+pub(super) enum FleetStates {
+    /// A file.
     Log(StateLog),
-    /// As long as the program runs.
-    Memory(HashMap<Arc<str>, (Way, Box<str>)>),
+    /// Memory, for as long as the process runs.
+    Memory(HashMap<Arc<str>, (FeedRoute, Box<str>)>),
 }
 
-impl States {
-    fn load(&self, feed: &str) -> Result<Option<Kept>, LinesError> {
+impl FleetStates {
+    fn load(&self, feed: &str) -> Result<Option<SavedFeed>, LinesError> {
         match self {
             Self::Log(log) => Ok(log.load(feed)?),
-            Self::Memory(states) => Ok(states.get(feed).map(|(way, state)| Kept {
-                way: way.clone(),
+            Self::Memory(states) => Ok(states.get(feed).map(|(route, state)| SavedFeed {
+                route: route.clone(),
                 state: serde_json::from_str(state).unwrap_or_default(),
             })),
         }
     }
 
-    fn save(&mut self, entries: Vec<Entry>, schedule: Option<Box<RawValue>>) -> Result<(), LinesError> {
+    fn save(&mut self, entries: Vec<StateEntry>, schedule: Option<Box<RawValue>>) -> Result<(), LinesError> {
         match self {
             Self::Log(log) => Ok(log.save(entries, schedule)?),
             Self::Memory(states) => {
-                let kept = entries.into_iter().map(|e| (e.feed, (e.way, e.state.to_string().into())));
-                states.extend(kept);
+                let saved = entries.into_iter().map(|e| (e.feed, (e.route, e.state.to_string().into())));
+                states.extend(saved);
                 Ok(())
             }
         }
     }
 }
 
-/// Something to be written, and who waits for it.
-struct Job {
+/// A queued delivery, and the channel for its result.
+struct WriteJob {
     changes: Vec<Followed>,
-    entry: Option<Entry>,
+    entry: Option<StateEntry>,
     schedule: Option<Box<RawValue>>,
-    done: oneshot::Sender<Result<(), Refusal>>,
+    done: oneshot::Sender<Result<(), SharedLinesError>>,
 }
 
-/// Prints each change as one line. Deliveries of many feeds are flushed, and their states synced, together.
+/// Prints each change as one line. Concurrent deliveries share one flush and one sync of the state file.
 pub(super) struct FleetLines {
-    jobs: mpsc::Sender<Job>,
-    states: Arc<Mutex<States>>,
-    /// Why no more is written, once that is so.
-    refused: Arc<OnceLock<Refusal>>,
+    jobs: mpsc::Sender<WriteJob>,
+    states: Arc<Mutex<FleetStates>>,
+    /// The write error that ended the output.
+    failure: Arc<OnceLock<SharedLinesError>>,
 }
 
 impl FleetLines {
-    pub(super) fn new(out: impl Write + Send + 'static, states: States) -> Self {
+    pub(super) fn new(out: impl Write + Send + 'static, states: FleetStates) -> Self {
         let (jobs, queue) = mpsc::channel(BATCH);
         let states = Arc::new(Mutex::new(states));
-        let refused = Arc::new(OnceLock::new());
-        let (kept, refusal) = (states.clone(), refused.clone());
-        // A thread of its own: a reader that is slow must not hold up the signals that end the program.
-        std::thread::spawn(move || write_all(queue, out, &kept, &refusal));
-        Self { jobs, states, refused }
+        let failure = Arc::new(OnceLock::new());
+        let (saved, failed) = (states.clone(), failure.clone());
+        // A thread of its own: a slow reader of standard output must not block signal handling.
+        std::thread::spawn(move || write_all(queue, out, &saved, &failed));
+        Self { jobs, states, failure }
     }
 
-    async fn hand_over(
+    async fn enqueue(
         &self,
         changes: Vec<Followed>,
-        entry: Option<Entry>,
+        entry: Option<StateEntry>,
         schedule: Option<Box<RawValue>>,
-    ) -> Result<(), Refusal> {
-        let unknown = || Arc::new(LinesError::Broken("the thread that writes has ended".into()));
-        let broken = || self.refused.get().cloned().unwrap_or_else(unknown);
+    ) -> Result<(), SharedLinesError> {
+        let unknown = || Arc::new(LinesError::Broken("the writer thread has ended".into()));
+        let broken = || self.failure.get().cloned().unwrap_or_else(unknown);
         let (done, written) = oneshot::channel();
-        let job = Job { changes, entry, schedule, done };
+        let job = WriteJob { changes, entry, schedule, done };
         self.jobs.send(job).await.map_err(|_| broken())?;
         written.await.map_err(|_| broken())?
     }
 }
 
-/// Writes what comes until nothing comes any more, or it cannot be written.
+/// Writes queued deliveries until the queue is closed or a write fails.
 fn write_all(
-    mut queue: mpsc::Receiver<Job>,
+    mut queue: mpsc::Receiver<WriteJob>,
     mut out: impl Write,
-    states: &Mutex<States>,
-    refused: &OnceLock<Refusal>,
+    states: &Mutex<FleetStates>,
+    failure: &OnceLock<SharedLinesError>,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
+    // One sync for everything that is queued: with one per delivery the disk limits the fleet.
     while queue.blocking_recv_many(&mut batch, BATCH) > 0 {
         let written = write(&mut batch, &mut out, states).map_err(Arc::new);
-        if let Err(refusal) = &written {
-            let _ = refused.set(refusal.clone());
+        if let Err(error) = &written {
+            let _ = failure.set(error.clone());
         }
         for job in batch.drain(..) {
             let _ = job.done.send(written.clone());
@@ -117,10 +118,14 @@ fn write_all(
     }
 }
 
-fn write(batch: &mut [Job], out: &mut impl Write, states: &Mutex<States>) -> Result<(), LinesError> {
+fn write(
+    batch: &mut [WriteJob],
+    out: &mut impl Write,
+    states: &Mutex<FleetStates>,
+) -> Result<(), LinesError> {
     let changes = batch.iter().flat_map(|job| &job.changes);
     write_lines(out, changes)?;
-    let entries: Vec<Entry> = batch.iter_mut().filter_map(|job| job.entry.take()).collect();
+    let entries: Vec<StateEntry> = batch.iter_mut().filter_map(|job| job.entry.take()).collect();
     let schedule = batch.iter_mut().filter_map(|job| job.schedule.take()).next_back();
     if entries.is_empty() && schedule.is_none() {
         return Ok(());
@@ -128,12 +133,12 @@ fn write(batch: &mut [Job], out: &mut impl Write, states: &Mutex<States>) -> Res
     states.lock().save(entries, schedule)
 }
 
-impl Ledger for FleetLines {
-    type Error = Refusal;
+impl FleetOutput for FleetLines {
+    type Error = SharedLinesError;
 
-    async fn load(&self, feed: &str) -> Result<Option<Kept>, Refusal> {
+    async fn load(&self, feed: &str) -> Result<Option<SavedFeed>, SharedLinesError> {
         let (states, feed) = (self.states.clone(), feed.to_owned());
-        // The file may be busy being synced.
+        // The lock is held during a sync, which may take long on a slow disk.
         let loading = tokio::task::spawn_blocking(move || states.lock().load(&feed));
         let loaded = loading.await.map_err(|e| LinesError::Broken(e.to_string()))?;
         Ok(loaded?)
@@ -142,29 +147,30 @@ impl Ledger for FleetLines {
     async fn deliver(
         &self,
         feed: &Arc<str>,
-        way: &Way,
+        route: &FeedRoute,
         changes: Vec<Followed>,
         checkpoint: Option<Value>,
-    ) -> Result<(), Refusal> {
-        let entry = checkpoint.map(|state| Entry { feed: feed.clone(), way: way.clone(), state });
-        self.hand_over(changes, entry, None).await
+    ) -> Result<(), SharedLinesError> {
+        let entry = checkpoint.map(|state| StateEntry { feed: feed.clone(), route: route.clone(), state });
+        self.enqueue(changes, entry, None).await
     }
 
-    async fn keep_schedule(&self, schedule: Box<RawValue>) -> Result<(), Refusal> {
-        if matches!(*self.states.lock(), States::Memory(_)) {
+    async fn save_schedule(&self, schedule: Box<RawValue>) -> Result<(), SharedLinesError> {
+        // Without a state file there is nothing to resume.
+        if matches!(*self.states.lock(), FleetStates::Memory(_)) {
             return Ok(());
         }
-        self.hand_over(Vec::new(), None, Some(schedule)).await
+        self.enqueue(Vec::new(), None, Some(schedule)).await
     }
 
-    fn notice(&self, feed: &str, notice: Notice) {
+    fn notice(&self, feed: &str, notice: FollowNotice) {
         let text = notice_text(notice);
-        // Most of what is told names the address that was asked, which may be another one.
+        // Most messages name the requested URL, which may differ from the feed's.
         let name = if feed.is_empty() || text.contains(feed) { String::new() } else { format!("{feed}: ") };
         eprintln!("towpath: {}", plain(&format!("{name}{text}")));
     }
 
-    fn chosen(&self, feed: &str, offer: &Offer) {
+    fn discovered(&self, feed: &str, offer: &Offer) {
         let place = if offer.url == feed { String::new() } else { format!(" at {}", offer.url) };
         let text = format!("following {feed}{place} by {}, because {}", offer.protocol, offer.why);
         eprintln!("towpath: {}", plain(&text));

@@ -1,4 +1,4 @@
-//! `towpath import`: a file's items, in batches, with a progress bar.
+//! `towpath import`: publishes a file's items in batches, with a progress bar.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
@@ -7,29 +7,31 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use towpath_proto::diff::{Guard, Known, Listing, diff};
+use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
 use towpath_proto::format::{self, ReadOptions};
 use towpath_proto::line::Line;
 use towpath_proto::{FeedId, NewChange};
 
-use super::CliError;
-use super::publish::Target;
+use super::error::CliError;
+use super::publish_target::PublishTarget;
 
-/// Lines of a batch: the server appends each as one.
+/// Maximum number of lines in a batch; the server appends each batch atomically.
 const BATCH_LINES: usize = 1000;
-/// Bytes after which a batch is sent, however few its lines.
+/// Size in bytes at which a batch is sent before it is full.
 const BATCH_BYTES: usize = 4 << 20;
-/// How long a first line may be to be looked at whole, in bytes: as long as the server lets a batch be.
+/// Maximum size in bytes of a first line, for format detection: the server's limit of a batch.
 const MAX_FIRST_LINE: u64 = 64 << 20;
-/// The largest document that is not NDJSON, in bytes.
+/// Maximum size in bytes of a document other than NDJSON.
 const MAX_DOCUMENT: u64 = 1 << 30;
 
-/// Publishes a file's items and returns how many there were. Nothing of a batch with a bad line is published;
-/// the batches before it are.
-pub(crate) async fn import(target: &Target, feed: &FeedId, file: &Path) -> Result<usize, CliError> {
+/// Publishes a file's items and returns their number.
+///
+/// A batch with an invalid line is rejected as a whole; the batches before it stay published.
+pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -> Result<usize, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot read {}: {e}", file.display()));
     let (input, length) = open(file).map_err(failed)?;
     let bar = progress(length);
+    // The first line decides the format, so it is read ahead and put back in front.
     let mut input = BufReader::with_capacity(1 << 20, bar.wrap_read(input));
     let start = first_line(&mut input, MAX_FIRST_LINE).map_err(failed)?;
     let is_lines = is_lines(&start);
@@ -53,16 +55,16 @@ fn open(file: &Path) -> std::io::Result<(Box<dyn Read + Send>, Option<u64>)> {
 }
 
 fn progress(length: Option<u64>) -> ProgressBar {
+    // The length of standard input is unknown.
     let Some(length) = length else { return ProgressBar::new_spinner() };
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     let bar = ProgressBar::new(length);
     style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
 }
 
-/// The input up to the end of its first line that is not blank, however many pieces it comes in; no more than
-/// `most` bytes.
-fn first_line(input: &mut impl BufRead, most: u64) -> std::io::Result<Vec<u8>> {
-    let mut input = input.take(most);
+/// Reads up to the end of the first line that is not blank, at most `max` bytes.
+fn first_line(input: &mut impl BufRead, max: u64) -> std::io::Result<Vec<u8>> {
+    let mut input = input.take(max);
     let (mut start, mut from) = (Vec::new(), 0);
     while input.read_until(b'\n', &mut start)? > 0 && start[from..].trim_ascii().is_empty() {
         from = start.len();
@@ -70,29 +72,31 @@ fn first_line(input: &mut impl BufRead, most: u64) -> std::io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// What a JSON Feed has and a line of the item format has not.
+/// Members that a JSON Feed has and a line of the item format lacks.
 #[derive(Deserialize)]
 struct FeedFields {
     version: Option<IgnoredAny>,
     items: Option<IgnoredAny>,
 }
 
-/// Whether the input, of which `start` is the first line, begins with a line of the item format: an object on one line
-/// and nothing that makes it a JSON Feed. Empty input is lines too: none.
+/// Returns true if the input, which begins with `start`, is NDJSON: an object on one line that is not a JSON Feed.
+///
+/// Empty input counts as NDJSON without lines.
 fn is_lines(start: &[u8]) -> bool {
     let first = start.trim_ascii();
     if !first.starts_with(b"{") {
         return first.is_empty();
     }
+    // Parses without building values: a first line may have 64 MiB.
     if let Ok(line) = serde_json::from_slice::<FeedFields>(first) {
         return line.version.is_none() && line.items.is_none();
     }
-    // One that is cut off or too long: what only an item line begins with decides.
+    // Truncated or too long to parse: its first member decides.
     !start.ends_with(b"\n") && (first.starts_with(b"{\"feed\":") || first.starts_with(b"{\"op\":"))
 }
 
 async fn import_lines(
-    target: &Target,
+    target: &PublishTarget,
     feed: &FeedId,
     file: &Path,
     mut input: impl BufRead,
@@ -110,6 +114,7 @@ async fn import_lines(
             batch.push(change.map_err(place)?);
             bytes += line.len();
         }
+        // Large lines fill a batch by size: the server limits the body of a request.
         if end || batch.len() == BATCH_LINES || bytes >= BATCH_BYTES {
             imported += batch.len();
             if !batch.is_empty() {
@@ -124,7 +129,7 @@ async fn import_lines(
 }
 
 async fn import_document(
-    target: &Target,
+    target: &PublishTarget,
     feed: &FeedId,
     file: &Path,
     input: impl Read,
@@ -136,8 +141,8 @@ async fn import_document(
     for problem in &document.problems {
         eprintln!("{}: left out: {problem}", file.display());
     }
-    // Against nothing: every item once, oldest first.
-    let found = diff(&Known::new(), document.items, true, Listing::Window, Guard::default())
+    // A diff against an empty feed lists every item once, oldest first.
+    let found = diff(&KnownItems::new(), document.items, true, Listing::Window, Guard::default())
         .map_err(|e| place(&e))?;
     for problem in &found.problems {
         eprintln!("{}: left out: {problem}", file.display());
@@ -155,7 +160,7 @@ async fn import_document(
 mod tests {
     use super::*;
 
-    fn judged(input: &[u8]) -> bool {
+    fn detected(input: &[u8]) -> bool {
         is_lines(&first_line(&mut BufReader::with_capacity(3, input), MAX_FIRST_LINE).unwrap())
     }
 
@@ -169,19 +174,19 @@ mod tests {
             "{\"id\":\"a\",\"item\":{\"items\":[]}}\nnonsense",
             "{\"op\":\"delete\",\"id\":",
         ] {
-            assert!(judged(lines.as_bytes()), "{lines}");
+            assert!(detected(lines.as_bytes()), "{lines}");
         }
         for document in
             ["<rss/>", "[]", "{\n\"items\":[]}", "{\"version\":\"x\"}", "{\"items\":[]}\n", "{\"op\":\n1}"]
         {
-            assert!(!judged(document.as_bytes()), "{document}");
+            assert!(!detected(document.as_bytes()), "{document}");
         }
         let long = format!("{{\"id\":\"a\",\"item\":{{\"title\":\"{}\"}}}}\n", "x".repeat(1 << 20));
-        assert!(judged(long.as_bytes()));
+        assert!(detected(long.as_bytes()));
     }
 
     #[test]
-    fn no_more_is_looked_at_than_a_line_may_have() {
+    fn format_detection_reads_a_limited_number_of_bytes() {
         for endless in [b'{', b'\n'] {
             let mut endless = BufReader::new(std::io::repeat(endless));
             assert_eq!(first_line(&mut endless, 100_000).unwrap().len(), 100_000);

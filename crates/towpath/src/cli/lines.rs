@@ -1,45 +1,45 @@
-//! Changes as lines of JSON, and the state that covers them.
+//! Output of one feed: lines of JSON, and the state file that covers them.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
+use towpath_client::{FollowNotice, Output};
 use towpath_proto::follow::{FollowError, Followed};
 
 use super::state_file::{StateError, StateFile};
-use super::terminal::plain;
-use crate::client::{Notice, Output};
+use super::terminal::{plain, visible_json};
 
-/// Why no more lines can be delivered.
+/// Failure of the output.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinesError {
-    /// Whoever reads them has gone.
+    /// The reader of standard output has exited.
     #[error("standard output is closed")]
     Closed,
-    /// They cannot be written.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Write(io::Error),
-    /// They are written, but not how far.
+    /// The lines were written, but their state was not.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The thread that writes has died.
-    #[error("writing broke off: {0}")]
+    /// The writer has ended.
+    #[error("internal error: cannot write to standard output: {0}")]
     Broken(String),
 }
 
-/// Prints each change as one line, and keeps each checkpoint once the lines it covers are flushed.
+/// Prints each change as one line, and saves each checkpoint after the lines it covers are flushed.
 pub(super) struct Lines<W> {
-    /// Away while a batch is being written.
-    sink: Option<Sink<W>>,
+    /// `None` while a batch is being written.
+    writer: Option<LineWriter<W>>,
 }
 
-struct Sink<W> {
+struct LineWriter<W> {
     out: W,
     state: Option<StateFile>,
 }
 
 impl<W: Write + Send + 'static> Lines<W> {
     pub(super) fn new(out: W, state: Option<StateFile>) -> Self {
-        Self { sink: Some(Sink { out, state }) }
+        Self { writer: Some(LineWriter { out, state }) }
     }
 }
 
@@ -47,34 +47,35 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
     type Error = LinesError;
 
     async fn deliver(&mut self, changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), LinesError> {
-        let broken = || LinesError::Broken("an earlier batch was given up".into());
-        let mut sink = self.sink.take().ok_or_else(broken)?;
-        // A reader that is slow must not hold up the signals that end the program.
+        let broken = || LinesError::Broken("an earlier batch was abandoned".into());
+        let mut writer = self.writer.take().ok_or_else(broken)?;
+        // A slow reader of standard output must not block signal handling.
         let written = tokio::task::spawn_blocking(move || {
-            let written = sink.write(&changes, checkpoint);
-            (sink, written)
+            let written = writer.write(&changes, checkpoint);
+            (writer, written)
         });
-        let (sink, written) = written.await.map_err(|e| LinesError::Broken(e.to_string()))?;
-        self.sink = Some(sink);
+        let (writer, written) = written.await.map_err(|e| LinesError::Broken(e.to_string()))?;
+        // Cancelled before this line, the writer is gone: the lines of that batch may be written or not.
+        self.writer = Some(writer);
         written
     }
 
-    fn notice(&mut self, notice: Notice) {
+    fn notice(&mut self, notice: FollowNotice) {
         eprintln!("towpath: {}", plain(&notice_text(notice)));
     }
 }
 
-/// A notice as a person reads it.
-pub(super) fn notice_text(notice: Notice) -> String {
+/// Formats a notice for standard error.
+pub(super) fn notice_text(notice: FollowNotice) -> String {
     match notice {
-        Notice::Warning(text) => format!("warning: {text}"),
-        Notice::Incomplete(text) => format!("incomplete: {text}"),
-        Notice::Failed(FollowError::Usage(text)) => text,
-        Notice::Failed(error) => format!("failed: {error}"),
+        FollowNotice::Warning(text) => format!("warning: {text}"),
+        FollowNotice::Incomplete(text) => format!("incomplete: {text}"),
+        FollowNotice::Failed(FollowError::Usage(text)) => text,
+        FollowNotice::Failed(error) => format!("failed: {error}"),
     }
 }
 
-impl<W: Write> Sink<W> {
+impl<W: Write> LineWriter<W> {
     fn write(&mut self, changes: &[Followed], checkpoint: Option<Value>) -> Result<(), LinesError> {
         write_lines(&mut self.out, changes)?;
         match (&self.state, checkpoint) {
@@ -84,11 +85,12 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// Writes each change as one line, and flushes them.
+/// Writes each change as one line, then flushes.
 pub(super) fn write_lines<'a>(
     out: &mut impl Write,
     changes: impl IntoIterator<Item = &'a Followed>,
 ) -> Result<(), LinesError> {
+    // One write for the batch: a write per line costs a system call each.
     let mut text = Vec::new();
     for change in changes {
         serde_json::to_writer(&mut text, &change.line()).map_err(|e| LinesError::Write(e.into()))?;
@@ -97,7 +99,9 @@ pub(super) fn write_lines<'a>(
     if text.is_empty() {
         return Ok(());
     }
+    let text = visible_json(text);
     out.write_all(&text).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        // Closed pipes end the program quietly, as with other filters.
         io::ErrorKind::BrokenPipe => LinesError::Closed,
         _ => LinesError::Write(e),
     })
@@ -109,28 +113,27 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use serde_json::json;
+    use towpath_client::Protocol;
     use towpath_proto::{Item, Op};
     use url::Url;
 
     use super::*;
-    use crate::client::Protocol;
 
-    /// A reader that remembers what it read and whether a state was there by then, and goes away after `room`
-    /// bytes.
+    /// A pipe whose reader exits after `room` bytes.
     #[derive(Clone)]
-    struct Reader {
+    struct LimitedPipe {
         seen: Arc<Mutex<Vec<u8>>>,
         room: usize,
         fault: io::ErrorKind,
     }
 
-    impl Reader {
+    impl LimitedPipe {
         fn with_room(room: usize) -> Self {
             Self { seen: Arc::default(), room, fault: io::ErrorKind::BrokenPipe }
         }
     }
 
-    impl Write for Reader {
+    impl Write for LimitedPipe {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut seen = self.seen.lock().unwrap();
             let fits = bytes.len().min(self.room - seen.len());
@@ -161,10 +164,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_change_is_a_line_and_the_state_comes_after() {
+    async fn each_change_is_a_line_and_the_state_is_saved_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let reader = Reader::with_room(1 << 20);
+        let reader = LimitedPipe::with_room(1 << 20);
         let mut lines = Lines::new(reader.clone(), Some(state_file(&path)));
         lines.deliver(vec![change("a\n"), change("b")], None).await.unwrap();
         assert!(!path.exists());
@@ -177,13 +180,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_state_is_kept_of_lines_that_nobody_took() {
+    async fn no_state_is_saved_for_lines_that_were_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let mut lines = Lines::new(Reader::with_room(10), Some(state_file(&path)));
+        let mut lines = Lines::new(LimitedPipe::with_room(10), Some(state_file(&path)));
         let closed = lines.deliver(vec![change("a")], Some(json!(1))).await;
         assert!(matches!(closed, Err(LinesError::Closed)));
-        let full = Reader { fault: io::ErrorKind::StorageFull, ..Reader::with_room(10) };
+        let full = LimitedPipe { fault: io::ErrorKind::StorageFull, ..LimitedPipe::with_room(10) };
         let mut lines = Lines::new(full, Some(state_file(&path)));
         let full = lines.deliver(vec![change("a")], Some(json!(1))).await;
         assert!(matches!(full, Err(LinesError::Write(_))));

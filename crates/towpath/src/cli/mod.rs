@@ -1,15 +1,22 @@
 //! The command line.
 
+mod account;
 mod check;
+mod config_args;
+mod error;
 mod export;
 mod feed_list;
+mod feed_url;
 mod fleet_lines;
 mod follow;
 mod import;
 mod lines;
+mod logging;
 mod node;
 mod open;
+mod protocol_arg;
 mod publish;
+mod publish_target;
 mod read_token;
 mod run;
 mod serve;
@@ -18,32 +25,29 @@ mod state_file;
 mod state_log;
 mod status;
 mod terminal;
+mod token;
+mod token_reload;
 
-use std::fmt;
-use std::io::IsTerminal as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::config::{Config, ConfigError};
-use crate::engine::EngineError;
-use crate::engine::export::ExportError;
-use crate::engine::export::target::TargetError;
-use crate::server::ServeError;
-use towpath_store::StoreError;
+use crate::private_files;
 
-/// One ordered log per feed, and five published protocols to follow it by.
+use config_args::ConfigArgs;
+pub use error::{CliError, Exit};
+
+/// Publish feeds as ordered logs, and follow feeds over five published protocols.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, about, long_about = None, propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Subcommands,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Subcommands {
     /// Poll every source on its schedule and serve every feed
     Serve(serve::ServeArgs),
     /// Poll every source once, print what changed, and exit
@@ -52,195 +56,81 @@ enum Command {
     Put(publish::PutArgs),
     /// Delete one item
     Delete(publish::DeleteArgs),
-    /// Publish the items of a file: NDJSON, RSS, Atom or JSON Feed
+    /// Publish the items of a file (NDJSON, RSS, Atom or JSON Feed)
     Import(publish::ImportArgs),
-    /// Follow feeds: print each change as one line of JSON
-    Follow(follow::FollowArgs),
-    /// Check a feed for conformance with its protocol's text
+    /// Follow feeds and print each change as one line of JSON
+    Follow(follow::args::FollowArgs),
+    /// Check a feed for conformance with its protocol's specification
     Check(check::CheckArgs),
-    /// Make a snapshot of a feed, for those who begin to follow it
+    /// Create a snapshot from which new followers bootstrap
     Snapshot(snapshot::SnapshotArgs),
-    /// Write every feed as a static tree, into a folder or object storage: what changed since the last time
+    /// Export every feed as static files to a folder or object storage; later runs write only changes
     Export(export::ExportArgs),
-    /// Show the feeds, their positions, and how their sources are
-    Status(publish::TargetArgs),
+    /// Show feeds, positions and source health
+    Status(publish_target::TargetArgs),
+    /// Make tokens for the configuration
+    #[command(subcommand)]
+    Token(token::TokenCommand),
 }
 
-/// Which configuration to use.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ConfigArgs {
-    /// The configuration file [default: towpath.toml, if it is there]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The data folder [default: the configuration's, or "data"]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-}
-
-impl ConfigArgs {
-    fn load(&self) -> Result<Config, CliError> {
-        let mut config = Config::load(self.config.as_deref())?;
-        if let Some(data) = &self.data {
-            config.server.data.clone_from(data);
-        }
-        Ok(config)
-    }
-}
-
-/// How a command ended, as the exit code says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// Everything was done.
-    Done = 0,
-    /// Something failed.
-    Failed = 1,
-    /// The command line or the configuration makes no sense.
-    Usage = 2,
-    /// Everything was delivered that the publisher still has, and something is missing.
-    Incomplete = 3,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
-    }
-}
-
-/// Why a command failed, for a person: what, where, and what to do.
-#[derive(Debug)]
-pub struct CliError {
-    /// The exit code.
-    pub exit: Exit,
-    /// The message.
-    pub message: String,
-}
-
-impl CliError {
-    /// The user's mistake.
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, message: message.into() }
-    }
-
-    /// Something else's failure.
-    pub fn failed(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, message: message.into() }
-    }
-}
-
-impl fmt::Display for CliError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl From<ConfigError> for CliError {
-    fn from(error: ConfigError) -> Self {
-        Self::usage(error.to_string())
-    }
-}
-
-impl From<ServeError> for CliError {
-    fn from(error: ServeError) -> Self {
-        Self::failed(error.to_string())
-    }
-}
-
-impl From<StoreError> for CliError {
-    fn from(error: StoreError) -> Self {
-        Self::failed(error.to_string())
-    }
-}
-
-impl From<EngineError> for CliError {
-    fn from(error: EngineError) -> Self {
-        match error {
-            EngineError::Rules { .. } => Self::usage(error.to_string()),
-            EngineError::Store(_) => Self::failed(error.to_string()),
-        }
-    }
-}
-
-impl From<TargetError> for CliError {
-    fn from(error: TargetError) -> Self {
-        match error {
-            TargetError::Place { .. } => Self::usage(error.to_string()),
-            TargetError::File { .. } | TargetError::Storage { .. } => Self::failed(error.to_string()),
-        }
-    }
-}
-
-impl From<ExportError> for CliError {
-    fn from(error: ExportError) -> Self {
-        match error {
-            ExportError::Target(error) => error.into(),
-            error => Self::failed(error.to_string()),
-        }
-    }
-}
-
-/// Runs the command that the arguments ask for.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    if matches!(cli.command, Command::Serve(_)) {
-        start_again_with_few_arenas();
+    // Before any thread starts: exec replaces the whole process.
+    if matches!(cli.command, Subcommands::Serve(_)) {
+        restart_with_few_arenas();
     }
+    // After the restart, which keeps the umask: the user's own one is still needed.
+    private_files::restrict();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return report(&CliError::failed(format!("cannot start: {e}"))),
     };
     let exit = runtime.block_on(run_command(cli.command));
-    // What still reads standard input or resolves a name must not hold up the end.
+    // A blocked read of standard input or a name lookup must not delay the exit.
     runtime.shutdown_background();
     exit.map_or_else(|e| report(&e), ExitCode::from)
 }
 
-/// Settings of glibc's allocator: few arenas, and large pieces given back to the system as soon as they are free.
+/// Settings of glibc's allocator: two arenas, and large allocations returned to the system when freed.
 const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
-/// Replaces this process by itself with settings that glibc reads at the start only.
+/// Restarts this process with allocator settings, which glibc reads only at start.
 ///
-/// Each thread that makes and drops whole documents would otherwise leave its own arena full of holes: a thousand
-/// sources take twice the memory. Where settings are made already, or cannot be, the process goes on as it is.
-fn start_again_with_few_arenas() {
+/// By default each thread that builds documents fragments an arena of its own. With a thousand polled sources that
+/// doubles memory use. If the settings are already present, or the restart fails, the process continues as it is.
+fn restart_with_few_arenas() {
     if std::env::var_os(ALLOCATOR[0].0).is_some() {
         return;
     }
     let Ok(program) = std::env::current_exe() else { return };
     let mut again = std::process::Command::new(program);
     let error = again.args(std::env::args_os().skip(1)).envs(ALLOCATOR).exec();
-    // It returns only when it failed.
-    eprintln!("towpath: runs with more memory than it needs: {error}");
+    // exec() returns only on failure.
+    eprintln!("towpath: cannot restart with allocator settings, memory use will be higher: {error}");
 }
 
-async fn run_command(command: Command) -> Result<Exit, CliError> {
+/// Runs the command, and returns its exit code.
+async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
     match command {
-        Command::Serve(args) => serve::serve(args).await,
-        Command::Run(args) => run::run(&args).await,
-        Command::Put(args) => publish::put(args).await,
-        Command::Delete(args) => publish::delete(args).await,
-        Command::Import(args) => publish::import(args).await,
-        Command::Follow(args) => follow::follow(args).await,
-        Command::Check(args) => check::check(args).await,
-        Command::Snapshot(args) => snapshot::snapshot(args).await,
-        Command::Export(args) => export::export(args).await,
-        Command::Status(args) => status::status(&args).await,
+        Subcommands::Serve(args) => serve::serve(args).await,
+        Subcommands::Run(args) => run::run(&args).await,
+        Subcommands::Put(args) => publish::put(args).await,
+        Subcommands::Delete(args) => publish::delete(args).await,
+        Subcommands::Import(args) => publish::import(args).await,
+        Subcommands::Follow(args) => follow::follow(args).await,
+        Subcommands::Check(args) => check::check(args).await,
+        Subcommands::Snapshot(args) => snapshot::snapshot(args).await,
+        Subcommands::Export(args) => export::export(args).await,
+        Subcommands::Status(args) => status::status(&args).await,
+        Subcommands::Token(command) => token::token(command),
     }
 }
 
+/// Prints an error, and returns its exit code.
 fn report(error: &CliError) -> ExitCode {
-    eprintln!("towpath: {error}");
+    // The message may quote a server or a publisher.
+    eprintln!("towpath: {}", terminal::plain_lines(&error.to_string()));
     error.exit.into()
-}
-
-/// Sends what happens to standard error: warnings and news by default, more with `TOWPATH_LOG=debug`.
-fn log_to_stderr() {
-    // A certificate that is refused is told of by whoever asked.
-    let usual = || tracing_subscriber::EnvFilter::new("warn,towpath=info,rustls_platform_verifier=off");
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| usual());
-    let stderr = std::io::stderr;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
-    let subscriber = subscriber.with_target(false).with_ansi(stderr().is_terminal());
-    // A second start in one process (tests) keeps the first subscriber.
-    let _ = subscriber.try_init();
 }

@@ -1,31 +1,64 @@
-//! Opening the data folder.
+//! Opens the data folder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use towpath_cluster::{Address, ClusterStore};
-use towpath_store::embedded::{EmbeddedStore, Options};
-use towpath_store::{Store, StoreError};
+use towpath_client::{FetchOptions, Fetcher, MemoryBudget};
+use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore};
+use towpath_store::Store;
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
-use super::CliError;
+use super::error::CliError;
 use crate::config::{Config, ServerConfig};
 use crate::engine::Engine;
+use crate::protocols;
+use crate::server::DescriptorBudget;
 
-/// Opens the configuration's data folder and makes an engine on it.
+/// Time that a new node waits for its cluster, which may be starting as well.
+const SERVER_CLUSTER_WAIT: Duration = Duration::from_secs(60);
+
+/// Opens the configured data folder for a command, and creates the engine.
 pub(crate) async fn engine(config: Config) -> Result<Arc<Engine>, CliError> {
-    let store = store(&config.server).await?;
-    Ok(Engine::new(config, store).await?)
+    let store = store(&config.server, ClusterOptions::default(), EmbeddedOptions::default()).await?;
+    Ok(protocols::start(config, store).await?)
 }
 
-/// The data folder: the log itself, or a replica of a cluster's.
-async fn store(config: &ServerConfig) -> Result<Arc<dyn Store>, CliError> {
+/// Opens the configured data folder for a server, and creates the engine. A new node waits longer for its cluster than
+/// a person would for a command.
+pub(crate) async fn server_engine(
+    config: Config,
+    budget: &DescriptorBudget,
+) -> Result<Arc<Engine>, CliError> {
+    let max_files = budget.store_files;
+    let mut cluster =
+        ClusterOptions { first_connect_timeout: SERVER_CLUSTER_WAIT, ..ClusterOptions::default() };
+    cluster.replica.max_files = max_files;
+    let embedded = EmbeddedOptions { max_files, ..EmbeddedOptions::default() };
+    let store = store(&config.server, cluster, embedded).await?;
+    Ok(protocols::start(config, store).await?)
+}
+
+/// Creates the HTTP client of a server's sources.
+pub(crate) fn fetcher(config: &Config) -> Result<Fetcher, CliError> {
+    let private = config.server.private_fetches.into();
+    let sources = config.feeds.iter().filter_map(|feed| feed.source.as_ref());
+    let largest = sources.map(|source| source.max_mib << 20).max().unwrap_or(0);
+    let memory = MemoryBudget::new(config.server.fetch_mib << 20, largest);
+    Ok(Fetcher::new(FetchOptions { private, memory, ..FetchOptions::default() })?)
+}
+
+/// Opens the data folder, as the log itself or as a replica of a cluster's log.
+async fn store(
+    config: &ServerConfig,
+    cluster_options: ClusterOptions,
+    options: EmbeddedOptions,
+) -> Result<Arc<dyn Store>, CliError> {
     let folder = config.data.clone();
     if let Some(cluster) = &config.cluster {
-        let address = Address::parse(cluster)?;
-        let opened = ClusterStore::open(&address, folder, towpath_cluster::Options::default()).await;
-        return Ok(Arc::new(opened?));
+        let address = ClusterAddress::parse(cluster.expose())?;
+        return Ok(Arc::new(ClusterStore::open(&address, folder, cluster_options).await?));
     }
-    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, Options::default()));
-    let opened: Result<EmbeddedStore, StoreError> =
-        opening.await.map_err(|e| CliError::failed(e.to_string()))?;
+    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, options));
+    let opened = opening.await.map_err(|e| CliError::failed(e.to_string()))?;
     Ok(Arc::new(opened?))
 }

@@ -1,4 +1,4 @@
-//! `towpath serve`.
+//! `towpath serve`: polls sources, follows mirrored feeds, and serves all feeds.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -6,55 +6,60 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use url::Url;
+use towpath_client::Fetcher;
 
-use super::export::{base_url, tell_of_private};
-use super::{CliError, ConfigArgs, Exit, log_to_stderr, open};
-use crate::client::{FetchOptions, Fetcher};
+use super::config_args::ConfigArgs;
+use super::error::{CliError, Exit};
+use super::export::{base_url, report_private};
+use super::logging::log_to_stderr;
+use super::open;
+use super::token_reload;
 use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
-use crate::engine::export::{Kept, keep, target};
-use crate::engine::replication::snapshot;
 use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
-use crate::engine::smart::Smart;
-use crate::engine::{Engine, diffdelta, pages, push, replica, xmpp};
-use crate::server;
+use crate::engine::tokens::TokenSet;
+use crate::engine::{Engine, watch_store};
+use crate::export::{KeptTree, keep, open_target};
+use crate::protocols::replication::snapshot;
+use crate::protocols::smart::Smart;
+use crate::protocols::{diffdelta, pages, remote_writes, websub, xmpp};
+use crate::server::{self, DescriptorBudget, TlsIdentity};
 use crate::source::mirror;
-use crate::source::schedule::{self, Polling};
+use crate::source::schedule::{self, PollContext};
 use crate::stop::{self, Stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where to listen [default: the configuration's, or 127.0.0.1:8080]
+    /// Address to listen on [default: the configuration's, or 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// The address that readers use, where it is not http:// and the listening address
+    /// Public URL of the server, if it differs from the listening address
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// Keep a static tree of every feed current: a folder, or s3://bucket/prefix and the like
+    /// Keep a static copy of every feed up to date in a folder, or at s3://bucket/prefix, gs:// or az://
     #[arg(long, value_name = "DEST")]
     export: Option<String>,
-    /// The address that the tree's readers use [default: the configuration's, or the server's]
+    /// Public URL of the static copy [default: the configuration's, or the server's]
     #[arg(long, value_name = "URL")]
     export_base_url: Option<String>,
-    /// The shortest time between two exports [default: the configuration's, or 10s]
+    /// Minimum time between two exports [default: the configuration's, or 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     export_every: Option<Duration>,
 }
 
 impl ServeArgs {
-    fn kept(&self, config: &Config) -> Result<Option<Kept>, CliError> {
+    fn kept(&self, config: &Config) -> Result<Option<KeptTree>, CliError> {
         let of_config = config.export.as_ref();
         let Some(place) = self.export.clone().or_else(|| of_config.map(|export| export.to.clone())) else {
             return Ok(None);
         };
         let every = self.export_every.or_else(|| of_config.map(|export| export.every));
-        Ok(Some(Kept {
-            target: target::open(&place)?,
+        Ok(Some(KeptTree {
+            target: open_target(&place)?,
             base_url: base_url(self.export_base_url.clone(), config)?,
             every: every.unwrap_or_else(ten_seconds),
         }))
@@ -71,72 +76,103 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         check_base_url(&mut base).map_err(|e| CliError::usage(format!("--base-url: {e}")))?;
         config.server.base_url = Some(base);
     }
+    // Read before anything is opened: most mistakes are in these files.
+    let tls = config.server.tls.clone().map(TlsIdentity::load).transpose()?;
+    // Bound before the store is opened: a port in use must not leave a data folder behind.
     let listener = server::listen(config.server.listen)?;
-    // Port 0 asks for any free port: from here on it is known which.
+    // With port 0 the system chose a free port; URLs need the actual one.
     config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
-    warn_of(&config);
+    warn_about(&config);
     let kept = args.kept(&config)?;
-    let engine = open::engine(config).await?;
-    let fetcher =
-        Arc::new(Fetcher::new(FetchOptions::default()).map_err(|e| CliError::failed(e.to_string()))?);
-    let stop = stop::on_signal();
-    // Whoever connects until then waits in the listener's queue.
+    // Before the store is opened, which plans with its part of the descriptors.
+    let deliveries = config.hub.connections + config.hub.slow_connections;
+    let budget = DescriptorBudget::raise(config.server.fetches + deliveries);
+    budget.log();
+    let engine = open::server_engine(config, &budget).await?;
+    let fetcher = Arc::new(open::fetcher(&engine.config)?);
+    let (stopper, stop) = stop::on_signal_or_request();
+    // The listener is bound already: connections queue in its backlog until the server accepts them.
     if engine.is_shared() {
-        replica::begin(&engine).await?;
-    } else if let Err(e) = diffdelta::begin(&engine).await {
+        remote_writes::recover(&engine).await?;
+    } else if let Err(e) = diffdelta::recover(&engine).await {
         tracing::error!("cannot publish: {e}");
     }
+    let hangups =
+        token_reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
+    let reloading = token_reload::run(args.config.clone(), engine.clone(), hangups, stop.clone());
+    let reloading = tokio::spawn(reloading);
     greet(&engine);
     let filters = engine.clone();
-    tokio::spawn(async move { Smart::warm_up(&filters).await });
-    let following = tokio::spawn(replica::run(engine.clone(), stop.clone()));
+    tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
+    let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());
     let roles = Arc::new(Roles::new(&engine));
-    let exporting = tokio::spawn(export(engine.clone(), roles.clone(), kept, stop.clone()));
+    let exporting = tokio::spawn(export(engine.clone(), roles.clone(), kept, stop.clone()).boxed());
     let mut tasks = in_roles(&engine, &roles, &fetcher, &stop);
-    let served = server::serve(listener, engine.clone(), stop).await;
+    let (watched, watch_stop) = (engine.clone(), stop.clone());
+    let watching = tokio::spawn(async move {
+        let failure = watch_store(&watched, &watch_stop).await?;
+        // A process that can write nothing is of less use than one that its supervisor starts again.
+        let _ = stopper.send(true);
+        Some(failure)
+    });
+    let served = server::serve(listener, engine.clone(), budget, tls, stop).await;
+    // Background tasks end before the store closes, so that their last writes succeed.
     while tasks.join_next().await.is_some() {}
     let _ = exporting.await;
     let _ = following.await;
+    let _ = reloading.await;
+    let failure = watching.await.ok().flatten();
     engine.store.close().await;
     served?;
+    if let Some(failure) = failure {
+        let reason = &failure.reason;
+        return Err(CliError::failed(format!(
+            "the store takes no writes ({reason}) and could not be opened again; start the process again"
+        )));
+    }
     Ok(Exit::Done)
 }
 
-/// Says what others who are to reach the server would find amiss.
-fn warn_of(config: &Config) {
+/// Warns of settings that break or endanger a server that other machines can reach.
+fn warn_about(config: &Config) {
     let server = &config.server;
     if server.listen.ip().is_unspecified() && server.base_url.is_none() {
         let local = config.local_url();
-        tracing::warn!("every document says {local}, where no other machine finds it: set [server] base_url");
-    }
-    let base = server.base_url.as_deref();
-    let host = base.and_then(|base| Some(Url::parse(base).ok()?.host_str()?.to_owned()));
-    if server.tokens.is_empty() && host.is_some_and(|host| !server::is_local(&host)) {
         tracing::warn!(
-            "without tokens, whatever a proxy on this machine passes on may be taken for a local program and may \
-             publish: set [server] tokens, since others reach this server at {}",
-            base.unwrap_or_default()
+            "documents contain the URL {local}, which other machines cannot reach: set [server] base_url"
+        );
+    }
+    if !server.is_local() && server.listen.ip().is_loopback() && server.trusted_proxies.is_empty() {
+        tracing::warn!(
+            "clients behind the proxy cannot be told apart, so limits per client do not hold: set [server] \
+             trusted_proxies to the proxy's address"
+        );
+    }
+    if TokenSet::new(config).is_open() && !server.is_local() {
+        tracing::warn!(
+            "nobody can publish over HTTP: base_url {} is public and there is no token; set [server] tokens",
+            server.base_url.as_deref().unwrap_or_default()
         );
     }
 }
 
-/// Keeps a tree, where there is to be one.
-async fn export(engine: Arc<Engine>, roles: Arc<Roles>, kept: Option<Kept>, stop: Stop) {
+/// Keeps the static tree up to date, if one is configured.
+async fn export(engine: Arc<Engine>, roles: Arc<Roles>, kept: Option<KeptTree>, stop: Stop) {
     let Some(kept) = kept else { return };
-    tell_of_private(&engine);
+    report_private(&engine);
     keep(engine, roles, kept, stop).await;
 }
 
-/// Begins what only one node may do at a time.
+/// Starts the tasks that only one node of a cluster may run at a time.
 fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, stop: &Stop) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let mut begin = |role: String, task: Task| {
-        tasks.spawn(in_role(roles.clone(), role, task, stop.clone()));
+    let mut begin = |role: String, task: RoleTask| {
+        tasks.spawn(in_role(roles.clone(), role, task, stop.clone()).boxed());
     };
     let at = engine.clone();
     begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
     let at = engine.clone();
-    begin(HUB.into(), Box::new(move |lease, stop| Box::pin(push::run(at.clone(), lease, stop))));
+    begin(HUB.into(), Box::new(move |lease, stop| Box::pin(websub::run(at.clone(), lease, stop))));
     if engine.config.xmpp.is_some() {
         let at = engine.clone();
         begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
@@ -152,13 +188,14 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
             })
         }),
     );
-    let places = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
-    let polling = Polling { engine: engine.clone(), fetcher: fetcher.clone(), places };
+    // One limit for all shards, so that it holds for the node however many shards it has.
+    let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
+    let polling = PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits };
     let has_sources = engine.config.feeds.iter().any(|feed| feed.source.is_some());
     for shard in Shard::all(engine).filter(|_| has_sources) {
         let polling = polling.clone();
         let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
-            let Polling { engine, fetcher, .. } = polling.clone();
+            let PollContext { engine, fetcher, .. } = polling.clone();
             let mirroring = mirror::run(engine, fetcher, shard, lease.clone(), stop.clone());
             let polling = schedule::run(polling.clone(), shard, lease, stop);
             Box::pin(async move {
@@ -170,9 +207,11 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
     tasks
 }
 
-type Task = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send + Sync>;
+/// A task that runs while its role's lease is held.
+type RoleTask = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send + Sync>;
 
-async fn in_role(roles: Arc<Roles>, role: String, task: Task, stop: Stop) {
+async fn in_role(roles: Arc<Roles>, role: String, task: RoleTask, stop: Stop) {
+    // The role may be lost and held again: the task starts anew each time.
     let task = Arc::new(task);
     let run = || {
         let (roles, role, task, stop) = (roles.clone(), role.clone(), task.clone(), stop.clone());
@@ -181,13 +220,14 @@ async fn in_role(roles: Arc<Roles>, role: String, task: Task, stop: Stop) {
     roles::to_the_end(&role, run).await;
 }
 
-/// Prints the addresses to open. A closed standard output is no reason not to serve.
+/// Prints the URLs to open. A closed standard output is ignored.
 fn greet(engine: &Engine) {
     let base = &engine.base_url;
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "towpath serves {} feeds at {base}/", engine.feeds().len());
     let _ = writeln!(out, "  {base}/.well-known/diffdelta.json");
     let _ = writeln!(out, "  {base}/diff/latest.json");
+    // A node may have thousands of feeds.
     for feed in engine.feeds().iter().take(20) {
         let _ = writeln!(out, "  {base}/feeds/{}", feed.id());
     }

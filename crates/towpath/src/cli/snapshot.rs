@@ -1,4 +1,4 @@
-//! `towpath snapshot`: a feed's live items at this time, for those who begin to follow it.
+//! `towpath snapshot`: creates a snapshot of a feed's live items, from which new followers bootstrap.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use clap::Args;
 use towpath_proto::FeedId;
 
-use super::publish::{Target, TargetArgs, feed_id};
-use super::{CliError, Exit};
+use super::error::{CliError, Exit};
+use super::publish_target::{PublishTarget, TargetArgs, feed_id};
 use crate::engine::Engine;
-use crate::engine::replication::snapshot;
+use crate::protocols::replication::snapshot;
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArgs {
-    /// The feed's id
+    /// Id of the feed
     feed: String,
     #[command(flatten)]
     target: TargetArgs,
 }
 
-/// Makes a snapshot and prints where its index is.
+/// Creates a snapshot and prints the URL of its index.
 pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<Exit, CliError> {
     let feed = feed_id(&args.feed)?;
     let target = args.target.open().await?;
     let url = match &target {
-        Target::Server(server) => server.snapshot(&feed).await,
-        Target::Folder(engine) => in_folder(engine, &feed).await,
+        PublishTarget::Server(server) => server.snapshot(&feed).await,
+        PublishTarget::Folder(engine) => in_folder(engine, &feed).await,
     };
     target.close().await;
     // A closed standard output does not undo the snapshot.
@@ -36,10 +36,12 @@ pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<Exit, CliError> {
 async fn in_folder(engine: &Arc<Engine>, id: &FeedId) -> Result<String, CliError> {
     let feed = engine.feed(id.as_str());
     let feed = feed.ok_or_else(|| CliError::usage(format!("the configuration has no feed {id:?}")))?;
+    // A filter has no log of its own; its source feed has the snapshot.
     if let Some(why) = feed.without_log() {
         return Err(CliError::failed(why));
     }
-    let made = snapshot::make(engine, &feed, Vec::new()).await?;
-    let made = made.ok_or_else(|| CliError::failed("a snapshot is being made already"))?;
-    Ok(format!("{}{}", engine.base_url, snapshot::index_path(&feed, made.id)))
+    let created = snapshot::make(engine, &feed, Vec::new()).await?;
+    let created =
+        created.ok_or_else(|| CliError::failed("a snapshot of this feed is already in progress"))?;
+    Ok(format!("{}{}", engine.base_url, snapshot::index_path(&feed, created.id)))
 }

@@ -1,4 +1,4 @@
-//! The state file: how far a feed has been followed.
+//! State file of one feed: the position up to which it was followed.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -6,101 +6,107 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_client::Protocol;
 use url::Url;
 
-use crate::client::Protocol;
-
-/// The form of the file that is written and read here.
+/// Version of the file format.
 const VERSION: u32 = 1;
 
-/// Why a state file is of no use. The user's to mend.
+/// A state file cannot be used. The user's to fix.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StateError {
-    /// It is there but cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the state file {}: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
-    /// It cannot be written where it is to be.
+    /// The file cannot be written.
     #[error("cannot write the state file {}: {error}", path.display())]
     Write { path: PathBuf, error: io::Error },
-    /// It is not what was once written.
-    #[error("the state file {} is damaged ({reason}); remove it to follow the feed anew", path.display())]
+    /// The content is invalid.
+    #[error("the state file {} is damaged ({reason}); remove it to follow the feed from the start", path.display())]
     Damaged { path: PathBuf, reason: String },
-    /// It belongs to another feed.
-    #[error("the state file {} is of {url}; give every feed a state file of its own", path.display())]
+    /// The file is another feed's.
+    #[error("the state file {} belongs to {url}; use a separate state file for each feed", path.display())]
     OtherFeed { path: PathBuf, url: String },
-    /// It belongs to another protocol.
-    #[error("the state file {} is of the protocol {protocol}, not {asked}", path.display())]
-    OtherProtocol { path: PathBuf, protocol: Protocol, asked: Protocol },
-    /// It belongs to many feeds.
-    #[error("the state file {} is of many feeds, not of one", path.display())]
-    OfManyFeeds { path: PathBuf },
-    /// It belongs to one feed.
-    #[error("the state file {} is of a single feed; give the list of feeds one of its own", path.display())]
-    OfOneFeed { path: PathBuf },
-    /// A feed in it is followed by another protocol.
-    #[error("the state file {} has {url} by the protocol {protocol}, not {asked}", path.display())]
-    FeedProtocol { path: PathBuf, url: String, protocol: Protocol, asked: Protocol },
-    /// Another process uses it.
+    /// The file is for another protocol.
+    #[error("the state file {} is for the protocol {protocol}, not {requested}", path.display())]
+    OtherProtocol { path: PathBuf, protocol: Protocol, requested: Protocol },
+    /// The file is for several feeds.
+    #[error("the state file {} is for several feeds, not for one", path.display())]
+    SeveralFeeds { path: PathBuf },
+    /// The file is for one feed.
+    #[error("the state file {} is for a single feed; use another one for several feeds", path.display())]
+    SingleFeed { path: PathBuf },
+    /// A feed in the file uses another protocol.
+    #[error("the state file {} follows {url} by the protocol {protocol}, not {requested}", path.display())]
+    FeedProtocol { path: PathBuf, url: String, protocol: Protocol, requested: Protocol },
+    /// Another process has locked the file.
     #[error("the state file {} is in use by another process", path.display())]
     InUse { path: PathBuf },
 }
 
-/// The file's content.
+/// StateFileContent of the file.
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct StateFileContent {
     towpath_state: u32,
     url: String,
     protocol: String,
-    /// The address that is followed, where the feed's own only leads to it.
+    /// URL that is followed, if it differs from the feed's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     follows: Option<String>,
     state: Value,
 }
 
-/// What was kept of an earlier follow.
+/// Saved state of an earlier follow.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SavedFollow {
     pub(super) protocol: Protocol,
-    /// The address that is followed.
+    /// URL that is followed.
     pub(super) follows: String,
     pub(super) state: Value,
 }
 
-/// Reads the state of a feed; `None` where there is none yet. `asked` is the protocol the user names.
-pub(super) fn load(path: &Path, feed: &Url, asked: Option<Protocol>) -> Result<Option<Kept>, StateError> {
+/// Reads the state of a feed; `None` if there is no file. `requested` is the protocol on the command line.
+pub(super) fn load(
+    path: &Path,
+    feed: &Url,
+    requested: Option<Protocol>,
+) -> Result<Option<SavedFollow>, StateError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StateError::Read { path: path.into(), error }),
     };
+    // A clearer error than a parse failure: the two formats are easily confused.
     if bytes.starts_with(b"{\"towpath_states\":") {
-        return Err(StateError::OfManyFeeds { path: path.into() });
+        return Err(StateError::SeveralFeeds { path: path.into() });
     }
     let damaged = |reason: String| StateError::Damaged { path: path.into(), reason };
-    let content: Content = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    let content: StateFileContent = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
     if content.towpath_state != VERSION {
-        return Err(damaged(format!("its form is {}, not {VERSION}", content.towpath_state)));
+        return Err(damaged(format!("its version is {}, not {VERSION}", content.towpath_state)));
     }
     let protocol: Protocol = content.protocol.parse().map_err(damaged)?;
+    // Parsed URLs are compared, so that two spellings of one address match.
     if Url::parse(&content.url).ok().as_ref() != Some(feed) {
         return Err(StateError::OtherFeed { path: path.into(), url: content.url });
     }
-    match asked {
-        Some(asked) if asked != protocol => {
-            Err(StateError::OtherProtocol { path: path.into(), protocol, asked })
+    match requested {
+        Some(requested) if requested != protocol => {
+            Err(StateError::OtherProtocol { path: path.into(), protocol, requested })
         }
         _ => {
             let follows = content.follows.unwrap_or(content.url);
-            Ok(Some(Kept { protocol, follows, state: content.state }))
+            Ok(Some(SavedFollow { protocol, follows, state: content.state }))
         }
     }
 }
 
-/// Where the state of one feed is kept.
+/// Writer of one feed's state file.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
     folder: PathBuf,
+    /// Temporary file, renamed over `path`.
     draft: PathBuf,
     url: String,
     protocol: Protocol,
@@ -108,14 +114,14 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// Makes sure that a state can be kept at `path`, before the feed's address `follows` is followed.
+    /// Prepares the state file at `path`, and verifies that it can be written before following begins.
     pub(super) fn open(
         path: &Path,
         feed: &Url,
         protocol: Protocol,
         follows: &str,
     ) -> Result<Self, StateError> {
-        // A link is followed: what it points to is replaced, not the link.
+        // Resolves symbolic links: the rename must replace the link's target, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = |error| StateError::Write { path: path.clone(), error };
         let name = path.file_name().ok_or_else(|| failed(io::Error::other("it names no file")))?;
@@ -126,6 +132,8 @@ impl StateFile {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
         };
+        // In the same folder, because a rename cannot cross file systems; hidden, with the process id against
+        // collisions.
         let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
         File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(failed)?;
         let url = feed.to_string();
@@ -133,11 +141,11 @@ impl StateFile {
         Ok(Self { folder, draft, url, protocol, follows, path })
     }
 
-    /// Replaces the state in one step: after a crash there is the old one or this one.
+    /// Replaces the state atomically: after a crash the file has the old state or the new one.
     pub(super) fn save(&self, state: Value) -> Result<(), StateError> {
         let protocol = self.protocol.name().to_owned();
         let (url, follows) = (self.url.clone(), self.follows.clone());
-        let content = Content { towpath_state: VERSION, url, protocol, follows, state };
+        let content = StateFileContent { towpath_state: VERSION, url, protocol, follows, state };
         let replaced = self.replace(&content);
         if replaced.is_err() {
             let _ = fs::remove_file(&self.draft);
@@ -145,21 +153,24 @@ impl StateFile {
         replaced.map_err(|error| StateError::Write { path: self.path.clone(), error })
     }
 
-    fn replace(&self, content: &Content) -> io::Result<()> {
+    fn replace(&self, content: &StateFileContent) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(content)?;
         bytes.push(b'\n');
         let mut draft = File::create(&self.draft)?;
         draft.write_all(&bytes)?;
+        // Without the sync, a crash after the rename could leave an empty file.
         draft.sync_all()?;
         fs::rename(&self.draft, &self.path)?;
+        // The rename itself is durable only once the folder is synced.
         File::open(&self.folder)?.sync_all()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn feed() -> Url {
         Url::parse("https://example.com/feeds/x").unwrap()
@@ -170,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_comes_back_and_is_replaced_whole() {
+    fn a_state_is_read_back_and_replaced_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         assert!(load(&path, &feed(), None).unwrap().is_none());
@@ -178,8 +189,8 @@ mod tests {
         assert!(!path.exists());
         for n in [1, 2] {
             file.save(json!({ "n": n })).unwrap();
-            let kept = load(&path, &feed(), Some(Protocol::DiffDelta)).unwrap().unwrap();
-            assert_eq!((kept.protocol, kept.state), (Protocol::DiffDelta, json!({ "n": n })));
+            let saved = load(&path, &feed(), Some(Protocol::DiffDelta)).unwrap().unwrap();
+            assert_eq!((saved.protocol, saved.state), (Protocol::DiffDelta, json!({ "n": n })));
         }
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(
@@ -190,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_the_feed_led_to_is_kept() {
+    fn the_discovered_url_is_saved() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         StateFile::open(&path, &feed(), Protocol::Smart, "https://other/").unwrap().save(json!(1)).unwrap();
@@ -209,22 +220,22 @@ mod tests {
     }
 
     #[test]
-    fn states_that_do_not_fit_are_refused_by_name() {
+    fn state_files_that_do_not_fit_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let refusal = |content: &str, asked| {
+        let error = |content: &str, requested| {
             fs::write(&path, content).unwrap();
-            load(&path, &feed(), asked).unwrap_err().to_string()
+            load(&path, &feed(), requested).unwrap_err().to_string()
         };
         let good = r#"{"towpath_state":1,"url":"https://EXAMPLE.com/feeds/x","protocol":"smart","state":{}}"#;
         fs::write(&path, good).unwrap();
         assert!(load(&path, &feed(), None).is_ok(), "the same address, written otherwise");
-        assert!(refusal(good, Some(Protocol::Rss)).contains("of the protocol smart, not rss"));
-        assert!(refusal(&good.replace("feeds/x", "feeds/y"), None).contains("feeds/y"));
+        assert!(error(good, Some(Protocol::Rss)).contains("for the protocol smart, not rss"));
+        assert!(error(&good.replace("feeds/x", "feeds/y"), None).contains("feeds/y"));
         for bad in
             ["", "{", "[]", "{}", &good[..60], &good.replace(":1,", ":2,"), &good.replace("smart", "odd")]
         {
-            assert!(refusal(bad, None).contains("damaged"), "{bad}");
+            assert!(error(bad, None).contains("damaged"), "{bad}");
         }
         let missing = folder.path().join("no/such/folder/s");
         assert!(open(&missing, Protocol::Rss).is_err());

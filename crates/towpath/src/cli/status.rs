@@ -1,31 +1,34 @@
-//! `towpath status`: the feeds and how they are.
+//! `towpath status`: prints feeds, positions and source health.
 
 use std::io::Write as _;
 
 use serde_json::Value;
 
-use super::publish::{Target, TargetArgs};
-use super::{CliError, Exit};
+use super::error::{CliError, Exit};
+use super::publish_target::{PublishTarget, TargetArgs};
+use super::terminal::plain;
+use crate::source::status::feed_json;
 
 pub(crate) async fn status(args: &TargetArgs) -> Result<Exit, CliError> {
+    // Asks the server if one runs: it knows the state of mirrors and has the folder locked.
     let target = args.open().await?;
     let feeds = match &target {
-        Target::Server(server) => server.feeds().await?,
-        Target::Folder(engine) => {
+        PublishTarget::Server(server) => server.feeds().await?,
+        PublishTarget::Folder(engine) => {
             let mut feeds = Vec::new();
             for feed in engine.feeds() {
-                feeds.push(crate::server::pages::feed_json(engine, &feed).await?);
+                feeds.push(feed_json(engine, &feed).await?);
             }
             feeds
         }
     };
     target.close().await;
-    // A closed standard output is the reader's choice.
+    // A closed standard output, as with `head`, is not an error.
     let _ = print(&feeds);
     Ok(Exit::Done)
 }
 
-/// The protocol that a mirror follows by.
+/// Formats the protocol of a mirror.
 fn by(source: &Value) -> String {
     source["protocol"].as_str().map_or_else(String::new, |protocol| format!(", by {protocol}"))
 }
@@ -46,7 +49,7 @@ fn print(feeds: &[Value]) -> std::io::Result<()> {
             },
         };
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
-        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:28}  {source}")?;
+        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:28}  {}", plain(&source))?;
     }
     out.flush()
 }

@@ -1,20 +1,28 @@
-//! Values that TOML allows and that make no sense.
+//! Validation of values beyond their TOML types.
 
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use towpath_cluster::Address;
+use towpath_cluster::ClusterAddress;
 
-use super::{FeedConfig, HubConfig, RetentionConfig, ServerConfig, SourceConfig, SourceFormat, access};
-use crate::client::local_path;
+use super::check_access::check_readers;
+use super::cors::check_origins;
+use super::feed::{FeedConfig, RetentionConfig};
+use super::local_path::local_path;
+use super::secret::Secret;
+use super::server::ServerConfig;
+use super::source::{LimitsConfig, SourceConfig, SourceFormat};
 
-/// Checks a base URL and takes the slashes off its end.
+/// Validates a base URL and removes trailing slashes.
 pub fn check_base_url(base: &mut String) -> Result<(), String> {
-    let url = url::Url::parse(base).map_err(|e| format!("base_url {base:?} is not an address: {e}"))?;
+    let url =
+        url::Url::parse(base).map_err(|e| format!("base_url {:?} is not a URL: {e}", redacted(base)))?;
     let plain = url.query().is_none() && url.fragment().is_none();
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() || !plain {
-        return Err(format!("base_url {base:?} is not a plain http(s) address"));
+        let shown = redacted(base);
+        return Err(format!("base_url {shown:?} is not an http(s) URL without query and fragment"));
     }
+    // Paths are appended with their slash; a double slash would be another URL.
     while base.ends_with('/') {
         base.pop();
     }
@@ -27,33 +35,37 @@ impl ServerConfig {
             check_base_url(base)?;
         }
         if let Some(cluster) = &self.cluster {
-            Address::parse(cluster).map_err(|e| format!("cluster: {e}"))?;
+            ClusterAddress::parse(cluster.expose()).map_err(|e| format!("cluster: {e}"))?;
         }
-        if self.tokens.iter().any(|t| t.trim().is_empty()) {
+        // `Authorization: Bearer ` without a token would match.
+        if self.tokens.iter().any(Secret::is_blank) {
             return Err("tokens: an empty token would let everybody publish".into());
         }
+        self.rate_limit.check()?;
+        self.cors_origins.as_deref().map_or(Ok(()), check_origins)?;
         if self.threads == Some(0) {
-            return Err("threads is 0; without threads nothing is served".into());
+            return Err("threads must be at least 1".into());
         }
         if self.fetches == 0 {
-            return Err("fetches is 0; without fetches no source is polled".into());
+            return Err("fetches must be at least 1".into());
+        }
+        if self.max_connections == Some(0) || self.max_connections_per_address == 0 {
+            return Err("max_connections and max_connections_per_address must be at least 1".into());
+        }
+        if self.min_rate == 0 {
+            return Err("min_rate must be at least 1: with 0, a client could hold a response for ever".into());
+        }
+        if self.rate_grace < Duration::from_secs(1) {
+            return Err("rate_grace is below one second".into());
+        }
+        if self.response_mib == 0 {
+            return Err("response_mib must be at least 1".into());
+        }
+        if !(16..=1 << 20).contains(&self.fetch_mib) {
+            return Err("fetch_mib is not between 16 and 1048576".into());
         }
         if self.heartbeat < Duration::from_secs(1) {
-            return Err("heartbeat is below a second".into());
-        }
-        Ok(())
-    }
-}
-
-impl HubConfig {
-    pub(super) fn check(&self) -> Result<(), String> {
-        if self.connections == 0 || self.host_connections == 0 {
-            return Err(
-                "nothing can be pushed over 0 connections ([hub] connections, host_connections)".into()
-            );
-        }
-        if self.push_bytes < 1000 {
-            return Err("[hub] push_bytes is below 1000".into());
+            return Err("heartbeat is below one second".into());
         }
         Ok(())
     }
@@ -62,21 +74,21 @@ impl HubConfig {
 impl FeedConfig {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.ttl < Duration::from_secs(1) {
-            return Err("ttl is below a second".into());
+            return Err("ttl is below one second".into());
         }
         if self.complete && self.filter.is_some() {
-            return Err("complete: a feed with a filter has no documents of its own that could be".into());
+            return Err("complete: a feed with a filter has no documents of its own".into());
         }
         if let Some(lang) = self.lang.as_deref().filter(|lang| !is_language_tag(lang)) {
-            return Err(format!("lang {lang:?} is not a language tag (BCP 47), as en or pt-BR is"));
+            return Err(format!("lang {lang:?} is not a language tag (BCP 47), such as en or pt-BR"));
         }
         self.check_pages()?;
-        access::check_readers(self)?;
+        check_readers(self)?;
         self.source.as_ref().map_or(Ok(()), |source| source.check())
     }
 
     fn check_pages(&self) -> Result<(), String> {
-        // A page is in memory while it is made.
+        // A page is held in memory while it is built.
         if self.page_items.is_some_and(|items| items.get() > 100_000) {
             return Err("page_items is above 100000".into());
         }
@@ -84,10 +96,10 @@ impl FeedConfig {
             return Err("page_bytes is above 1073741824".into());
         }
         if self.snapshots.keep == 0 {
-            return Err("snapshots.keep is 0; at least the newest is kept".into());
+            return Err("snapshots.keep must be at least 1".into());
         }
         if self.snapshots.every.is_some_and(|every| every < Duration::from_secs(1)) {
-            return Err("snapshots.every is below a second".into());
+            return Err("snapshots.every is below one second".into());
         }
         match &self.retention {
             Some(RetentionConfig { age: None, bytes: None, .. }) => {
@@ -102,10 +114,10 @@ impl SourceConfig {
     fn check(&self) -> Result<(), String> {
         self.check_address()?;
         if self.every() < Duration::from_secs(1) {
-            return Err("source.every is below a second".into());
+            return Err("source.every is below one second".into());
         }
         if self.timeout < Duration::from_secs(1) {
-            return Err("source.timeout is below a second".into());
+            return Err("source.timeout is below one second".into());
         }
         if !(0.0..=1.0).contains(&self.guard.max_removed) {
             return Err("source.guard.max_removed is not between 0 and 1".into());
@@ -113,12 +125,13 @@ impl SourceConfig {
         if self.max_mib == 0 || self.max_mib > 4096 {
             return Err("source.max_mib is not between 1 and 4096".into());
         }
+        self.check_limits()?;
         self.check_headers()?;
         match &self.json {
             Some(mapping) => mapping.check().map_err(|e| format!("source.json: {e}")),
             None if self.format == SourceFormat::Json => {
-                let why = "source.format is json, which needs [feed.source.json] with id, and items where the \
-                           list is not the whole document";
+                let why = "source.format is json, which needs [feed.source.json] with id, and with items unless the \
+                           document itself is the list";
                 Err(why.into())
             }
             None => Ok(()),
@@ -127,36 +140,54 @@ impl SourceConfig {
 
     fn check_address(&self) -> Result<(), String> {
         match (&self.url, &self.follow) {
-            (Some(_), Some(_)) => Err("source has both url and follow; one of them".into()),
+            (Some(_), Some(_)) => Err("source has both url and follow; use one of them".into()),
             (None, None) => Err("source has neither url nor follow".into()),
-            (Some(_), None) if self.push => Err("source.push is for a feed that is followed".into()),
-            // What begins like an address is meant as one, also where it is none.
+            (Some(_), None) if self.push => Err("source.push needs follow".into()),
+            // A mistyped http URL must not be taken for the path of a file.
             (Some(url), None) if !begins_like_http(url) && local_path(url).is_some() => Ok(()),
             (Some(url), None) => check_http("url", url),
             (None, Some(url)) => self.check_follow().and_then(|()| check_http("follow", url)),
         }
     }
 
-    /// What is said of documents that are polled means nothing for a feed that is followed.
+    /// Rejects keys that only apply to polled sources.
     fn check_follow(&self) -> Result<(), String> {
-        let usual = SourceConfig::default();
-        let idle = [
-            ("format", self.format != usual.format),
+        let defaults = SourceConfig::default();
+        let polled_only = [
+            ("format", self.format != defaults.format),
             ("json", self.json.is_some()),
             ("complete", self.complete),
-            ("guard", self.guard != usual.guard),
-            ("max_mib", self.max_mib != usual.max_mib),
-            ("timeout", self.timeout != usual.timeout),
+            ("guard", self.guard != defaults.guard),
+            ("max_mib", self.max_mib != defaults.max_mib),
+            ("limits", self.limits != defaults.limits),
+            ("timeout", self.timeout != defaults.timeout),
         ];
-        let unheeded = idle.iter().find_map(|(key, is_set)| is_set.then_some(key));
-        unheeded.map_or(Ok(()), |key| {
+        let misplaced = polled_only.iter().find_map(|(key, is_set)| is_set.then_some(key));
+        misplaced.map_or(Ok(()), |key| {
             Err(format!("source.{key} is for a source that is polled (url), not followed"))
         })
     }
 
+    fn check_limits(&self) -> Result<(), String> {
+        let LimitsConfig { items, depth, members, string_mib, memory_mib } = self.limits;
+        for (key, value, most) in [
+            ("items", items, 100_000_000),
+            // Deeper documents would need a larger stack.
+            ("depth", depth, 256),
+            ("members", members, 1_000_000),
+            ("string_mib", string_mib, 4096),
+            ("memory_mib", memory_mib, 65_536),
+        ] {
+            if !(1..=most).contains(&value) {
+                return Err(format!("source.limits.{key} is not between 1 and {most}"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_headers(&self) -> Result<(), String> {
         for (name, value) in &self.headers {
-            if name.parse::<HeaderName>().is_err() || value.parse::<HeaderValue>().is_err() {
+            if name.parse::<HeaderName>().is_err() || value.expose().parse::<HeaderValue>().is_err() {
                 return Err(format!("source.headers: {name:?} or its value cannot be sent"));
             }
         }
@@ -165,15 +196,28 @@ impl SourceConfig {
 }
 
 fn check_http(key: &str, address: &str) -> Result<(), String> {
-    let url =
-        url::Url::parse(address).map_err(|e| format!("source.{key} {address:?} is not an address: {e}"))?;
+    let shown = redacted(address);
+    let url = url::Url::parse(address).map_err(|e| format!("source.{key} {shown:?} is not a URL: {e}"))?;
     let reachable = matches!(url.scheme(), "http" | "https") && url.host().is_some();
-    // A parser of addresses makes something of http:x and http:/x/y, too.
+    // The URL parser also accepts http:x and http:/x/y, which are typing errors.
     let has_slashes = address.trim_start().split_once(':').is_some_and(|(_, rest)| rest.starts_with("//"));
     if reachable && has_slashes {
         return Ok(());
     }
-    Err(format!("source.{key} {address:?} is not an http(s) address: it must begin with http:// or https://"))
+    Err(format!("source.{key} {shown:?} is not an http(s) URL: it must begin with http:// or https://"))
+}
+
+/// Returns an invalid URL without what may be a password or a key.
+///
+/// In a mistyped URL the password may be anywhere: the `@` may be missing, or a `#` may be too many. So it is shown only
+/// if its host has nothing like a user and a password.
+fn redacted(address: &str) -> String {
+    let (address, query) = address.split_once('?').map_or((address, ""), |(address, _)| (address, "?…"));
+    let (scheme, rest) = address.split_once(':').unwrap_or(("", address));
+    let authority = rest.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
+    let has_user = address.contains('@') || authority.split_once(':').is_some_and(|(_, port)| !is_port(port));
+    if has_user { format!("{scheme}:…") } else { format!("{address}{query}") }
 }
 
 fn begins_like_http(address: &str) -> bool {
@@ -181,8 +225,10 @@ fn begins_like_http(address: &str) -> bool {
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
-/// Whether a text has the form of a language tag (BCP 47: RFC 5646, section 2.1): subtags of 1 to 8 letters and
-/// digits, joined by hyphens, the first of letters and not alone if it is a single one (`x-klingon`).
+/// Returns true for the syntax of a language tag (BCP 47: RFC 5646, section 2.1).
+///
+/// These are subtags of 1 to 8 letters and digits, joined by hyphens. The first has letters only, and a single letter
+/// may not stand alone (`x-klingon`).
 fn is_language_tag(tag: &str) -> bool {
     let mut subtags = tag.split('-');
     let first = subtags.next().unwrap_or_default();

@@ -1,21 +1,21 @@
-//! Durations as people write them.
+//! Durations in the configuration and on the command line.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::Error as _;
 
-/// `90s`, `5m`, `1h 30m`, `2d`; a bare number is seconds.
+/// Deserialises a duration such as `90s`, `5m`, `1h 30m` or `2d`; a bare number is in seconds.
 pub(super) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum SecondsOrText {
         Seconds(u64),
         Text(String),
     }
-    match Form::deserialize(deserializer)? {
-        Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-        Form::Text(text) => parse_duration(&text).map_err(D::Error::custom),
+    match SecondsOrText::deserialize(deserializer)? {
+        SecondsOrText::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
+        SecondsOrText::Text(text) => parse_duration(&text).map_err(D::Error::custom),
     }
 }
 
@@ -25,15 +25,16 @@ pub(super) fn some_duration<'de, D: serde::Deserializer<'de>>(
     duration(deserializer).map(Some)
 }
 
-/// A duration as people write it: `90s`, `5m`, `1h 30m`, `2d`.
+/// Parses a duration such as `90s`, `5m`, `1h 30m` or `2d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    // jiff's SignedDuration has no days, because a civil day may have 23 or 25 hours.
     let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
     if let Some(days) = days {
         return Ok(Duration::from_secs(days.saturating_mul(86_400)));
     }
-    let wrong = || format!("{text:?} is not a duration such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"");
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(parsed).map_err(|_| wrong())
+    let invalid = || format!("{text:?} is not a duration such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"");
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| invalid())?;
+    Duration::try_from(parsed).map_err(|_| invalid())
 }
 
 pub(super) fn five_minutes() -> Duration {

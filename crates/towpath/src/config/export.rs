@@ -1,21 +1,22 @@
-//! `[export]`: the static tree that `towpath serve` keeps current.
+//! `[export]`: the static tree that `towpath serve` keeps up to date.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{check_base_url, duration};
+use super::check::check_base_url;
+use super::durations::duration;
 
 /// `[export]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportConfig {
-    /// Where the tree is: a folder, or an address such as `s3://bucket/prefix`.
+    /// Destination: a folder, or a URL such as `s3://bucket/prefix`.
     pub to: String,
-    /// The address that the tree's readers use; the server's where absent.
+    /// Public URL of the tree; default: the server's.
     pub base_url: Option<String>,
-    /// The shortest time between two exports.
+    /// Minimum time between two exports.
     #[serde(default = "ten_seconds", deserialize_with = "duration")]
     pub every: Duration,
 }
@@ -35,8 +36,9 @@ impl ExportConfig {
         }
     }
 
-    /// Folders are relative to the configuration's.
+    /// Resolves a relative folder against the configuration's folder.
     pub(super) fn resolve(&mut self, folder: &std::path::Path) {
+        // Object storage is addressed by URL, which is never relative.
         if !self.to.contains("://") {
             self.to = folder.join(PathBuf::from(&self.to)).display().to_string();
         }

@@ -1,41 +1,101 @@
-//! `[hub]`: how much is pushed at once, and to how many.
+//! `[hub]`: limits of the WebSub hub.
 
 use serde::Deserialize;
-use towpath_proto::push::websub::dispatch::Limits;
+use towpath_proto::push::websub::dispatch::HubLimits;
+use towpath_proto::push::websub::verification_queue::VerificationLimits;
 
-/// `[hub]`: pushing to subscribers.
+/// `[hub]`. A host is a network address with all of its ports and names; of IPv6, a /64 network.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HubConfig {
-    /// Deliveries under way at the same time.
+    /// Maximum number of concurrent deliveries.
     pub connections: usize,
-    /// Of these, to one host.
+    /// Maximum number of concurrent deliveries to one host.
     pub host_connections: usize,
-    /// Subscriptions in all.
+    /// Maximum number of concurrent deliveries to hosts that answer slowly, beside `connections`.
+    pub slow_connections: usize,
+    /// Maximum number of subscriptions.
     pub subscribers: usize,
-    /// Subscriptions of one topic.
+    /// Maximum number of subscriptions to one topic.
     pub topic_subscribers: usize,
-    /// Subscriptions whose callbacks are on one host.
+    /// Maximum number of subscriptions with callbacks on one host.
     pub host_subscribers: usize,
-    /// The most bytes of one delivery's body. An item that is larger is not pushed: the next delivery's previous cursor
-    /// shows that it is missing.
+    /// Maximum number of subscriptions that are being verified, or wait for that.
+    pub verifications: usize,
+    /// Maximum number of them that one client asked for, by its address.
+    pub client_verifications: usize,
+    /// Maximum number of them that wait for one host.
+    pub host_verifications: usize,
+    /// Maximum number of requests a minute to one host that it does not confirm.
+    pub host_requests: u32,
+    /// Maximum size in bytes of a delivery's body. Larger items are not pushed; the next delivery's previous cursor
+    /// shows the gap, and subscribers pull.
     pub push_bytes: usize,
 }
 
 impl Default for HubConfig {
     fn default() -> Self {
-        let Limits { connections, host_connections, subscribers, topic_subscribers, host_subscribers } =
-            Limits::default();
-        let push_bytes = 1 << 20;
-        Self { connections, host_connections, subscribers, topic_subscribers, host_subscribers, push_bytes }
+        let (limits, verifying) = (HubLimits::default(), VerificationLimits::default());
+        Self {
+            connections: limits.connections,
+            host_connections: limits.host_connections,
+            slow_connections: limits.slow_connections,
+            subscribers: limits.subscribers,
+            topic_subscribers: limits.topic_subscribers,
+            host_subscribers: limits.host_subscribers,
+            verifications: verifying.pending,
+            client_verifications: verifying.requester_pending,
+            host_verifications: verifying.address_pending,
+            host_requests: verifying.address_requests,
+            push_bytes: 1 << 20,
+        }
     }
 }
 
-impl From<HubConfig> for Limits {
+impl HubConfig {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let at_least_one = [
+            ("connections", self.connections),
+            ("host_connections", self.host_connections),
+            ("slow_connections", self.slow_connections),
+            ("verifications", self.verifications),
+            ("client_verifications", self.client_verifications),
+            ("host_verifications", self.host_verifications),
+        ];
+        if let Some((key, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("[hub] {key} must be at least 1"));
+        }
+        if self.host_requests < 2 {
+            return Err("[hub] host_requests must be at least 2".into());
+        }
+        if self.push_bytes < 1000 {
+            return Err("[hub] push_bytes is below 1000".into());
+        }
+        Ok(())
+    }
+}
+
+impl From<HubConfig> for HubLimits {
     fn from(config: HubConfig) -> Self {
-        let HubConfig {
-            connections, host_connections, subscribers, topic_subscribers, host_subscribers, ..
-        } = config;
-        Self { connections, host_connections, subscribers, topic_subscribers, host_subscribers }
+        Self {
+            connections: config.connections,
+            host_connections: config.host_connections,
+            slow_connections: config.slow_connections,
+            subscribers: config.subscribers,
+            topic_subscribers: config.topic_subscribers,
+            host_subscribers: config.host_subscribers,
+        }
+    }
+}
+
+impl From<HubConfig> for VerificationLimits {
+    fn from(config: HubConfig) -> Self {
+        Self {
+            pending: config.verifications,
+            requester_pending: config.client_verifications,
+            address_pending: config.host_verifications,
+            address_requests: config.host_requests,
+            ..Self::default()
+        }
     }
 }

@@ -1,23 +1,52 @@
-//! Where the server is reached.
+//! URLs of the server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::Config;
+use url::Url;
+
+use super::{Config, ServerConfig};
 
 impl Config {
-    /// The address that readers use, without a slash at its end.
+    /// Public URL, without a trailing slash.
     pub fn base_url(&self) -> String {
         self.server.base_url.clone().unwrap_or_else(|| self.local_url())
     }
 
-    /// The address at which this machine reaches the server: nobody can ask at one that stands for all.
+    /// URL of the server on this machine. An unspecified address (0.0.0.0, ::) is replaced by loopback.
+    ///
+    /// With TLS it is the public URL, if there is one: its host is the one that the certificate names.
     pub fn local_url(&self) -> String {
+        let scheme = match (&self.server.tls, &self.server.base_url) {
+            (Some(_), Some(base)) => return base.clone(),
+            (Some(_), None) => "https",
+            (None, _) => "http",
+        };
         let listen = self.server.listen;
         let ip = match listen.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            // A specific address is served on that address only, so loopback would not reach it.
             ip => ip,
         };
-        format!("http://{}", SocketAddr::new(ip, listen.port()))
+        format!("{scheme}://{}", SocketAddr::new(ip, listen.port()))
     }
+}
+
+impl ServerConfig {
+    /// Returns true if the configured base URL leads to this machine only, as the default does.
+    pub fn is_local(&self) -> bool {
+        let url = self.base_url.as_deref().and_then(|base| Url::parse(base).ok());
+        url.is_none_or(|url| url.host_str().is_none_or(is_local))
+    }
+}
+
+/// Returns true for a host of this machine, with or without a port.
+pub(crate) fn is_local(host: &str) -> bool {
+    // An IPv6 address is in brackets (RFC 3986, section 3.2.2); elsewhere a colon begins the port.
+    let name = match (host.strip_prefix('['), host.split_once(':')) {
+        (Some(rest), _) => rest.split(']').next().unwrap_or_default(),
+        (None, Some((name, _))) => name,
+        (None, None) => host,
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }

@@ -1,48 +1,54 @@
-//! `[feed.source]`: what is polled or mirrored, and how.
+//! `[feed.source]`: the polled document or mirrored feed.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
+use towpath_client::redact;
 use towpath_proto::diff::Guard;
+use towpath_proto::format::DocumentLimits;
 use towpath_proto::format::json_pointers::Mapping;
 
 use super::durations::{duration, some_duration};
+use super::secret::Secret;
 
-/// How often a source is polled of which nothing is said.
-const QUARTER_HOUR: Duration = Duration::from_secs(900);
+/// Default poll interval.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(900);
 
 /// `[feed.source]`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
-    /// An http(s) address or a path, to poll.
+    /// URL (http, https) or path of the document to poll.
     pub url: Option<String>,
-    /// A feed of one of the five protocols, to mirror.
+    /// URL of a feed to mirror, of any of the five protocols.
     pub follow: Option<String>,
-    /// Whether the hub of the feed that is followed is to push: its calls come to `/feeds/{feed}/callback`.
+    /// Subscribes to the hub of the mirrored feed, which then calls `/feeds/{feed}/callback`.
     pub push: bool,
-    /// What the document is.
+    /// Format of the document.
     pub format: SourceFormat,
-    /// How often to poll; a mirror, where its protocol polls. See [`SourceConfig::every`].
+    /// Poll interval, also of a mirror whose protocol polls. See [`SourceConfig::every`].
     #[serde(deserialize_with = "some_duration")]
     pub every: Option<Duration>,
-    /// Whether the document lists every item, so that absence means removal.
+    /// Declares that the document lists every item, so that absence means removal.
     pub complete: bool,
-    /// Whether to poll at all; a source that is off is shown as `disabled`.
+    /// Enables polling; the status of other sources is `disabled`.
     pub enabled: bool,
-    /// Where a JSON document has what.
+    /// Location of the items and their fields in a JSON document.
     pub json: Option<Mapping>,
-    /// The largest document, in MiB after decompression.
+    /// Maximum size of the document, in MiB after decompression.
     pub max_mib: u64,
-    /// How long one poll may take.
+    /// Limits of what is in the document.
+    pub limits: LimitsConfig,
+    /// Timeout of one poll.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
-    /// When a complete listing that lost items is disbelieved.
+    /// Protection against a complete listing that lost items by mistake.
     pub guard: GuardConfig,
-    /// Headers to send, an `Authorization` for example: to the origin of the address above, and no other one.
-    pub headers: HashMap<String, String>,
+    /// Request headers, such as `Authorization`. They are sent to the origin of the URL above only.
+    pub headers: HashMap<String, Secret>,
 }
 
 impl Default for SourceConfig {
@@ -57,6 +63,8 @@ impl Default for SourceConfig {
             enabled: true,
             json: None,
             max_mib: 64,
+            limits: LimitsConfig::default(),
+            // Includes the download of a large document over a slow line.
             timeout: Duration::from_secs(120),
             guard: GuardConfig::default(),
             headers: HashMap::new(),
@@ -64,21 +72,68 @@ impl Default for SourceConfig {
     }
 }
 
+impl fmt::Debug for SourceConfig {
+    /// Shows the addresses without credentials and queries.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |url: &Option<String>| url.as_deref().map(redact::url);
+        let mut debug = f.debug_struct("SourceConfig");
+        debug.field("url", &shown(&self.url)).field("follow", &shown(&self.follow)).finish_non_exhaustive()
+    }
+}
+
 impl SourceConfig {
-    /// How often a source is polled.
+    /// Poll interval, or its default.
     pub fn every(&self) -> Duration {
-        self.every.unwrap_or(QUARTER_HOUR)
+        self.every.unwrap_or(DEFAULT_INTERVAL)
     }
 
-    /// The headers to send.
+    /// Returns the parsed request headers.
     pub fn header_map(&self) -> HeaderMap {
-        let parsed = |(name, value): (&String, &String)| {
-            let mut value: HeaderValue = value.parse().ok()?;
+        let parsed = |(name, value): (&String, &Secret)| {
+            let mut value: HeaderValue = value.expose().parse().ok()?;
+            // Keeps credentials out of debug output and out of HPACK's index.
             value.set_sensitive(true);
             Some((name.parse::<HeaderName>().ok()?, value))
         };
-        // All can be: the configuration was checked.
+        // Validation has rejected headers that cannot be parsed.
         self.headers.iter().filter_map(parsed).collect()
+    }
+}
+
+/// `[feed.source.limits]`: a document beyond one of them is refused, and the error names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Maximum number of items.
+    pub items: usize,
+    /// Maximum nesting depth of elements or JSON values.
+    pub depth: usize,
+    /// Maximum number of members of a JSON object, or of attributes of an element.
+    pub members: usize,
+    /// Maximum length of a text, in MiB.
+    pub string_mib: usize,
+    /// Memory that any document may take, in MiB. A larger document may take four times its size.
+    pub memory_mib: usize,
+}
+
+impl LimitsConfig {
+    /// Memory that any document may take, in bytes.
+    pub fn memory(self) -> usize {
+        self.memory_mib << 20
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        let DocumentLimits { items, depth, members, string, memory } = DocumentLimits::default();
+        Self { items, depth, members, string_mib: string >> 20, memory_mib: memory >> 20 }
+    }
+}
+
+impl From<LimitsConfig> for DocumentLimits {
+    fn from(config: LimitsConfig) -> Self {
+        let LimitsConfig { items, depth, members, string_mib, .. } = config;
+        Self { items, depth, members, string: string_mib << 20, memory: config.memory() }
     }
 }
 
@@ -86,9 +141,9 @@ impl SourceConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardConfig {
-    /// The largest share of the known items that one poll may remove, from 0 to 1.
+    /// Maximum share of the known items that one poll may remove, from 0 to 1.
     pub max_removed: f64,
-    /// Listings of fewer known items than this are always believed.
+    /// Number of known items below which every listing is accepted.
     pub min_items: usize,
 }
 
@@ -105,11 +160,11 @@ impl From<GuardConfig> for Guard {
     }
 }
 
-/// What a polled document is.
+/// Format of a polled document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceFormat {
-    /// What its content says.
+    /// Detected from the content.
     #[default]
     Auto,
     /// RSS.
@@ -118,6 +173,6 @@ pub enum SourceFormat {
     Atom,
     /// JSON Feed.
     JsonFeed,
-    /// Any JSON, through `[feed.source.json]`.
+    /// Any JSON, mapped by `[feed.source.json]`.
     Json,
 }

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use towpath_proto::format::DocumentLimits;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -9,7 +13,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn the_design_s_example() {
+fn documented_example() {
     let config = parse(
         r#"
         [server]
@@ -45,7 +49,8 @@ fn the_design_s_example() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_name_the_place() {
+    // A mistyped key must not be ignored silently.
     let unknown = error("[server]\nlisen = \"x\"\n");
     assert!(unknown.contains("line 2") && unknown.contains("lisen"), "{unknown}");
     let twice = error("[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"aa\"\n");
@@ -66,8 +71,9 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn an_address_is_one_or_is_named() {
+fn invalid_urls_are_named() {
     let source = |url: &str| format!("[[feed]]\nid = \"aa\"\n[feed.source]\n{url}\n");
+    // Each of these would otherwise count as the path of a file.
     for bad in ["http://", "http:/host/x", "HTTP:host", "https:x", "http:///", "ftp://x/y"] {
         for key in ["url", "follow"] {
             let text = error(&source(&format!("{key} = {bad:?}")));
@@ -86,6 +92,7 @@ fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
     for key in [
         "timeout = \"5s\"",
         "max_mib = 1",
+        "limits = { items = 1 }",
         "format = \"rss\"",
         "complete = true",
         "guard = { min_items = 1 }",
@@ -100,6 +107,22 @@ fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
     let headers = config.feeds[0].source.as_ref().unwrap().header_map();
     assert_eq!(headers["authorization"], "Bearer x");
     assert!(error(&source("headers = { \"a b\" = \"c\" }")).contains("cannot be sent"));
+}
+
+#[test]
+fn limits_of_sources() {
+    let source = |text: &str| {
+        format!("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"x\"\n[feed.source.limits]\n{text}\n")
+    };
+    let config = parse(&source("items = 5\nstring_mib = 1")).unwrap();
+    let limits: DocumentLimits = config.feeds[0].source.as_ref().unwrap().limits.into();
+    let expected = DocumentLimits { items: 5, string: 1 << 20, ..DocumentLimits::default() };
+    assert_eq!(limits, expected);
+    for (bad, key) in [("items = 0", "items"), ("depth = 257", "depth"), ("memory_mib = 0", "memory_mib")] {
+        assert!(error(&source(bad)).contains(&format!("source.limits.{key} is not between 1 and")), "{bad}");
+    }
+    assert!(error("[server]\nfetch_mib = 1\n").contains("fetch_mib"));
+    assert!(error("[server]\nprivate_fetches = \"some\"\n").contains("private_fetches"));
 }
 
 #[test]
@@ -133,7 +156,7 @@ fn durations() {
 }
 
 #[test]
-fn the_tree_that_is_kept() {
+fn static_tree() {
     let config = parse("[export]\nto = \"tree\"\nbase_url = \"https://a.example/\"\n").unwrap();
     let export = config.export.unwrap();
     assert_eq!(

@@ -1,27 +1,29 @@
-//! `[xmpp]`: the component beside an XMPP server.
+//! `[xmpp]`: the component of an XMPP server.
 
 use serde::Deserialize;
-use towpath_proto::push::xmpp::component::{MIN_STANZA, Settings};
+use towpath_proto::push::xmpp::component::{ComponentSettings, MIN_STANZA_BYTES};
 use towpath_proto::push::xmpp::jid;
 
+use super::secret::Secret;
+
 /// `[xmpp]`.
-#[derive(Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct XmppConfig {
-    /// Where the server takes components: a host and a port. The connection is not encrypted (XEP-0114): it should stay
-    /// on the machine, or in a network that is trusted.
+    /// Host and port where the XMPP server accepts components. The connection is not encrypted (XEP-0114), so it should
+    /// stay on the machine or in a trusted network.
     pub server: String,
-    /// The component's name, which the server knows as well.
+    /// JID of the component, as configured in the XMPP server.
     pub jid: String,
-    /// What it shares with the server.
-    pub secret: String,
-    /// The largest stanza that is sent, in bytes: less than the server takes.
+    /// Secret shared with the XMPP server.
+    pub secret: Secret,
+    /// Maximum size of a stanza in bytes; must be below the XMPP server's limit.
     #[serde(default = "stanza_bytes")]
     pub stanza_bytes: usize,
-    /// The most subscriptions of all.
+    /// Maximum number of subscriptions.
     #[serde(default = "subscriptions")]
     pub subscriptions: usize,
-    /// The most subscriptions of one account.
+    /// Maximum number of subscriptions of one account.
     #[serde(default = "account_subscriptions")]
     pub account_subscriptions: usize,
 }
@@ -38,38 +40,31 @@ fn account_subscriptions() -> usize {
     1000
 }
 
-impl std::fmt::Debug for XmppConfig {
-    /// Without the secret, which is nobody's business.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("XmppConfig");
-        shown.field("server", &self.server).field("jid", &self.jid).finish_non_exhaustive()
-    }
-}
-
 impl XmppConfig {
     pub(super) fn check(&self) -> Result<(), String> {
         let (host, port) = self.server.rsplit_once(':').unwrap_or_default();
         if host.is_empty() || port.parse::<u16>().is_err() {
-            return Err(format!("server {:?} is not a host and a port, as 127.0.0.1:5347", self.server));
+            return Err(format!("server {:?} is not a host and a port, such as 127.0.0.1:5347", self.server));
         }
+        // XMPP servers compare JIDs in normal form; another spelling would fail only at the handshake.
         if jid::normalised(&self.jid).as_ref() != Some(&self.jid) || jid::domain(&self.jid) != self.jid {
-            return Err(format!("jid {:?} is not a component's name, as feeds.example.com", self.jid));
+            return Err(format!("jid {:?} is not a component's JID, such as feeds.example.com", self.jid));
         }
-        if self.secret.is_empty() {
+        if self.secret.is_blank() {
             return Err("secret is empty".into());
         }
-        if !(MIN_STANZA..=16 << 20).contains(&self.stanza_bytes) {
-            return Err(format!("stanza_bytes is not between {MIN_STANZA} and {}", 16 << 20));
+        if !(MIN_STANZA_BYTES..=16 << 20).contains(&self.stanza_bytes) {
+            return Err(format!("stanza_bytes is not between {MIN_STANZA_BYTES} and {}", 16 << 20));
         }
         Ok(())
     }
 }
 
-impl From<&XmppConfig> for Settings {
+impl From<&XmppConfig> for ComponentSettings {
     fn from(config: &XmppConfig) -> Self {
         Self {
             jid: config.jid.clone(),
-            secret: config.secret.clone(),
+            secret: config.secret.expose().to_owned(),
             stanza_bytes: config.stanza_bytes,
             subscriptions: config.subscriptions,
             account_subscriptions: config.account_subscriptions,
@@ -99,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_make_sense_is_named() {
+    fn invalid_values_are_named() {
         for (from, to, needle) in [
             ("127.0.0.1:5347", "127.0.0.1", "server"),
             ("127.0.0.1:5347", ":5347", "server"),

@@ -1,4 +1,4 @@
-//! What towpath counts, for `/metrics`.
+//! Counters and gauges for `/metrics`.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +12,7 @@ pub struct Metrics {
     pub fast: Counter,
     /// Requests that took routing.
     pub routed: Counter,
-    /// Requests of those that were known by their bytes, and waited as others did.
+    /// Routed requests that the request cache parked again without parsing.
     pub rearmed: Counter,
     /// Requests answered with a status of 400 or more.
     pub refused: Counter,
@@ -26,7 +26,7 @@ pub struct Metrics {
     pub mints: Counter,
     /// SUP documents made.
     pub sup_documents: Counter,
-    /// Feeds that moved lately, as SUP tells of them.
+    /// Feeds with updates within the longest SUP window.
     pub sup_feeds: Gauge,
     /// Deliveries that subscribers took.
     pub pushes_ok: Counter,
@@ -38,23 +38,37 @@ pub struct Metrics {
     pub exports_failed: Counter,
     /// Documents that exports put.
     pub export_documents: Counter,
+    /// Connections of clients that are open.
+    pub connections: Gauge,
+    /// Connections that were refused because of a limit.
+    pub connections_refused: Counter,
+    /// 1 while the store takes no writes, because an earlier one failed.
+    pub store_failed: Gauge,
     /// Clients that wait for a feed to move.
     pub waiters: Gauge,
     /// Roles that this node holds among those of its cluster.
     pub roles: Gauge,
-    /// Which: 1 for each.
+    /// Roles by name: 1 for each held role.
     pub held: Family<[(&'static str, String); 1], Gauge>,
-    /// How old the replica is.
+    /// Age of the replica in seconds.
     pub replica_age: Gauge,
     registry: Registry,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
+        // Names are what dashboards query: a changed one is a breaking change.
         let mut registry = Registry::with_prefix("towpath");
         let (waiters, sup_feeds) = (Gauge::default(), Gauge::default());
         registry.register("waiters", "Clients that wait for a feed to move", waiters.clone());
         registry.register("sup_feeds", "Feeds that moved within the longest SUP window", sup_feeds.clone());
+        let (connections, store_failed) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "store_failed",
+            "1 while the store takes no writes, because an earlier one failed",
+            store_failed.clone(),
+        );
+        registry.register("connections", "Connections of clients that are open", connections.clone());
         let (roles, replica_age) = (Gauge::default(), Gauge::default());
         let held = Family::<[(&'static str, String); 1], Gauge>::default();
         registry.register("role_held", "Whether this node holds a role", held.clone());
@@ -85,6 +99,9 @@ impl Default for Metrics {
             exports_ok: counter("exports_ok", "Exports that came to their end"),
             exports_failed: counter("exports_failed", "Exports that failed"),
             export_documents: counter("export_documents", "Documents that exports put"),
+            connections,
+            store_failed,
+            connections_refused: counter("connections_refused", "Connections refused because of a limit"),
             waiters,
             roles,
             held,

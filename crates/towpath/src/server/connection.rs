@@ -1,12 +1,10 @@
-//! One worker's connections: hyper's side of the server.
+//! Connections of one worker: hyper's side of the server.
 //!
-//! A connection whose request waits for a feed to move is taken back from hyper, with its buffers and all: what
-//! is left is the socket and the waiting ([`Held`]). The answer of all who waited alike is written once and sent
-//! to each as it is, and those who ask for the next one in the same words wait again without hyper ([`crowd`]). Any
-//! other answer hyper sends: it gets the socket again, behind a request line that stands for the one that was read
-//! before ([`Resumed`]).
+//! A connection whose request waits for an append leaves hyper and is parked ([`long_poll`]). When hyper has to send
+//! the answer to such a request, it gets the socket behind a stand-in for the request that was read before
+//! ([`Rewind`]).
 //!
-//! [`crowd`]: super::crowd
+//! [`long_poll`]: super::long_poll
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -14,233 +12,286 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::maybe_done;
-use http::header::{CONNECTION, HOST};
+use http::header::{CONNECTION, HOST, ORIGIN};
 use http::{Method, Request, Response, Version};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 
-use super::body::ReplyBody;
-use super::crowd::Patience;
-use super::document::Answer;
+use super::admission::ConnectionPermit;
+use super::browser_policy::BrowserPolicy;
+use super::guarded_stream::{GuardedStream, RateLimits};
+use super::long_poll::parked::{HEAD_TIMEOUT, ParkedConnection, Parker, UnparkedConnection};
+use super::long_poll::poll::LongPoll;
+use super::long_poll::request_cache::RequestCache;
+use super::long_poll::rewind::Rewind;
 use super::problem::Problem;
-use super::rearm::Rearms;
-use super::resumed::Resumed;
+use super::response::{ResponseBody, respond};
 use super::route::{self, Routed};
-use super::smart::Held;
-use super::{Accepted, GRACE, replica};
+use super::tls::TlsIdentity;
+use crate::document::prebuilt::Answer;
+use crate::document::response_memory::ResponseMemory;
+use crate::document::route_error::RouteError;
 use crate::engine::Engine;
+use crate::server::read_your_writes::{POSITION, set_age};
 use crate::stop::{Stop, stopped};
 
-/// How long a client may take to send a request's head.
-pub(super) const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+/// Time that connections get to finish when the server stops.
+// Long polls are answered at once when the server stops; this is for downloads under way.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
-/// What the connections of one worker share.
-struct Worker {
-    engine: Arc<Engine>,
-    stop: Stop,
-    rearms: Mutex<Rearms>,
+/// Longest head of a request, in bytes. It is also the size of hyper's buffers.
+// Thousands of clients that send a head slowly hold a buffer each.
+const MAX_HEAD: usize = 32 << 10;
+
+/// Longest time that a client may take for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection as the acceptor hands it to a worker.
+pub(super) struct Accepted {
+    pub(super) stream: std::net::TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) permit: ConnectionPermit,
 }
 
-/// Serves what arrives until the sender is gone, then gives open connections [`GRACE`] to finish.
-pub(super) async fn work(mut accepted: mpsc::UnboundedReceiver<Accepted>, engine: Arc<Engine>, stop: Stop) {
-    let worker = Arc::new(Worker { engine, stop, rearms: Mutex::default() });
+/// State shared by the connections of one worker.
+struct ConnectionWorker {
+    engine: Arc<Engine>,
+    stop: Stop,
+    request_cache: Mutex<RequestCache>,
+    browser_policy: BrowserPolicy,
+    limits: Arc<RateLimits>,
+    tls: Option<Arc<TlsIdentity>>,
+}
+
+/// Serves accepted connections until the sender is dropped, then gives open ones [`GRACE`] to finish.
+pub(super) async fn work(
+    mut accepted: mpsc::UnboundedReceiver<Accepted>,
+    engine: Arc<Engine>,
+    tls: Option<Arc<TlsIdentity>>,
+    stop: Stop,
+) {
+    let browser_policy = BrowserPolicy::new(&engine.config);
+    let server = &engine.config.server;
+    let (grace, min_rate, memory) = (server.rate_grace, server.min_rate, engine.response_memory.clone());
+    let limits = Arc::new(RateLimits { grace, min_rate, memory });
+    let request_cache = Mutex::default();
+    let worker = Arc::new(ConnectionWorker { engine, stop, request_cache, browser_policy, limits, tls });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             next = accepted.recv() => match next {
-                Some((stream, peer)) => drop(connections.spawn(serve(stream, peer, worker.clone()))),
+                Some(connection) => drop(connections.spawn(serve(connection, worker.clone()))),
                 None => break,
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }
     }
     let finished = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(GRACE, finished).await.is_err() {
-        tracing::warn!("some connections did not finish in time");
+    if timeout(GRACE, finished).await.is_err() {
+        tracing::warn!("closed the connections that did not finish within {} s", GRACE.as_secs());
     }
 }
 
-async fn serve(stream: std::net::TcpStream, peer: SocketAddr, worker: Arc<Worker>) {
+async fn serve(accepted: Accepted, worker: Arc<ConnectionWorker>) {
+    // The permit lives as long as the connection.
+    let Accepted { stream, peer, permit: _permit } = accepted;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
-        Err(e) => return tracing::warn!("cannot serve {peer}: {e}"),
+        Err(e) => return tracing::warn!("cannot serve the connection of {peer}: {e}"),
     };
-    let mut next = Exchange::request(stream, Bytes::new());
+    let stream = GuardedStream::new(stream, worker.limits.clone());
+    if let Some(tls) = &worker.tls {
+        return Box::pin(serve_tls(stream, tls.acceptor(), &worker, peer)).await;
+    }
+    let mut next = UnparkedConnection::next_request(stream, Bytes::new());
     let (stopping, sleep) = (pin!(maybe_done(stopped(&worker.stop))), pin!(sleep_until(Instant::now())));
-    let mut patience = Patience::new(sleep, stopping, &worker.stop, &worker.rearms);
-    // What the exchange takes is on the heap, and gone while the connection waits.
-    while let Some(waiting) = Box::pin(next.run(&worker, peer, patience.stopping.as_mut())).await {
-        match patience.wait(waiting).await {
-            Some(exchange) => next = exchange,
+    let mut parker = Parker::new(sleep, stopping, &worker.stop, &worker.request_cache);
+    // Boxed: hyper's state is freed while the connection is parked, so an idle long poll takes 2 kB.
+    while let Some(parked) = Box::pin(serve_http(next, &worker, peer, parker.stopping.as_mut())).await {
+        match parker.park(parked).await {
+            Some(unparked) => next = unparked,
             None => return,
         }
     }
 }
 
-/// A connection to be handed to hyper.
-pub(super) struct Exchange {
-    stream: TcpStream,
-    /// The answer to the request that was read before.
-    answer: Option<Answer>,
-    /// What was read behind that request, or of the next one.
-    read: Bytes,
-    /// Whether the client wants to go on after the answer.
-    keep_alive: bool,
-}
-
-/// A connection taken back from hyper, because its request waits.
-pub(super) struct Waiting {
-    pub(super) stream: TcpStream,
-    pub(super) read: Bytes,
-    pub(super) held: Held,
-    pub(super) keep_alive: bool,
-}
-
-impl Exchange {
-    /// A request is to come, or what is left of it.
-    pub(super) fn request(stream: TcpStream, read: Bytes) -> Self {
-        Self { stream, answer: None, read, keep_alive: true }
-    }
-
-    /// A request was read, and this is its answer.
-    pub(super) fn answer(stream: TcpStream, answer: Answer, read: Bytes, keep_alive: bool) -> Self {
-        Self { stream, answer: Some(answer), read, keep_alive }
-    }
-
-    /// Serves requests until one waits, or the connection ends.
-    async fn run(
-        self,
-        worker: &Arc<Worker>,
-        peer: SocketAddr,
-        mut stopping: Pin<&mut impl Future<Output = ()>>,
-    ) -> Option<Waiting> {
-        let Self { stream, answer, read, keep_alive } = self;
-        let (io, request) = match &answer {
-            Some(_) => (Resumed::after_request(stream, keep_alive, &read), None),
-            None => (Resumed::new(stream, read.clone()), Some(read)),
-        };
-        let engine = &worker.engine;
-        let answer = Mutex::new(answer.map(|answer| aged(engine, respond(answer))));
-        let (parked, request) = (Parked::default(), Mutex::new(request));
-        let requests = Requests { worker: worker.clone(), peer, answer, request, parked: parked.clone() };
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(false);
-        let mut connection = builder.serve_connection(io, requests);
-        let mut is_stopping = false;
-        let ended = poll_fn(|context| {
-            loop {
-                if let Poll::Ready(ended) = Pin::new(&mut connection).poll(context) {
-                    return Poll::Ready(Some(ended));
-                }
-                if parked.lock().is_some() {
-                    return Poll::Ready(None);
-                }
-                // Asked only after the first poll: hyper drops a connection that has not read anything yet.
-                if is_stopping || stopping.as_mut().poll(context).is_pending() {
-                    return Poll::Pending;
-                }
-                is_stopping = true;
-                Pin::new(&mut connection).graceful_shutdown();
-            }
-        });
-        match ended.await {
-            Some(Ok(())) => None,
-            Some(Err(e)) => {
-                tracing::debug!("connection of {peer}: {e}");
-                None
-            }
-            None => {
-                let Park { held, keep_alive, request } = parked.lock().take()?;
-                let parts = connection.into_parts();
-                let has_read_on = parts.io.has_read_on();
-                let (stream, rest) = parts.io.into_parts();
-                // Copied, so that hyper's buffer is not kept for the few bytes in it, mostly none.
-                let read: Bytes = [parts.read_buf, rest].concat().into();
-                if let Some(request) = request.filter(|_| keep_alive && !has_read_on && read.is_empty()) {
-                    worker.rearms.lock().remember(&request, &held);
-                }
-                Some(Waiting { stream, read, held, keep_alive })
-            }
-        }
-    }
-}
-
-/// Where a request that waits is put.
-type Parked = Arc<Mutex<Option<Park>>>;
-
-/// A request that waits.
-struct Park {
-    held: Held,
-    /// Whether its connection goes on after it.
-    keep_alive: bool,
-    /// What was read before hyper had the connection, if this is its first request: all of it or some, or more.
-    request: Option<Bytes>,
-}
-
-/// The requests of one connection.
-struct Requests {
-    worker: Arc<Worker>,
+/// Serves the requests of a TLS connection. Its long polls wait in hyper: a parked connection is written to past hyper,
+/// and would have to be encrypted there.
+async fn serve_tls(
+    stream: GuardedStream<TcpStream>,
+    acceptor: TlsAcceptor,
+    worker: &Arc<ConnectionWorker>,
     peer: SocketAddr,
-    /// The answer to a request that waited before hyper had the connection.
-    answer: Mutex<Option<Response<ReplyBody>>>,
-    /// What was read before of the first request.
-    request: Mutex<Option<Bytes>>,
-    parked: Parked,
+) {
+    let stream = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => return tracing::debug!("TLS handshake of {peer}: {e}"),
+        Err(_) => return tracing::debug!("TLS handshake of {peer}: it took too long"),
+    };
+    let (answer, raw_request) = (Mutex::default(), Mutex::default());
+    let service = HttpService { worker: worker.clone(), peer, answer, raw_request, slot: None };
+    let mut connection = pin!(http1_builder().serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        // First: hyper drops a connection that is shut down before it was polled.
+        biased;
+        ended = connection.as_mut() => ended,
+        () = stopped(&worker.stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(e) = ended {
+        tracing::debug!("connection of {peer}: {e}");
+    }
 }
 
-impl Service<Request<Incoming>> for Requests {
-    type Response = Response<ReplyBody>;
-    type Error = Infallible;
-    type Future = Reply;
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(false);
+    builder.max_buf_size(MAX_HEAD);
+    builder
+}
 
-    fn call(&self, request: Request<Incoming>) -> Reply {
-        if let Some(response) = self.answer.lock().take() {
-            return Reply::Now(Some(response));
+/// Has hyper serve requests until one waits, or until the connection ends.
+async fn serve_http(
+    connection: UnparkedConnection,
+    worker: &Arc<ConnectionWorker>,
+    peer: SocketAddr,
+    mut stopping: Pin<&mut impl Future<Output = ()>>,
+) -> Option<ParkedConnection> {
+    let UnparkedConnection { stream, answer, read, keep_alive } = connection;
+    let (io, raw_request) = match &answer {
+        Some(_) => (Rewind::after_request(stream, keep_alive, &read), None),
+        None => (Rewind::new(stream, read.clone()), Some(read)),
+    };
+    let engine = &worker.engine;
+    let answer = Mutex::new(answer.map(|answer| with_age(engine, respond(answer))));
+    let (slot, raw_request) = (ParkSlot::default(), Mutex::new(raw_request));
+    let service = HttpService { worker: worker.clone(), peer, answer, raw_request, slot: Some(slot.clone()) };
+    let mut connection = http1_builder().serve_connection(io, service);
+    let mut is_stopping = false;
+    // Order matters: hyper first, because only its poll can put a request into the slot.
+    let ended = poll_fn(|context| {
+        loop {
+            if let Poll::Ready(ended) = Pin::new(&mut connection).poll(context) {
+                return Poll::Ready(Some(ended));
+            }
+            if slot.lock().is_some() {
+                return Poll::Ready(None);
+            }
+            // Only after the first poll: hyper drops a connection that has not read anything yet.
+            if is_stopping || stopping.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            is_stopping = true;
+            Pin::new(&mut connection).graceful_shutdown();
         }
-        let read = self.request.lock().take();
+    });
+    match ended.await {
+        Some(Ok(())) => None,
+        // Clients that vanish are normal, so this is no warning.
+        Some(Err(e)) => {
+            tracing::debug!("connection of {peer}: {e}");
+            None
+        }
+        None => {
+            let ParkedRequest { long_poll, keep_alive, raw_request } = slot.lock().take()?;
+            let parts = connection.into_parts();
+            let has_read_socket = parts.io.has_read_socket();
+            let (stream, rest) = parts.io.into_parts();
+            // Copied, so that hyper's buffer is not kept for the few bytes in it, mostly none.
+            let read: Bytes = [parts.read_buf, rest].concat().into();
+            // Only then `raw_request` holds exactly the bytes of this request: not a part of it, and nothing after it.
+            if let Some(request) = raw_request.filter(|_| keep_alive && !has_read_socket && read.is_empty()) {
+                worker.request_cache.lock().insert(&request, &long_poll);
+            }
+            Some(ParkedConnection { stream, read, long_poll, keep_alive })
+        }
+    }
+}
+
+/// Slot in which a waiting request leaves hyper.
+type ParkSlot = Arc<Mutex<Option<ParkedRequest>>>;
+
+/// A request that waits, and its connection's part of it.
+struct ParkedRequest {
+    long_poll: LongPoll,
+    /// The connection stays open after the response.
+    keep_alive: bool,
+    /// The bytes that were read before hyper had the connection, if this is its first request. They may be a part of
+    /// the request, or more than it.
+    raw_request: Option<Bytes>,
+}
+
+/// Service for the requests of one connection.
+struct HttpService {
+    worker: Arc<ConnectionWorker>,
+    peer: SocketAddr,
+    /// The answer to the request that waited before hyper had the connection.
+    answer: Mutex<Option<Response<ResponseBody>>>,
+    /// The bytes of the first request that were read before hyper had the connection.
+    raw_request: Mutex<Option<Bytes>>,
+    /// `None` if the connection cannot be parked.
+    slot: Option<ParkSlot>,
+}
+
+impl Service<Request<Incoming>> for HttpService {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = ServiceFuture;
+
+    fn call(&self, request: Request<Incoming>) -> ServiceFuture {
+        if let Some(response) = self.answer.lock().take() {
+            return ServiceFuture::Now(Some(response));
+        }
+        // Taken for the first request only: the later ones were read by hyper itself.
+        let raw_request = self.raw_request.lock().take();
+        // With two Host headers, a proxy and this server could see different hosts.
         if !has_one_host(&request) {
             let problem =
-                Problem::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
-            return Reply::Now(Some(respond(problem.answer())));
+                RouteError::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
+            return ServiceFuture::Now(Some(respond(Problem::from(problem).answer())));
+        }
+        let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
+        if let Err(error) = browser_policy.check(&request, &engine.cors) {
+            return ServiceFuture::Now(Some(respond(Problem::from(error).answer())));
         }
         if let Some(answer) = self.prebuilt(&request) {
-            return Reply::Now(Some(aged(&self.worker.engine, respond(answer))));
+            return ServiceFuture::Now(Some(with_age(&self.worker.engine, respond(answer))));
         }
-        let parking = can_be_parked(&request).then(|| Parking {
-            parked: self.parked.clone(),
-            keep_alive: is_kept_alive(&request),
-            request: read,
+        let slot = self.slot.clone().filter(|_| can_be_parked(&request));
+        let park = slot.map(|slot| {
+            let keep_alive = is_kept_alive(&request);
+            move |long_poll| *slot.lock() = Some(ParkedRequest { long_poll, keep_alive, raw_request })
         });
-        let Worker { engine, stop, .. } = &*self.worker;
+        let ConnectionWorker { engine, stop, .. } = &*self.worker;
         let (engine, stop) = (engine.clone(), stop.clone());
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
-        Reply::Later(Box::pin(async move { aged(&engine, later(answer, parking, stop).await) }))
+        ServiceFuture::Later(Box::pin(async move {
+            with_age(&engine, routed(answer, park, &engine.response_memory, stop).await)
+        }))
     }
 }
 
-/// RFC 9112, section 3.2: one that has none, or two, is refused.
+/// Checks that a request has exactly one Host header (RFC 9112, section 3.2).
 fn has_one_host(request: &Request<Incoming>) -> bool {
+    // HTTP/1.0 has no Host header, and old clients send none.
     request.version() < Version::HTTP_11 || request.headers().get_all(HOST).iter().count() == 1
 }
 
-/// How a request is put where those are that wait.
-struct Parking {
-    parked: Parked,
-    keep_alive: bool,
-    request: Option<Bytes>,
-}
-
-/// Whether a connection can be taken from hyper while this request waits: nothing of it is left to be read.
+/// Returns true if the connection can leave hyper while this request waits: no body is left to be read.
 fn can_be_parked(request: &Request<Incoming>) -> bool {
     request.method() == Method::GET && request.version() == Version::HTTP_11 && request.body().is_end_stream()
 }
@@ -250,67 +301,83 @@ fn is_kept_alive(request: &Request<Incoming>) -> bool {
     !options.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
 
-async fn later(
+/// Waits for a routed request's response. A long poll is parked instead, if that is possible.
+async fn routed(
     answer: impl Future<Output = Routed>,
-    parking: Option<Parking>,
+    park: Option<impl FnOnce(LongPoll)>,
+    memory: &Arc<ResponseMemory>,
     stop: Stop,
-) -> Response<ReplyBody> {
-    match (pin!(answer).await, parking) {
-        (Routed::Held(held), Some(Parking { parked, keep_alive, request })) => {
-            *parked.lock() = Some(Park { held, keep_alive, request });
-            // Whoever polls hyper looks there next, and drops this.
+) -> Response<ResponseBody> {
+    let routed = within(memory, pin!(answer).await);
+    match (routed, park) {
+        // A parked poll gets the bytes of a shared response, which names no origin.
+        (Routed::LongPoll(long_poll), Some(park)) if long_poll.origin.is_none() => {
+            park(long_poll);
+            // `serve_http` looks into the slot after each poll of hyper, and drops this future.
             std::future::pending().await
         }
         (routed, _) => routed.respond(&stop).await,
     }
 }
 
-impl Requests {
-    /// The fast path: a document in memory, and no body to read or compress.
+/// Counts an answer's body while it is sent. Beyond the limit, large bodies are refused.
+fn within(memory: &Arc<ResponseMemory>, routed: Routed) -> Routed {
+    match routed {
+        Routed::Answer(answer) if memory.refuses(&answer.body) => {
+            let busy =
+                RouteError::busy("too many responses wait for slow clients ([server] response_mib); retry");
+            Problem::from(busy).answer().into()
+        }
+        Routed::Answer(answer) => Routed::Answer(Answer { body: memory.hold(answer.body), ..answer }),
+        routed => routed,
+    }
+}
+
+impl HttpService {
+    /// The fast path: a document in memory that needs no compression.
     fn prebuilt(&self, request: &Request<Incoming>) -> Option<Answer> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return None;
         }
-        if request.headers().contains_key(replica::POSITION) {
+        // The document may be older than the position that this client has seen.
+        if request.headers().contains_key(POSITION) {
             return None;
         }
         let path = request.uri().path_and_query()?.as_str();
         let document = self.worker.engine.documents.get(path)?;
+        // Routing negotiates properly, and may build the other representation.
         if !document.is_acceptable(request.headers()) {
             return None;
         }
-        let answer = document.answer(request.headers())?;
+        let mut answer = document.answer(request.headers())?;
+        let cors = &self.worker.engine.cors;
+        if cors.is_per_request() {
+            cors.add_for(request.headers().get(ORIGIN), &mut answer.headers);
+        }
         self.worker.engine.metrics.fast.inc();
         Some(answer)
     }
 }
 
-/// An answer as hyper wants it.
-pub(super) fn respond(answer: Answer) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::from(answer.body));
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
+/// Adds the header that says how old the answer may be.
+fn with_age(engine: &Engine, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    set_age(engine, response.headers_mut());
     response
 }
 
-/// The same, saying how old it may be.
-fn aged(engine: &Engine, mut response: Response<ReplyBody>) -> Response<ReplyBody> {
-    replica::say_age(engine, response.headers_mut());
-    response
+/// A response that is ready, or one that is being made.
+enum ServiceFuture {
+    Now(Option<Response<ResponseBody>>),
+    Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 
-/// An answer that is there already, or one that is being made.
-enum Reply {
-    Now(Option<Response<ReplyBody>>),
-    Later(Pin<Box<dyn Future<Output = Response<ReplyBody>> + Send>>),
-}
-
-impl Future for Reply {
-    type Output = Result<Response<ReplyBody>, Infallible>;
+impl Future for ServiceFuture {
+    type Output = Result<Response<ResponseBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Now(response) => {
+                // hyper polls no future again that was ready, so pending is never seen.
                 response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)))
             }
             Self::Later(future) => future.as_mut().poll(context).map(Ok),

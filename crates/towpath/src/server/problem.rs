@@ -1,153 +1,37 @@
-//! Errors as answers: the one place where a failure becomes an HTTP status (RFC 9457 problem documents).
+//! Problem documents (RFC 9457): the one place where a failure becomes an HTTP status.
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
-use towpath_proto::push::websub::request::RequestError;
-use towpath_proto::smart::pull::PullError;
-use towpath_proto::smart::query::QueryError;
-use towpath_store::{AppendError, StoreError};
 
-use super::document::Answer;
-use crate::engine::push::{SubscribeError, TopicError};
-use crate::engine::smart::{AskError, Full};
+use crate::document::prebuilt::Answer;
+use crate::document::route_error::{RouteError, RouteErrorKind};
 
-/// A failure as it is told to a client.
+/// A failure as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     status: StatusCode,
-    /// A short word for programs: the last part of the problem's type.
-    kind: &'static str,
+    /// Last part of the problem's type, for programs.
+    code: &'static str,
     detail: String,
-    /// Which parameter of the query is at fault.
+    /// The query parameter at fault.
     parameter: Option<&'static str>,
     header: Option<(HeaderName, String)>,
 }
 
 impl Problem {
-    fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), parameter: None, header: None }
-    }
-
-    fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
-        self.header = Some((name, value.into()));
-        self
-    }
-
-    /// There is nothing at this address.
-    pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
-    }
-
-    /// The feed is there and holds nothing yet.
-    pub fn empty(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "empty", detail)
-    }
-
-    /// There was something at this address, and it is gone for good.
-    pub fn gone(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::GONE, "gone", detail)
-    }
-
-    /// The request does not make sense: the client's fault.
-    pub fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
-    }
-
-    /// The request has more bytes or lines than are accepted.
-    pub fn too_large(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
-    }
-
-    /// The client took too long to send its request.
-    pub fn timeout(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail)
-    }
-
-    /// None of the types that the client accepts can be made.
-    pub fn not_acceptable(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_ACCEPTABLE, "not-acceptable", detail)
-    }
-
-    /// The method cannot be used here; `allowed` can.
-    pub fn method(allowed: &'static str) -> Self {
-        let detail = format!("this address answers {allowed}");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).with(ALLOW, allowed)
-    }
-
-    /// A token is needed, and there was none or a wrong one.
-    pub fn unauthorized(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).with(WWW_AUTHENTICATE, "Bearer")
-    }
-
-    /// Not allowed to this client, whatever it sends.
-    pub fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
-    }
-
-    /// A condition of the request does not hold.
-    pub fn precondition(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::PRECONDITION_FAILED, "precondition-failed", detail)
-    }
-
-    /// As many clients are waiting already as may.
-    pub fn busy(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).with(RETRY_AFTER, "5")
-    }
-
-    /// What is asked for has not come here yet.
-    pub fn behind(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "behind", detail).with(RETRY_AFTER, "1")
-    }
-
-    /// The body is of a type that is not read here.
-    pub fn unsupported_type(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type", detail)
-    }
-
-    /// The body comes in a coding that is not read here (RFC 9110, section 15.5.16).
-    pub fn unsupported_coding(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-coding", detail)
-            .with(ACCEPT_ENCODING, "identity")
-    }
-
-    /// What was asked for does not fit to how things are.
-    pub fn conflict(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, "conflict", detail)
-    }
-
-    /// Something of ours failed.
-    pub fn internal(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
-    }
-
-    /// The same, naming the parameter of the query that is at fault.
-    pub fn about(self, parameter: &'static str) -> Self {
-        Self { parameter: Some(parameter), ..self }
-    }
-
-    /// The status.
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// What is wrong, in words.
-    pub fn detail(&self) -> &str {
-        &self.detail
-    }
-
-    /// The answer to send.
+    /// Makes the response.
     pub fn answer(&self) -> Answer {
         let title = self.status.canonical_reason().unwrap_or("Error");
         let mut body = json!({
-            "type": format!("urn:towpath:problem:{}", self.kind),
+            "type": format!("urn:towpath:problem:{}", self.code),
             "title": title,
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        if self.kind == "empty" {
-            // What a follower of Data Replication looks for.
+        if self.code == "empty" {
+            // A follower of Data Replication tells an empty feed from a missing one by this member.
             body["empty"] = true.into();
         }
         if let Some(parameter) = self.parameter {
@@ -155,6 +39,7 @@ impl Problem {
         }
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        // 404 and 410 may be cached by default (RFC 9111, section 4.2.2); a feed can appear at any time.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some((name, value)) = &self.header
             && let Ok(value) = HeaderValue::from_str(value)
@@ -163,108 +48,82 @@ impl Problem {
         }
         Answer { status: self.status, headers, body: Bytes::from(body.to_string()) }
     }
+
+    /// Makes the response as plain text, which WebSub asks of hubs (section 5.1.2).
+    pub(super) fn answer_as_text(&self) -> Answer {
+        let mut answer = self.answer();
+        answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        answer.body = Bytes::from(format!("{}\n", self.detail));
+        answer
+    }
 }
 
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
-        match &error {
-            StoreError::Closed | StoreError::Write(_) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", error.to_string()).with(RETRY_AFTER, "5")
-            }
-            StoreError::Unavailable { retry_after, .. } => {
-                let seconds = retry_after.as_secs().max(1).to_string();
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
-                    .with(RETRY_AFTER, seconds)
-            }
-            StoreError::Condition => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
-            StoreError::Read(_)
-            | StoreError::Damaged(_)
-            | StoreError::Open { .. }
-            | StoreError::Cluster { .. } => Self::internal(error.to_string()),
+impl<E: Into<RouteError>> From<E> for Problem {
+    fn from(error: E) -> Self {
+        let RouteError { kind, detail, parameter } = error.into();
+        let (status, code) = status_and_code(kind);
+        Self { status, code, detail, parameter, header: header(kind) }
+    }
+}
+
+/// Returns the status of a kind of failure, and the last part of its problem type.
+fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
+    match kind {
+        RouteErrorKind::NotFound => (StatusCode::NOT_FOUND, "not-found"),
+        RouteErrorKind::Empty => (StatusCode::NOT_FOUND, "empty"),
+        RouteErrorKind::Gone => (StatusCode::GONE, "gone"),
+        RouteErrorKind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request"),
+        RouteErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+        RouteErrorKind::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
+        RouteErrorKind::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "not-acceptable"),
+        RouteErrorKind::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed"),
+        RouteErrorKind::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
+        RouteErrorKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden"),
+        RouteErrorKind::Precondition => (StatusCode::PRECONDITION_FAILED, "precondition-failed"),
+        RouteErrorKind::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        RouteErrorKind::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too-many-requests"),
+        RouteErrorKind::Behind => (StatusCode::SERVICE_UNAVAILABLE, "behind"),
+        RouteErrorKind::UnsupportedType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type"),
+        RouteErrorKind::UnsupportedCoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-coding"),
+        RouteErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+        RouteErrorKind::Patch => (StatusCode::UNPROCESSABLE_ENTITY, "patch"),
+        RouteErrorKind::Store => (StatusCode::SERVICE_UNAVAILABLE, "store"),
+        RouteErrorKind::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        RouteErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+    }
+}
+
+/// Returns the header that a status requires, or that tells the client when to retry.
+fn header(kind: RouteErrorKind) -> Option<(HeaderName, String)> {
+    let (name, value) = match kind {
+        RouteErrorKind::Method(allowed) => (ALLOW, allowed.to_owned()),
+        // A 401 must have a challenge (RFC 9110, section 15.5.2).
+        RouteErrorKind::Unauthorized => (WWW_AUTHENTICATE, "Bearer".to_owned()),
+        // A 415 names the codings that would be accepted (RFC 9110, section 15.5.16).
+        RouteErrorKind::UnsupportedCoding => (ACCEPT_ENCODING, "identity".to_owned()),
+        RouteErrorKind::Busy | RouteErrorKind::Store => (RETRY_AFTER, "5".to_owned()),
+        // A replica is behind for a round trip to the cluster, mostly.
+        RouteErrorKind::Behind => (RETRY_AFTER, "1".to_owned()),
+        RouteErrorKind::Unavailable { retry_after } | RouteErrorKind::TooManyRequests { retry_after } => {
+            // Zero would have clients retry in a loop.
+            (RETRY_AFTER, retry_after.as_secs().max(1).to_string())
         }
-    }
-}
-
-impl From<RequestError> for Problem {
-    fn from(error: RequestError) -> Self {
-        match error {
-            RequestError::ContentType(_) => Self::unsupported_type(error.to_string()),
-            RequestError::TooLarge => Self::too_large(error.to_string()),
-            _ => Self::bad_request(error.to_string()),
-        }
-    }
-}
-
-impl From<TopicError> for Problem {
-    fn from(error: TopicError) -> Self {
-        Self::bad_request(error.to_string())
-    }
-}
-
-impl From<SubscribeError> for Problem {
-    fn from(error: SubscribeError) -> Self {
-        match error {
-            SubscribeError::Callback(_) | SubscribeError::TooLarge(_) => Self::bad_request(error.to_string()),
-            SubscribeError::Full(_) | SubscribeError::Busy => Self::busy(error.to_string()),
-            SubscribeError::NotVerified(_) => Self::conflict(error.to_string()),
-            SubscribeError::Store(error) => error.into(),
-            SubscribeError::Setup(_) => Self::internal(error.to_string()),
-        }
-    }
-}
-
-impl From<QueryError> for Problem {
-    fn from(error: QueryError) -> Self {
-        let parameter = Some(error.parameter());
-        Self { parameter, ..Self::bad_request(error.to_string()) }
-    }
-}
-
-impl From<PullError> for Problem {
-    fn from(error: PullError) -> Self {
-        match error {
-            PullError::Query(error) => error.into(),
-            PullError::UnknownId(_) => Self::not_found(error.to_string()),
-            PullError::Answer => Self::internal(error.to_string()),
-        }
-    }
-}
-
-impl From<AskError> for Problem {
-    fn from(error: AskError) -> Self {
-        match error {
-            AskError::Pull(error) => error.into(),
-            AskError::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<Full> for Problem {
-    fn from(_: Full) -> Self {
-        Self::busy("as many clients wait already as may; ask again, or with timeout=0")
-    }
-}
-
-impl From<AppendError> for Problem {
-    fn from(error: AppendError) -> Self {
-        match error {
-            AppendError::Conflict { .. } => Self::new(StatusCode::CONFLICT, "conflict", error.to_string()),
-            AppendError::Invalid { .. } => Self::bad_request(error.to_string()),
-            AppendError::Patch { .. } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "patch", error.to_string())
-            }
-            AppendError::Store(error) => error.into(),
-        }
-    }
+        _ => return None,
+    };
+    Some((name, value))
 }
 
 #[cfg(test)]
 mod tests {
+
+    use towpath_store::WriteError;
+
     use super::*;
+    use crate::store_error::StoreError;
 
     #[test]
     fn a_problem_is_an_rfc_9457_document() {
-        let answer = Problem::method("GET, HEAD").answer();
+        let answer = Problem::from(RouteError::method("GET, HEAD")).answer();
         assert_eq!(answer.status, 405);
         assert_eq!(answer.headers[ALLOW], "GET, HEAD");
         assert_eq!(answer.headers[CONTENT_TYPE], "application/problem+json");
@@ -276,7 +135,8 @@ mod tests {
     #[test]
     fn a_cluster_that_cannot_be_reached_is_asked_again_later() {
         let retry_after = std::time::Duration::from_secs(7);
-        let error = StoreError::Unavailable { reason: "no connection".into(), retry_after };
+        let error = WriteError::Refused { reason: "no connection".into(), retry_after };
+        let error = StoreError::from(error);
         let answer = Problem::from(error).answer();
         assert_eq!(
             (answer.status, &answer.headers[RETRY_AFTER]),
@@ -286,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_to_come_back() {
-        let answer = Problem::from(StoreError::Write("no space left".into())).answer();
+        let answer =
+            Problem::from(StoreError::from(WriteError::Storage { reason: "no space left".into() })).answer();
         assert_eq!(answer.status, 503);
         assert!(answer.headers.contains_key(RETRY_AFTER));
     }

@@ -1,34 +1,44 @@
-//! Which request is answered by what.
+//! Routing of requests that no cached document answers.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::header::CACHE_CONTROL;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use percent_encoding::percent_decode_str;
 
-use super::body::ReplyBody;
-use super::connection::respond;
-use super::document::{Answer, Document};
-use super::problem::Problem;
-use super::smart::{Held, Pulled};
-use super::{auth, events, history, hub, items, pages, replica, replication, smart, sup};
-use crate::blocking::blocking;
-use crate::engine::diffdelta::served;
-use crate::engine::smart::Access;
+use crate::document::cors::CorsPolicy;
+use crate::document::feed_path::{feed_in, segments};
+use crate::document::prebuilt::Answer;
+use crate::document::respond::respond as respond_with;
+use crate::document::route_error::RouteError;
+use crate::engine::access::{Access, may_read};
+use crate::engine::client_address::client_address;
+use crate::engine::request::no_feed;
 use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::serve as diffdelta;
+use crate::protocols::history::serve as history;
+use crate::protocols::replication::serve as replication;
+use crate::protocols::smart::serve::{self as smart, ItemsResponse};
+use crate::protocols::sup::serve as sup;
+use crate::protocols::websub::serve as hub;
+use crate::server::console::html;
+use crate::server::long_poll::events;
+use crate::server::long_poll::poll::LongPoll;
+use crate::server::problem::Problem;
+use crate::server::response::{ResponseBody, respond};
+use crate::server::{expensive, items, read_your_writes};
 use crate::stop::Stop;
 
-/// What a request leads to.
-pub(super) enum Routed {
+/// Result of routing a request.
+pub(crate) enum Routed {
     /// An answer.
     Answer(Answer),
-    /// An answer of which the body is made while it is sent.
-    Streamed(Response<ReplyBody>),
-    /// An answer that comes when a feed moves.
-    Held(Held),
+    /// A response whose body is produced while it is sent.
+    Streamed(Response<ResponseBody>),
+    /// A request that waits for an append.
+    LongPoll(LongPoll),
 }
 
 impl From<Answer> for Routed {
@@ -37,19 +47,32 @@ impl From<Answer> for Routed {
     }
 }
 
-/// Answers a request that the fast path did not.
-pub(super) async fn answer(
+/// Answers a request that the fast path did not answer.
+pub(crate) async fn answer(
     engine: Arc<Engine>,
     peer: SocketAddr,
     request: Request<Incoming>,
     stop: Stop,
 ) -> Routed {
     engine.metrics.routed.inc();
+    // Before `dispatch`, which consumes the request.
     let feed = read_feed(&engine, &request);
-    let mut routed =
-        dispatch(&engine, peer, request, &stop).await.unwrap_or_else(|problem| problem.answer().into());
+    let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let origin = engine.cors.listed(request.headers().get(ORIGIN)).cloned();
+    let routed = match expensive::admit(&engine, peer, &request) {
+        Ok(charged) => dispatch(&engine, peer, request, &stop).await.inspect(|routed| {
+            if let Some((charged, size)) = charged.zip(size_made(routed)) {
+                charged.charge(size);
+            }
+        }),
+        Err(error) => Err(error),
+    };
+    let mut routed = routed.unwrap_or_else(|error| Problem::from(error).answer().into());
     if let Some(feed) = feed {
-        announce(&engine, &feed, &mut routed);
+        add_sup_link(&engine, &feed, &mut routed);
+    }
+    if is_cors {
+        add_cors_headers(&engine.cors, origin, &mut routed);
     }
     if let Routed::Answer(answer) = &routed
         && answer.status.as_u16() >= 400
@@ -64,11 +87,14 @@ async fn dispatch(
     peer: SocketAddr,
     request: Request<Incoming>,
     stop: &Stop,
-) -> Result<Routed, Problem> {
+) -> Result<Routed, RouteError> {
     let path = request.uri().path().to_owned();
     let segments = segments(&path)?;
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if request.method() == Method::OPTIONS {
+        return Ok(options(&engine.cors, &segments).into());
+    }
     match segments.as_slice() {
         ["feeds", feed, "items"] if request.method() == Method::POST => {
             return Ok(items::post(engine, peer, feed, request).await?.into());
@@ -80,45 +106,54 @@ async fn dispatch(
             return Ok(replication::make(engine, peer, feed, &request).await?.into());
         }
         ["feeds", feed, "hub"] if request.method() == Method::POST => {
-            return Ok(hub::hub(engine, feed, request).await.into());
+            let proxies = &engine.config.server.trusted_proxies;
+            let client = client_address(peer, request.headers(), proxies);
+            let answer = hub::hub(engine, client, feed, request).await;
+            return Ok(answer.unwrap_or_else(|error| Problem::from(error).answer_as_text()).into());
         }
         ["feeds", feed, "callback"] => return Ok(hub::callback(engine, feed, request).await?.into()),
-        ["feeds", _, "hub"] => return Err(Problem::method("POST")),
-        ["feeds", _, "items"] if !is_read => return Err(Problem::method("GET, HEAD, POST")),
-        _ if !is_read => return Err(Problem::method("GET, HEAD")),
+        // After the POST arms: what comes here has a wrong method, and 405 must name the right ones.
+        ["feeds", _, "hub"] => return Err(RouteError::method("POST")),
+        ["feeds", _, "items"] if !is_read => return Err(RouteError::method("GET, HEAD, POST")),
+        _ if !is_read => return Err(RouteError::method("GET, HEAD")),
         _ => {}
     }
     let named = feed_in(&segments);
     let mut feed = named.and_then(|id| engine.feed(id));
     let access = match &feed {
-        Some(feed) => auth::may_read(feed, &engine.config.server.tokens, request.headers())?,
+        Some(feed) => may_read(feed, &engine.tokens.load(), request.headers())?,
         None => Access::Whole,
     };
     if let Some(id) = named {
-        replica::wait(engine, id, request.headers()).await?;
+        // After the token is checked: a stranger's request must not hold a waiter for seconds.
+        read_your_writes::wait(engine, id, request.headers()).await?;
+        // The awaited append may be the one that created the feed.
         feed = feed.or_else(|| engine.feed(id));
     }
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
     let routed = match (segments.as_slice(), feed) {
         (["feeds", _, "items"], Some(feed)) => match smart::items(engine, feed, access, &request).await? {
-            Pulled::Now(document) => serve(document, &request).await.into(),
-            Pulled::Held(held) => Routed::Held(held),
+            ItemsResponse::Document(document) => respond_with(document, request.headers()).await?.into(),
+            ItemsResponse::Waiting(waiting) => Routed::LongPoll(waiting.into()),
         },
         (["feeds", _, "events"], Some(feed)) if request.method() == Method::GET => {
             Routed::Streamed(events::events(engine, feed, access, &request, stop).await?)
         }
-        (["feeds", _, "events"], Some(_)) => return Err(Problem::method("GET")),
-        (["feeds", name, "items" | "events"], None) => return Err(items::no_feed(name)),
+        (["feeds", _, "events"], Some(_)) => return Err(RouteError::method("GET")),
+        (["feeds", name, "items" | "events"], None) => return Err(no_feed(name)),
+        // All other documents show the whole feed, so a reader with a filter gets none of them.
         _ if access != Access::Whole => {
-            return Err(Problem::forbidden("with this token, /items and /events of this feed can be read"));
+            return Err(RouteError::forbidden(
+                "with this token, /items and /events of this feed can be read",
+            ));
         }
         (["feeds", _, _, ..] | ["diff" | "archive", ..], Some(feed)) if feed.is_filter() => {
-            return Err(Problem::not_found(
+            return Err(RouteError::not_found(
                 "a filter is there as /items (as JSON, or as Atom with Accept: application/atom+xml) and /events only",
             ));
         }
-        // It is another one for each who asks.
-        (["feeds"], _) => return Ok(unshared(pages::feeds_for(engine, peer, &request).await?.into())),
+        // The list depends on the client's token.
+        (["feeds"], _) => return Ok(unshared(html::feeds_for(engine, peer, &request).await?.into())),
         (segments, _) => read(engine, peer, segments, request).await?.into(),
     };
     Ok(if is_public { routed } else { unshared(routed) })
@@ -130,10 +165,10 @@ async fn read(
     peer: SocketAddr,
     segments: &[&str],
     request: Request<Incoming>,
-) -> Result<Answer, Problem> {
+) -> Result<Answer, RouteError> {
     match segments {
-        [""] => pages::home(engine, request.headers()),
-        ["feeds", feed] => pages::feed(engine, feed, request.headers()).await,
+        [""] => html::home(engine, request.headers()),
+        ["feeds", feed] => html::feed(engine, peer, feed, &request).await,
         ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
         ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,
         ["feeds", feed, "replication", "pages", number] => {
@@ -148,27 +183,23 @@ async fn read(
             replication::snapshot_page(engine, feed, id, number, &request).await
         }
         ["sup.json"] => sup::document(engine, &request).await,
-        ["metrics"] => Ok(pages::metrics(engine)),
-        ["openapi.json"] => Ok(pages::openapi(engine)),
-        segments => {
-            let path = request.uri().path();
-            let document = served::document(engine, path, segments).await?;
-            let document =
-                document.ok_or_else(|| Problem::not_found(format!("there is nothing at {path}")))?;
-            Ok(serve(document, &request).await)
-        }
+        ["metrics"] => Ok(html::metrics(engine)),
+        ["openapi.json"] => Ok(html::openapi(engine)),
+        segments => diffdelta::get(engine, segments, &request).await,
     }
 }
 
-/// The name of the feed that a path belongs to, if it can be one's.
-pub(super) fn feed_in<'a>(segments: &[&'a str]) -> Option<&'a str> {
-    match segments {
-        ["diff", "source", feed, ..] | ["feeds" | "diff" | "archive", feed, ..] => Some(feed),
-        _ => None,
+/// Returns the size of what was made for an answer; `None` if nothing was.
+fn size_made(routed: &Routed) -> Option<u64> {
+    match routed {
+        Routed::Answer(answer) if answer.status.as_u16() < 400 => Some(answer.body.len() as u64),
+        Routed::Streamed(_) => Some(0),
+        // All that wait for the same page share it, and waiters have a limit of their own.
+        Routed::Answer(_) | Routed::LongPoll(_) => None,
     }
 }
 
-/// The feed that a request is to read from.
+/// Returns the feed that a request reads from.
 fn read_feed(engine: &Engine, request: &Request<Incoming>) -> Option<Arc<Feed>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
@@ -178,9 +209,9 @@ fn read_feed(engine: &Engine, request: &Request<Incoming>) -> Option<Arc<Feed>> 
     engine.feed(feed_in(&segments)?)
 }
 
-/// Says where the feed's moves are told of: problems too, for a feed that is empty will move. Whoever may not read
-/// the feed is not told.
-fn announce(engine: &Engine, feed: &Feed, routed: &mut Routed) {
+/// Adds the feed's SUP link, also to problems: an empty feed will have updates. A client that may not read the feed gets
+/// no link.
+fn add_sup_link(engine: &Engine, feed: &Feed, routed: &mut Routed) {
     let headers = match routed {
         Routed::Answer(answer)
             if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) =>
@@ -189,48 +220,61 @@ fn announce(engine: &Engine, feed: &Feed, routed: &mut Routed) {
         }
         Routed::Answer(answer) => &mut answer.headers,
         Routed::Streamed(response) => response.headers_mut(),
-        // Does so itself, when it is answered.
-        Routed::Held(_) => return,
+        // A long poll adds the link to its own answer.
+        Routed::LongPoll(_) => return,
     };
-    engine.announcer.announce(feed.id(), headers);
+    engine.sup_links.add_to(feed.id(), headers);
 }
 
-/// What not everybody may read is kept by no cache on the way.
+/// Answers OPTIONS: a browser's question before a page's request (Fetch, section 3.2.2), or anybody's for the methods.
+///
+/// The path alone decides: a preflight has no token, so it must not tell which private feeds exist.
+fn options(cors: &CorsPolicy, segments: &[&str]) -> Answer {
+    let methods = match segments {
+        ["feeds", _, "items"] | ["feeds", _, "snapshots"] => "GET, HEAD, OPTIONS, POST",
+        ["feeds", _, "items", _] => "DELETE, GET, HEAD, OPTIONS, PATCH, PUT",
+        ["feeds", _, "hub"] => "OPTIONS, POST",
+        ["feeds", _, "callback"] => "GET, OPTIONS, POST",
+        ["feeds", _, "events"] => "GET, OPTIONS",
+        _ => "GET, HEAD, OPTIONS",
+    };
+    let mut headers = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static(methods))]);
+    cors.add_to_preflight(&mut headers);
+    Answer { status: StatusCode::NO_CONTENT, headers, body: Bytes::new() }
+}
+
+/// Adds who may read a response across origins.
+fn add_cors_headers(cors: &CorsPolicy, origin: Option<HeaderValue>, routed: &mut Routed) {
+    let headers = match routed {
+        Routed::Answer(answer) => &mut answer.headers,
+        Routed::Streamed(response) => response.headers_mut(),
+        // A long poll adds the headers to its own answer.
+        Routed::LongPoll(poll) => return poll.origin = origin.map(Box::new),
+    };
+    cors.add_to(headers);
+    cors.add_for(origin.as_ref(), headers);
+}
+
+/// Keeps what not everybody may read out of shared caches.
 fn unshared(mut routed: Routed) -> Routed {
     let headers = match &mut routed {
         Routed::Answer(answer) => &mut answer.headers,
         Routed::Streamed(response) => response.headers_mut(),
-        Routed::Held(_) => return routed,
+        Routed::LongPoll(_) => return routed,
     };
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    // CDNs prefer it to Cache-Control (RFC 9213), and would keep a private page.
     headers.remove("cdn-cache-control");
     routed
 }
 
-/// The decoded parts of a path.
-fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, Problem> {
-    let parts = path.strip_prefix('/').unwrap_or(path).split('/');
-    let decode = |part| percent_decode_str(part).decode_utf8();
-    parts.map(decode).collect::<Result<_, _>>().map_err(|_| Problem::bad_request("the path is not UTF-8"))
-}
-
-/// Answers with a document; compresses it apart from the connections where nobody asked for that form before.
-pub(super) async fn serve(document: Arc<Document>, request: &Request<Incoming>) -> Answer {
-    if let Some(answer) = document.answer(request.headers()) {
-        return answer;
-    }
-    let headers = request.headers().clone();
-    let compressed = blocking(move || document.answer_compressing(&headers)).await;
-    compressed.unwrap_or_else(|e| Problem::internal(e.to_string()).answer())
-}
-
 impl Routed {
-    /// As hyper wants it, whenever that is.
-    pub(super) async fn respond(self, stop: &Stop) -> Response<ReplyBody> {
+    /// Returns hyper's response, after waiting for it if need be.
+    pub(crate) async fn respond(self, stop: &Stop) -> Response<ResponseBody> {
         match self {
             Self::Answer(answer) => respond(answer),
             Self::Streamed(response) => response,
-            Self::Held(held) => respond(held.answer(stop).await),
+            Self::LongPoll(poll) => respond(poll.answer(stop).await),
         }
     }
 }

@@ -1,11 +1,14 @@
-//! Sources: documents that are polled, and what is known of each between polls.
+//! Sources: documents that are polled, feeds that are mirrored, and their state.
 //!
-//! One poll is four steps that know nothing of each other: [`load`] gets bytes, the formats of
-//! [`towpath_proto::format`] read them, [`towpath_proto::diff`] compares with what is known, and the store
-//! appends. [`poll`] goes through them, [`schedule`] says when. A source may also be a feed that is followed: [`mirror`].
+//! A poll has four independent steps: [`load`] fetches bytes, [`towpath_proto::format`] parses them,
+//! [`towpath_proto::diff`] compares them with the known items, and the store appends the changes. [`poll`] runs the
+//! steps, [`schedule`] decides when, by [`waits`]. [`mirror`] follows another feed instead.
 
 pub mod load;
+pub mod local;
 pub mod mirror;
 pub mod poll;
 pub mod schedule;
 pub mod state;
+pub(crate) mod status;
+pub mod waits;

@@ -1,50 +1,54 @@
-//! One poll of one source: load, read, compare, append.
+//! A single poll of a source: load, parse, compare, append.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
-use towpath_proto::diff::{Diff, GuardError, Known, Listing, diff};
+use towpath_client::Fetcher;
+use towpath_proto::diff::{Diff, GuardError, KnownItems, Listing, diff};
 use towpath_proto::format::{self, FeedDocument, Format, FormatError, ReadOptions};
 use towpath_proto::{Item, NewChange};
-use towpath_store::{AppendError, Expected, StoreError};
+use towpath_store::{AppendError, Expected, ReadError};
 
-use super::load::{LoadError, Loaded, load};
-use super::schedule::{next_poll, next_read};
-use super::state::{SourceError, SourceState};
+use super::load::{LoadError, LoadedSource, load};
+use super::state::{SourceFailure, SourceState};
+use super::waits::{next_poll, next_read};
 use crate::blocking::blocking;
-use crate::client::{Fetcher, local_path};
+use crate::config::local_path;
 use crate::config::{SourceConfig, SourceFormat};
-use crate::engine::diffdelta::{Run, publish};
 use crate::engine::roles::{self, Lease};
 use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::{Run, publish};
+use crate::store_error::StoreError;
 
-/// How many problems of a document are kept.
-const KEPT_PROBLEMS: usize = 10;
-/// How often a poll compares again because somebody else appended to the feed meanwhile.
-const TRIES: usize = 5;
+/// Maximum number of a document's problems that are saved.
+const SAVED_PROBLEMS: usize = 10;
+/// Maximum number of new comparisons after concurrent appends to the feed.
+const MAX_CONFLICTS: usize = 5;
 
-/// How a poll ended.
+/// Result of a poll.
 #[derive(Debug, Default)]
-pub struct Polled {
-    /// Items that are new, came back, changed or went.
+pub struct PollSummary {
+    /// Number of items that are new or came back.
     pub new: usize,
-    /// Items whose content is another.
+    /// Number of items whose content changed.
     pub updated: usize,
-    /// Items that are gone.
+    /// Number of removed items.
     pub removed: usize,
-    /// Items that are as they were; `None` where the document was not even read, for it had not changed.
+    /// Number of unchanged items; `None` if the document was unchanged and therefore not parsed.
     pub unchanged: Option<usize>,
-    /// What was left out of the document.
+    /// Parts of the document that were skipped.
     pub problems: Vec<String>,
-    /// Why the poll failed.
-    pub error: Option<SourceError>,
+    /// Error of a failed poll.
+    pub error: Option<SourceFailure>,
+    /// Wait until the next poll.
+    pub next: Duration,
 }
 
-/// Why a poll failed.
+/// A poll failed.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
     #[error(transparent)]
@@ -55,83 +59,90 @@ enum PollError {
     Guard { address: String, source: GuardError },
     #[error(transparent)]
     Append(#[from] AppendError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("reading the document failed: {0}")]
     Broken(#[from] tokio::task::JoinError),
 }
 
-impl From<StoreError> for PollError {
-    fn from(error: StoreError) -> Self {
-        Self::Append(error.into())
+impl From<ReadError> for PollError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.into())
     }
 }
 
-/// What a successful poll leaves behind.
-struct Success {
-    polled: Polled,
-    kept: Option<Kept>,
+/// Result of a successful attempt.
+struct PollSuccess {
+    polled: PollSummary,
+    document: Option<DocumentState>,
 }
 
-/// What is kept of a document that was read.
-struct Kept {
+/// Saved state of a document that was loaded.
+struct DocumentState {
     body: String,
-    validators: crate::client::Validators,
+    validators: towpath_client::Validators,
     moved_to: Option<String>,
 }
 
-/// Polls a feed's source once, appends what changed, and publishes. An error never deletes anything: it is
-/// kept as the source's state, with every known item and the cursor as they were.
+/// Polls a feed's source once, appends the changes, and publishes.
+///
+/// An error never deletes anything: it is saved in the source's state, and items and cursor stay as they were.
 pub async fn poll(
     engine: &Arc<Engine>,
     fetcher: &Fetcher,
     lease: &Lease,
     feed: &Arc<Feed>,
-) -> Result<Polled, StoreError> {
-    let Some((source, address)) = feed.config.polled() else { return Ok(Polled::default()) };
+) -> Result<PollSummary, StoreError> {
+    let Some((source, address)) = feed.config.polled() else { return Ok(PollSummary::default()) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await?;
-    let now = engine.now();
+    let (now, began) = (engine.now(), Instant::now());
     let result = attempt(engine, fetcher, (feed, lease), source, address, &state, now).await;
     state.last_attempt = Some(now);
-    let (polled, stay_away) = match result {
-        Ok(success) => (settle(&mut state, success, now), None),
+    let (mut polled, retry_after) = match result {
+        Ok(success) => (record_success(&mut state, success, now), None),
         Err(error) => {
-            let stay_away = error.retry_after();
-            (fail(&mut state, &error), stay_away)
+            let retry_after = error.retry_after();
+            (record_failure(&mut state, &error), retry_after)
         }
     };
     let wait = match local_path(address) {
         Some(_) => next_read(source.every()),
-        None => next_poll(source.every(), state.failures, stay_away, fastrand::u64(..)),
+        None => next_poll(source.every(), state.failures, retry_after, fastrand::u64(..)),
     };
+    // The saved date serves the next start only. Until then the schedule runs on monotonic time.
+    polled.next = wait.saturating_sub(began.elapsed());
     state.next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
     state.save(engine.store.as_ref(), lease, feed.id()).await?;
     let run = match &state.error {
         None => Run::Polled,
         Some(error) => Run::Failed { code: error.code.clone(), http_status: error.http_status },
     };
+    // Counted after the save: a poll whose result is lost will be repeated.
     let counter = if state.error.is_none() { &engine.metrics.polls_ok } else { &engine.metrics.polls_failed };
     counter.inc();
     publish(engine, feed, run).await?;
     Ok(polled)
 }
 
-fn settle(state: &mut SourceState, success: Success, now: Timestamp) -> Polled {
+fn record_success(state: &mut SourceState, success: PollSuccess, now: Timestamp) -> PollSummary {
     state.last_ok = Some(now);
     state.failures = 0;
     state.error = None;
-    if let Some(kept) = success.kept {
-        state.body = Some(kept.body);
-        state.validators = kept.validators;
-        state.moved_to = kept.moved_to;
-        state.problems = success.polled.problems.iter().take(KEPT_PROBLEMS).cloned().collect();
+    if let Some(document) = success.document {
+        state.body = Some(document.body);
+        state.validators = document.validators;
+        state.moved_to = document.moved_to;
+        // After a 304 the earlier problems still hold, so they are replaced with a document only.
+        state.problems = success.polled.problems.iter().take(SAVED_PROBLEMS).cloned().collect();
     }
     success.polled
 }
 
-fn fail(state: &mut SourceState, error: &PollError) -> Polled {
-    let error = error.kept();
+fn record_failure(state: &mut SourceState, error: &PollError) -> PollSummary {
+    let error = error.to_source_error();
     state.failures = state.failures.saturating_add(1);
     state.error = Some(error.clone());
-    Polled { error: Some(error), ..Polled::default() }
+    PollSummary { error: Some(error), ..PollSummary::default() }
 }
 
 async fn attempt(
@@ -142,83 +153,95 @@ async fn attempt(
     address: &str,
     state: &SourceState,
     now: Timestamp,
-) -> Result<Success, PollError> {
+) -> Result<PollSuccess, PollError> {
     let loaded = load(fetcher, source, address, &engine.config.folder, state, now).await?;
-    let Loaded::Document { bytes, content_type, base_url, validators, moved_to } = loaded else {
-        return Ok(Success { polled: Polled::default(), kept: None });
+    let LoadedSource::Document { bytes, content_type, base_url, validators, moved_to, share } = loaded else {
+        return Ok(PollSuccess { polled: PollSummary::default(), document: None });
     };
     let body = hex::encode(Sha256::digest(&bytes));
-    let kept = Kept { body, validators, moved_to };
-    // The same bytes as last time: nothing to read. (Unless somebody else could have changed the feed since.)
-    if state.error.is_none() && state.body.as_ref() == Some(&kept.body) {
-        return Ok(Success { polled: Polled::default(), kept: Some(kept) });
+    let saved = DocumentState { body, validators, moved_to };
+    // Identical bytes need no parsing. After an error they do: the failed poll may not have appended its changes.
+    if state.error.is_none() && state.body.as_ref() == Some(&saved.body) {
+        return Ok(PollSuccess { polled: PollSummary::default(), document: Some(saved) });
     }
-    let document = read(source, address, bytes, content_type, base_url).await?;
-    let polled = apply(engine, own, source, address, document).await?;
-    Ok(Success { polled, kept: Some(kept) })
+    let reading = fetcher.memory().reading(bytes.len(), source.limits.memory()).await;
+    let read = DocumentReader { source, address, bytes, content_type, base_url };
+    let polled = apply(engine, own, &read).await?;
+    drop((reading, share));
+    Ok(PollSuccess { polled, document: Some(saved) })
 }
 
-/// Reads a document, apart from the threads that serve and fetch.
-async fn read(
-    source: &SourceConfig,
-    address: &str,
+/// A loaded document, which can be parsed more than once.
+struct DocumentReader<'a> {
+    source: &'a SourceConfig,
+    address: &'a str,
     bytes: Bytes,
     content_type: Option<String>,
     base_url: Option<String>,
-) -> Result<FeedDocument, PollError> {
-    let format = match source.format {
-        SourceFormat::Auto => None,
-        SourceFormat::Rss => Some(Format::Rss),
-        SourceFormat::Atom => Some(Format::Atom),
-        SourceFormat::JsonFeed => Some(Format::JsonFeed),
-        SourceFormat::Json => Some(Format::Json),
-    };
-    let mapping = source.json.clone();
-    let address = address.to_owned();
-    let reading = blocking(move || {
-        let options = ReadOptions {
-            format,
-            content_type: content_type.as_deref(),
-            base_url: base_url.as_deref(),
-            mapping: mapping.as_ref(),
-        };
-        format::read(&bytes, &options).map_err(|source| PollError::Format { address, source })
-    });
-    reading.await?
 }
 
-/// Compares a document with what is known and appends the difference; compares again where somebody else
-/// appended in between.
+impl DocumentReader<'_> {
+    /// Parses the document on the blocking pool, so that it does not delay serving and fetching.
+    async fn read(&self) -> Result<FeedDocument, PollError> {
+        let format = match self.source.format {
+            SourceFormat::Auto => None,
+            SourceFormat::Rss => Some(Format::Rss),
+            SourceFormat::Atom => Some(Format::Atom),
+            SourceFormat::JsonFeed => Some(Format::JsonFeed),
+            SourceFormat::Json => Some(Format::Json),
+        };
+        let (mapping, limits) = (self.source.json.clone(), self.source.limits.into());
+        let (bytes, address) = (self.bytes.clone(), self.address.to_owned());
+        let (content_type, base_url) = (self.content_type.clone(), self.base_url.clone());
+        let reading = blocking(move || {
+            let options = ReadOptions {
+                format,
+                content_type: content_type.as_deref(),
+                base_url: base_url.as_deref(),
+                mapping: mapping.as_ref(),
+                limits,
+            };
+            format::read(&bytes, &options).map_err(|source| PollError::Format { address, source })
+        });
+        reading.await?
+    }
+}
+
+/// Appends the difference between a document and the known items. Repeats the comparison after a concurrent append.
 async fn apply(
     engine: &Arc<Engine>,
     (feed, lease): (&Arc<Feed>, &Lease),
-    source: &SourceConfig,
-    address: &str,
-    document: FeedDocument,
-) -> Result<Polled, PollError> {
-    let complete = source.complete || document.is_complete();
-    let listing = if complete { Listing::Complete } else { Listing::Window };
-    let document = Arc::new(document);
-    let mut tries = 0;
+    reader: &DocumentReader<'_>,
+) -> Result<PollSummary, PollError> {
+    let source = reader.source;
+    let mut conflicts = 0;
     loop {
+        // Read again after a conflict, which is rare: a copy of all items would double the memory of every poll.
+        let mut document = reader.read().await?;
+        // Feed History's fh:complete declares the same in the document itself.
+        let complete = source.complete || document.is_complete();
+        let listing = if complete { Listing::Complete } else { Listing::Window };
+        // Read before the items: an append in between makes the compare-and-append below fail.
         let head = engine.store.head(feed.id()).await?;
         let known = known(engine, feed, listing, &document).await?;
-        let guard = source.guard.into();
-        let (compared, address) = (document.clone(), address.to_owned());
+        let (guard, address) = (source.guard.into(), reader.address.to_owned());
         let comparing = blocking(move || {
-            let newest_first = compared.format != Format::Json;
-            let found = diff(&known, compared.items.clone(), newest_first, listing, guard);
-            found.map(|mut found| {
-                remove_deleted(&mut found, &known, &compared);
-                found
-            })
+            // Feeds list the newest entry first by convention; a mapped JSON array has no such order.
+            let newest_first = document.format != Format::Json;
+            let items = std::mem::take(&mut document.items);
+            let mut found = diff(&known, items, newest_first, listing, guard)?;
+            remove_deleted(&mut found, &known, &document);
+            let polled = summary(&found, &document);
+            Ok::<_, GuardError>((found.changes, polled))
         });
-        let found = comparing.await?.map_err(|source| PollError::Guard { address, source })?;
-        let polled = summary(&found, &document);
-        // Another node may have polled since: what it appended, this document may not undo.
+        let compared = comparing.await?;
+        let (changes, polled) = compared.map_err(|source| PollError::Guard { address, source })?;
+        // If another node has taken over the source, it may have appended from a newer document: stop here.
         roles::check(lease)?;
-        match append(engine, feed, head.seq, found.changes).await {
-            Err(PollError::Append(AppendError::Conflict { .. })) if tries < TRIES => tries += 1,
+        match append(engine, feed, head.seq, changes).await {
+            Err(PollError::Append(AppendError::Conflict { .. })) if conflicts < MAX_CONFLICTS => {
+                conflicts += 1;
+            }
             other => return other.map(|()| polled),
         }
     }
@@ -229,18 +252,21 @@ async fn known(
     feed: &Feed,
     listing: Listing,
     document: &FeedDocument,
-) -> Result<Known, StoreError> {
+) -> Result<KnownItems, ReadError> {
+    // Only a complete listing can remove items, so only then all known ids are loaded.
     if listing == Listing::Complete {
-        return engine.store.known(feed.id(), None).await;
+        return engine.store.content_hashes(feed.id(), None).await;
     }
     let items = document.items.iter().map(|item: &Item| item.id.clone());
     let deleted = document.deleted.iter().map(|entry| entry.id.clone());
+    // A window of a large feed needs the hashes of its own entries only.
     let ids: Vec<String> = items.chain(deleted).collect();
-    engine.store.known(feed.id(), Some(&ids)).await
+    engine.store.content_hashes(feed.id(), Some(&ids)).await
 }
 
-/// RFC 6721: entries that the document says are deleted, where they are known and live.
-fn remove_deleted(found: &mut Diff, known: &Known, document: &FeedDocument) {
+/// Removes live items that the document marks as deleted (RFC 6721).
+fn remove_deleted(found: &mut Diff, known: &KnownItems, document: &FeedDocument) {
+    // An item that this document also changes was published again: the entry wins.
     let mut listed: HashSet<&str> = found.changes.iter().map(|change| change.item.id.as_str()).collect();
     let is_live = |id: &str| known.get(id).is_some_and(Option::is_some);
     let ids = document.deleted.iter().map(|entry| entry.id.as_str());
@@ -257,14 +283,15 @@ async fn append(engine: &Engine, feed: &Feed, last: u64, changes: Vec<NewChange>
     Ok(())
 }
 
-fn summary(found: &Diff, document: &FeedDocument) -> Polled {
-    Polled {
+fn summary(found: &Diff, document: &FeedDocument) -> PollSummary {
+    PollSummary {
         new: found.new,
         updated: found.updated,
         removed: found.removed,
         unchanged: Some(found.unchanged),
         problems: document.problems.iter().chain(&found.problems).cloned().collect(),
         error: None,
+        next: Duration::ZERO,
     }
 }
 
@@ -276,24 +303,26 @@ impl PollError {
         }
     }
 
-    fn kept(&self) -> SourceError {
+    fn to_source_error(&self) -> SourceFailure {
         let message = self.to_string();
         let code = match self {
-            Self::Load(LoadError::Status { status, .. }) => return SourceError::of_status(*status, message),
+            Self::Load(LoadError::Status { status, .. }) => {
+                return SourceFailure::from_status(*status, message);
+            }
             Self::Load(LoadError::Transfer { source, .. }) => {
-                return SourceError::of_transfer(source, message);
+                return SourceFailure::from_transfer(source, message);
             }
             Self::Format { source: FormatError::Truncated { .. }, .. } => "TRUNCATED",
             Self::Format { .. } => "PARSE_ERROR",
             Self::Guard { .. } => "GUARD",
-            Self::Append(_) => "STORE_ERROR",
+            Self::Append(_) | Self::Store(_) => "STORE_ERROR",
             Self::Broken(_) => "INTERNAL_ERROR",
         };
-        SourceError::new(code, message)
+        SourceFailure::new(code, message)
     }
 }
 
-/// A digest of what a source's state holds for: another address, format or mapping begins anew.
+/// Digest of the configuration that a source's state depends on. Another URL, format or mapping discards the state.
 pub(crate) fn fingerprint(source: &SourceConfig) -> String {
     let address = source.url.as_ref().or(source.follow.as_ref());
     let text = format!("{address:?} {:?} {:?} {}", source.format, source.json, source.complete);
@@ -302,8 +331,6 @@ pub(crate) fn fingerprint(source: &SourceConfig) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use towpath_proto::format::DeletedEntry;
 
     use super::*;
@@ -315,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_be_deleted_is_removed_once_where_it_is_live_and_not_listed() {
+    fn deleted_entries_remove_live_unlisted_items_once() {
         let live = |id: &str| (id.to_owned(), Some(Item::new(id).content_hash()));
-        let known = Known::from_iter([live("a"), live("b"), ("c".into(), None)]);
+        let known = KnownItems::from_iter([live("a"), live("b"), ("c".into(), None)]);
         let changes = vec![NewChange::put(Item::new("b"))];
         let mut found = Diff { changes, ..Diff::default() };
         remove_deleted(
@@ -329,7 +356,7 @@ mod tests {
         assert_eq!(found.changes[1..], [NewChange::delete("a")]);
     }
 
-    /// Looking through all changes for each would take half a minute.
+    /// A search of all changes for each entry took half a minute.
     #[test]
     fn many_deleted_entries_take_little_time() {
         let ids = || (0..100_000).map(|number| format!("{number:08}"));

@@ -1,86 +1,78 @@
-//! When to poll.
+//! Schedule of the polls.
+//!
+//! Timers run on monotonic time. The due time in a source's saved state is a wall-clock date, read at the start only,
+//! and believed up to the longest wait that a poll returns. The clock may have been wrong when it was saved: with a due
+//! time a year ahead the source would never be polled again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
+use towpath_client::{Fetcher, redact};
 
-use towpath_store::StoreError;
-
-use super::poll::{Polled, poll};
+use super::poll::{PollSummary, fingerprint, poll};
 use super::state::SourceState;
-use crate::client::{Fetcher, backoff_or_asked, local_path};
+use super::waits::longest_wait;
+use crate::config::local_path;
 use crate::engine::roles::{Lease, Shard};
 use crate::engine::{Engine, Feed};
-use crate::shown;
 use crate::stop::{Stop, stopped};
 
-/// The longest time between two polls of a source that fails, where its own interval is not longer.
-const LONGEST: Duration = Duration::from_secs(3600);
-
-/// How long after a poll the next one is due: the source's interval and up to a tenth more, so that many sources
-/// spread out; after failures longer and longer, and never before the server wants to be asked.
-pub fn next_poll(every: Duration, failures: u32, asked: Option<Duration>, entropy: u64) -> Duration {
-    if failures > 0 {
-        // A server that asks to be asked at once gets a second all the same.
-        let asked = asked.map(|asked| asked.max(Duration::from_secs(1)));
-        return backoff_or_asked(asked, failures, every, every.max(LONGEST), entropy);
-    }
-    every + every.mul_f64((entropy % 1000) as f64 / 10_000.0)
-}
-
-/// What polls have in common.
+/// Shared context of polls.
 #[derive(Clone)]
-pub struct Polling {
-    /// Where.
+pub struct PollContext {
+    /// The engine.
     pub engine: Arc<Engine>,
-    /// What fetches.
+    /// HTTP client of the sources.
     pub fetcher: Arc<Fetcher>,
-    /// How many may fetch at the same time.
-    pub places: Arc<Semaphore>,
+    /// Permits that limit concurrent fetches.
+    pub permits: Arc<Semaphore>,
 }
 
-/// Polls the sources of a shard when they are due, until `stop` turns true.
-pub async fn run(polling: Polling, shard: Shard, lease: Lease, stop: Stop) {
-    let engine = &polling.engine;
+/// Polls the sources of a shard when they are due, until the stop signal is set.
+pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
+    let engine = &context.engine;
     let is_here = |feed: &Arc<Feed>| is_on(feed) && shard.has(feed.id().as_str());
     let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(is_here).collect();
     let mut due = BinaryHeap::with_capacity(feeds.len());
     for (index, feed) in feeds.iter().enumerate() {
+        // A heap rather than a task per source: ten thousand idle sources cost a few bytes each.
         due.push(Reverse((Instant::now() + first_wait(engine, feed).await, index)));
     }
-    let mut polls: JoinSet<bool> = JoinSet::new();
-    let mut under_way: HashMap<task::Id, usize> = HashMap::new();
+    let mut polls: JoinSet<Option<Duration>> = JoinSet::new();
+    let mut running: HashMap<task::Id, usize> = HashMap::new();
     loop {
         let next = due.peek().map(|Reverse((at, _))| *at);
         tokio::select! {
             () = stopped(&stop) => break,
             Some(done) = polls.join_next_with_id(), if !polls.is_empty() => {
-                // If one poll panics, the source is still polled again.
-                let (id, is_kept) = done.unwrap_or_else(|e| {
-                    tracing::error!("a poll broke off: {e}");
-                    (e.id(), false)
+                // After a panic the source is still polled again.
+                let (id, next) = done.unwrap_or_else(|e| {
+                    tracing::error!("a poll panicked: {e}");
+                    (e.id(), None)
                 });
-                let Some(index) = under_way.remove(&id) else { continue };
-                let mut until = wait(engine, &feeds[index]).await;
-                if !is_kept {
-                    // Where it is not known when the next poll is due, the source is spared.
-                    until = until.max(every(&feeds[index]));
-                }
-                due.push(Reverse((Instant::now() + until, index)));
+                let Some(index) = running.remove(&id) else { continue };
+                let wait = match next {
+                    Some(wait) => wait,
+                    // The result was not saved. The last saved due time has passed, so the interval limits the polls.
+                    None => saved_wait(engine, &feeds[index]).await.max(every(&feeds[index])),
+                };
+                due.push(Reverse((Instant::now() + wait, index)));
             }
+            // The heap's first entry decides; a new poll result re-evaluates it.
             () = until(next), if next.is_some() => {
                 let Some(Reverse((_, index))) = due.pop() else { continue };
-                let poll = polls.spawn(one(polling.clone(), lease.clone(), feeds[index].clone()));
-                under_way.insert(poll.id(), index);
+                let poll = polls.spawn(one(context.clone(), lease.clone(), feeds[index].clone()).boxed());
+                running.insert(poll.id(), index);
             }
         }
     }
-    // A poll that is cut off here appends all of its changes or nothing.
+    // A poll that is aborted here has appended all of its changes or none.
     polls.shutdown().await;
 }
 
@@ -90,32 +82,33 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// One poll; whether what it found is kept.
-async fn one(polling: Polling, lease: Lease, feed: Arc<Feed>) -> bool {
-    let Ok(_place) = polling.places.acquire().await else { return false };
-    let polled = poll(&polling.engine, &polling.fetcher, &lease, &feed).await;
+/// Runs one poll; returns the wait until the next, or `None` if the result was not saved.
+async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<Duration> {
+    let _permit = context.permits.acquire().await.ok()?;
+    let polled = poll(&context.engine, &context.fetcher, &lease, &feed).await;
     match &polled {
         Ok(polled) => log(&feed, polled),
-        Err(StoreError::Condition) => tracing::info!(feed = %feed.id(), "another node polls it"),
+        Err(e) if e.is_conflict() => tracing::info!(feed = %feed.id(), "another node polls it"),
         Err(e) => tracing::error!(feed = %feed.id(), "{e}"),
     }
-    polled.is_ok()
+    polled.ok().map(|polled| polled.next)
 }
 
 fn every(feed: &Feed) -> Duration {
     feed.config.polled().map_or(Duration::ZERO, |(source, _)| source.every())
 }
 
-fn log(feed: &Feed, polled: &Polled) {
+fn log(feed: &Feed, polled: &PollSummary) {
     let feed = feed.id();
     if let Some(error) = &polled.error {
-        tracing::warn!(%feed, code = error.code, "{}", shown::text(&error.message));
+        tracing::warn!(%feed, code = error.code, "{}", redact::text(&error.message));
         return;
     }
+    // A document with a thousand invalid entries must not flood the log at every poll.
     for problem in polled.problems.iter().take(5) {
         tracing::warn!(%feed, "{problem}");
     }
-    let Polled { new, updated, removed, .. } = polled;
+    let PollSummary { new, updated, removed, .. } = polled;
     if new + updated + removed > 0 {
         tracing::info!(%feed, new, updated, removed, "polled");
     } else {
@@ -123,59 +116,61 @@ fn log(feed: &Feed, polled: &Polled) {
     }
 }
 
-/// Whether a feed has a source that is to be polled.
+/// Returns true if the feed has a source to poll.
 pub fn is_on(feed: &Feed) -> bool {
     feed.config.polled().is_some_and(|(source, _)| source.enabled)
 }
 
-/// How long after a poll a file is read again. Nobody is spared by reading it less often after failures, and
-/// whoever mends it wants to see that.
-pub fn next_read(every: Duration) -> Duration {
-    every.max(Duration::from_secs(1))
-}
-
-/// At the start: files at once, addresses when they are due, spread over a few seconds.
+/// Returns the wait before the first poll: none for files, the saved due time for URLs.
 async fn first_wait(engine: &Engine, feed: &Feed) -> Duration {
     let is_file = feed.config.polled().is_some_and(|(_, address)| local_path(address).is_some());
-    if is_file { Duration::ZERO } else { wait(engine, feed).await }
+    if is_file { Duration::ZERO } else { saved_wait(engine, feed).await }
 }
 
-/// How long until the source's next poll is due.
-async fn wait(engine: &Engine, feed: &Feed) -> Duration {
-    let Some((source, _)) = feed.config.polled() else { return Duration::MAX };
-    let state = SourceState::load(engine.store.as_ref(), feed.id(), &super::poll::fingerprint(source)).await;
-    match state.ok().and_then(|state| state.next) {
-        Some(next) => Duration::try_from(next.duration_since(engine.now())).unwrap_or_default(),
-        None => Duration::ZERO,
-    }
+/// Returns the wait until the saved due time of a source, at most its longest regular wait.
+async fn saved_wait(engine: &Engine, feed: &Feed) -> Duration {
+    let Some((source, address)) = feed.config.polled() else { return Duration::MAX };
+    let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await;
+    let Ok(SourceState { next: Some(next), failures, .. }) = state else { return Duration::ZERO };
+    let wait = Duration::try_from(next.duration_since(engine.now())).unwrap_or_default();
+    wait.min(longest_wait(source.every(), local_path(address).is_some(), failures))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use jiff::{SignedDuration, Timestamp};
+    use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+
     use super::*;
+    use crate::config::Config;
+    use crate::source::waits::MAX_BACKOFF;
 
-    #[test]
-    fn a_source_that_works_is_polled_at_its_interval() {
-        let every = Duration::from_secs(100);
-        for entropy in [0, 999, u64::MAX] {
-            let wait = next_poll(every, 0, None, entropy);
-            assert!(wait >= every && wait <= every.mul_f64(1.1), "{wait:?}");
-        }
+    const CONFIG: &str =
+        "[[feed]]\nid = \"news\"\n[feed.source]\nurl = \"http://127.0.0.1:1/\"\nevery = \"10m\"\n";
+
+    async fn wait_with(failures: u32, due_in: SignedDuration) -> Duration {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config::parse(CONFIG, Path::new("towpath.toml")).unwrap();
+        let store = EmbeddedStore::open(folder.path().join("data"), EmbeddedOptions::default()).unwrap();
+        let engine = crate::protocols::start(config, Arc::new(store)).await.unwrap();
+        let feed = engine.feed("news").unwrap();
+        let configured = fingerprint(feed.config.polled().unwrap().0);
+        let next = Some(Timestamp::now().checked_add(due_in).unwrap());
+        let state = SourceState { configured, next, failures, ..SourceState::default() };
+        state.save(engine.store.as_ref(), &Lease::alone("sources"), feed.id()).await.unwrap();
+        first_wait(&engine, &feed).await
     }
 
-    #[test]
-    fn a_file_is_read_at_its_interval_whether_it_fails_or_not() {
-        assert_eq!(next_read(Duration::from_secs(10)), Duration::from_secs(10));
-        assert_eq!(next_read(Duration::ZERO), Duration::from_secs(1));
-    }
-
-    #[test]
-    fn a_source_that_fails_is_left_alone_longer_and_longer() {
-        let every = Duration::from_secs(10);
-        let longest = |failures| (0..50).map(|e| next_poll(every, failures, None, e * 7919)).max().unwrap();
-        assert!(longest(1) < longest(4) && longest(4) < longest(12));
-        assert!(longest(60) <= LONGEST);
-        let asked = Some(Duration::from_secs(120));
-        assert!(next_poll(every, 1, asked, 0) >= Duration::from_secs(120));
+    /// The clock was a year ahead when the due time was saved.
+    #[tokio::test]
+    async fn a_saved_due_time_is_believed_up_to_the_longest_wait() {
+        let year = SignedDuration::from_hours(365 * 24);
+        assert!(wait_with(0, year).await <= Duration::from_secs(11 * 60));
+        assert!(wait_with(3, year).await <= MAX_BACKOFF);
+        assert_eq!(wait_with(0, -year).await, Duration::ZERO);
+        let soon = wait_with(0, SignedDuration::from_secs(300)).await;
+        assert!((295..=300).contains(&soon.as_secs()), "{soon:?}");
     }
 }

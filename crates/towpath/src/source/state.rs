@@ -1,70 +1,77 @@
-//! What is known of a source between polls.
+//! Saved state of a source between polls.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use towpath_client::Validators;
 use towpath_proto::FeedId;
 use towpath_proto::follow::TransferError;
-use towpath_store::{Store, StoreError, Table, Write};
+use towpath_store::{Store, Table, TableWrite};
 
-use crate::client::Validators;
 use crate::engine::roles::{Lease, conditions};
+use crate::store_error::StoreError;
 
-/// What is kept of a source, so that a restart neither forgets its errors nor asks again for what it has.
+/// Saved state of a source. After a restart it preserves errors, validators and the poll schedule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourceState {
-    /// What the rest holds for: a digest of the source's configuration.
+    /// Digest of the source's configuration; the other fields are valid for it only.
     pub configured: String,
-    /// Where permanent redirects have led.
+    /// URL after permanent redirects.
     pub moved_to: Option<String>,
-    /// The last document's ETag and Last-Modified.
+    /// `ETag` and `Last-Modified` of the last document.
     pub validators: Validators,
-    /// The SHA-256 of the last document that was read without error, in hex.
+    /// SHA-256 of the last document that was processed without error, in hex.
     pub body: Option<String>,
-    /// When the last poll began.
+    /// Start of the last poll.
     pub last_attempt: Option<Timestamp>,
-    /// When the last successful poll began.
+    /// Start of the last successful poll.
     pub last_ok: Option<Timestamp>,
-    /// When the next poll is due.
+    /// Due time of the next poll, by the wall clock at the last poll.
     pub next: Option<Timestamp>,
-    /// Failed polls since the last success.
+    /// Number of failed polls since the last success.
     pub failures: u32,
-    /// The last poll's error; absent after a success.
-    pub error: Option<SourceError>,
-    /// What was left out of the last document, and why; the first few.
+    /// Error of the last poll; absent after a success.
+    pub error: Option<SourceFailure>,
+    /// Parts of the last document that were skipped, with reasons; the first few.
     pub problems: Vec<String>,
 }
 
-/// An error of a source, as it is shown and kept.
+/// Error of a source, as saved and shown in its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceError {
-    /// For programs: `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, `PARSE_ERROR`, …
+pub struct SourceFailure {
+    /// Code for programs: `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, `PARSE_ERROR`, …
     pub code: String,
-    /// The status, where there was one.
+    /// HTTP status, if there was a response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
-    /// For people: what happened, and where.
+    /// Message for people, with the URL or path.
     pub message: String,
 }
 
-impl SourceError {
-    /// An error of this code.
+impl SourceFailure {
+    /// Creates an error with a code.
     pub fn new(code: &str, message: String) -> Self {
         Self { code: code.to_owned(), http_status: None, message }
     }
 
-    /// The server answered with an error status.
-    pub fn of_status(status: u16, message: String) -> Self {
+    /// Error as shown to strangers, without its details.
+    pub fn undisclosed() -> Self {
+        Self::new("SOURCE_ERROR", "the source could not be read".into())
+    }
+
+    /// Error of an HTTP error status.
+    pub fn from_status(status: u16, message: String) -> Self {
         Self { code: format!("HTTP_{status}"), http_status: Some(status), message }
     }
 
-    /// There was no whole answer.
-    pub fn of_transfer(error: &TransferError, message: String) -> Self {
+    /// Error of an incomplete response.
+    pub fn from_transfer(error: &TransferError, message: String) -> Self {
         let code = match error {
             TransferError::Timeout(_) => "TIMEOUT",
             TransferError::TooLarge { .. } => "TOO_LARGE",
             TransferError::Body(_) => "TRUNCATED",
             TransferError::Redirect(_) => "REDIRECT",
+            TransferError::Address(_) => "ADDRESS_REFUSED",
             TransferError::Url(_) => "BAD_URL",
             TransferError::Connect(_) => "NETWORK_ERROR",
         };
@@ -73,8 +80,7 @@ impl SourceError {
 }
 
 impl SourceState {
-    /// What is kept of a feed's source; nothing where its configuration is another than `configured`, apart
-    /// from when it last succeeded.
+    /// Loads the state of a feed's source. If its configuration has changed, only `last_ok` is preserved.
     pub async fn load(store: &dyn Store, feed: &FeedId, configured: &str) -> Result<Self, StoreError> {
         let fresh = Self { configured: configured.to_owned(), ..Self::default() };
         let Some(bytes) = store.get(Table::Sources, feed.as_str().as_bytes()).await? else {
@@ -82,17 +88,19 @@ impl SourceState {
         };
         let state: Self = serde_json::from_slice(&bytes)
             .map_err(|e| StoreError::Damaged(format!("the state of source {feed}: {e}")))?;
+        // Validators of another URL would yield a 304 for a document that was never read.
         if state.configured == configured {
             return Ok(state);
         }
         Ok(Self { last_ok: state.last_ok, ..fresh })
     }
 
-    /// Keeps it.
+    /// Saves the state, on the condition that the lease is still held.
     pub async fn save(&self, store: &dyn Store, lease: &Lease, feed: &FeedId) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(self).map_err(|e| StoreError::Write(e.to_string()))?;
+        let value = serde_json::to_vec(self).map_err(|e| StoreError::Encode(e.to_string()))?;
         let key = feed.as_str().as_bytes().to_vec();
-        let write = vec![Write { table: Table::Sources, key, value: Some(value.into()) }];
-        store.write(write, conditions(lease)).await
+        // The lease is a condition of the write, so a node that lost it cannot overwrite its successor's state.
+        let write = vec![TableWrite { table: Table::Sources, key, value: Some(value.into()) }];
+        Ok(store.write(write, conditions(lease)).await?)
     }
 }

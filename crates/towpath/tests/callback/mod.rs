@@ -1,4 +1,4 @@
-//! A subscriber's callback: answers questions and takes deliveries, right or wrong, and remembers them.
+//! Callback server of a subscriber: answers verifications and accepts deliveries, as configured, and records them.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::PATIENCE;
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct CallbackRequest {
     pub method: String,
     pub path: String,
     pub query: String,
@@ -21,7 +21,7 @@ pub struct Call {
     pub at: Instant,
 }
 
-impl Call {
+impl CallbackRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -35,7 +35,7 @@ impl Call {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// The ids of what was delivered, whatever the format.
+    /// Ids of the delivered items, in whichever format.
     pub fn ids(&self) -> Vec<String> {
         let items = self.json()["items"].as_array().unwrap().clone();
         items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
@@ -46,27 +46,35 @@ impl Call {
     }
 }
 
-/// An answer: status, further header lines, body.
-pub type Answer = (u16, String, Vec<u8>);
+/// Response: status, further header lines, body.
+pub type CallbackReply = (u16, String, Vec<u8>);
 
-/// As a subscriber should: echoes challenges, accepts deliveries.
-pub fn good(call: &Call) -> Answer {
+/// Behaves as a subscriber should: echoes challenges and accepts deliveries.
+pub fn good(call: &CallbackRequest) -> CallbackReply {
     match call.argument("hub.challenge") {
         Some(challenge) if call.method == "GET" => (200, String::new(), challenge.into_bytes()),
         _ => (200, String::new(), Vec::new()),
     }
 }
 
-/// A callback server on a free port of the loopback.
-pub struct Callback {
+/// Callback server on a free loopback port.
+pub struct CallbackServer {
     pub base: String,
-    calls: Arc<Mutex<Vec<Call>>>,
+    calls: Arc<Mutex<Vec<CallbackRequest>>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Callback {
-    pub fn start(answer: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+impl CallbackServer {
+    pub fn start(answer: impl Fn(&CallbackRequest) -> CallbackReply + Send + Sync + 'static) -> Self {
+        Self::start_at("127.0.0.1", answer)
+    }
+
+    /// Starts a server at another loopback address.
+    pub fn start_at(
+        address: &str,
+        answer: impl Fn(&CallbackRequest) -> CallbackReply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((address, 0)).unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (calls, stop, answer) = (Arc::default(), Arc::new(AtomicBool::new(false)), Arc::new(answer));
         let (kept, stopped) = (Arc::clone(&calls), Arc::clone(&stop));
@@ -90,16 +98,16 @@ impl Callback {
         format!("{}{path}", self.base)
     }
 
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<CallbackRequest> {
         self.calls.lock().unwrap().clone()
     }
 
-    pub fn deliveries(&self) -> Vec<Call> {
-        self.calls().into_iter().filter(Call::is_delivery).collect()
+    pub fn deliveries(&self) -> Vec<CallbackRequest> {
+        self.calls().into_iter().filter(CallbackRequest::is_delivery).collect()
     }
 
-    /// Waits until the calls are as `wanted`, and returns them.
-    pub fn wait_for(&self, what: &str, wanted: impl Fn(&[Call]) -> bool) -> Vec<Call> {
+    /// Waits until the requests are as `wanted`, and returns them.
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&[CallbackRequest]) -> bool) -> Vec<CallbackRequest> {
         let end = Instant::now() + PATIENCE;
         loop {
             let calls = self.calls();
@@ -111,24 +119,26 @@ impl Callback {
         }
     }
 
-    pub fn wait_for_deliveries(&self, count: usize) -> Vec<Call> {
-        let is_enough = |calls: &[Call]| calls.iter().filter(|call| call.is_delivery()).count() >= count;
+    pub fn wait_for_deliveries(&self, count: usize) -> Vec<CallbackRequest> {
+        let is_enough =
+            |calls: &[CallbackRequest]| calls.iter().filter(|call| call.is_delivery()).count() >= count;
         let calls = self.wait_for(&format!("{count} deliveries"), is_enough);
-        calls.into_iter().filter(Call::is_delivery).collect()
+        calls.into_iter().filter(CallbackRequest::is_delivery).collect()
     }
 }
 
-impl Drop for Callback {
+impl Drop for CallbackServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // The accepting thread sees `stop` only when a connection wakes it.
         let _ = TcpStream::connect(self.base.strip_prefix("http://").unwrap());
     }
 }
 
 fn serve(
     stream: TcpStream,
-    calls: &Mutex<Vec<Call>>,
-    answer: &(impl Fn(&Call) -> Answer + ?Sized),
+    calls: &Mutex<Vec<CallbackRequest>>,
+    answer: &(impl Fn(&CallbackRequest) -> CallbackReply + ?Sized),
 ) -> std::io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
@@ -142,7 +152,7 @@ fn serve(
     }
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Call>> {
+fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<CallbackRequest>> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -162,5 +172,5 @@ fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Call>> {
     reader.read_exact(&mut body)?;
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let (path, query) = (path.to_owned(), query.to_owned());
-    Ok(Some(Call { method, path, query, headers, body, at: Instant::now() }))
+    Ok(Some(CallbackRequest { method, path, query, headers, body, at: Instant::now() }))
 }

@@ -1,4 +1,4 @@
-//! A feed read from its DiffDelta archive alone, with every link of the chain checked on the way.
+//! Reader of a feed's DiffDelta archive, which checks every link of the chain on the way.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use towpath_proto::diffdelta::cursor::{Cursor, Proof, prove};
 
-use super::{Answer, Server};
+use super::{TestResponse, TestServer};
 
-/// What the archive of a source, or of `_global`, adds up to.
-pub struct Chain {
+/// Contents of an archive: of a source's, or of `_global`'s.
+pub struct ChainReader {
     name: String,
     /// The index's entries so far.
     pub listed: Vec<Value>,
-    /// The live items by source and id, as their last delta shows them.
+    /// Live items by source and id, from their last deltas.
     pub items: BTreeMap<(String, String), Value>,
     pub cursor: String,
 }
 
-/// How many items the documents say were new, updated and removed.
+/// Numbers of items that documents report as new, updated and removed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     pub new: u64,
@@ -27,21 +27,21 @@ pub struct Counts {
     pub removed: u64,
 }
 
-impl Chain {
+impl ChainReader {
     pub fn new(name: &str) -> Self {
         let cursor = Cursor::ZERO.to_string();
         Self { name: name.to_owned(), listed: Vec::new(), items: BTreeMap::new(), cursor }
     }
 
     /// Reads a chain from its beginning to the head.
-    pub fn whole(server: &Server, name: &str) -> Self {
+    pub fn whole(server: &TestServer, name: &str) -> Self {
         let mut chain = Self::new(name);
-        chain.go_on(server);
+        chain.read_new(server);
         chain
     }
 
-    /// Applies what was minted since the last time; returns those snapshots.
-    pub fn go_on(&mut self, server: &Server) -> Vec<Value> {
+    /// Applies the snapshots that were minted since the last call, and returns them.
+    pub fn read_new(&mut self, server: &TestServer) -> Vec<Value> {
         let index = server.json(&format!("/archive/{}/index.json", self.name));
         assert_eq!(index["source_id"], self.name.as_str());
         let listed = index["snapshots"].as_array().unwrap().clone();
@@ -52,7 +52,7 @@ impl Chain {
         snapshots
     }
 
-    fn step(&mut self, server: &Server, entry: &Value) -> Value {
+    fn step(&mut self, server: &TestServer, entry: &Value) -> Value {
         let url = entry["url"].as_str().unwrap();
         let path = &url[url.find("/archive/").unwrap()..];
         let answer = server.get(path);
@@ -65,6 +65,7 @@ impl Chain {
         assert_eq!(snapshot["prev_cursor"], self.cursor.as_str(), "the chain is unbroken at {path}");
         assert_eq!(snapshot["changed"], true, "{path}");
         let cursor = snapshot["cursor"].as_str().unwrap();
+        // A follower recomputes the cursor from the served bytes and rejects any other.
         assert_eq!(prove(&answer.body, cursor), Ok(Proof::Jcs), "{path}");
         // Section 1.3.
         assert!(path.ends_with(&format!("_{}.json", &cursor["sha256:".len()..][..12])), "{path}");
@@ -78,6 +79,7 @@ impl Chain {
             for item in items.as_array().unwrap() {
                 let key = (item["source"].as_str().unwrap().to_owned(), id(item));
                 let kind = item["change"].as_str().unwrap();
+                // Flagged items have a bucket of their own, whatever their change is.
                 assert!(bucket == kind || bucket == "flagged", "{kind} in {bucket}");
                 let known = match kind {
                     "removed" => self.items.remove(&key),
@@ -88,8 +90,8 @@ impl Chain {
         }
     }
 
-    /// Checks that `head.json` and `latest.json` stand where the archive ends.
-    pub fn check_head(&self, server: &Server) {
+    /// Checks that `head.json` and `latest.json` agree with the end of the archive.
+    pub fn check_head(&self, server: &TestServer) {
         let (head, latest) = self.pair(server);
         let head = head.json();
         assert_eq!(head["hash"], format!("sha256:{}", hex::encode(Sha256::digest(&latest.body))));
@@ -103,8 +105,8 @@ impl Chain {
         assert_eq!(head["generated_at"], latest["generated_at"]);
     }
 
-    /// Head and latest of one run: a run between the two requests is waited out.
-    fn pair(&self, server: &Server) -> (Answer, Answer) {
+    /// Gets the head and latest documents of the same run: a run between the two requests is waited out.
+    fn pair(&self, server: &TestServer) -> (TestResponse, TestResponse) {
         let folder = if self.name == "_global" { "/diff".to_owned() } else { format!("/diff/{}", self.name) };
         for _ in 0..20 {
             let before = server.get(&format!("{folder}/head.json"));
@@ -117,13 +119,13 @@ impl Chain {
         panic!("{folder} never stands still");
     }
 
-    /// The live items' contents by id, of a source's chain.
+    /// Contents of a source's live items, by id.
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         self.items.iter().map(|((_, id), item)| (id.clone(), content(item))).collect()
     }
 }
 
-/// What documents say happened to a source altogether.
+/// Sums of a source's counts over all snapshots.
 pub fn counts(snapshots: &[Value], source: &str) -> Counts {
     let count = |name: &str| {
         let each = snapshots.iter().map(|s| s["sources"][source]["delta_counts"][name].as_u64().unwrap());
@@ -132,13 +134,13 @@ pub fn counts(snapshots: &[Value], source: &str) -> Counts {
     Counts { new: count("new"), updated: count("updated"), removed: count("removed") }
 }
 
-/// The item's own id, however long.
+/// The item's own id, which a document may shorten.
 pub fn id(item: &Value) -> String {
     let own = &item["source_payload"]["id"];
     own.as_str().or(item["id"].as_str()).unwrap().to_owned()
 }
 
-/// The item's content; nothing where it has none.
+/// The item's content; empty if it has none.
 pub fn content(item: &Value) -> Vec<u8> {
     let payload = &item["source_payload"];
     match (payload["content_text"].as_str(), payload["content_base64"].as_str()) {

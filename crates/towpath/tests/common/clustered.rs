@@ -1,16 +1,16 @@
-//! Any test on the cluster backend: with `TOWPATH_TEST_CLUSTER` set, each place is a node of a cluster of its own, on a
-//! server of NATS that the tests of a process share. `cargo xtask cluster-tests` runs all of them so.
+//! Runs any test on the cluster backend. With `TOWPATH_TEST_CLUSTER` set, each folder is a node of its own cluster,
+//! on a NATS server that the tests of a process share. `cargo xtask cluster-tests` runs all tests this way.
 
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, Server};
+use super::{PATIENCE, TestServer};
 
-/// Whether the tests run on the cluster backend.
+/// Returns true if the tests run on the cluster backend.
 pub fn is_on() -> bool {
     std::env::var_os("TOWPATH_TEST_CLUSTER").is_some_and(|value| !value.is_empty())
 }
 
-/// Says why a test has nothing to test on the cluster backend, where it is run on that.
+/// Prints the reason why a test is skipped on the cluster backend; returns true there.
 pub fn skips(because: &str) -> bool {
     if is_on() {
         println!("not on the cluster backend: {because}");
@@ -18,25 +18,25 @@ pub fn skips(because: &str) -> bool {
     is_on()
 }
 
-/// A new log, where the tests run on the cluster backend.
+/// Creates a new log, if the tests run on the cluster backend.
 pub fn log() -> Option<String> {
     is_on().then(super::nats::fresh_stream)
 }
 
-/// Waits until a node that is alone has what only one node may do, as a server of its own has from the start.
-pub fn wait_for_roles(server: &Server) {
+/// Waits until a single node holds its roles, which a server without a cluster holds from the start.
+pub fn wait_for_roles(server: &TestServer) {
     let end = Instant::now() + PATIENCE;
-    // One at another address than it says cannot be asked.
+    // A server that listens elsewhere than its base URL cannot be asked.
     while let Ok(answer) = server.try_ask("GET", "/metrics", &[], b"") {
         if answer.status != 200 || answer.text().contains("towpath_role_held{role=\"diffdelta\"} 1") {
             return;
         }
-        assert!(Instant::now() < end, "nobody makes the chains");
+        assert!(Instant::now() < end, "no node has the role of the chains");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A configuration with the log in it; `None` where it says so itself, or is none.
+/// Adds the log to a configuration. Returns `None` if it names one itself, or is not a configuration.
 pub fn with_log(config: &[u8], log: &str) -> Option<Vec<u8>> {
     let config = std::str::from_utf8(config).ok()?;
     if config.lines().any(|line| line.trim_start().starts_with("cluster")) {
@@ -44,7 +44,7 @@ pub fn with_log(config: &[u8], log: &str) -> Option<Vec<u8>> {
     }
     let line = format!("cluster = \"{log}\"");
     let mut lines: Vec<&str> = config.lines().collect();
-    // Behind what the configuration says, so that errors name the same lines.
+    // Appended at the end of the section, so that errors name the same lines.
     match lines.iter().position(|line| line.trim() == "[server]") {
         Some(server) => {
             let next = lines.iter().skip(server + 1).position(|line| line.starts_with('['));

@@ -1,10 +1,10 @@
-//! A running towpath for tests: its own folder, its own port, ended with the test.
+//! A running towpath for tests, in its own folder and on its own port. It ends with the test.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 pub mod chain;
 pub mod clustered;
-pub mod door;
+pub mod load_balancer;
 #[path = "../../../towpath-cluster/tests/common/mod.rs"]
 pub mod nats;
 pub mod notes;
@@ -21,30 +21,30 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything may take before a test gives up.
+/// Longest time that any step may take before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder with a configuration, for commands and servers.
-pub struct Place {
+/// Folder with a configuration, for commands and servers.
+pub struct TestFolder {
     pub folder: tempfile::TempDir,
-    /// The log of this place where the tests run on the cluster backend.
+    /// The folder's log, if the tests run on the cluster backend.
     cluster: Option<String>,
 }
 
-/// A `towpath serve` that is ended when it goes out of scope.
-pub struct Server {
+/// A `towpath serve` that is killed when it goes out of scope.
+pub struct TestServer {
     child: Child,
     /// Keeps standard output open.
     _stdout: BufReader<ChildStdout>,
     pub base: String,
 }
 
-impl Place {
-    /// A folder with this configuration; `[server]` is added where it is not there.
+impl TestFolder {
+    /// Creates a folder with this configuration; `[server]` is added if it is missing.
     pub fn new(config: &str) -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap(), cluster: clustered::log() };
-        place.write("towpath.toml", config.as_bytes());
-        place
+        let dir = Self { folder: tempfile::tempdir().unwrap(), cluster: clustered::log() };
+        dir.write("towpath.toml", config.as_bytes());
+        dir
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -59,10 +59,11 @@ impl Place {
         std::fs::write(self.path(name), with_log.as_deref().unwrap_or(bytes)).unwrap();
     }
 
-    /// A command of the program, with the folder as its working folder.
+    /// A command of the program, with the folder as its working directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
         command.args(args).current_dir(self.folder.path());
+        // The developer's own tokens must not change a result.
         command.env_remove("TOWPATH_TOKEN").env_remove("TOWPATH_READ_TOKEN");
         command
     }
@@ -72,7 +73,7 @@ impl Place {
         self.command(args).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs a command with something on its standard input.
+    /// Runs a command with this standard input.
     pub fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = self
             .command(args)
@@ -83,6 +84,7 @@ impl Place {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
+        // On a thread of its own: two full pipes would block both programs.
         let writing = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().unwrap();
         writing.join().unwrap();
@@ -90,35 +92,48 @@ impl Place {
     }
 
     /// Starts a server on a free port and waits until it answers.
-    pub fn serve(&self) -> Server {
+    pub fn serve(&self) -> TestServer {
         self.serve_with(&[])
     }
 
-    /// The same with more arguments.
-    pub fn serve_with(&self, args: &[&str]) -> Server {
+    /// Starts a server with further arguments.
+    pub fn serve_with(&self, args: &[&str]) -> TestServer {
         let mut command = self.command(&["serve", "--listen", "127.0.0.1:0"]);
         command.args(args);
         self.start(command)
     }
 
-    /// The same on a port that stays over restarts.
-    pub fn serve_at(&self, port: u16) -> Server {
+    /// Starts a server on a port that it keeps over restarts.
+    pub fn serve_at(&self, port: u16) -> TestServer {
         self.start(self.command(&["serve", "--listen", &format!("127.0.0.1:{port}")]))
     }
 
-    /// Starts a command that ends up as a server and waits until it answers.
-    pub fn start(&self, mut command: Command) -> Server {
+    /// Starts a server with a base URL that leads elsewhere, as behind a proxy. `base` of the result reaches it.
+    pub fn serve_as(&self, base_url: &str) -> TestServer {
+        let address = format!("127.0.0.1:{}", free_port());
+        let command = self.command(&["serve", "--listen", &address, "--base-url", base_url]);
+        self.start_at(command, Some(format!("http://{address}")))
+    }
+
+    /// Starts a command that becomes a server, and waits until it answers.
+    pub fn start(&self, command: Command) -> TestServer {
+        self.start_at(command, None)
+    }
+
+    fn start_at(&self, mut command: Command, reached_at: Option<String>) -> TestServer {
+        // Appended: the log of a killed server stays when its successor starts.
         let stderr = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
+        // The program prints its address once it listens.
         stdout.read_line(&mut line).unwrap();
-        let Some(at) = line.find("http://") else {
+        let Some(at) = line.find("http://").or_else(|| line.find("https://")) else {
             let _ = child.kill();
             panic!("no address in {line:?}; log: {}", self.log());
         };
-        let base = line[at..].trim().trim_end_matches('/').to_owned();
-        let server = Server { child, _stdout: stdout, base };
+        let base = reached_at.unwrap_or_else(|| line[at..].trim().trim_end_matches('/').to_owned());
+        let server = TestServer { child, _stdout: stdout, base };
         if self.cluster.is_some() {
             clustered::wait_for_roles(&server);
         }
@@ -130,29 +145,29 @@ impl Place {
     }
 }
 
-impl Server {
+impl TestServer {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL: no farewell.
+    /// Sends SIGKILL: no clean shutdown.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// SIGKILL while others still use the server.
+    /// Sends SIGKILL while other threads use the server.
     pub fn kill_now(&self) {
         self.signal("-KILL");
     }
 
-    /// SIGSTOP: nothing is lost and nothing goes on.
-    pub fn stand_still(&self) {
+    /// Sends SIGSTOP.
+    pub fn suspend(&self) {
         self.signal("-STOP");
     }
 
-    /// Goes on after [`Self::stand_still`].
-    pub fn go_on(&self) {
+    /// Sends SIGCONT after [`Self::suspend`].
+    pub fn resume(&self) {
         self.signal("-CONT");
     }
 
@@ -160,7 +175,7 @@ impl Server {
         Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
     }
 
-    /// SIGTERM, and the exit status.
+    /// Sends SIGTERM; returns the exit status.
     pub fn stop(mut self) -> Option<i32> {
         self.signal("-TERM");
         let end = Instant::now() + PATIENCE;
@@ -173,7 +188,7 @@ impl Server {
         panic!("the server does not stop");
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> TestResponse {
         self.ask("GET", path, &[], b"")
     }
 
@@ -183,18 +198,18 @@ impl Server {
         answer.json()
     }
 
-    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> TestResponse {
         self.try_ask(method, path, headers, body).unwrap()
     }
 
-    /// One request on a connection of its own.
+    /// Sends a request on a connection of its own.
     pub fn try_ask(
         &self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> std::io::Result<Answer> {
+    ) -> std::io::Result<TestResponse> {
         ask_at(&self.base, method, path, headers, body)
     }
 
@@ -223,33 +238,35 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn ask_at(
+/// Sends a request to any server, on a connection of its own.
+pub fn ask_at(
     base: &str,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> std::io::Result<Answer> {
+) -> std::io::Result<TestResponse> {
     let stream = std::net::TcpStream::connect(base.strip_prefix("http://").unwrap())?;
+    // A missing response fails the test instead of blocking it for ever.
     stream.set_read_timeout(Some(PATIENCE))?;
     ask_on(stream, method, path, headers, body)
 }
 
-/// One request on a new connection.
+/// Sends a request on a new connection.
 pub fn ask_on(
     mut stream: std::net::TcpStream,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> std::io::Result<Answer> {
+) -> std::io::Result<TestResponse> {
     let host = stream.peer_addr()?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for (name, value) in headers {
@@ -260,25 +277,25 @@ pub fn ask_on(
     stream.write_all(body)?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
-    Answer::parse(&bytes)
+    TestResponse::parse(&bytes)
 }
 
-/// The answer of whatever server is there.
-pub fn get_from(base: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+/// Gets a path from any server.
+pub fn get_from(base: &str, path: &str, headers: &[(&str, &str)]) -> TestResponse {
     ask_at(base, "GET", path, headers, b"").unwrap()
 }
 
 /// An HTTP response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct TestResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
-    /// Bodies here are never chunked: towpath sends documents with their length.
-    fn parse(bytes: &[u8]) -> std::io::Result<Self> {
+impl TestResponse {
+    /// Bodies are never chunked: towpath sends documents with their length.
+    pub fn parse(bytes: &[u8]) -> std::io::Result<Self> {
         let broken = || std::io::Error::other("not a whole response");
         let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(broken)?;
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
@@ -295,7 +312,7 @@ impl Answer {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Every line of a header.
+    /// Values of all lines of a header.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
     }
@@ -309,7 +326,7 @@ impl Answer {
     }
 }
 
-/// A port that was free a moment ago, for servers that are started again at the same address.
+/// A port that was free a moment ago, for servers that restart at the same address.
 pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -362,18 +379,19 @@ published = "/dateAdded"
 url = "https://nvd.nist.gov/vuln/detail/{/cveID}"
 "#;
 
-/// The folder that cargo builds into.
+/// Cargo's target folder.
 fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
-/// Python with what `tests/requirements.txt` names; set up where it is not there yet.
+/// Python with the packages of `tests/requirements.txt`; set up on first use.
 pub fn python() -> &'static Path {
     static PYTHON: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     PYTHON.get_or_init(|| {
         let venv = target().join("venv");
         let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requirements.txt");
         let installed = std::fs::read(venv.join("requirements.txt")).ok();
+        // Compared by content, so that changed requirements are installed and others not.
         if installed != Some(std::fs::read(wanted).unwrap()) {
             let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
             let mut setup = Command::new(cargo);

@@ -1,4 +1,4 @@
-//! A feed's pages of Data Replication, read along their links.
+//! Data Replication pages of a feed, read along their links.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -6,19 +6,19 @@ use std::collections::HashSet;
 
 use towpath_proto::format::multipart::{ContentType, Entity, EntityReader};
 
-use super::{Answer, Server};
+use super::{TestResponse, TestServer};
 
-/// A page, and what its links say.
+/// A page, and the targets of its links.
 #[derive(Debug)]
-pub struct Page {
+pub struct FetchedPage {
     pub own: String,
     pub prev: Option<String>,
     pub next: Option<String>,
-    pub answer: Answer,
+    pub answer: TestResponse,
     pub entities: Vec<Entity>,
 }
 
-impl Page {
+impl FetchedPage {
     pub fn content_ids(&self) -> Vec<String> {
         self.entities.iter().map(|entity| entity.headers.get("content-id").unwrap().to_owned()).collect()
     }
@@ -28,24 +28,24 @@ impl Page {
     }
 }
 
-/// The path of an address of the server.
-pub fn path<'a>(server: &Server, url: &'a str) -> &'a str {
+/// The path of a URL of the server.
+pub fn path<'a>(server: &TestServer, url: &'a str) -> &'a str {
     url.strip_prefix(&server.base).unwrap_or_else(|| panic!("{url} is not absolute, or elsewhere"))
 }
 
 /// Gets a page by GET and HEAD, which must agree.
-pub fn page(server: &Server, path: &str) -> Page {
+pub fn page(server: &TestServer, path: &str) -> FetchedPage {
     let before = server.ask("HEAD", path, &[], b"");
     let answer = server.get(path);
     let after = server.ask("HEAD", path, &[], b"");
     assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-    let shown = |answer: &Answer| {
+    let shown = |answer: &TestResponse| {
         let mut headers = answer.headers.clone();
         headers.retain(|(name, _)| name != "date");
         headers.sort();
         (answer.status, headers)
     };
-    // A page that grew meanwhile has other headers, the same before and after it.
+    // A page that grew meanwhile has other headers; then they are the same before and after it.
     assert!(
         shown(&before) == shown(&answer) || shown(&answer) == shown(&after),
         "{path}: {before:?} {answer:?}"
@@ -60,10 +60,16 @@ pub fn page(server: &Server, path: &str) -> Page {
         let mut found = lines.filter_map(|(_, line)| line.strip_suffix(&end)?.strip_prefix('<'));
         found.next().map(str::to_owned)
     };
-    Page { own: link("self").unwrap_or_default(), prev: link("prev"), next: link("next"), entities, answer }
+    FetchedPage {
+        own: link("self").unwrap_or_default(),
+        prev: link("prev"),
+        next: link("next"),
+        entities,
+        answer,
+    }
 }
 
-pub fn entities(answer: &Answer) -> Vec<Entity> {
+pub fn entities(answer: &TestResponse) -> Vec<Entity> {
     let content_type = ContentType::parse(answer.header("content-type").unwrap()).unwrap();
     let mut reader = EntityReader::new(&content_type, 64 << 20).unwrap();
     reader.push(answer.body.clone().into());
@@ -78,7 +84,7 @@ pub fn entities(answer: &Answer) -> Vec<Entity> {
 
 /// Every page of a feed, oldest first. "The prev and next links of adjacent pages must match and the feed must not
 /// form a loop"; "Last-Modified … must be monotonically increasing across all pages".
-pub fn walk(server: &Server, feed: &str) -> Vec<Page> {
+pub fn walk(server: &TestServer, feed: &str) -> Vec<FetchedPage> {
     let mut pages = vec![page(server, &format!("/feeds/{feed}/replication"))];
     while let Some(prev) = pages.last().unwrap().prev.clone() {
         let page = page(server, path(server, &prev));
@@ -95,6 +101,7 @@ pub fn walk(server: &Server, feed: &str) -> Vec<Page> {
             let modified = towpath_proto::format::http_date::parse(modified).unwrap();
             assert!(last.is_none_or(|last| last <= modified));
             last = Some(modified);
+            // A Content-ID names a single change of the whole feed.
             assert!(seen.insert(entity.headers.get("content-id").unwrap().to_owned()));
         }
         let modified = page.answer.header("last-modified").unwrap();

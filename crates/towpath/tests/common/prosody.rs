@@ -1,4 +1,4 @@
-//! Debian's Prosody on loopback, with its own folder and ports, ended with the test; and clients of it.
+//! Debian's Prosody on loopback, with its own folder and ports; and its clients. They end with the test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -10,36 +10,38 @@ use serde_json::{Value, json};
 
 use super::{PATIENCE, free_port};
 
-/// The component's name, and what it shares with the server.
+/// The component's name, and the secret that it shares with the server.
 pub const SERVICE: &str = "feeds.localhost";
+// Characters that XML, TOML and Lua escape in different ways.
 pub const SECRET: &str = "a shared secret <&\"'";
+// Not ASCII: SASL sends and hashes it as UTF-8.
 pub const PASSWORD: &str = "pässword";
-/// The hosts on which there are accounts.
+/// Hosts that have accounts.
 pub const HOSTS: [&str; 2] = ["one.localhost", "two.localhost"];
 
-/// A Prosody, running or not.
+/// A Prosody server, running or not.
 pub struct Prosody {
     folder: tempfile::TempDir,
     child: Option<Child>,
     pub client_port: u16,
     pub component_port: u16,
-    /// Where it waits for the component.
+    /// Address at which it listens for the component.
     component_ip: String,
     is_encrypted: bool,
 }
 
 impl Prosody {
-    /// Starts one with these accounts on each host.
+    /// Starts a server with these accounts on each host.
     pub fn start(accounts: &[&str]) -> Self {
         Self::start_with(accounts, "127.0.0.1", false)
     }
 
-    /// The same, whose component is on another machine, which reaches it at this address.
+    /// Starts a server whose component connects from another machine, by this address.
     pub fn start_apart(accounts: &[&str], component_ip: &str) -> Self {
         Self::start_with(accounts, component_ip, false)
     }
 
-    /// The same, which takes no client whose connection is not encrypted. [`Self::authority`] vouches for it.
+    /// Starts a server that accepts encrypted client connections only. [`Self::authority`] signed its certificate.
     pub fn start_encrypted(accounts: &[&str]) -> Self {
         Self::start_with(accounts, "127.0.0.1", true)
     }
@@ -55,6 +57,7 @@ impl Prosody {
         }
         prosody.configure();
         for host in HOSTS {
+            // Prosody's own escape for folder names.
             let folder = prosody.path("data").join(host.replace('.', "%2e")).join("accounts");
             std::fs::create_dir_all(&folder).unwrap();
             for account in accounts {
@@ -70,7 +73,7 @@ impl Prosody {
         self.folder.path().join(name)
     }
 
-    /// The certificate of the authority that has vouched for the server.
+    /// Certificate of the authority that signed the server's.
     pub fn authority(&self) -> PathBuf {
         self.path("authority.pem")
     }
@@ -157,7 +160,7 @@ impl Prosody {
         }
     }
 
-    /// Ends it in good order.
+    /// Stops it cleanly.
     pub fn stop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
@@ -181,7 +184,7 @@ impl Prosody {
         format!("{}{}", read("out"), read("log"))
     }
 
-    /// What a towpath beside it is configured with.
+    /// The `[xmpp]` configuration of a towpath beside it.
     pub fn component(&self) -> String {
         self.component_with(SERVICE, SECRET)
     }
@@ -195,9 +198,9 @@ impl Prosody {
         )
     }
 
-    /// A client of this account, which has its session.
-    pub fn client(&self, account: &str, host: &str, resource: &str) -> Client {
-        let mut client = Client::start(self, &format!("{account}@{host}/{resource}"));
+    /// Client of this account, with an established session.
+    pub fn client(&self, account: &str, host: &str, resource: &str) -> XmppClient {
+        let mut client = XmppClient::start(self, &format!("{account}@{host}/{resource}"));
         client.wait_until_ready(self);
         client
     }
@@ -212,15 +215,15 @@ impl Drop for Prosody {
     }
 }
 
-/// slixmpp, ended with the test.
-pub struct Client {
+/// slixmpp client process, ended with the test.
+pub struct XmppClient {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
     pub jid: String,
 }
 
-impl Client {
+impl XmppClient {
     fn start(prosody: &Prosody, jid: &str) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/xmpp_client.py");
         let arguments = json!({ "jid": jid, "password": PASSWORD, "port": prosody.client_port });
@@ -235,39 +238,39 @@ impl Client {
         Self { child, commands, answers: BufReader::new(answers), jid: jid.to_owned() }
     }
 
-    /// Waits for its session, which it makes again by itself.
+    /// Waits for its session, which it reconnects by itself.
     pub fn wait_until_ready(&mut self, prosody: &Prosody) {
-        let ready = self.tell(&json!({ "do": "ready" }));
+        let ready = self.send_command(&json!({ "do": "ready" }));
         assert_eq!(ready["ready"], true, "{}", prosody.log());
     }
 
-    /// Has it do something.
-    pub fn tell(&mut self, command: &Value) -> Value {
+    /// Sends it a command; returns its reply.
+    pub fn send_command(&mut self, command: &Value) -> Value {
         writeln!(self.commands, "{command}").unwrap();
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|e| panic!("{command}: {e}: {line:?}"))
     }
 
-    /// The same, of the component.
+    /// Sends a command that concerns the component.
     pub fn ask(&mut self, what: &str, mut command: Value) -> Value {
         command["do"] = what.into();
         command["service"] = SERVICE.into();
-        self.tell(&command)
+        self.send_command(&command)
     }
 
-    /// The next push.
+    /// Waits for the next push.
     pub fn pushed(&mut self) -> Value {
-        self.tell(&json!({ "do": "pushed" }))
+        self.send_command(&json!({ "do": "pushed" }))
     }
 
-    /// That there is no push for a while.
+    /// Returns true if there is no push for a while.
     pub fn is_quiet(&mut self) -> bool {
-        self.tell(&json!({ "do": "pushed", "timeout": 0.5 }))["nothing"] == true
+        self.send_command(&json!({ "do": "pushed", "timeout": 0.5 }))["nothing"] == true
     }
 }
 
-impl Drop for Client {
+impl Drop for XmppClient {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! Servers for exported trees: nginx with the configuration that is generated, and a plain file server.
+//! Servers for exported trees: nginx with the generated configuration, and a plain file server.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{PATIENCE, free_port};
 
-/// A process that is ended with the test.
+/// Child process, ended with the test.
 pub struct Process {
     child: Child,
     pub base: String,
@@ -18,21 +18,18 @@ pub struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // nginx ends its workers when it is asked to.
+        // nginx stops its workers on SIGTERM only.
         let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         let _ = self.child.wait();
     }
 }
 
-/// nginx, at a port that was free, with this inside of `http { … }` and of `server { … }`.
+/// nginx on a port, with this text inside of `http { … }` and of `server { … }`.
 pub fn nginx(port: u16, http: &str, server: &str) -> Process {
-    if !Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let setup = Command::new(cargo).args(["xtask", "setup"]).status();
-        assert!(setup.unwrap().success(), "`cargo xtask setup` installs nginx");
-    }
+    install("nginx", "-v");
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().display();
+    // As root, nginx's workers become "nobody", who cannot read this folder.
     let user = if nix_is_root() { "user root;" } else { "" };
     let config = format!(
         "{user} pid {at}/pid; error_log {at}/error.log; worker_processes 1; daemon off;
@@ -50,18 +47,41 @@ pub fn nginx(port: u16, http: &str, server: &str) -> Process {
     start(command, port, folder)
 }
 
+/// Caddy with this configuration, which listens on a port.
+pub fn caddy(port: u16, config: &str) -> Process {
+    install("caddy", "version");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("Caddyfile"), config).unwrap();
+    let mut command = Command::new("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.path().join("Caddyfile"));
+    // Its own state stays in the folder too.
+    command.env("XDG_CONFIG_HOME", folder.path()).env("XDG_DATA_HOME", folder.path()).stderr(Stdio::null());
+    start(command, port, folder)
+}
+
+/// Installs a program if this command of it does not run.
+fn install(program: &str, try_it: &str) {
+    let mut command = Command::new(program);
+    let tried = command.arg(try_it).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !tried.is_ok_and(|status| status.success()) {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let setup = Command::new(cargo).args(["xtask", "setup"]).status();
+        assert!(setup.unwrap().success(), "`cargo xtask setup` installs {program}");
+    }
+}
+
 fn nix_is_root() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
     id.stdout.starts_with(b"0")
 }
 
-/// nginx as it is told to be by the files of a tree.
+/// nginx with the configuration files of a tree.
 pub fn nginx_of(port: u16, tree: &Path) -> Process {
     let include = |name: &str| format!("include {}/.towpath/{name};", tree.display());
     nginx(port, &include("towpath-http.conf"), &include("towpath.conf"))
 }
 
-/// Nothing but files, with `index` as the name of a folder's own.
+/// Plain file server, with `index` as a folder's own document.
 pub fn files(port: u16, tree: &Path) -> Process {
     let script = format!(
         "import http.server, os\n\
@@ -96,7 +116,7 @@ pub fn address() -> (u16, String) {
     (port, format!("http://127.0.0.1:{port}"))
 }
 
-/// Every file of a tree, with what tells whether it was written again.
+/// Every file of a tree, with inode and time, which tell if it was rewritten.
 pub fn listing(tree: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     use std::os::unix::fs::MetadataExt as _;
     let mut files = BTreeMap::new();
@@ -117,7 +137,7 @@ pub fn listing(tree: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     files
 }
 
-/// The paths of the documents in a tree.
+/// Paths of the documents in a tree.
 pub fn paths(tree: &Path) -> Vec<String> {
     let own = |name: &String| {
         !name.starts_with(".towpath/")

@@ -1,5 +1,4 @@
-//! The machines: servers of NATS and nodes of towpath, each a process of its own that can be killed, stopped, cut off and
-//! started again.
+//! Machines: NATS servers and towpath nodes, each a process that can be killed, stopped, cut off and restarted.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
@@ -9,33 +8,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::network::{Network, Site};
+use super::network::{MachineHost, Network};
 use crate::common::free_port;
 use crate::common::nats;
 
-/// How many there are of each kind.
+/// Number of machines of each kind.
 pub const EACH: usize = 3;
-/// The kinds, which are their subnets too.
+/// Kinds of machines, which are their subnets, too.
 pub const NODES: u8 = 1;
 pub const SERVERS: u8 = 2;
-/// What publishers show.
+/// Publishers' token.
 pub const TOKEN: &str = "secret";
 
 /// A program on a machine.
 pub struct Machine {
-    pub site: Site,
+    pub site: MachineHost,
     pub address: SocketAddr,
-    /// Configuration, data and output.
+    /// Folder of configuration, data and output.
     pub folder: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
     child: Option<Child>,
-    /// How often it was killed, so that clients know when they spoke to another process.
+    /// Number of kills, by which clients notice that they reached another process.
     pub lives: Arc<AtomicU64>,
 }
 
 impl Machine {
-    fn new(site: Site, port: u16, folder: PathBuf, program: PathBuf, arguments: &[&str]) -> Self {
+    fn new(site: MachineHost, port: u16, folder: PathBuf, program: PathBuf, arguments: &[&str]) -> Self {
         std::fs::create_dir_all(&folder).unwrap();
         let address = format!("{}:{port}", site.ip).parse().unwrap();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
@@ -50,7 +49,7 @@ impl Machine {
         self.child = Some(command.spawn().unwrap());
     }
 
-    /// Starts it again where it has ended by itself, as whoever runs a service has it.
+    /// Restarts it if it has exited, as a service manager does.
     pub fn keep_running(&mut self) {
         let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
         if let Some(status) = ended {
@@ -80,7 +79,7 @@ impl Machine {
         assert!(status.unwrap().success());
     }
 
-    /// SIGTERM, and the end.
+    /// SIGTERM; waits for the exit.
     pub fn stop(&mut self) {
         self.signal("TERM");
         let end = Instant::now() + Duration::from_secs(30);
@@ -95,7 +94,7 @@ impl Machine {
         std::fs::read_to_string(self.folder.join("output")).unwrap_or_default()
     }
 
-    /// Waits until it takes connections.
+    /// Waits until it accepts connections.
     pub fn wait(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_err() {
@@ -111,14 +110,14 @@ impl Drop for Machine {
     }
 }
 
-/// Three servers that are one cluster.
+/// Three servers of one cluster.
 pub fn servers(network: &Network, folder: &Path) -> Vec<Machine> {
-    let sites: Vec<Site> =
+    let sites: Vec<MachineHost> =
         (0..EACH).map(|n| network.site(format!("server{n}"), SERVERS, n as u8 + 1)).collect();
     let ports: Vec<u16> = sites.iter().map(|_| free_port()).collect();
     let routes: Vec<String> =
         sites.iter().zip(&ports).map(|(site, port)| format!("\"nats-route://{}:{port}\"", site.ip)).collect();
-    let server = |(site, route): (Site, &u16)| {
+    let server = |(site, route): (MachineHost, &u16)| {
         let (port, folder) = (free_port(), folder.join(&site.name));
         let machine = Machine::new(site, port, folder, nats::program(), &["-c", "server.conf"]);
         let (name, ip) = (&machine.site.name, &machine.site.ip);
@@ -133,14 +132,21 @@ pub fn servers(network: &Network, folder: &Path) -> Vec<Machine> {
     sites.into_iter().zip(&ports).map(server).collect()
 }
 
-/// Three nodes of one cluster, which readers know by one address.
-pub fn nodes(network: &Network, folder: &Path, servers: &[Machine], door: &str, feeds: &str) -> Vec<Machine> {
+/// Three nodes of one cluster, which readers reach by one address.
+pub fn nodes(
+    network: &Network,
+    folder: &Path,
+    servers: &[Machine],
+    balancer: &str,
+    feeds: &str,
+) -> Vec<Machine> {
     let node = |n: usize| {
         let site = network.site(format!("node{n}"), NODES, n as u8 + 1);
         let (port, folder) = (free_port(), folder.join(&site.name));
+        // Each node begins with another server, so one fault does not hit all of them alike.
         let hosts: Vec<String> = (0..EACH).map(|s| servers[(n + s) % EACH].address.to_string()).collect();
         let configuration = format!(
-            "[server]\nlisten = \"{}:{port}\"\nbase_url = \"{door}\"\ncluster = \"nats://{}\"\ntokens = [\"{TOKEN}\"]\n\
+            "[server]\nlisten = \"{}:{port}\"\nbase_url = \"{balancer}\"\ncluster = \"nats://{}\"\ntokens = [\"{TOKEN}\"]\n\
              allow_private_callbacks = true\ndata = \"data\"\n{feeds}",
             site.ip,
             hosts.join(","),
@@ -152,7 +158,7 @@ pub fn nodes(network: &Network, folder: &Path, servers: &[Machine], door: &str, 
     (0..EACH).map(node).collect()
 }
 
-/// Removes what a node has of the log.
+/// Deletes a node's replica of the log.
 pub fn wipe(node: &Machine) {
     let data = node.folder.join("data");
     if data.exists() {

@@ -1,10 +1,10 @@
-//! Real servers and nodes on real networks, what is done to them, and what clients and followers see of it.
+//! Real servers and nodes on real networks, the faults injected into them, and the checks of clients and followers.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 pub mod clients;
 pub mod followers;
-pub mod harm;
-pub mod linear;
+pub mod injector;
+pub mod linearizability;
 pub mod machines;
 pub mod network;

@@ -1,29 +1,29 @@
-//! A network for one test: a namespace for each machine, joined by a bridge, in which links can be cut.
+//! Network of a test: a namespace for each machine, joined by a bridge, in which links can be cut.
 //!
-//! The test runs itself again as the first process of a namespace of processes, networks and mounts: so nothing is seen
-//! by the machine outside, nothing can be left behind, and everything ends with the test, however that ends. Where the
-//! system does not allow that, all machines are on loopback and nothing can be cut off.
+//! The test runs itself again as the first process of new namespaces of processes, networks and mounts. So the host
+//! sees nothing of it, nothing can be left behind, and everything ends with the test. If the system does not allow
+//! that, all machines are on loopback and no link can be cut.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Set for the test that runs inside.
+/// Set for the test process inside the namespaces.
 const INSIDE: &str = "TOWPATH_TEST_NETWORK";
-/// Set where the test may not do without namespaces.
+/// Set if the test must fail without namespaces.
 const REQUIRED: &str = "REQUIRE_NAMESPACES";
 
-/// Ends the program when the thread that started it does.
+/// Ends the program with the thread that started it.
 const TIED: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
 const UNSHARE: [&str; 6] = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"];
 
-/// What machines are joined by.
+/// Network that joins the machines.
 pub struct Network {
     is_apart: bool,
 }
 
-/// Where a machine is.
+/// Address and namespace of a machine.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct MachineHost {
     pub name: String,
     pub ip: String,
     /// Its namespace.
@@ -31,11 +31,11 @@ pub struct Site {
 }
 
 impl Network {
-    /// The network that this test is in; none where the test was run inside one of its own, and has passed there.
+    /// Returns the network of this test; `None` if the test has run and passed inside a network of its own.
     pub fn enter(test: &str) -> Option<Self> {
         if std::env::var_os(INSIDE).is_some() {
             ip("link set lo up");
-            // The folder of the namespaces' names is of this test alone.
+            // The namespaces' names are private to this test.
             run("mount -t tmpfs none /run");
             std::fs::create_dir("/run/netns").unwrap();
             ip("link add hub type bridge");
@@ -43,6 +43,7 @@ impl Network {
             ip("link set hub up");
             return Some(Self { is_apart: true });
         }
+        // Root may not need a user namespace; other users can do nothing without one.
         let users: [&[&str]; 2] = [&[], &["--map-root-user"]];
         let Some(unshare) = users
             .iter()
@@ -59,29 +60,30 @@ impl Network {
         let output = inside.stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         println!("{said}");
+        // A filter that matches no test succeeds as well.
         assert!(output.status.success() && said.contains("1 passed"), "it failed in its network");
         None
     }
 
-    /// One in which nothing can be cut off.
+    /// Network without namespaces, in which no link can be cut.
     pub fn loopback() -> Self {
         Self { is_apart: false }
     }
 
-    /// Whether machines can be cut off.
+    /// Returns true if links can be cut.
     pub fn is_apart(&self) -> bool {
         self.is_apart
     }
 
-    /// Where the test's own clients and servers are.
+    /// Address of the test's own clients and servers.
     pub fn own_ip(&self) -> &'static str {
         if self.is_apart { "10.77.0.1" } else { "127.0.0.1" }
     }
 
-    /// A machine of a kind: the kinds have subnets of their own.
-    pub fn site(&self, name: String, kind: u8, number: u8) -> Site {
+    /// Adds a machine; each kind has a subnet of its own.
+    pub fn site(&self, name: String, kind: u8, number: u8) -> MachineHost {
         if !self.is_apart {
-            return Site { name, ip: "127.0.0.1".into(), namespace: None };
+            return MachineHost { name, ip: "127.0.0.1".into(), namespace: None };
         }
         let address = format!("10.77.{kind}.{number}");
         ip(&format!("netns add {name}"));
@@ -91,11 +93,11 @@ impl Network {
         ip(&format!("-n {name} link set eth0 up"));
         ip(&format!("-n {name} link set lo up"));
         let namespace = Some(PathBuf::from(format!("/run/netns/{name}")));
-        Site { name, ip: address, namespace }
+        MachineHost { name, ip: address, namespace }
     }
 }
 
-impl Site {
+impl MachineHost {
     /// A command on this machine.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(TIED[0]);
@@ -107,19 +109,20 @@ impl Site {
         command
     }
 
-    /// Pulls the machine's plug, or puts it in again.
+    /// Takes the machine's link down or up.
     pub fn cut(&self, is_cut: bool) {
         ip(&format!("link set v-{} {}", self.name, if is_cut { "down" } else { "up" }));
     }
 
-    /// Takes away the machine's way to others, or gives it back: to one, or to all of a kind.
+    /// Drops the machine's packets to others, or stops dropping them: to one, or to all of a kind.
     pub fn lose(&self, others: &str, is_lost: bool) {
+        // A blackhole drops packets without an error, as a broken network does.
         let change = if is_lost { "add" } else { "del" };
         ip(&format!("-n {} route {change} blackhole {others}", self.name));
     }
 }
 
-/// Everything of a kind of machines.
+/// Subnet of a kind of machines.
 pub fn all_of(kind: u8) -> String {
     format!("10.77.{kind}.0/24")
 }

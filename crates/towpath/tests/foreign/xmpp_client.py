@@ -84,8 +84,8 @@ def request(client, service, node, **rsm):
     return iq
 
 
-async def do_items(client, service, node, **rsm):
-    return page(await request(client, service, node, **rsm).send())
+async def do_items(client, service, node, timeout=None, **rsm):
+    return page(await request(client, service, node, **rsm).send(timeout=timeout))
 
 
 async def do_walk(client, service, node, amount, reverse):

@@ -1,4 +1,4 @@
-//! Three nodes of one cluster on a real server of NATS, behind one address that leads to any of them.
+//! Three nodes of one cluster on a real NATS server, behind a load balancer.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -6,66 +6,68 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::door::Door;
-use crate::common::{Answer, PATIENCE, Place, Server, free_port, nats};
+use crate::common::load_balancer::LoadBalancer;
+use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, nats};
 
-/// How many nodes there are.
+/// Number of nodes.
 pub const NODES: usize = 3;
 
-pub struct Cluster {
-    pub nats: nats::Single,
-    pub door: Door,
-    pub places: Vec<Place>,
-    pub nodes: Vec<Option<Server>>,
+pub struct TestCluster {
+    pub nats: nats::SingleServer,
+    pub balancer: LoadBalancer,
+    pub dirs: Vec<TestFolder>,
+    pub nodes: Vec<Option<TestServer>>,
     ports: Vec<u16>,
     args: Vec<String>,
 }
 
-impl Cluster {
-    /// Nodes with this configuration; `[server]` is added.
+impl TestCluster {
+    /// Starts nodes with this configuration; `[server]` is added.
     pub fn start(config: &str) -> Self {
         Self::start_with(config, &[])
     }
 
-    /// The same with more arguments to `serve`.
+    /// Starts nodes with further arguments to `serve`.
     pub fn start_with(config: &str, args: &[&str]) -> Self {
         let nats = nats::single("");
         let ports: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
-        let door = Door::open("127.0.0.1");
+        let balancer = LoadBalancer::open("127.0.0.1");
         let server = format!(
             "[server]\nbase_url = \"{}\"\ncluster = \"{}\"\ncreate_feeds = true\nallow_private_callbacks = true\n",
-            door.base,
+            balancer.base,
             nats.server.url()
         );
-        let places = (0..NODES).map(|_| Place::new(&format!("{server}{config}"))).collect();
+        let dirs = (0..NODES).map(|_| TestFolder::new(&format!("{server}{config}"))).collect();
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut cluster = Self { nats, door, places, nodes: (0..NODES).map(|_| None).collect(), ports, args };
+        let mut cluster =
+            Self { nats, balancer, dirs, nodes: (0..NODES).map(|_| None).collect(), ports, args };
         (0..NODES).for_each(|node| cluster.serve(node));
-        cluster.lead_to(0);
+        cluster.set_nodes(0);
         cluster
     }
 
-    /// The address of all nodes leads to one from now on; what is open breaks off.
-    pub fn lead_to(&self, node: usize) {
-        self.door.lead_to(vec![([127, 0, 0, 1], self.ports[node]).into()]);
+    /// Sends all connections to one node from now on, and breaks open ones.
+    pub fn set_nodes(&self, node: usize) {
+        self.balancer.set_nodes(vec![([127, 0, 0, 1], self.ports[node]).into()]);
     }
 
     /// Starts a node.
     pub fn serve(&mut self, node: usize) {
         let listen = format!("127.0.0.1:{}", self.ports[node]);
-        let mut command = self.places[node].command(&["serve", "--listen", &listen]);
+        let mut command = self.dirs[node].command(&["serve", "--listen", &listen]);
         command.args(&self.args);
-        let mut server = self.places[node].start(command);
+        let mut server = self.dirs[node].start(command);
+        // The node prints its base URL, which is the balancer's.
         server.base = format!("http://127.0.0.1:{}", self.ports[node]);
         self.nodes[node] = Some(server);
     }
 
-    pub fn node(&self, node: usize) -> &Server {
+    pub fn node(&self, node: usize) -> &TestServer {
         self.nodes[node].as_ref().unwrap()
     }
 
-    /// Those that run.
-    pub fn alive(&self) -> impl Iterator<Item = (usize, &Server)> {
+    /// Running nodes.
+    pub fn alive(&self) -> impl Iterator<Item = (usize, &TestServer)> {
         self.nodes.iter().enumerate().filter_map(|(number, node)| Some((number, node.as_ref()?)))
     }
 
@@ -81,9 +83,9 @@ impl Cluster {
         line.unwrap_or_else(|| panic!("{name} is not in {text}")).split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    /// The roles that each node says that it holds.
+    /// Roles that each node reports as held.
     fn held(&self) -> Vec<(usize, String)> {
-        let of = |(number, node): (usize, &Server)| -> Vec<(usize, String)> {
+        let of = |(number, node): (usize, &TestServer)| -> Vec<(usize, String)> {
             let text = node.get("/metrics").text();
             let roles = text
                 .lines()
@@ -93,12 +95,13 @@ impl Cluster {
         self.alive().flat_map(of).collect()
     }
 
-    /// The node that holds a role, once no roles have changed hands for a while.
+    /// Holder of a role, once no role has moved for a while.
     pub fn settled_holder(&self, role: &str) -> usize {
         let (mut known, mut since) = (Vec::new(), Instant::now());
         let end = Instant::now() + PATIENCE;
         loop {
             let now = self.held();
+            // Roles move for a while, because nodes that start later are given some.
             if now != known {
                 (known, since) = (now, Instant::now());
             }
@@ -107,16 +110,16 @@ impl Cluster {
                 [(holder, _)] if since.elapsed() > Duration::from_secs(2) => return *holder,
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
-            assert!(Instant::now() < end, "nobody holds {role}: {known:?} {}", self.logs());
+            assert!(Instant::now() < end, "no node holds {role}: {known:?} {}", self.logs());
         }
     }
 
-    /// The nodes but one that run.
+    /// Running nodes but one.
     pub fn others(&self, than: usize) -> Vec<usize> {
         self.alive().map(|(node, _)| node).filter(|node| *node != than).collect()
     }
 
-    /// Waits until every role is held, each node having some.
+    /// Waits until every role is held and each node has some.
     pub fn wait_for_roles(&self, count: u64) {
         let held =
             || -> Vec<u64> { self.alive().map(|(node, _)| self.metric(node, "towpath_roles")).collect() };
@@ -128,51 +131,52 @@ impl Cluster {
     }
 
     pub fn logs(&self) -> String {
-        self.places.iter().map(|place| format!("--- node\n{}", place.log())).collect()
+        self.dirs.iter().map(|dir| format!("--- node\n{}", dir.log())).collect()
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool, else_say: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < end, "never: {what}: {}", else_say());
+        assert!(Instant::now() < end, "timeout while waiting: {what}: {}", else_say());
         std::thread::sleep(Duration::from_millis(30));
     }
 }
 
-/// Publishes one item; returns the place that the answer's header says.
-pub fn publish(server: &Server, feed: &str, id: &str) -> String {
+/// Publishes one item; returns the position in the response's header.
+pub fn publish(server: &TestServer, feed: &str, id: &str) -> String {
     let answer = try_publish(server, feed, id);
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.header("towpath-position").unwrap().to_owned()
 }
 
-pub fn try_publish(server: &Server, feed: &str, id: &str) -> Answer {
+pub fn try_publish(server: &TestServer, feed: &str, id: &str) -> TestResponse {
     let line =
         json!({ "id": id, "item": { "title": format!("Title of {id}") }, "content": "text" }).to_string();
     server.ask("POST", &format!("/feeds/{feed}/items"), &[], line.as_bytes())
 }
 
-/// The ids of a page of Smart Feeds.
+/// Ids on a page of Smart Feeds.
 pub fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}"));
     items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Over how many roles sources are spread.
+/// Number of roles over which sources are spread.
 const SHARDS: u32 = 16;
 
 fn shard(feed: &str) -> u32 {
+    // As the program computes it, or the test would kill the wrong node.
     crc32fast::hash(feed.as_bytes()) % SHARDS
 }
 
-/// The node that polls or mirrors a feed, once that does not change hands any more.
-pub fn holder_of_source(cluster: &Cluster, feed: &str) -> usize {
+/// The node that polls or mirrors a feed, once that role has stopped moving.
+pub fn holder_of_source(cluster: &TestCluster, feed: &str) -> usize {
     cluster.settled_holder(&format!("sources/{}", shard(feed)))
 }
 
-/// Names that begin like these, of feeds whose sources are on one node.
+/// Feed ids with these prefixes whose sources are on the same node.
 pub fn same_shard<const N: usize>(beginnings: [&str; N]) -> [String; N] {
     beginnings.map(|beginning| {
         let mut names = (0..).map(|number| format!("{beginning}{number}"));

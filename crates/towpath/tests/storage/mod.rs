@@ -1,4 +1,4 @@
-//! A real S3 server in the tests' own process.
+//! A real S3 server in the test process.
 
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
@@ -19,14 +19,14 @@ use tokio::net::TcpListener;
 pub const KEY: &str = "key";
 pub const SECRET: &str = "secret";
 
-/// s3s-fs keeps an object in the file of its name, and so not both of `a` and `a/b`: its names get an end.
+/// s3s-fs stores an object in the file of its name, so it cannot store both `a` and `a/b`: names get a suffix.
 struct Storage {
     files: FileSystem,
     root: PathBuf,
 }
 
 impl Storage {
-    /// s3s-fs would make it.
+    /// s3s-fs would create a missing bucket.
     fn has(&self, bucket: &str) -> S3Result<()> {
         if self.root.join(bucket).is_dir() { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
     }
@@ -86,7 +86,7 @@ impl S3 for Storage {
     }
 }
 
-/// Serves the buckets of a folder; without `locked` to everybody. Returns the address.
+/// Serves the buckets of a folder; to everybody unless `locked`. Returns the address.
 pub async fn serve(folder: &Path, locked: bool) -> String {
     let mut builder =
         S3ServiceBuilder::new(Storage { files: FileSystem::new(folder).unwrap(), root: folder.to_owned() });

@@ -1,4 +1,6 @@
-//! The rules of the text that can be seen from outside, and how a document shows them.
+//! The rules of the text that are visible from outside, and their evaluation on a document.
+//!
+//! Each function returns a description of the violation, or `None` if the document conforms.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +10,8 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::diffdelta::Cursor;
 use crate::diffdelta::wire::FLAGGED_FROM;
+use crate::diffdelta::wire::cursor::Cursor;
 use crate::report::Level::{Must, Should};
 use crate::report::Rule;
 
@@ -65,12 +67,12 @@ rules! {
     FLAGGED: "§9" Must "items with a risk score of 0.4 or more are in the flagged bucket, and only there";
 }
 
-/// The named member of a value as text.
+/// Returns the named member as text, or an empty text.
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether every member with one of these names, of the document and its sources, is a cursor.
+/// Checks that all cursors of the document and its sources are well-formed.
 pub(super) fn cursor_form(document: &Value) -> Option<String> {
     let sources = document.get("sources").and_then(Value::as_object);
     let places = std::iter::once(("the document", document))
@@ -85,7 +87,7 @@ pub(super) fn cursor_form(document: &Value) -> Option<String> {
     None
 }
 
-/// Section 2.3's table.
+/// Checks the table of section 2.3.
 pub(super) fn changed(value: &Value) -> Option<String> {
     let (cursor, prev) = (text(value, "cursor"), text(value, "prev_cursor"));
     match value.get("changed").and_then(Value::as_bool) {
@@ -96,7 +98,7 @@ pub(super) fn changed(value: &Value) -> Option<String> {
     }
 }
 
-/// The same for every source.
+/// Checks the table of section 2.3 for every source.
 pub(super) fn changed_sources(document: &Value) -> Option<String> {
     let sources = document.get("sources")?.as_object()?;
     sources.iter().find_map(|(name, source)| Some(format!("source {name}: {}", changed(source)?)))
@@ -109,67 +111,71 @@ pub(super) fn generated(value: &Value) -> Option<String> {
 
 pub(super) fn ttl(value: &Value) -> Option<String> {
     let ttl = value.get("ttl_sec");
+    // The bounds are the schema's: section 2.5 has none.
     let fits = ttl.and_then(Value::as_u64).is_some_and(|t| (15..=3600).contains(&t));
     (!fits).then(|| format!("ttl_sec is {}", ttl.unwrap_or(&Value::Null)))
 }
 
 pub(super) fn basis(document: &Value) -> Option<String> {
     let basis = text(document, "cursor_basis");
-    (basis != crate::diffdelta::cursor::BASIS).then(|| format!("cursor_basis is {basis:?}"))
+    (basis != crate::diffdelta::wire::cursor::BASIS).then(|| format!("cursor_basis is {basis:?}"))
 }
 
 pub(super) fn included(document: &Value) -> Option<String> {
+    // Only the order is checked here; types are the schema's business.
     let names: Vec<&str> =
         document.get("sources_included")?.as_array()?.iter().filter_map(Value::as_str).collect();
     let wrong = names.windows(2).find(|pair| pair[0] > pair[1])?;
     Some(format!("{} stands before {}", wrong[0], wrong[1]))
 }
 
-/// Whether the keys of `sources` stand in order in the text as it was served.
+/// Checks the order of the keys of `sources`, in the text as it was served.
 pub(super) fn source_order(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Document {
+    struct SourcesMember {
         #[serde(default)]
-        sources: Keys,
+        sources: ObjectKeys,
     }
-    let keys = serde_json::from_slice::<Document>(body).ok()?.sources.0;
+    let keys = serde_json::from_slice::<SourcesMember>(body).ok()?.sources.0;
     let wrong = keys.windows(2).find(|pair| pair[0] > pair[1])?;
     Some(format!("{} stands before {}", wrong[0], wrong[1]))
 }
 
-/// The keys of an object in their order.
+/// The keys of an object in document order. A `serde_json` map would sort them.
 #[derive(Default)]
-struct Keys(Vec<String>);
+struct ObjectKeys(Vec<String>);
 
-impl<'de> Deserialize<'de> for Keys {
+impl<'de> Deserialize<'de> for ObjectKeys {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct KeyVisitor;
         impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Keys;
+            type Value = ObjectKeys;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObjectKeys, A::Error> {
                 let mut keys = Vec::new();
                 while let Some((key, _)) = map.next_entry::<String, IgnoredAny>()? {
                     keys.push(key);
                 }
-                Ok(Keys(keys))
+                Ok(ObjectKeys(keys))
             }
         }
         deserializer.deserialize_map(KeyVisitor)
     }
 }
 
-/// Every bucket's items, by the buckets that the text knows.
+/// Returns the items of the four known buckets. Unknown buckets are ignored (section 4).
 fn buckets(document: &Value) -> BTreeMap<&str, &Vec<Value>> {
     let buckets = document.get("buckets").and_then(Value::as_object).into_iter().flatten();
     let known = |name: &str| ["new", "updated", "removed", "flagged"].contains(&name);
     buckets.filter(|(n, _)| known(n)).filter_map(|(n, v)| Some((n.as_str(), v.as_array()?))).collect()
 }
 
-/// Whether a published_at is compared as text or as a time makes no difference where all are UTC in whole
-/// seconds; elsewhere either order is accepted.
+/// Checks the order of the buckets.
+///
+/// Comparing `published_at` as text or as time gives the same order for UTC in whole seconds. For other forms
+/// either order is accepted.
 pub(super) fn sorted(document: &Value) -> Option<String> {
     for (name, items) in buckets(document) {
         for (index, pair) in items.windows(2).enumerate() {
@@ -177,6 +183,7 @@ pub(super) fn sorted(document: &Value) -> Option<String> {
                 |item: &Value| ["published_at", "source", "id"].map(|member| text(item, member).to_owned());
             let (a, b) = (key(&pair[0]), key(&pair[1]));
             let time = |key: &[String; 3]| key[0].parse::<Timestamp>().ok();
+            // Some publishers write other offsets or fractions, where text and time disagree.
             let in_time = time(&a).is_some() && (time(&a), &a[1..]) <= (time(&b), &b[1..]);
             if a > b && !in_time {
                 return Some(format!(
@@ -194,6 +201,7 @@ pub(super) fn sorted(document: &Value) -> Option<String> {
 pub(super) fn flagged(document: &Value) -> Option<String> {
     for (name, items) in buckets(document) {
         for item in items {
+            // An item without a score counts as harmless.
             let score = item.pointer("/risk/score").and_then(Value::as_f64).unwrap_or(0.0);
             if (score >= FLAGGED_FROM) != (name == "flagged") {
                 return Some(format!("item {:?} with score {score} is in bucket {name}", text(item, "id")));
@@ -203,7 +211,7 @@ pub(super) fn flagged(document: &Value) -> Option<String> {
     None
 }
 
-/// The sources that are in error or disabled.
+/// Returns the sources in error or disabled.
 pub(super) fn stale(document: &Value) -> Vec<(&str, &Value)> {
     let sources = document.get("sources").and_then(Value::as_object).into_iter().flatten();
     sources
@@ -227,10 +235,11 @@ pub(super) fn stale_says_why(source: &Value) -> Option<String> {
     silent.then(|| format!("status is {}, without error.code", text(source, "status")))
 }
 
-/// A zero cursor is for those that never succeeded, and only for them.
+/// Checks that a source has the zero cursor exactly if it never succeeded.
 pub(super) fn stale_says_since(source: &Value) -> Option<String> {
     let zero = text(source, "cursor").parse() == Ok(Cursor::ZERO);
     let has = |name: &str| source.get(name).is_some();
+    // Three facts must agree: cursor, last success, age.
     match (zero, has("last_ok_at"), has("stale_age_sec")) {
         (true, false, _) | (false, true, true) => None,
         (true, true, _) => Some("it has last_ok_at and the zero cursor".to_owned()),

@@ -1,5 +1,6 @@
-//! As much of JSON Schema 2020-12 as our own schemas use, so that a document is held against the same text
-//! that we publish.
+//! Validation by JSON Schema 2020-12, limited to the keywords of our own schemas.
+//!
+//! The check validates by the same text that we publish. A general validator would be a large dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +9,12 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::diffdelta::uri;
+use crate::diffdelta::wire::uri;
 
-/// How many problems of one document are named.
+/// Most problems that are reported for a document.
 const MAX_PROBLEMS: usize = 5;
 
-/// A schema, read once.
+/// A parsed schema.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Schema {
@@ -28,7 +29,7 @@ pub(super) struct Schema {
     one_of: Vec<Schema>,
     required: Vec<String>,
     properties: BTreeMap<String, Schema>,
-    additional_properties: Option<Additional>,
+    additional_properties: Option<AdditionalProperties>,
     items: Option<Box<Schema>>,
     min_items: usize,
     max_items: Option<usize>,
@@ -44,7 +45,7 @@ pub(super) struct Schema {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Additional {
+enum AdditionalProperties {
     Allowed(bool),
     Each(Box<Schema>),
 }
@@ -55,14 +56,14 @@ fn pattern<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<R
 }
 
 impl Schema {
-    /// The schema of feeds.
+    /// Returns the schema of feed documents.
     pub(super) fn of_feeds() -> Self {
-        Self::parse(include_str!("../schema/diff.schema.json"))
+        Self::parse(include_str!("../wire/schema/diff.schema.json"))
     }
 
-    /// The schema of manifests.
+    /// Returns the schema of manifests.
     pub(super) fn of_manifests() -> Self {
-        Self::parse(include_str!("../schema/wellknown.schema.json"))
+        Self::parse(include_str!("../wire/schema/wellknown.schema.json"))
     }
 
     fn parse(text: &str) -> Self {
@@ -71,65 +72,67 @@ impl Schema {
         schema.unwrap_or_default()
     }
 
-    /// What is wrong with a value, each with its place as a JSON pointer; the first few of it.
+    /// Validates a value. Returns the first few problems, each with its JSON pointer.
     pub(super) fn problems(&self, value: &Value) -> Vec<String> {
-        let mut found = Found { root: self, problems: Vec::new() };
+        let mut found = SchemaValidation { root: self, problems: Vec::new() };
         found.check(self, value, &mut String::new());
         found.problems
     }
 }
 
-struct Found<'a> {
+struct SchemaValidation<'a> {
     root: &'a Schema,
     problems: Vec<String>,
 }
 
-impl<'a> Found<'a> {
-    fn note(&mut self, place: &str, problem: impl AsRef<str>) {
+impl<'a> SchemaValidation<'a> {
+    fn report(&mut self, pointer: &str, problem: impl AsRef<str>) {
         if self.problems.len() < MAX_PROBLEMS {
-            let place = if place.is_empty() { "the document" } else { place };
-            self.problems.push(format!("{place} {}", problem.as_ref()));
+            let pointer = if pointer.is_empty() { "the document" } else { pointer };
+            self.problems.push(format!("{pointer} {}", problem.as_ref()));
         }
     }
 
-    fn check(&mut self, schema: &'a Schema, value: &Value, place: &mut String) {
+    fn check(&mut self, schema: &'a Schema, value: &Value, pointer: &mut String) {
+        // A document may have thousands of items with the same problem.
         if self.problems.len() >= MAX_PROBLEMS {
             return;
         }
         let target = schema.reference.as_deref().and_then(|r| r.strip_prefix("#/$defs/"));
         if let Some(target) = target.and_then(|name| self.root.definitions.get(name)) {
-            self.check(target, value, place);
+            self.check(target, value, pointer);
         }
-        self.check_choice(schema, value, place);
+        self.check_choice(schema, value, pointer);
         if let Some(kind) = schema.kind.as_deref().filter(|kind| !is_kind(value, kind)) {
-            self.note(place, format!("is not of type {kind}"));
+            // Further keywords assume the type and would only repeat the problem.
+            self.report(pointer, format!("is not of type {kind}"));
             return;
         }
         if schema.values.as_ref().is_some_and(|values| !values.contains(value)) {
-            self.note(place, format!("is {value}, which is none of the values allowed"));
+            self.report(pointer, format!("is {value}, which is none of the values allowed"));
         }
         match value {
-            Value::Object(members) => self.check_object(schema, members, place),
-            Value::Array(values) => self.check_array(schema, values, place),
-            Value::String(text) => self.check_text(schema, text, place),
+            Value::Object(members) => self.check_object(schema, members, pointer),
+            Value::Array(values) => self.check_array(schema, values, pointer),
+            Value::String(text) => self.check_text(schema, text, pointer),
             Value::Number(number) => {
                 let number = number.as_f64().unwrap_or(f64::NAN);
                 let fits = schema.minimum.is_none_or(|min| number >= min)
                     && schema.maximum.is_none_or(|max| number <= max);
                 if !fits {
-                    self.note(place, format!("is {number}, which is out of bounds"));
+                    self.report(pointer, format!("is {number}, which is out of bounds"));
                 }
             }
             Value::Null | Value::Bool(_) => {}
         }
     }
 
-    /// Exactly one of the choices; otherwise the problems of the one that comes nearest.
-    fn check_choice(&mut self, schema: &'a Schema, value: &Value, place: &mut String) {
+    /// Validates `oneOf`. If no choice matches, reports the problems of the closest one.
+    fn check_choice(&mut self, schema: &'a Schema, value: &Value, pointer: &mut String) {
         let mut outcomes = Vec::new();
         for choice in &schema.one_of {
-            let mut found = Found { root: self.root, problems: Vec::new() };
-            found.check(choice, value, place);
+            let mut found = SchemaValidation { root: self.root, problems: Vec::new() };
+            found.check(choice, value, pointer);
             outcomes.push(found.problems);
         }
         match outcomes.iter().filter(|o| o.is_empty()).count() {
@@ -138,7 +141,7 @@ impl<'a> Found<'a> {
                 let nearest = outcomes.into_iter().min_by_key(Vec::len).unwrap_or_default();
                 self.problems.extend(nearest);
             }
-            _ => self.note(place, "fits several forms of which it may be one only"),
+            _ => self.report(pointer, "matches more than one alternative of oneOf"),
         }
     }
 
@@ -146,64 +149,66 @@ impl<'a> Found<'a> {
         &mut self,
         schema: &'a Schema,
         members: &serde_json::Map<String, Value>,
-        place: &mut String,
+        pointer: &mut String,
     ) {
         for name in schema.required.iter().filter(|name| !members.contains_key(*name)) {
-            self.note(place, format!("has no {name}"));
+            self.report(pointer, format!("has no {name}"));
         }
         for (name, value) in members {
             let inner = match (schema.properties.get(name), &schema.additional_properties) {
                 (Some(inner), _) => inner,
-                (None, Some(Additional::Each(inner))) => inner,
-                (None, Some(Additional::Allowed(false))) => {
-                    self.note(place, format!("has {name}, which the schema does not know"));
+                (None, Some(AdditionalProperties::Each(inner))) => inner,
+                (None, Some(AdditionalProperties::Allowed(false))) => {
+                    self.report(pointer, format!("has {name}, which the schema does not know"));
                     continue;
                 }
                 (None, _) => continue,
             };
-            let length = place.len();
-            place.push('/');
-            place.push_str(name);
-            self.check(inner, value, place);
-            place.truncate(length);
+            let length = pointer.len();
+            pointer.push('/');
+            pointer.push_str(name);
+            self.check(inner, value, pointer);
+            pointer.truncate(length);
         }
     }
 
-    fn check_array(&mut self, schema: &'a Schema, values: &[Value], place: &mut String) {
+    fn check_array(&mut self, schema: &'a Schema, values: &[Value], pointer: &mut String) {
         if values.len() < schema.min_items || schema.max_items.is_some_and(|max| values.len() > max) {
-            self.note(place, format!("has {} elements", values.len()));
+            self.report(pointer, format!("has {} elements", values.len()));
         }
         let mut seen = BTreeSet::new();
+        // Compared as text: values have no order of their own.
         if schema.unique_items && !values.iter().all(|v| seen.insert(v.to_string())) {
-            self.note(place, "has an element twice");
+            self.report(pointer, "has an element twice");
         }
         let Some(inner) = &schema.items else { return };
         for (index, value) in values.iter().enumerate() {
-            let length = place.len();
-            place.push_str(&format!("/{index}"));
-            self.check(inner, value, place);
-            place.truncate(length);
+            let length = pointer.len();
+            pointer.push_str(&format!("/{index}"));
+            self.check(inner, value, pointer);
+            pointer.truncate(length);
         }
     }
 
-    fn check_text(&mut self, schema: &'a Schema, text: &str, place: &str) {
+    fn check_text(&mut self, schema: &'a Schema, text: &str, pointer: &str) {
+        // Counting characters is linear, and most members have no limit.
         let length =
             if schema.min_length > 0 || schema.max_length.is_some() { text.chars().count() } else { 0 };
         if length < schema.min_length || schema.max_length.is_some_and(|max| length > max) {
-            self.note(place, format!("has {length} characters"));
+            self.report(pointer, format!("has {length} characters"));
         }
         if schema.pattern.as_ref().is_some_and(|pattern| !pattern.is_match(text)) {
-            self.note(place, format!("is {:?}, against the pattern", shortened(text)));
+            self.report(pointer, format!("is {:?}, against the pattern", shortened(text)));
         }
         let fits = match schema.format.as_deref() {
             Some("date-time") => text.parse::<Timestamp>().is_ok(),
-            // A template's braces stand for what makes it one (section 8).
+            // Section 8 requires a template with braces, which RFC 3986 does not allow.
             Some("uri") => uri::absolute(&text.replace(['{', '}'], "")).is_some(),
             _ => true,
         };
         if !fits {
             let format = schema.format.as_deref().unwrap_or_default();
-            self.note(place, format!("is {:?}, which is no {format}", shortened(text)));
+            self.report(pointer, format!("is {:?}, which is no {format}", shortened(text)));
         }
     }
 }
@@ -215,6 +220,7 @@ fn is_kind(value: &Value, kind: &str) -> bool {
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
         "number" => value.is_number(),
+        // JSON Schema counts 1.0 as an integer.
         "integer" => value.as_f64().is_some_and(|n| n.fract() == 0.0),
         _ => false,
     }

@@ -2,26 +2,27 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 
 use super::*;
-use crate::diffdelta::headers::Resource;
-use crate::diffdelta::testing::{Publisher, at, places};
-use crate::diffdelta::{Global, GlobalChain, Pending, discovery};
+use crate::diffdelta::publish::testing::{TestSource, at, places};
+use crate::diffdelta::wire::headers::Resource;
+use crate::diffdelta::{GlobalChain, GlobalPublisher, PendingDeltas, discovery};
+use crate::follow::{Exchange as _, Now, ResponseHead};
 use crate::item::Item;
-use crate::report::{Level, Outcome};
+use crate::report::{FindingOutcome, Level};
 
 const BASE: &str = "http://127.0.0.1:8080";
 
-/// A site in memory: every document with its headers, and what is done to an answer before it is sent.
+/// A site in memory: every document with its headers.
 struct SiteInMemory {
     documents: Vec<(String, HeaderMap, Vec<u8>)>,
-    /// Paths that answer 200 whatever the request's validators say.
-    deaf: bool,
+    /// Ignores conditional requests: every document is answered with 200.
+    ignores_validators: bool,
 }
 
 impl SiteInMemory {
-    /// One source with mints, a carry if asked for, and the global feed.
+    /// Builds a site with a source of four mints, an optional carry, and the global feed.
     fn new(carried: bool) -> Self {
-        let mut p = Publisher::new("ab");
-        let (mut pending, mut global_snapshots) = (Pending::new(), Vec::new());
+        let mut p = TestSource::new("ab");
+        let (mut pending, mut global_snapshots) = (PendingDeltas::new(), Vec::new());
         let mut state = GlobalChain::default();
         let mut global_latest = None;
         for n in 1..=4 {
@@ -30,7 +31,7 @@ impl SiteInMemory {
                 p.put(Item { title, published: Some(at(9 - id)), ..Item::new(format!("i{id}")) }, at(n));
             }
             pending.add(p.run_rendered(at(n)).1);
-            let global = Global { site: &p.site, ttl_sec: 60 };
+            let global = GlobalPublisher { site: &p.site, ttl_sec: 60 };
             let chains = [(p.source(), &p.chain)];
             let (published, next) = global.mint(&state, &chains, std::mem::take(&mut pending), at(n));
             state = next;
@@ -41,7 +42,7 @@ impl SiteInMemory {
             p.chain.health.failed("TIMEOUT", None);
             p.carry(at(70));
         }
-        let mut site = Self { documents: Vec::new(), deaf: false };
+        let mut site = Self { documents: Vec::new(), ignores_validators: false };
         let global = global_latest.unwrap();
         let cursor = p.chain.cursor;
         site.add("/diff/ab/head.json", Resource::Head, cursor, &p.head);
@@ -95,19 +96,27 @@ impl SiteInMemory {
             return (404, HeaderMap::new(), b"");
         };
         let same = request.headers.get("if-none-match").is_some_and(|v| Some(v) == headers.get("etag"));
-        if same && !self.deaf { (304, headers.clone(), b"") } else { (200, headers.clone(), body) }
+        if same && !self.ignores_validators {
+            (304, headers.clone(), b"")
+        } else {
+            (200, headers.clone(), body)
+        }
     }
 
     fn check(&self, address: &str) -> Report {
         let mut checker = DiffDeltaChecker::new(&format!("{BASE}{address}")).unwrap();
         let mut asked = 0;
-        while let Some(request) = checker.poll_request(at(0)) {
+        while let Some(request) = checker.poll_request(Now::simulated(at(0))) {
             asked += 1;
             assert!(asked < 100, "an unbounded check");
             let (status, headers, body) = self.answer(&request);
-            checker.handle_head(at(0), request.id, ResponseHead { status, url: request.url, headers });
-            checker.handle_chunk(at(0), request.id, Bytes::copy_from_slice(body));
-            checker.handle_end(at(0), request.id, Ok(()));
+            checker.handle_head(
+                Now::simulated(at(0)),
+                request.id,
+                ResponseHead { status, url: request.url, headers },
+            );
+            checker.handle_chunk(Now::simulated(at(0)), request.id, Bytes::copy_from_slice(body));
+            checker.handle_end(Now::simulated(at(0)), request.id, Ok(()));
         }
         assert!(checker.is_finished());
         let report = checker.report().clone();
@@ -117,37 +126,37 @@ impl SiteInMemory {
 }
 
 fn failures(report: &Report) -> Vec<(&str, &str)> {
-    let failed = report.findings.iter().filter(|f| f.outcome == Outcome::Fail);
+    let failed = report.findings.iter().filter(|f| f.outcome == FindingOutcome::Fail);
     failed.map(|f| (f.rule.as_str(), f.detail.as_str())).collect()
 }
 
-/// Whether just this rule fails, or at least this one where `alone` is false.
-fn fails(report: &Report, rule: Rule, alone: bool) {
+/// Asserts that this rule fails; if `alone`, that no other rule does.
+fn assert_fails(report: &Report, rule: Rule, alone: bool) {
     let failures = failures(report);
     assert!(failures.iter().any(|(text, _)| *text == rule.text), "{}: {failures:#?}", rule.text);
     assert!(!alone || failures.len() == 1, "{failures:#?}");
 }
 
 #[test]
-fn what_we_publish_conforms() {
+fn our_own_documents_conform() {
     for carried in [false, true] {
         let site = SiteInMemory::new(carried);
         for address in ["", "/diff/ab", "/diff/ab/head.json", "/diff/latest.json"] {
             let report = site.check(address);
             assert_eq!(failures(&report), [], "{address}");
-            let passed =
-                report.count(Level::Must, Outcome::Pass) + report.count(Level::Should, Outcome::Pass);
+            let passed = report.count(Level::Must, FindingOutcome::Pass)
+                + report.count(Level::Should, FindingOutcome::Pass);
             assert!(passed >= 30, "{address}: only {passed} rules were seen");
         }
     }
     let report = SiteInMemory::new(true).check("");
-    let skipped: Vec<_> = report.findings.iter().filter(|f| f.outcome == Outcome::Skipped).collect();
+    let skipped: Vec<_> = report.findings.iter().filter(|f| f.outcome == FindingOutcome::Skipped).collect();
     assert!(skipped.iter().all(|f| f.section == "§1.3"), "{skipped:#?}");
 }
 
-/// Each broken document breaks its rule.
+/// Each corrupted member violates its rule.
 #[test]
-fn every_broken_document_is_found() {
+fn every_violation_is_found() {
     let zero = Cursor::ZERO.to_string();
     for (path, pointer, value, rule) in [
         ("/diff/ab/head.json", "/latest_url", Value::Null, rules::HEAD_FIELDS),
@@ -168,6 +177,7 @@ fn every_broken_document_is_found() {
         ("/diff/ab/latest.json", "/buckets/new", json!({}), rules::SCHEMA),
         ("/diff/ab/latest.json", "/ttl_sec", json!(61), rules::ARCHIVE_SAME),
         ("/archive/ab/2026", "/ttl_sec", json!(61), rules::CANONICAL),
+        // `prev_hash` is volatile: the cursor still holds, and only the file's hash differs.
         ("/archive/ab/2026", "/prev_hash", json!("x"), rules::HASH),
         ("/archive/ab/2026", "/generated_at", json!("2020-01-01T00:00:00Z"), rules::ARCHIVE),
         ("/archive/ab/index.json", "/snapshots/2/prev_cursor", json!("x"), rules::CHAIN),
@@ -185,7 +195,7 @@ fn every_broken_document_is_found() {
     }
 }
 
-/// Sections 4 and 9, for which a whole bucket has to be made.
+/// Sections 4 and 9: unsorted items, and risky items outside the flagged bucket.
 #[test]
 fn buckets_out_of_order_or_in_the_wrong_place_are_found() {
     let mut site = SiteInMemory::new(false);
@@ -203,11 +213,11 @@ fn buckets_out_of_order_or_in_the_wrong_place_are_found() {
     }
     site.set("/diff/ab/latest.json", "/buckets/updated", json!(all));
     let report = site.check("/diff/ab");
-    fails(&report, rules::SORTED, false);
-    fails(&report, rules::FLAGGED, false);
+    assert_fails(&report, rules::SORTED, false);
+    assert_fails(&report, rules::FLAGGED, false);
 }
 
-/// Sections 1 and 6: headers, each alone.
+/// Sections 1 and 6: each header for itself.
 #[test]
 fn every_missing_header_is_found() {
     for (path, header, value, rule) in [
@@ -219,7 +229,7 @@ fn every_missing_header_is_found() {
     ] {
         let mut site = SiteInMemory::new(false);
         set_header(&mut site.document(path).1, header, value);
-        fails(&site.check("/diff/ab"), rule, true);
+        assert_fails(&site.check("/diff/ab"), rule, true);
     }
     for (path, rule) in [
         ("/diff/ab/head.json", rules::CACHE),
@@ -228,7 +238,7 @@ fn every_missing_header_is_found() {
     ] {
         let mut site = SiteInMemory::new(false);
         set_header(&mut site.document(path).1, "cache-control", "max-age=300");
-        fails(&site.check("/diff/ab"), rule, false);
+        assert_fails(&site.check("/diff/ab"), rule, false);
     }
 }
 
@@ -245,13 +255,13 @@ fn set_header(headers: &mut HeaderMap, name: &'static str, value: &'static str) 
 #[test]
 fn a_server_that_never_answers_304_is_found() {
     let mut site = SiteInMemory::new(false);
-    site.deaf = true;
-    fails(&site.check("/diff/ab"), rules::NOT_MODIFIED, true);
+    site.ignores_validators = true;
+    assert_fails(&site.check("/diff/ab"), rules::NOT_MODIFIED, true);
 }
 
 /// Sections 1 and 8.
 #[test]
-fn what_is_missing_is_found() {
+fn missing_documents_are_found() {
     for (path, rule) in [
         ("/.well-known", rules::MANIFEST),
         ("/diff/latest.json", rules::GLOBAL),
@@ -261,12 +271,11 @@ fn what_is_missing_is_found() {
     ] {
         let mut site = SiteInMemory::new(false);
         site.remove(path);
-        fails(&site.check("/diff/ab"), rule, true);
+        assert_fails(&site.check("/diff/ab"), rule, true);
     }
 }
 
-/// A publisher that knows nothing of our archive index: its newest snapshot is looked for where section 1
-/// puts it.
+/// A publisher without our archive index: its newest snapshot is requested at the path of section 1.3.
 #[test]
 fn a_publisher_without_an_index_is_checked_too() {
     let mut site = SiteInMemory::new(false);
@@ -274,36 +283,41 @@ fn a_publisher_without_an_index_is_checked_too() {
     let report = site.check("/diff/ab");
     assert_eq!(failures(&report), []);
     let outcome = |rule: Rule| report.findings.iter().find(|f| f.rule == rule.text).unwrap().outcome;
-    assert_eq!(outcome(rules::CHAIN), Outcome::Skipped);
+    assert_eq!(outcome(rules::CHAIN), FindingOutcome::Skipped);
     for rule in [rules::CANONICAL, rules::ARCHIVE_SAME, rules::ARCHIVE_STAYS] {
-        assert_eq!(outcome(rule), Outcome::Pass, "{}", rule.text);
+        assert_eq!(outcome(rule), FindingOutcome::Pass, "{}", rule.text);
     }
     site.remove("/.well-known");
     let report = site.check("");
-    fails(&report, rules::MANIFEST, true);
-    assert_eq!(report.findings.iter().find(|f| f.rule == rules::LATEST.text).unwrap().outcome, Outcome::Pass);
+    assert_fails(&report, rules::MANIFEST, true);
+    assert_eq!(
+        report.findings.iter().find(|f| f.rule == rules::LATEST.text).unwrap().outcome,
+        FindingOutcome::Pass
+    );
 }
 
-/// Section 3.1: a number that Python writes differently still proves the cursor, and is pointed out.
+/// Section 3.1: a number that only Python writes this way still proves the cursor, with a finding.
 #[test]
 fn either_form_proves_a_cursor() {
     let mut site = SiteInMemory::new(false);
     site.remove("index.json");
     site.remove("/archive/");
     let (_, _, body) = site.document("/diff/ab/latest.json");
+    // Python writes 60.0 as it is, and RFC 8785 writes 60.
     let text = String::from_utf8(body.clone()).unwrap().replace("\"ttl_sec\":60}", "\"ttl_sec\":60.0}");
     let cursor =
-        crate::diffdelta::cursor::recompute(text.as_bytes(), crate::format::jcs::Style::Python).unwrap();
+        crate::diffdelta::wire::cursor::recompute(text.as_bytes(), crate::format::jcs::Style::Python)
+            .unwrap();
     *body = text.into_bytes();
     site.set("/diff/ab/latest.json", "/cursor", json!(cursor.to_string()));
     let report = site.check("/diff/ab");
     let of = |rule: Rule| report.findings.iter().find(|f| f.rule == rule.text).unwrap().outcome;
-    assert_eq!((of(rules::CANONICAL), of(rules::JCS)), (Outcome::Pass, Outcome::Fail));
+    assert_eq!((of(rules::CANONICAL), of(rules::JCS)), (FindingOutcome::Pass, FindingOutcome::Fail));
 }
 
-/// Section 4, on the text as served: parsers lose the order of keys.
+/// Section 4: the order is checked on the text as served, because parsers lose it.
 #[test]
-fn the_order_of_sources_is_seen_in_the_text() {
+fn the_order_of_sources_is_checked_in_the_text() {
     assert_eq!(rules::source_order(br#"{"sources":{"a":{},"b":{}}}"#), None);
     assert!(rules::source_order(br#"{"sources":{"b":{},"a":{}}}"#).unwrap().contains("b stands before a"));
 }
@@ -312,18 +326,22 @@ fn the_order_of_sources_is_seen_in_the_text() {
 fn a_dead_server_fails_the_check_and_ends_it() {
     for address in ["", "/diff/ab"] {
         let mut checker = DiffDeltaChecker::new(&format!("{BASE}{address}")).unwrap();
-        while let Some(request) = checker.poll_request(at(0)) {
-            checker.handle_end(at(0), request.id, Err(TransferError::Connect("refused".into())));
+        while let Some(request) = checker.poll_request(Now::simulated(at(0))) {
+            checker.handle_end(
+                Now::simulated(at(0)),
+                request.id,
+                Err(TransferError::Connect("refused".into())),
+            );
         }
         assert!(checker.is_finished() && !checker.report().conforms());
     }
     assert!(DiffDeltaChecker::new("nowhere").is_err());
 }
 
-/// The schema as it is applied here agrees with a JSON Schema library on broken documents.
+/// Our validator agrees with a JSON Schema library on corrupted documents.
 #[test]
-fn our_reading_of_the_schema_is_right() {
-    let mut p = Publisher::new("ab");
+fn our_schema_validator_agrees_with_a_library() {
+    let mut p = TestSource::new("ab");
     p.put(Item { title: Some("t".into()), ..Item::new("a") }, at(1));
     p.run(at(1));
     let good: Value = serde_json::from_slice(&p.latest).unwrap();
@@ -336,6 +354,7 @@ fn our_reading_of_the_schema_is_right() {
     places(&good, "", &mut pointers);
     let long = Value::from("x".repeat(2001));
     for pointer in pointers {
+        // Of other types, out of bounds, a whole float, repeated elements, and too long a text.
         for value in [
             Value::Null,
             json!("?"),
@@ -356,7 +375,7 @@ fn our_reading_of_the_schema_is_right() {
         let mut broken = good.clone();
         if let Some(parent) = broken.pointer_mut(parent).and_then(Value::as_object_mut) {
             parent.remove(name);
-            parent.insert("unheard_of".into(), json!(1));
+            parent.insert("unknown_member".into(), json!(1));
             assert_eq!(schema.problems(&broken).is_empty(), library.is_valid(&broken), "{pointer}");
         }
     }

@@ -1,102 +1,118 @@
-//! From a verified document to the changes that it tells of.
+//! Delivers a verified document as changes.
 
 use std::vec::IntoIter;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::state::{Partial, State};
+use super::state::{DiffDeltaFollowState, PartialDocument};
 use crate::change::Op;
-use crate::diffdelta::delta_item::{ReadDelta, read};
-use crate::diffdelta::wire::{Buckets, Kind, Latest};
+use crate::diffdelta::wire::delta_item::{ReadDelta, read};
+use crate::diffdelta::wire::{DeltaDocument, DeltaKind, ItemBuckets};
 use crate::follow::Followed;
+use crate::format::budget::Budget;
+use crate::format::json_value::read_value;
+use crate::format::{DocumentLimits, FormatError};
 
-/// A document that is being handed over.
+/// Maximum number of reported items that cannot be read.
+const MAX_PROBLEMS: usize = 100;
+
+/// A document whose changes are being delivered.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(super) struct DocumentDelivery {
     changes: IntoIter<Followed>,
     cursor: String,
     generated_at: String,
     delivered: usize,
 }
 
-/// A delivery's next step.
-pub(super) enum Step {
-    /// A change to hand over.
-    Change(Box<Followed>),
-    /// The document was handed over whole.
-    Done,
-}
-
-impl Delivery {
-    /// What of a document is still to be handed over, in the order in which it happened as far as the
-    /// document tells. Items that cannot be read are named in `problems`.
-    pub(super) fn new(document: Latest, feed: &str, state: &State, problems: &mut Vec<String>) -> Self {
-        let Latest { cursor, generated_at, source_id, buckets, .. } = document;
+impl DocumentDelivery {
+    /// Creates a delivery of the remaining changes of a document, ordered by time.
+    ///
+    /// Items that cannot be read are reported in `problems`. A document that takes too much memory is an error.
+    pub(super) fn new(
+        document: DeltaDocument,
+        feed: &str,
+        state: &DiffDeltaFollowState,
+        problems: &mut Vec<String>,
+    ) -> Result<Self, FormatError> {
+        let DeltaDocument { cursor, generated_at, source_id, buckets, .. } = document;
         let feed = source_id.as_deref().unwrap_or(feed);
-        let wanted = Wanted::new(state.since, &generated_at);
+        let filter = SinceFilter::new(state.since, &generated_at);
+        let buckets = buckets_with_kinds(buckets);
+        let length = buckets.iter().flat_map(|(_, _, items)| items).map(|item| item.get().len()).sum();
+        let mut budget = Budget::new(length, DocumentLimits::default());
+        // The items' texts were copied from the document.
+        budget.store(length)?;
         let mut changes = Vec::new();
-        for (name, usual, items) in named(buckets) {
+        for (name, usual, items) in buckets {
             for (index, item) in items.into_iter().enumerate() {
+                let before = budget.left();
+                let item = read_value(item.get(), &mut budget)?;
+                let tree = before.saturating_sub(budget.left());
                 let read = read(item).and_then(|r| Ok((r.changed_at, followed(r, usual, feed, &cursor)?)));
                 match read {
-                    Ok((changed_at, change)) if wanted.has(changed_at) => changes.push(change),
+                    Ok((changed_at, change)) if filter.accepts(changed_at) => {
+                        budget.item(&change.item)?;
+                        changes.push(change);
+                    }
                     Ok(_) => {}
+                    Err(_) if problems.len() >= MAX_PROBLEMS => {}
                     Err(reason) => problems.push(format!("item {} of bucket {name}: {reason}", index + 1)),
                 }
+                budget.refund(tree);
             }
         }
+        // Stable: changes without a time, or with equal times, keep the order of the buckets.
         changes.sort_by_key(|c| c.modified);
+        // The order is a function of the document alone, so a count identifies the delivered changes.
         let delivered = state.delivered_of(&cursor).min(changes.len());
         changes.drain(..delivered);
-        Self { changes: changes.into_iter(), cursor, generated_at, delivered }
+        Ok(Self { changes: changes.into_iter(), cursor, generated_at, delivered })
     }
 
-    /// The next step.
-    pub(super) fn step(&mut self) -> Step {
-        match self.changes.next() {
-            Some(change) => {
-                self.delivered += 1;
-                Step::Change(Box::new(change))
-            }
-            None => Step::Done,
-        }
+    /// Returns the next change, if any is left.
+    pub(super) fn next_change(&mut self) -> Option<Box<Followed>> {
+        let change = self.changes.next()?;
+        self.delivered += 1;
+        Some(Box::new(change))
     }
 
-    /// Whether every change was handed over.
-    pub(super) fn is_spent(&self) -> bool {
+    /// Returns true if every change was delivered.
+    pub(super) fn is_done(&self) -> bool {
         self.changes.len() == 0
     }
 
-    /// Takes down in `state` how far the document was handed over.
-    pub(super) fn note(&self, state: &mut State) {
-        if self.is_spent() {
+    /// Records in `state` how much of the document was delivered.
+    pub(super) fn record_progress(&self, state: &mut DiffDeltaFollowState) {
+        if self.is_done() {
             state.cursor = Some(self.cursor.clone());
             state.generated_at = Some(self.generated_at.clone());
             state.partial = None;
         } else {
-            state.partial = Some(Partial { cursor: self.cursor.clone(), delivered: self.delivered });
+            state.partial = Some(PartialDocument { cursor: self.cursor.clone(), delivered: self.delivered });
         }
     }
 }
 
-/// The buckets with what happened to the items in them, where those do not say so themselves.
-fn named(buckets: Buckets) -> [(&'static str, Kind, Vec<Value>); 4] {
+/// Returns the buckets with the kind of change that applies if an item states none.
+fn buckets_with_kinds(buckets: ItemBuckets) -> [(&'static str, DeltaKind, Vec<Box<RawValue>>); 4] {
     [
-        ("new", Kind::New, buckets.new),
-        ("updated", Kind::Updated, buckets.updated),
-        ("flagged", Kind::Updated, buckets.flagged),
-        ("removed", Kind::Removed, buckets.removed),
+        ("new", DeltaKind::New, buckets.new),
+        ("updated", DeltaKind::Updated, buckets.updated),
+        ("flagged", DeltaKind::Updated, buckets.flagged),
+        ("removed", DeltaKind::Removed, buckets.removed),
     ]
 }
 
-fn followed(read: ReadDelta, bucket: Kind, feed: &str, cursor: &str) -> Result<Followed, String> {
+fn followed(read: ReadDelta, bucket: DeltaKind, feed: &str, cursor: &str) -> Result<Followed, String> {
+    // Ids and texts of other publishers may break our own limits.
     read.item.check().map_err(|e| e.to_string())?;
-    // Only in the flagged bucket does it matter what the item says; elsewhere the bucket does (section 1.2).
-    let kind = if bucket == Kind::Updated { read.kind.unwrap_or(bucket) } else { bucket };
+    // Section 1.2: the bucket decides. Only a flagged item states its own kind, which may be a removal.
+    let kind = if bucket == DeltaKind::Updated { read.kind.unwrap_or(bucket) } else { bucket };
     Ok(Followed {
         feed: if read.source.is_empty() { feed.to_owned() } else { read.source },
-        op: if kind == Kind::Removed { Op::Delete } else { Op::Put },
+        op: if kind == DeltaKind::Removed { Op::Delete } else { Op::Put },
         item: read.item,
         patch: None,
         modified: read.modified,
@@ -105,15 +121,15 @@ fn followed(read: ReadDelta, bucket: Kind, feed: &str, cursor: &str) -> Result<F
     })
 }
 
-/// Which changes of a document are wanted.
-struct Wanted {
+/// Filter for a start from a time.
+struct SinceFilter {
     since: Option<Timestamp>,
-    /// Whether the document is early enough to be without any wanted change.
+    /// True if the whole document is older than the start.
     is_earlier: bool,
 }
 
-impl Wanted {
-    /// Documents are stamped in whole seconds; one without a readable time counts as later.
+impl SinceFilter {
+    /// Documents have whole seconds. A document without a valid time counts as later.
     fn new(since: Option<Timestamp>, generated_at: &str) -> Self {
         let earlier = |since: Timestamp| {
             generated_at.parse::<Timestamp>().is_ok_and(|made| made.as_second() < since.as_second())
@@ -121,9 +137,10 @@ impl Wanted {
         Self { since, is_earlier: since.is_some_and(earlier) }
     }
 
-    /// Whether a change made at this time is wanted. Of one that does not say when it was made only its
-    /// document's time is known.
-    fn has(&self, changed_at: Option<Timestamp>) -> bool {
+    /// Returns true if a change at this time is to be delivered.
+    ///
+    /// Without a time of its own, the time of its document decides.
+    fn accepts(&self, changed_at: Option<Timestamp>) -> bool {
         match (self.since, changed_at) {
             (Some(since), Some(changed_at)) => changed_at >= since,
             _ => !self.is_earlier,

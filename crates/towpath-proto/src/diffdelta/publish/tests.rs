@@ -1,9 +1,10 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::super::testing::{Publisher, at, feed, items, site};
-use super::super::{Global, GlobalChain, Pending, Proof, prove};
+use super::testing::{TestSource, at, feed, items, site};
 use super::*;
+use crate::diffdelta::wire::cursor::Cursor;
+use crate::diffdelta::{GlobalChain, GlobalPublisher, PendingDeltas, Proof, prove};
 use crate::item::Item;
 
 fn json(text: &[u8]) -> Value {
@@ -14,8 +15,8 @@ fn titled(id: &str, title: &str) -> Item {
     Item { title: Some(title.into()), ..Item::new(id) }
 }
 
-/// Sections 2.1 to 2.3: a mint changes the cursor, a carry does not; both say so.
-fn check_invariants(p: &Publisher) {
+/// Sections 2.1 to 2.3: a mint changes the cursor, a carry does not. Head and latest agree on it.
+fn check_invariants(p: &TestSource) {
     let (latest, head) = (json(&p.latest), json(&p.head));
     for name in ["cursor", "prev_cursor", "changed", "generated_at", "ttl_sec"] {
         assert_eq!(latest[name], head[name], "{name}");
@@ -30,7 +31,7 @@ fn check_invariants(p: &Publisher) {
 /// Section 2.2: the first successful run's `prev_cursor` is the zero cursor, also without items.
 #[test]
 fn the_first_success_mints_even_without_items() {
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     let never = json(&p.latest);
     assert_eq!(never["cursor"], Cursor::ZERO.to_string());
     assert_eq!(never["prev_cursor"], Cursor::ZERO.to_string());
@@ -52,10 +53,10 @@ fn the_first_success_mints_even_without_items() {
     check_invariants(&p);
 }
 
-/// Sections 1.3 and 2.2: every snapshot's name, bytes and place in the chain.
+/// Sections 1.3 and 2.2: the name and bytes of a snapshot, and its link to the one before.
 #[test]
 fn a_mint_writes_a_snapshot_and_a_carry_keeps_its_buckets() {
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     p.put(titled("a", "1"), at(1));
     p.run(at(1));
     let minted = json(&p.latest);
@@ -64,13 +65,13 @@ fn a_mint_writes_a_snapshot_and_a_carry_keeps_its_buckets() {
     assert_eq!(entry.sha256, Cursor::of(&snapshot).hex());
     let name = format!("/archive/ab/2026/02/02/20260202T024001Z_{}.json", &entry.cursor[7..19]);
     assert_eq!(entry.url, name);
-    // Who has the chain up to here cannot know of what comes later, and knows of all that came before.
+    // A replica at this state cannot rule out a later snapshot, and knows all earlier ones.
     for (stamp, may_come) in
         [("20260202T024001Z", true), ("20260202T024002Z", true), ("20260202T024000Z", false), ("x", false)]
     {
-        assert_eq!(p.chain.may_lead_to(&format!("/archive/ab/2026/02/02/{stamp}_abc.json")), may_come);
+        assert_eq!(p.chain.may_publish_later(&format!("/archive/ab/2026/02/02/{stamp}_abc.json")), may_come);
     }
-    assert!(Chain::default().may_lead_to(&name));
+    assert!(DocumentChain::default().may_publish_later(&name));
     p.run(at(2));
     let carried = json(&p.latest);
     assert_eq!(carried["buckets"], minted["buckets"]);
@@ -88,11 +89,11 @@ fn a_mint_writes_a_snapshot_and_a_carry_keeps_its_buckets() {
     check_invariants(&p);
 }
 
-/// Section 3.2: the same changes give the same cursors, whenever the runs were.
+/// Section 3.2: equal changes give equal cursors, independent of the time of the runs.
 #[test]
 fn a_rerun_has_the_same_cursors() {
     let cursors = |delay: i64| {
-        let mut p = Publisher::new("ab");
+        let mut p = TestSource::new("ab");
         p.put(titled("a", "1"), at(1));
         p.run(at(1 + delay));
         p.run(at(2 + delay));
@@ -105,10 +106,10 @@ fn a_rerun_has_the_same_cursors() {
     assert_eq!(cursors(0), cursors(777));
 }
 
-/// Section 5: an error keeps the cursor, and is gone with the next success; neither mints.
+/// Section 5: an error keeps the cursor, and the next success clears it. Neither mints.
 #[test]
 fn errors_keep_the_cursor_and_never_mint() {
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     p.put(titled("a", "1"), at(0));
     p.run(at(0));
     let cursor = p.chain.cursor;
@@ -141,11 +142,12 @@ fn errors_keep_the_cursor_and_never_mint() {
     assert_eq!((p.snapshots.len(), p.chain.cursor), (1, cursor));
 }
 
-/// Sections 4 and 9: sorted buckets, an item in one of them only, flagged ones with what happened to them.
+/// Sections 4 and 9: buckets are sorted, an item is in a single bucket, and flagged items keep their change.
 #[test]
 fn buckets_are_sorted_and_flagged_is_exclusive() {
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     for n in 0..60 {
+        // Repeated times and shuffled ids, so that time and id both decide the order.
         let published = at(n * 7 % 5);
         p.put(Item { published: Some(published), ..titled(&format!("{:02}", n * 17 % 60), "t") }, at(1));
     }
@@ -171,24 +173,26 @@ fn buckets_are_sorted_and_flagged_is_exclusive() {
     assert_eq!(document["sources"]["ab"]["delta_counts"]["new"], 60);
 }
 
-/// Section 1.3: no snapshot's name is given twice, whatever the clock does.
+/// Section 1.3: no file name of a snapshot is used twice, even if the clock is set back.
 #[test]
 fn names_stay_distinct_and_times_never_go_back() {
-    let mut chain = Chain::default();
+    let mut chain = DocumentChain::default();
     let first = chain.name_time(Cursor::ZERO, at(5));
     let second = chain.name_time(Cursor::ZERO, at(5));
     let other = chain.name_time(Cursor([1; 32]), at(5));
     assert_eq!((first, second), (at(5), at(6)));
+    // Another cursor is another file name: it needs no second of its own.
     assert_eq!(other, at(5));
     chain.generated_at = Some(at(9));
     assert_eq!(chain.name_time(Cursor::ZERO, at(2)), at(9));
 }
 
 #[test]
-fn a_document_that_is_not_the_chains_is_not_carried() {
-    let mut p = Publisher::new("ab");
+fn a_document_of_another_chain_is_not_carried() {
+    let mut p = TestSource::new("ab");
     p.put(titled("a", "1"), at(1));
     p.run(at(1));
+    // Too short for the stored range, and long enough but with other bytes there.
     for other in [&b""[..], &[b'x'; 100_000]] {
         assert!(p.source().carry(&p.chain, other, at(2)).is_err());
     }
@@ -196,18 +200,18 @@ fn a_document_that_is_not_the_chains_is_not_carried() {
 
 #[test]
 fn a_site_below_a_path_links_below_it() {
-    let site = Site::new("https://example.com/data/");
+    let site = SiteUrl::new("https://example.com/data/");
     assert_eq!(site.link("/diff/x"), "/data/diff/x");
     assert_eq!(site.absolute("/diff/x"), "https://example.com/data/diff/x");
-    assert_eq!(Site::new("http://h:1").link("/a"), "/a");
+    assert_eq!(SiteUrl::new("http://h:1").link("/a"), "/a");
 }
 
-/// Section 1: the global feed unites what the sources minted, with a chain of its own.
+/// Section 1: the global feed merges the deltas of all sources, with its own chain.
 #[test]
 fn the_global_feed_follows_the_sources() {
-    let (mut a, mut b) = (Publisher::new("aa"), Publisher::new("bb"));
-    let (site, mut state, mut pending) = (site(), GlobalChain::default(), Pending::new());
-    let global = Global { site: &site, ttl_sec: 1 };
+    let (mut a, mut b) = (TestSource::new("aa"), TestSource::new("bb"));
+    let (site, mut state, mut pending) = (site(), GlobalChain::default(), PendingDeltas::new());
+    let global = GlobalPublisher { site: &site, ttl_sec: 1 };
     a.put(titled("x", "1"), at(1));
     a.put(titled("y", "1"), at(1));
     b.put(titled("x", "1"), at(1));
@@ -224,6 +228,7 @@ fn the_global_feed_follows_the_sources() {
     assert_eq!(first["sources"]["aa"]["cursor"], a.chain.cursor.to_string());
     assert_eq!(first["sources"]["aa"]["prev_cursor"], Cursor::ZERO.to_string());
     assert_eq!(first["sources_included"], serde_json::json!(["aa", "bb"]));
+    // Raised from 1 to the schema's minimum.
     assert_eq!(first["ttl_sec"], 15);
     assert!(first.get("source_id").is_none() && first.get("status").is_none());
     assert!(published.snapshot.unwrap().path.starts_with("/archive/_global/2026/"));
@@ -237,13 +242,14 @@ fn the_global_feed_follows_the_sources() {
     a.put(titled("x", "3"), at(3));
     a.delete("z", at(3));
     a.run(at(3));
-    // The publisher went down in between: its snapshots are read back.
+    // Simulates a crash before the global mint: the source's snapshots are read back.
     for (_, snapshot) in &a.snapshots[state.included[&feed("aa")].snapshots as usize..] {
         pending.recover(&feed("aa"), snapshot).unwrap();
     }
     let chains = [(a.source(), &a.chain), (b.source(), &b.chain)];
     let (published, next) = global.mint(&state, &chains, pending, at(3));
     let second = json(&published.latest);
+    // x changed twice and counts once. z came and went between two global documents.
     assert_eq!(
         second["sources"]["aa"]["delta_counts"],
         serde_json::json!({"new": 0, "removed": 1, "updated": 1})
@@ -264,10 +270,10 @@ fn the_global_feed_follows_the_sources() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Sections 2.1 and 3.1: every minted document recomputes by both forms, every chain is unbroken.
+    /// Sections 2.1 and 3.1: every cursor recomputes in both forms, and every chain is unbroken.
     #[test]
     fn every_minted_cursor_recomputes(batches in prop::collection::vec(prop::collection::vec(items(), 0..4), 1..4)) {
-        let mut p = Publisher::new("ab");
+        let mut p = TestSource::new("ab");
         let mut now = 0;
         for batch in batches {
             now += 1;
@@ -280,7 +286,7 @@ proptest! {
         let mut previous = Cursor::ZERO.to_string();
         for (entry, document) in &p.snapshots {
             for style in [crate::format::jcs::Style::Jcs, crate::format::jcs::Style::Python] {
-                let cursor = super::super::cursor::recompute(document, style).unwrap();
+                let cursor = crate::diffdelta::cursor::recompute(document, style).unwrap();
                 prop_assert_eq!(cursor.to_string(), entry.cursor.clone());
             }
             prop_assert_eq!(&entry.prev_cursor, &previous);

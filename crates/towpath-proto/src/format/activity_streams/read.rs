@@ -1,4 +1,4 @@
-//! Reading objects, whoever wrote them.
+//! Reading ActivityStreams objects of any publisher.
 
 use std::borrow::Cow;
 
@@ -7,32 +7,35 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::Beside;
+use super::write::TowpathMember;
 use crate::item::{Author, Content, Item};
 
-/// An object that was read.
+/// Parsed object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadObject {
-    /// The item; of a deleted one only what is left.
+    /// Item; if deleted, only the remaining fields.
     pub item: Item,
-    /// Whether it is marked as deleted.
+    /// `true` if the object is marked as deleted.
     pub deleted: bool,
-    /// When the publisher says it was last changed: in its log, else the item itself.
+    /// Time of the last change: in the publisher's log, else of the item itself.
     pub modified: Option<Timestamp>,
-    /// Its own cursor, where the publisher gives one.
+    /// Cursor of the object, if the publisher gives any.
     pub cursor: Option<String>,
 }
 
-/// Reads one object, or an activity as if it were its object with the activity's id.
+/// Parses an object. An activity is read as its object, with the activity's id.
 ///
-/// Members that have no place in an [`Item`] are kept in `extra` under `"activity_streams"`. Dates that are
-/// none are left out. The error says what is wrong with the object.
+/// Members without a field in [`Item`] are stored in `extra` under `"activity_streams"`. Malformed dates are
+/// ignored. The error describes the problem.
 pub fn read_object(value: Value) -> Result<ReadObject, String> {
     let Value::Object(mut members) = value else { return Err("is not an object".into()) };
     let beside = match members.remove("towpath") {
-        Some(value) => Some(serde_json::from_value::<Beside>(value).map_err(|e| format!("towpath: {e}"))?),
+        Some(value) => {
+            Some(serde_json::from_value::<TowpathMember>(value).map_err(|e| format!("towpath: {e}"))?)
+        }
         None => None,
     };
+    // The member is written only by towpath, so it tells the two kinds of publishers apart.
     let foreign = beside.is_none();
     let beside = beside.unwrap_or_default();
     let id = match members.remove("id") {
@@ -41,7 +44,7 @@ pub fn read_object(value: Value) -> Result<ReadObject, String> {
         _ => return Err("has no id".into()),
     };
     if foreign && let Some(Value::Object(object)) = members.remove("object") {
-        // The activity's own members win.
+        // The activity's own members take precedence.
         members = object.into_iter().filter(|(name, _)| name != "id").chain(members).collect();
     }
     let deleted = is_deleted(&members);
@@ -59,6 +62,7 @@ pub fn read_object(value: Value) -> Result<ReadObject, String> {
         updated: updated.filter(|_| !beside.updated_unknown),
         extra: beside.extra.into_owned(),
     };
+    // A null member equals an absent one (AS1, section 2).
     members.retain(|_, value| !value.is_null());
     if foreign && !members.is_empty() {
         item.extra.insert("activity_streams".into(), Value::Object(members));
@@ -67,10 +71,11 @@ pub fn read_object(value: Value) -> Result<ReadObject, String> {
     Ok(ReadObject { item, deleted, modified, cursor: beside.cursor.map(Cow::into_owned) })
 }
 
-/// `"deleted": true`, or the time of it; or a type or verb that says so.
+/// Returns `true` for `"deleted": true`, a deletion time, or a type or verb that means deletion.
 fn is_deleted(members: &Map<String, Value>) -> bool {
     let is = |name: &str, value: &str| members.get(name).is_some_and(|has| has == value);
     let deleted = members.get("deleted");
+    // The deletion may be a flag, or the time of it.
     deleted.is_some_and(|deleted| deleted == true || deleted.is_string())
         || is("objectType", "tombstone")
         || is("verb", "delete")
@@ -90,7 +95,7 @@ fn take_time(members: &mut Map<String, Value>, name: &str) -> Option<Timestamp> 
     take_text(members, name)?.parse().ok()
 }
 
-fn read_content(text: Option<String>, beside: &Beside<'_>) -> Result<Option<Content>, String> {
+fn read_content(text: Option<String>, beside: &TowpathMember<'_>) -> Result<Option<Content>, String> {
     let media_type = beside.content_type.as_deref().unwrap_or("text/html").to_owned();
     if let Some(base64) = &beside.content_base64 {
         let bytes = STANDARD.decode(base64).map_err(|e| format!("content_base64: {e}"))?;
@@ -107,6 +112,7 @@ fn read_content(text: Option<String>, beside: &Beside<'_>) -> Result<Option<Cont
 
 fn read_authors(members: &mut Map<String, Value>, all: Vec<Author>) -> Vec<Author> {
     let (author, actor) = (members.remove("author"), members.remove("actor"));
+    // The extension has all authors, AS1's own member only the first.
     if !all.is_empty() {
         return all;
     }
@@ -126,7 +132,8 @@ fn read_tags(members: &mut Map<String, Value>) -> Vec<String> {
     tags.into_iter().filter_map(name).collect()
 }
 
-/// The text that [`super::escape`] was given.
+/// Reverses `escape`.
 pub(super) fn unescape(text: &str) -> String {
+    // The ampersand comes last: `&amp;lt;` must become `&lt;`.
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }

@@ -1,4 +1,4 @@
-//! An entry's content (RFC 4287, section 4.1.3), in both directions.
+//! Content of an entry (RFC 4287, section 4.1.3): reading and writing.
 
 use std::borrow::Cow;
 
@@ -6,25 +6,26 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::format::FormatError;
-use crate::format::draft::Draft;
-use crate::format::xml::{Ns, Tag, Token, XmlReader, XmlWriter, is_xml_text};
-use crate::item::{Content, Shown};
+use crate::format::error::FormatError;
+use crate::format::item_builder::ItemBuilder;
+use crate::format::xml::{Ns, Tag, XmlReader, XmlToken, XmlWriter, is_xml_text};
+use crate::item::{Content, ContentForm};
 
-/// How Atom holds content of a media type (section 4.1.3.3).
+/// Representation of a media type's content in Atom (section 4.1.3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum TextForm {
     /// Character data.
     Text,
-    /// One element.
+    /// A single element.
     Xml,
     /// Base 64.
     Binary,
 }
 
-impl Form {
+impl TextForm {
     pub(super) fn of(media_type: &str) -> Self {
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        // RFC 4287, section 4.1.3.3, items 4 to 6: the suffix decides before the type.
         if essence.ends_with("+xml") || essence.ends_with("/xml") {
             Self::Xml
         } else if essence.starts_with("text/") {
@@ -35,16 +36,21 @@ impl Form {
     }
 }
 
-/// Reads the content element just started.
-pub(super) fn read<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, draft: &mut Draft) -> Result<(), FormatError> {
-    // Content that stands elsewhere (section 4.1.3.2) is none of the item's bytes.
+/// Reads the content element that was just started.
+pub(super) fn read<'i>(
+    xml: &mut XmlReader<'i>,
+    tag: Tag<'i>,
+    builder: &mut ItemBuilder,
+) -> Result<(), FormatError> {
+    // Out-of-line content (section 4.1.3.2) has no bytes here; the element is stored as it is.
     if xml.attribute("src")?.is_some() {
-        return draft.keep_element(xml, tag);
+        return builder.keep_element(xml, tag);
     }
     let given = xml.attribute("type")?.map(Cow::into_owned);
+    // Our own attribute names the exact type, where Atom allows only a general one.
     if let Some(media_type) = xml.attribute_in(Ns::Towpath, "type")?.map(Cow::into_owned) {
         let text = xml.text()?;
-        draft.item.content = Some(match given.as_deref() {
+        builder.item.content = Some(match given.as_deref() {
             Some("text" | "html") => Content::new(media_type, text.into_owned()),
             _ => binary(xml, tag, media_type, text),
         });
@@ -56,20 +62,21 @@ pub(super) fn read<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, draft: &mut Draft)
         Some("text" | "TEXT") => Some(text(xml, "text/plain")?),
         Some("html" | "HTML") => Some(text(xml, "text/html")?),
         Some("xhtml" | "XHTML") => Some(element(xml, "application/xhtml+xml")?),
-        Some(media_type) => Some(match Form::of(media_type) {
+        Some(media_type) => Some(match TextForm::of(media_type) {
+            // Atom 0.3 marks Base 64 by an attribute, whatever the type.
             _ if base64 => {
                 let text = xml.text()?;
                 binary(xml, tag, media_type.to_owned(), text)
             }
-            Form::Text => text(xml, media_type)?,
-            Form::Xml => element(xml, media_type)?,
-            Form::Binary => {
+            TextForm::Text => text(xml, media_type)?,
+            TextForm::Xml => element(xml, media_type)?,
+            TextForm::Binary => {
                 let text = xml.text()?;
                 binary(xml, tag, media_type.to_owned(), text)
             }
         }),
     };
-    draft.item.content = content;
+    builder.item.content = content;
     Ok(())
 }
 
@@ -77,24 +84,26 @@ fn text(xml: &mut XmlReader<'_>, media_type: &str) -> Result<Content, FormatErro
     Ok(Content::new(media_type, xml.text()?.into_owned()))
 }
 
-/// The element within as text that stands on its own, or the character data where there is no element.
+/// Returns the child element as a standalone text, or the character data if there is no element.
 fn element(xml: &mut XmlReader<'_>, media_type: &str) -> Result<Content, FormatError> {
     let mut found: Option<String> = None;
     let mut around = String::new();
     loop {
         match xml.next()? {
-            Token::Start(child) if found.is_none() => found = Some(xml.capture(child)?),
-            Token::Start(_) => xml.skip()?,
-            Token::Text(text) => around.push_str(&text),
-            Token::End | Token::Eof => break,
+            // Only the first element is content (section 4.1.3.3, item 3); further ones are malformed.
+            XmlToken::Start(child) if found.is_none() => found = Some(xml.capture(child)?),
+            XmlToken::Start(_) => xml.skip()?,
+            XmlToken::Text(text) => around.push_str(&text),
+            XmlToken::End | XmlToken::Eof => break,
         }
     }
     Ok(Content::new(media_type, found.unwrap_or(around)))
 }
 
-/// Base 64 (section 4.1.3.3, item 6), white space ignored. Where it is none, the text itself is the content:
-/// many publishers put JSON there as it is.
+/// Decodes Base 64 (section 4.1.3.3, item 6), ignoring white space. If it is malformed, the text itself is
+/// the content: many publishers write JSON there directly.
 fn binary(xml: &mut XmlReader<'_>, tag: Tag<'_>, media_type: String, text: Cow<'_, str>) -> Content {
+    // Base 64 in feeds is commonly wrapped or indented.
     let compact: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     let bytes = match STANDARD.decode(&compact) {
         Ok(bytes) => Bytes::from(bytes),
@@ -106,16 +115,17 @@ fn binary(xml: &mut XmlReader<'_>, tag: Tag<'_>, media_type: String, text: Cow<'
     Content::new(media_type, bytes)
 }
 
-/// Writes `content` as a content element, `name` being how that is called here.
+/// Writes `content` as an element called `name`.
 pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) {
     let media_type = content.media_type.as_str();
+    // XML cannot hold every character, not even as a reference.
     let text = content.text().filter(|t| is_xml_text(t));
     xml.start(name);
     match text.and_then(|text| inline_form(content, text).map(|form| (form, text))) {
         Some((Inline::Shown(shown), text)) => {
             let type_name = match shown {
-                Shown::Html => "html",
-                Shown::Text => "text",
+                ContentForm::Html => "html",
+                ContentForm::Text => "text",
             };
             xml.attribute("type", type_name)
                 .optional_attribute("tp:type", content.type_beyond(shown))
@@ -131,6 +141,7 @@ pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) 
             xml.attribute("type", media_type).text(&STANDARD.encode(&content.bytes));
         }
         None => {
+            // Atom has no place for a composite or malformed type; our attribute holds it.
             xml.attribute("type", "application/octet-stream").attribute("tp:type", media_type);
             xml.text(&STANDARD.encode(&content.bytes));
         }
@@ -138,16 +149,16 @@ pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) 
     xml.end();
 }
 
-/// Whether [`write`] encodes this content, or refers to it, so that RFC 4287 demands a summary (4.1.2).
+/// Returns `true` if [`write`] encodes this content, so that RFC 4287 requires a summary (section 4.1.2).
 pub(super) fn needs_summary(content: &Content) -> bool {
     let text = content.text().filter(|t| is_xml_text(t));
     text.and_then(|text| inline_form(content, text)).is_none()
 }
 
-/// How text content is written without encoding it, and the `type` that says so.
+/// Unencoded representation of text content, with its `type`.
 enum Inline<'a> {
-    /// `html` or `text`, with the exact type beside it where that says more.
-    Shown(Shown),
+    /// `html` or `text`, with `tp:type` if the media type says more.
+    Shown(ContentForm),
     Text(&'a str),
     Element(&'a str),
 }
@@ -155,6 +166,7 @@ enum Inline<'a> {
 fn inline_form<'a>(content: &'a Content, text: &str) -> Option<Inline<'a>> {
     let media_type = content.media_type.as_str();
     if let Some((shown, _)) = content.shown()
+        // A type with a parameter is written as the general type, and exactly in our attribute.
         && (shown.media_type() == media_type || shown.media_type() == content.essence())
     {
         return Some(Inline::Shown(shown));
@@ -163,20 +175,21 @@ fn inline_form<'a>(content: &'a Content, text: &str) -> Option<Inline<'a>> {
         "application/xhtml+xml" if stands_alone(text, Some((Ns::Xhtml, "div"))) => {
             Some(Inline::Element("xhtml"))
         }
+        // Anything else in `type` would make the document invalid.
         _ if !is_media_type(media_type) => None,
-        _ => match Form::of(media_type) {
-            Form::Text => Some(Inline::Text(media_type)),
-            Form::Xml if stands_alone(text, None) => Some(Inline::Element(media_type)),
-            Form::Xml | Form::Binary => None,
+        _ => match TextForm::of(media_type) {
+            TextForm::Text => Some(Inline::Text(media_type)),
+            TextForm::Xml if stands_alone(text, None) => Some(Inline::Element(media_type)),
+            TextForm::Xml | TextForm::Binary => None,
         },
     }
 }
 
-/// Whether Atom has content of this type as Base 64: no XML, no text, not composite (section 4.1.3.1).
+/// Returns `true` if Atom allows this type as Base 64: neither XML nor text nor composite (section 4.1.3.1).
 fn is_binary_type(media_type: &str) -> bool {
     let start = media_type.to_ascii_lowercase();
     is_media_type(media_type)
-        && Form::of(media_type) == Form::Binary
+        && TextForm::of(media_type) == TextForm::Binary
         && !start.starts_with("multipart/")
         && !start.starts_with("message/")
 }
@@ -186,10 +199,12 @@ fn is_media_type(text: &str) -> bool {
     text.split_once('/').is_some_and(|(kind, rest)| valid(kind) && valid(rest))
 }
 
-/// Whether `text` is one element exactly as the reader keeps them, so that it comes back to the byte.
+/// Returns `true` if `text` is a single element in exactly the form that the reader stores, so that it reads
+/// back to the byte.
 fn stands_alone(text: &str, root: Option<(Ns, &str)>) -> bool {
     let mut xml = XmlReader::new(text, None);
-    let Ok(Token::Start(tag)) = xml.next() else { return false };
+    let Ok(XmlToken::Start(tag)) = xml.next() else { return false };
+    // A fragment that parses but captures differently would not read back to the byte.
     root.is_none_or(|root| root == (tag.ns, tag.local))
         && xml.capture(tag).is_ok_and(|captured| captured == text)
         && xml.finish().is_ok()

@@ -1,17 +1,17 @@
-//! Reading Atom.
+//! Reading Atom documents.
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
-
 use super::content;
 use crate::Timestamp;
-use crate::format::draft::{Draft, address, date_element, some_text};
-use crate::format::xml::{Ns, Tag, Token, XmlReader};
-use crate::format::{FeedDocument, FormatError, feed_head, html};
+use crate::format::error::FormatError;
+use crate::format::feed_document::FeedDocument;
+use crate::format::item_builder::{ItemBuilder, address, date_element, is_own_id, own_id, some_text};
+use crate::format::xml::{Ns, Tag, XmlReader, XmlToken};
+use crate::format::{feed_head, html};
 use crate::item::{Author, Item};
 
-/// Reads the feed whose root element was just started, or the one entry where that is the root.
+/// Reads the feed whose root element was just started, or the single entry if that is the root.
 pub(crate) fn read<'i>(
     xml: &mut XmlReader<'i>,
     root: Tag<'i>,
@@ -19,26 +19,30 @@ pub(crate) fn read<'i>(
 ) -> Result<(), FormatError> {
     feed.lang = xml.attribute("xml:lang")?.map(Cow::into_owned);
     if root.local == "entry" {
-        feed.push(entry(xml, root)?);
-        return Ok(());
+        let read = entry(xml, root)?;
+        return feed.push(read, xml.budget());
     }
     let mut authors = Vec::new();
     loop {
         match xml.next()? {
-            Token::Start(tag) => match (tag.ns, tag.local) {
-                (Ns::Atom, "entry") => feed.push(entry(xml, tag)?),
+            XmlToken::Start(tag) => match (tag.ns, tag.local) {
+                (Ns::Atom, "entry") => {
+                    let read = entry(xml, tag)?;
+                    feed.push(read, xml.budget())?;
+                }
                 (Ns::Atom, "id") => feed.id = some_text(xml)?,
                 (Ns::Atom, "title") => feed.title = text_construct(xml)?.filter(|t| !t.is_empty()),
                 (Ns::Atom, "updated" | "modified") => feed.updated = date_element(xml, tag)?,
                 (Ns::Atom, "author") => {
+                    // A placeholder author of our writer: RFC 4287 requires an author, and the feed has none.
                     let is_ours = xml.attribute_in(Ns::Towpath, "assigned")?.is_some();
                     let author = person(xml)?;
                     authors.extend(author.filter(|_| !is_ours));
                 }
                 _ => feed_head::read(xml, tag, feed)?,
             },
-            Token::Text(_) => {}
-            Token::End | Token::Eof => break,
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => break,
         }
     }
     feed.inherit_authors(&authors, xml.budget())
@@ -48,130 +52,116 @@ fn entry<'i>(
     xml: &mut XmlReader<'i>,
     root: Tag<'i>,
 ) -> Result<Option<(Item, Option<Timestamp>)>, FormatError> {
-    let mut draft = Draft::default();
+    let mut builder = ItemBuilder::default();
     loop {
         match xml.next()? {
-            Token::Start(tag) if tag.ns == Ns::Atom && tag.local == "id" => {
-                draft.format_id = some_text(xml)?;
+            XmlToken::Start(tag) if tag.ns == Ns::Atom && tag.local == "id" => {
+                builder.format_id = some_text(xml)?;
             }
-            Token::Start(tag) => element(xml, tag, &mut draft)?,
-            Token::Text(_) => {}
-            Token::End | Token::Eof => break,
+            XmlToken::Start(tag) => element(xml, tag, &mut builder)?,
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => break,
         }
     }
-    Ok(draft.finish(xml, root.offset))
+    Ok(builder.finish(xml, root.offset))
 }
 
-/// Reads an element of an entry, which may be an item of RSS.
+/// Reads a child element of an entry or of an RSS item.
 pub(crate) fn element<'i>(
     xml: &mut XmlReader<'i>,
     tag: Tag<'i>,
-    draft: &mut Draft,
+    builder: &mut ItemBuilder,
 ) -> Result<(), FormatError> {
     if is_own_id(tag) {
-        draft.own_id = own_id(xml, tag)?;
+        builder.own_id = own_id(xml, tag)?;
         return Ok(());
     }
     match (tag.ns, tag.local) {
-        (Ns::Atom, "title") => draft.item.title = text_construct(xml)?.filter(|t| !t.is_empty()),
-        (Ns::Atom, "link") => link(xml, tag, draft)?,
-        (Ns::Atom, "summary") => draft.item.summary = summary(xml)?.filter(|t| !t.is_empty()),
-        (Ns::Atom, "content") => content::read(xml, tag, draft)?,
+        (Ns::Atom, "title") => builder.item.title = text_construct(xml)?.filter(|t| !t.is_empty()),
+        (Ns::Atom, "link") => link(xml, tag, builder)?,
+        (Ns::Atom, "summary") => builder.item.summary = summary(xml)?.filter(|t| !t.is_empty()),
+        (Ns::Atom, "content") => content::read(xml, tag, builder)?,
         (Ns::Atom, "author") => {
             let is_ours = xml.attribute_in(Ns::Towpath, "assigned")?.is_some();
-            draft.item.authors.extend(person(xml)?.filter(|_| !is_ours));
+            builder.item.authors.extend(person(xml)?.filter(|_| !is_ours));
         }
-        (Ns::Atom, "category") => category(xml, tag, draft)?,
+        (Ns::Atom, "category") => category(xml, tag, builder)?,
         (Ns::Atom, "published" | "issued" | "created") => {
-            draft.item.published = date_element(xml, tag)?.or(draft.item.published);
+            builder.item.published = date_element(xml, tag)?.or(builder.item.published);
         }
-        (Ns::Atom, "updated" | "modified") => updated(xml, tag, draft)?,
-        (Ns::Towpath, "modified") => draft.modified = date_element(xml, tag)?,
+        (Ns::Atom, "updated" | "modified") => updated(xml, tag, builder)?,
+        (Ns::Towpath, "modified") => builder.modified = date_element(xml, tag)?,
         (Ns::Towpath, "extra") => {
             let text = xml.text()?;
-            if !draft.extra_json(&text) {
+            if !builder.extra_json(&text, xml.budget())? {
                 xml.problem(tag.offset, format_args!("<{}> is not a JSON object", tag.name));
             }
         }
-        _ => draft.keep_element(xml, tag)?,
+        _ => builder.keep_element(xml, tag)?,
     }
     Ok(())
 }
 
-/// Whether the element says an item's id as its publisher has it.
-pub(crate) fn is_own_id(tag: Tag<'_>) -> bool {
-    matches!(tag.ns, Ns::Fanout | Ns::Towpath) && tag.local == "id"
-}
-
-/// The id that the element just started says; ours is percent-encoded, so that it can be any text.
-pub(crate) fn own_id(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Option<String>, FormatError> {
-    let text = some_text(xml)?;
-    if tag.ns == Ns::Fanout {
-        return Ok(text);
-    }
-    Ok(text.map(|t| percent_decode_str(&t).decode_utf8_lossy().into_owned()))
-}
-
-/// RFC 4287, section 4.2.15. Where a writer of ours had no date to write, it says so, and writes when the item
-/// was last changed in its feed.
-fn updated(xml: &mut XmlReader<'_>, tag: Tag<'_>, draft: &mut Draft) -> Result<(), FormatError> {
+/// Reads `updated` (RFC 4287, section 4.2.15). Our writer marks a date that the item does not have; it then
+/// holds the time of the last change in the feed.
+fn updated(xml: &mut XmlReader<'_>, tag: Tag<'_>, builder: &mut ItemBuilder) -> Result<(), FormatError> {
     if xml.attribute_in(Ns::Towpath, "assigned")?.is_some() {
-        draft.modified = date_element(xml, tag)?.or(draft.modified);
+        builder.modified = date_element(xml, tag)?.or(builder.modified);
         return Ok(());
     }
-    draft.item.updated = date_element(xml, tag)?;
+    builder.item.updated = date_element(xml, tag)?;
     Ok(())
 }
 
-/// The first alternate is the item's address; all other links are kept.
-fn link<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, draft: &mut Draft) -> Result<(), FormatError> {
+/// Reads a link. The first alternate is the item's URL; all other links are stored as elements.
+fn link<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, builder: &mut ItemBuilder) -> Result<(), FormatError> {
     let rel = xml.attribute("rel")?;
-    let is_address = draft.item.url.is_none() && rel.is_none_or(|r| r == "alternate");
+    let is_address = builder.item.url.is_none() && rel.is_none_or(|r| r == "alternate");
     let Some(href) = xml.attribute("href")?.filter(|_| is_address) else {
-        return draft.keep_element(xml, tag);
+        return builder.keep_element(xml, tag);
     };
-    draft.item.url = Some(xml.resolve(&href)?).filter(|u| !u.is_empty());
+    builder.item.url = Some(xml.resolve(&href)?).filter(|u| !u.is_empty());
     xml.skip()
 }
 
-/// A category's term is a tag; one with more than a term is kept besides.
-fn category<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, draft: &mut Draft) -> Result<(), FormatError> {
+/// Reads a category. The term becomes a tag; a category with a scheme or label is also stored as an element.
+fn category<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, builder: &mut ItemBuilder) -> Result<(), FormatError> {
     let term = xml.attribute("term")?.unwrap_or_default().into_owned();
     let has_more = xml.raw_attributes().iter().any(|(name, _)| matches!(*name, "scheme" | "label"));
-    draft.tag(term, has_more);
+    builder.tag(term, has_more);
     match has_more {
-        true => draft.keep_element(xml, tag),
+        true => builder.keep_element(xml, tag),
         false => xml.skip(),
     }
 }
 
-/// A person (section 3.2); `None` where nothing is known of it.
+/// Reads a person (section 3.2); `None` if it is empty.
 fn person(xml: &mut XmlReader<'_>) -> Result<Option<Author>, FormatError> {
     let mut author = Author::default();
     loop {
         match xml.next()? {
-            Token::Start(tag) => match (tag.ns, tag.local) {
+            XmlToken::Start(tag) => match (tag.ns, tag.local) {
                 (Ns::Atom | Ns::Towpath, "name") => author.name = xml.trimmed_text()?,
                 (Ns::Atom | Ns::Towpath, "email") => author.email = some_text(xml)?,
                 (Ns::Atom, "uri" | "url") => author.url = address(xml)?,
                 (Ns::Towpath, "uri") => author.url = some_text(xml)?,
                 _ => xml.skip()?,
             },
-            Token::Text(_) => {}
-            Token::End | Token::Eof => break,
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => break,
         }
     }
     Ok(Some(author).filter(|a| *a != Author::default()))
 }
 
-/// A text (section 3.1) as plain text.
+/// Reads a text construct (section 3.1) as plain text.
 fn text_construct(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     let is_html = xml.attribute("type")?.is_some_and(|t| matches!(t.as_ref(), "html" | "text/html"));
     let text = xml.trimmed_text()?;
     Ok(Some(if is_html { html::to_text(&text, text.len()) } else { text }))
 }
 
-/// A text (section 3.1) as it stands there: plain text, HTML, or the `div` of XHTML.
+/// Reads a text construct (section 3.1) unchanged: plain text, HTML, or the `div` of XHTML.
 fn summary(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     if xml.attribute("type")?.is_none_or(|t| t != "xhtml") {
         return Ok(Some(xml.trimmed_text()?));
@@ -179,9 +169,9 @@ fn summary(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     let mut found = None;
     loop {
         match xml.next()? {
-            Token::Start(child) => found = Some(xml.capture(child)?),
-            Token::Text(_) => {}
-            Token::End | Token::Eof => return Ok(found),
+            XmlToken::Start(child) => found = Some(xml.capture(child)?),
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => return Ok(found),
         }
     }
 }

@@ -1,20 +1,22 @@
-//! Writing Atom.
+//! Writing Atom documents.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
 use super::content;
-use crate::format::document::{Entry, EntryIds, Head, encoded_id, is_iri};
-use crate::format::draft::{Draft, EXTRA};
+use crate::format::document::{DocumentEntry, DocumentHead, EntryIds, encoded_id};
+use crate::format::error::FormatError;
+use crate::format::feed_document::DeletedEntry;
+use crate::format::iri::is_iri;
+use crate::format::item_builder::{EXTRA, ItemBuilder};
 use crate::format::xml::{
-    ATOM, FANOUT, HISTORY, Ns, TOMBSTONES, TOWPATH, Tag, Token, XmlReader, XmlWriter, is_xml_text,
+    ATOM, FANOUT, HISTORY, Ns, TOMBSTONES, TOWPATH, Tag, XmlReader, XmlToken, XmlWriter, is_xml_text,
 };
-use crate::format::{DeletedEntry, FormatError};
 use crate::item::{Author, Item};
 
-/// A feed document: valid by RFC 4287 where `head` is made of IRIs, the same bytes for the same arguments.
-pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) -> String {
+/// Writes a feed document. Valid by RFC 4287 if the ids in `head` are IRIs; deterministic.
+pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = DocumentEntry<'a>>) -> String {
     let mut xml = XmlWriter::document();
     xml.start("feed").attribute("xmlns", ATOM);
     xml.attribute("xmlns:fh", HISTORY).attribute("xmlns:at", TOMBSTONES);
@@ -22,12 +24,13 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     xml.optional_attribute("xml:lang", head.lang);
     xml.line().element("id", head.id).line().element("title", head.title);
     xml.line().element("updated", &head.updated.to_string());
-    // Section 4.1.1: a feed whose entries do not all have an author has one itself.
+    // Section 4.1.1: a feed must have an author unless all of its entries do.
     feed_author(xml.line(), head.title);
     xml.line().element("generator", "towpath");
     if let Some(home) = head.home {
         xml.line().start("link").attribute("rel", "alternate").attribute("href", home).end();
     }
+    // The home was written above as the alternate; a second one would contradict it.
     for link in head.links.iter().filter(|l| l.rel != "alternate" || Some(l.href.as_str()) != head.home) {
         xml.line().start("link").attribute("rel", &link.rel);
         xml.optional_attribute("type", link.media_type.as_deref()).attribute("href", &link.href).end();
@@ -45,12 +48,13 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     xml.finish()
 }
 
-/// One entry as an element that stands on its own (section 4.1.2), without an XML declaration. Where the item has no
-/// author it is that of its feed, which is named `title`.
-pub fn write_entry(entry: &Entry<'_>, ids: &EntryIds<'_>, title: &str) -> String {
+/// Writes an entry as a standalone element (section 4.1.2), without an XML declaration. An item without an
+/// author gets that of its feed, whose title is `title`.
+pub fn write_entry(entry: &DocumentEntry<'_>, ids: &EntryIds<'_>, title: &str) -> String {
     let mut xml = XmlWriter::default();
     xml.start("entry").attribute("xmlns", ATOM);
     xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
+    // A standalone entry has no feed element that could name the author.
     if entry.item.authors.is_empty() {
         feed_author(&mut xml, title);
     }
@@ -58,13 +62,13 @@ pub fn write_entry(entry: &Entry<'_>, ids: &EntryIds<'_>, title: &str) -> String
     xml.finish()
 }
 
-/// The author that stands for those that no item names.
+/// Writes the placeholder author for items without authors.
 fn feed_author(xml: &mut XmlWriter, title: &str) {
     xml.start("author").attribute("tp:assigned", "1").start("name").text(title.trim()).end().end();
 }
 
-/// What Feed History, RFC 5005 and Smart Feeds say of a document.
-pub(crate) fn history(xml: &mut XmlWriter, head: &Head<'_>) {
+/// Writes the elements of Feed History, RFC 5005 and Smart Feeds.
+pub(crate) fn history(xml: &mut XmlWriter, head: &DocumentHead<'_>) {
     if let Some(stateful) = head.stateful {
         xml.line().element("fh:Stateful", if stateful { "1" } else { "0" });
     }
@@ -85,8 +89,9 @@ pub(crate) fn history(xml: &mut XmlWriter, head: &Head<'_>) {
     }
 }
 
-/// RFC 6721, section 3.
-pub(crate) fn deleted_entry(xml: &mut XmlWriter, head: &Head<'_>, deleted: &DeletedEntry) {
+/// Writes a tombstone (RFC 6721, section 3).
+pub(crate) fn deleted_entry(xml: &mut XmlWriter, head: &DocumentHead<'_>, deleted: &DeletedEntry) {
+    // RFC 6721, section 3, requires the date.
     let when = deleted.when.unwrap_or(head.updated);
     xml.line().start("at:deleted-entry").attribute("ref", &head.ids.iri(&deleted.id));
     xml.attribute("when", &when.to_string());
@@ -94,8 +99,8 @@ pub(crate) fn deleted_entry(xml: &mut XmlWriter, head: &Head<'_>, deleted: &Dele
     xml.end();
 }
 
-/// The item's id as it is, where the entry's IRI is another. One that XML cannot hold stands encoded behind what others
-/// are told instead, the IRI.
+/// Writes the item's id if it differs from the entry's IRI. An id that XML cannot hold is percent-encoded in
+/// `tp:id`, and `fo:id` is the IRI.
 pub(crate) fn own_id_element(xml: &mut XmlWriter, id: &str, ids: &EntryIds<'_>) {
     let is_text = is_xml_text(id);
     if ids.always_own_id || is_text && !is_iri(id) {
@@ -107,7 +112,7 @@ pub(crate) fn own_id_element(xml: &mut XmlWriter, id: &str, ids: &EntryIds<'_>) 
     }
 }
 
-fn entry_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
+fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<'_>) {
     let item = entry.item;
     xml.element("id", &ids.iri(&item.id));
     own_id_element(xml, &item.id, ids);
@@ -138,7 +143,7 @@ fn entry_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
     }
 }
 
-/// Summary and content, and the one where the other demands it (section 4.1.2).
+/// Writes summary and content, and those that section 4.1.2 requires.
 fn texts(xml: &mut XmlWriter, item: &Item) {
     let has_source =
         item.content.is_none() && kept(item).any(|e| e.contains(":content ") || e.contains("<content "));
@@ -153,7 +158,7 @@ fn texts(xml: &mut XmlWriter, item: &Item) {
     }
     match &item.content {
         Some(content) => content::write(xml, "content", content),
-        // An entry without an alternate link has content, be it empty.
+        // An entry without an alternate link must have content, even if empty.
         None if item.url.is_none() && !has_source => {
             xml.start("content").end();
         }
@@ -161,17 +166,17 @@ fn texts(xml: &mut XmlWriter, item: &Item) {
     }
 }
 
-/// Whether a text of unknown kind has tags or references in it.
+/// Returns `true` if a text of unknown type contains tags or references.
 fn looks_like_html(text: &str) -> bool {
     let after = |mark| memchr::memchr_iter(mark, text.as_bytes()).filter_map(|n| text.as_bytes().get(n + 1));
     after(b'<').any(|b| b.is_ascii_alphabetic() || *b == b'/')
         || after(b'&').any(|b| b.is_ascii_alphabetic() || *b == b'#')
 }
 
-/// A person (section 3.2). What is not of Atom's form stands in our own namespace.
+/// Writes a person (section 3.2). Values that Atom does not allow are written in our namespace.
 pub(crate) fn person(xml: &mut XmlWriter, names: [&'static str; 4], author: &Author) {
     let [element, name, email, uri] = names;
-    // Atom's own three take no attributes, so no `xml:space` either.
+    // Atom's three elements allow no attributes, not even `xml:space`.
     xml.start(element).start(name).text(author.name.trim()).end();
     if author.name.trim().len() != author.name.len() {
         xml.element("tp:name", &author.name);
@@ -187,14 +192,14 @@ pub(crate) fn person(xml: &mut XmlWriter, names: [&'static str; 4], author: &Aut
     xml.end();
 }
 
-/// The elements that were kept with an item.
+/// Iterates over the stored elements of an item.
 fn kept(item: &Item) -> impl Iterator<Item = &str> {
     let elements = item.extra.get(EXTRA).and_then(Value::as_array);
     elements.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Writes what was kept of the item besides its fields: elements as they are where all of them come back so
-/// (`fits`), in the document's own `form`; everything else as JSON.
+/// Writes the rest of the item. Stored elements are written directly if all of them read back identically
+/// (`fits`), in the document's own `form`; everything else is written as JSON.
 pub(crate) fn extras(
     xml: &mut XmlWriter,
     item: &Item,
@@ -224,7 +229,7 @@ pub(crate) fn extras(
     }
 }
 
-/// Whether Atom allows the element in an entry beside the item's own, and the reader would keep it as it is.
+/// Returns `true` if Atom allows the element in an entry and the reader stores it unchanged.
 fn fits(element: &str, item: &Item) -> bool {
     let allowed = |tag: Tag<'_>, element: &str| match (tag.ns, tag.local) {
         (Ns::Atom, "link") => element.contains(" href=\""),
@@ -232,24 +237,24 @@ fn fits(element: &str, item: &Item) -> bool {
         (Ns::Atom, local) => matches!(local, "category" | "contributor" | "rights" | "source"),
         _ => true,
     };
-    is_kept(element, item, |xml, tag, draft| {
+    is_kept(element, item, |xml, tag, builder| {
         if !allowed(tag, element) {
             return Ok(());
         }
-        super::element(xml, tag, draft)
+        super::element(xml, tag, builder)
     })
 }
 
-/// Whether a reader of an item's elements keeps this one exactly as it is, and makes nothing else of it.
+/// Returns `true` if a reader of items stores the element unchanged and derives nothing else from it.
 pub(crate) fn is_kept(
     element: &str,
     item: &Item,
-    read: impl for<'i> Fn(&mut XmlReader<'i>, Tag<'i>, &mut Draft) -> Result<(), FormatError>,
+    read: impl for<'i> Fn(&mut XmlReader<'i>, Tag<'i>, &mut ItemBuilder) -> Result<(), FormatError>,
 ) -> bool {
     let known = Item { url: item.url.clone(), tags: item.tags.clone(), ..Item::default() };
-    let mut draft = Draft::default();
-    draft.item = known.clone();
+    let mut builder = ItemBuilder::default();
+    builder.item = known.clone();
     let mut xml = XmlReader::new(element, None);
-    let Ok(Token::Start(tag)) = xml.next() else { return false };
-    read(&mut xml, tag, &mut draft).is_ok() && xml.finish().is_ok() && draft.kept_only(element, &known)
+    let Ok(XmlToken::Start(tag)) = xml.next() else { return false };
+    read(&mut xml, tag, &mut builder).is_ok() && xml.finish().is_ok() && builder.kept_only(element, &known)
 }

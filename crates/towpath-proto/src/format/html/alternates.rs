@@ -1,34 +1,39 @@
-//! The feeds that a page names for those who want to follow it.
+//! Feeds that a page links to.
+
+use std::ops::ControlFlow;
 
 use html5gum::emitters::callback::CallbackEvent;
 use url::Url;
 
-use super::{Dropped, Stop, read};
+use super::tokens::{SkippedElements, read};
 
-/// The most alternates that are taken from a page.
+/// Maximum number of alternates of a page.
 const MAX_ALTERNATES: usize = 64;
 
-/// A document that says the same as the page in another form.
+/// Alternate representation of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alternate {
-    /// Its address, absolute, without fragment.
+    /// URL, absolute, without fragment.
     pub href: String,
-    /// Its media type in lower case, without parameters; empty where the page does not say it.
+    /// Media type in lower case, without parameters; empty if not given.
     pub media_type: String,
 }
 
-/// The `link` elements of a page at `page` whose relation is `alternate` (or `feed`), in order, once each.
-/// Relative addresses are resolved against the page's `base`.
+/// Returns the `link` elements with the relation `alternate` (or `feed`) of the page at `page`, in order,
+/// without duplicates. Relative URLs are resolved against the page's `base`.
 pub fn alternates(html: &str, page: &Url) -> Vec<Alternate> {
-    let mut reader = Reader::default();
+    let mut reader = AlternatesReader::default();
     read(html, |event| {
         reader.handle(&event);
-        if reader.links.len() == MAX_ALTERNATES { Stop::Yes } else { Stop::No }
+        // The rest of the page needs no reading once the limit is reached.
+        if reader.links.len() == MAX_ALTERNATES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+    // The base may follow the links in the source, so URLs are resolved at the end.
     let base = reader.base.as_deref().and_then(|base| page.join(base.trim()).ok());
     let base = base.as_ref().unwrap_or(page);
     let mut found: Vec<Alternate> = Vec::new();
-    for Link { href, media_type, .. } in reader.links {
+    for AlternateLink { href, media_type, .. } in reader.links {
+        // A malformed URL is skipped: pages often have some.
         let Ok(mut url) = base.join(href.trim()) else { continue };
         url.set_fragment(None);
         let is_known = found.iter().any(|known| known.href == url.as_str());
@@ -41,28 +46,28 @@ pub fn alternates(html: &str, page: &Url) -> Vec<Alternate> {
 }
 
 #[derive(Default)]
-struct Link {
+struct AlternateLink {
     rel: String,
     href: String,
     media_type: String,
 }
 
 #[derive(Default)]
-struct Reader {
-    dropped: Dropped,
+struct AlternatesReader {
+    dropped: SkippedElements,
     name: Vec<u8>,
     attribute: Vec<u8>,
-    link: Link,
-    links: Vec<Link>,
+    link: AlternateLink,
+    links: Vec<AlternateLink>,
     base: Option<String>,
 }
 
-impl Reader {
+impl AlternatesReader {
     fn handle(&mut self, event: &CallbackEvent<'_>) {
         match event {
             CallbackEvent::OpenStartTag { name } => {
                 self.name = name.to_vec();
-                self.link = Link::default();
+                self.link = AlternateLink::default();
             }
             CallbackEvent::AttributeName { name } => self.attribute = name.to_vec(),
             CallbackEvent::AttributeValue { value } => {
@@ -80,13 +85,14 @@ impl Reader {
         }
     }
 
-    /// A start tag is complete.
+    /// Handles a complete start tag.
     fn open(&mut self) {
         let link = std::mem::take(&mut self.link);
+        // Markup inside a script or template is not part of the page.
         let is_shown = !self.dropped.is_on();
         self.dropped.open(&self.name);
         match self.name.as_slice() {
-            // The first one counts (HTML standard, section 4.2.3).
+            // Only the first `base` counts (HTML standard, section 4.2.3).
             b"base" if is_shown && self.base.is_none() && !link.href.is_empty() => {
                 self.base = Some(link.href);
             }
@@ -100,7 +106,7 @@ impl Reader {
 
 fn names_alternate(rel: &str) -> bool {
     let mut rels = rel.split_ascii_whitespace().map(str::to_ascii_lowercase).collect::<Vec<_>>();
-    // An alternate style sheet is no other form of the page.
+    // An alternate style sheet is not a representation of the page.
     !rels.iter().any(|rel| rel == "stylesheet")
         && rels.drain(..).any(|rel| rel == "alternate" || rel == "feed")
 }

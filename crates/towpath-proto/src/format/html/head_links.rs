@@ -1,22 +1,27 @@
-//! The `link` elements of a page's head.
+//! Links in a page's head.
+
+use std::ops::ControlFlow;
 
 use html5gum::emitters::callback::CallbackEvent;
 
-use super::{Stop, read};
-use crate::format::FeedLink;
+use super::tokens::read;
+use crate::format::feed_document::FeedLink;
 
-/// The `link` elements before a page's body, with their targets as written (RFC 5988, appendix A). What stands in
-/// the body may have been put there by anybody (WebSub 8.1).
+/// Returns the `link` elements before a page's body, with targets as written (RFC 5988, appendix A). Elements
+/// in the body are ignored: they may come from any commenter (WebSub 8.1).
 pub fn head_links(html: &str) -> Vec<FeedLink> {
     let mut links = Vec::new();
     let (mut is_link, mut attribute) = (false, Vec::new());
-    let mut link = Draft::default();
+    let mut link = LinkBuilder::default();
     read(html, |event| {
         match event {
+            // An open body ends the head even without an end tag (HTML standard, section 13.1.2.4).
             CallbackEvent::OpenStartTag { name: b"body" } | CallbackEvent::EndTag { name: b"head" } => {
-                return Stop::Yes;
+                return ControlFlow::Break(());
             }
-            CallbackEvent::OpenStartTag { name } => (is_link, link) = (name == b"link", Draft::default()),
+            CallbackEvent::OpenStartTag { name } => {
+                (is_link, link) = (name == b"link", LinkBuilder::default());
+            }
             CallbackEvent::AttributeName { name } if is_link => attribute = name.to_vec(),
             CallbackEvent::AttributeValue { value } if is_link => {
                 link.set(&attribute, String::from_utf8_lossy(value).into_owned());
@@ -26,19 +31,19 @@ pub fn head_links(html: &str) -> Vec<FeedLink> {
             }
             _ => {}
         }
-        Stop::No
+        ControlFlow::Continue(())
     });
     links
 }
 
 #[derive(Default)]
-struct Draft {
+struct LinkBuilder {
     rels: String,
     href: Option<String>,
     media_type: Option<String>,
 }
 
-impl Draft {
+impl LinkBuilder {
     fn set(&mut self, attribute: &[u8], value: String) {
         match attribute {
             b"rel" => self.rels = value,
@@ -48,7 +53,7 @@ impl Draft {
         }
     }
 
-    /// A link for each of its relations.
+    /// Returns a link for each relation.
     fn finish(self) -> Vec<FeedLink> {
         let Self { rels, href: Some(href), media_type } = self else { return Vec::new() };
         let link = |rel: &str| FeedLink {

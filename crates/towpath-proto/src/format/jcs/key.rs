@@ -1,6 +1,6 @@
-//! Keys: what they say, and their order.
+//! Decoding and order of keys.
 
-/// What a string with the shortest escapes says.
+/// Decodes a string with the shortest escapes.
 pub(super) fn decode(canonical: &[u8]) -> String {
     let text = String::from_utf8_lossy(canonical);
     let mut decoded = String::with_capacity(text.len());
@@ -29,8 +29,8 @@ pub(super) fn decode(canonical: &[u8]) -> String {
 
 /// Compares two UTF-8 texts by their UTF-16 code units (RFC 8785, section 3.2.3).
 ///
-/// That is the order of the bytes, but that U+E000 to U+FFFF (lead bytes EE and EF) come after what UTF-16
-/// writes as surrogates (lead bytes F0 and up).
+/// That is byte order, with an exception: U+E000 to U+FFFF (lead bytes EE and EF) come after characters that
+/// UTF-16 writes as surrogates (lead bytes F0 and up).
 pub(super) fn utf16_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
     let weight = |byte: u8| if matches!(byte, 0xee | 0xef) { 0xff } else { byte };
     match a.iter().zip(b).find(|(x, y)| x != y) {

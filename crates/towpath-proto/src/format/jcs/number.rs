@@ -1,8 +1,8 @@
-//! Numbers: the lexeme in a JSON text, and how ECMAScript and Python write its value.
+//! Numbers: parsing in JSON text, and formatting as in ECMAScript and Python.
 
 use std::borrow::Cow;
 
-/// The number at the start of `text`, by JSON's grammar; otherwise how many bytes were right.
+/// Returns the number at the start of `text`, by JSON's grammar, or the number of valid bytes.
 pub(super) fn lexeme(text: &[u8]) -> Result<&str, usize> {
     let digits = |from: usize| text[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let some_digits = |from: usize| match digits(from) {
@@ -22,14 +22,15 @@ pub(super) fn lexeme(text: &[u8]) -> Result<&str, usize> {
     std::str::from_utf8(&text[..at]).map_err(|e| e.valid_up_to())
 }
 
-/// Whether the lexeme is a whole number, without fraction and exponent.
+/// Returns `true` for an integer literal, without fraction and exponent.
 fn is_whole(lexeme: &str) -> bool {
     !lexeme.bytes().any(|b| matches!(b, b'.' | b'e' | b'E'))
 }
 
-/// As ECMAScript's `Number.toString` writes it (RFC 8785, section 3.2.2.3). `None` for a whole number beyond
-/// ±(2^53 - 1) and for one that is beyond the range of a double.
+/// Formats a number as ECMAScript's `Number.toString` (RFC 8785, section 3.2.2.3). `None` for an integer
+/// beyond ±(2^53 - 1) and for a number beyond the range of a double.
 pub(super) fn ecmascript(lexeme: &str) -> Option<Cow<'_, str>> {
+    // Beyond this, ECMAScript cannot hold every integer, so two readers could see different values.
     const SAFE: i64 = (1 << 53) - 1;
     if is_whole(lexeme) {
         if lexeme == "-0" {
@@ -42,7 +43,7 @@ pub(super) fn ecmascript(lexeme: &str) -> Option<Cow<'_, str>> {
     Some(ryu_js::Buffer::new().format_finite(value).to_owned().into())
 }
 
-/// As Python writes it: whole numbers of any size as they are, others by `repr`.
+/// Formats a number as Python: integers of any size unchanged, others by `repr`.
 pub(super) fn python(lexeme: &str) -> Option<Cow<'_, str>> {
     if is_whole(lexeme) {
         return Some(if lexeme == "-0" { "0".into() } else { lexeme.into() });
@@ -51,8 +52,8 @@ pub(super) fn python(lexeme: &str) -> Option<Cow<'_, str>> {
     Some(repr(value).into())
 }
 
-/// Python's `repr` of a float: the shortest digits that read back, in fixed notation for exponents from -4
-/// up to 15, else with an exponent of at least two digits.
+/// Formats a float as Python's `repr`: the shortest digits that parse back, in fixed notation for exponents
+/// from -4 to 15, else with an exponent of at least two digits.
 fn repr(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "Infinity".into() } else { "-Infinity".into() };

@@ -54,7 +54,7 @@ fn rfc_8785_examples() {
     );
 }
 
-/// What `json.dumps` of Python 3 prints for these.
+/// Output of Python 3's `json.dumps`.
 #[test]
 fn python_numbers() {
     for (json, python) in [
@@ -167,7 +167,7 @@ proptest! {
         for style in [Style::Jcs, Style::Python] {
             let once = canonical_value(&value, style).unwrap();
             match canonical(&once, style) {
-                // A large float, 1e16 say, is written as a whole number, which is refused when read again.
+                // A large float such as 1e16 is written as an integer, which is refused when parsed again.
                 Err(JcsError::Number { .. }) => prop_assert_eq!(style, Style::Jcs),
                 again => prop_assert_eq!(again, Ok(once)),
             }

@@ -1,60 +1,82 @@
-//! Reading JSON Feed.
+//! Reading JSON Feed documents.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{EXTRA, OWN};
+use super::extension::{EXTRA, JsonObject, OWN};
 use crate::Timestamp;
-use crate::format::json::{Base, kind, parse, scalar};
-use crate::format::{DeletedEntry, FeedDocument, FeedLink, Format, FormatError, date};
-use crate::item::{Author, Content, Item, Shown};
+use crate::format::budget::Budget;
+use crate::format::date;
+use crate::format::error::FormatError;
+use crate::format::feed_document::{DeletedEntry, FeedDocument, FeedLink, Format};
+use crate::format::json::{Base, kind, scalar};
+use crate::format::json_list::{ListDocument, ListMember, ListReader, read_list};
+use crate::item::{Author, Content, ContentForm, Item};
 
-type Object = Map<String, Value>;
+/// Maximum number of reported problems.
+const MAX_PROBLEMS: usize = 100;
 
-/// Reads a JSON Feed; relative addresses are resolved against `base_url`.
-pub(crate) fn read(text: &str, base_url: Option<&str>) -> Result<FeedDocument, FormatError> {
-    let value: Value = parse(text)?;
-    let Value::Object(mut top) = value else { return Err(not_a_feed("an array")) };
+/// Parses a JSON Feed; relative URLs are resolved against `base_url`.
+pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result<FeedDocument, FormatError> {
+    let (base, feed) = (Base::new(base_url, budget), FeedDocument::new(Format::JsonFeed));
+    let mut reader = FeedReader { base, feed };
+    let ListDocument::Object { members: mut top, list } = read_list(text, &mut reader)? else {
+        return Err(not_a_feed("an array"));
+    };
     let version = top.get("version").and_then(Value::as_str).unwrap_or_default();
     let is_feed = version.contains("jsonfeed.org/version/");
-    let items = match top.remove("items") {
-        Some(Value::Array(items)) => items,
-        None if is_feed => Vec::new(),
+    match list {
+        ListMember::Array => {}
+        ListMember::Absent if is_feed => {}
         _ => return Err(not_a_feed("an object without an array of items")),
-    };
-    let mut base = Base::new(base_url, text.len());
-    let mut feed = FeedDocument::new(Format::JsonFeed);
+    }
+    let FeedReader { mut base, mut feed } = reader;
     feed.title = take_text(&mut top, "title");
     feed.home = take_text(&mut top, "home_page_url").map(|u| base.resolve(u)).transpose()?;
     feed.lang = take_text(&mut top, "language");
     feed.links = links(&mut top, &mut base)?;
     own_head(&mut top, &mut feed);
     let authors = take_authors(&mut top);
-    feed.items.reserve(items.len());
-    for (index, item) in items.into_iter().enumerate() {
-        let Value::Object(object) = item else {
-            let reason = format!("item {}: {} instead of an object was left out", index + 1, kind(&item));
-            feed.problems.push(reason);
-            continue;
-        };
-        let mut reader = ItemReader { index, base: &mut base, problems: &mut feed.problems, modified: None };
-        if let Some(item) = reader.read(object)? {
-            let modified = reader.modified;
-            feed.push(Some((item, modified)));
-        }
-    }
     feed.inherit_authors(&authors, &mut base.budget)?;
     Ok(feed)
 }
 
+/// Reader of a feed's items.
+struct FeedReader {
+    base: Base,
+    feed: FeedDocument,
+}
+
+impl ListReader for FeedReader {
+    fn base(&mut self) -> &mut Base {
+        &mut self.base
+    }
+
+    fn read_item(&mut self, index: usize, item: Value) -> Result<(), FormatError> {
+        let Self { base, feed } = self;
+        let mut reader = ItemReader { index, base, problems: &mut feed.problems, modified: None };
+        let Value::Object(object) = item else {
+            reader.problem(&format!("{} instead of an object was left out", kind(&item)));
+            return Ok(());
+        };
+        let read = reader.read(object)?;
+        let modified = reader.modified;
+        feed.push(read.map(|item| (item, modified)), &mut base.budget)
+    }
+
+    fn restart(&mut self) {
+        (self.feed.items, self.feed.modified, self.feed.problems) = (Vec::new(), Vec::new(), Vec::new());
+    }
+}
+
 fn not_a_feed(what: &str) -> FormatError {
-    let reason = format!("JSON, but {what} is no JSON Feed; any other JSON needs pointers to its items");
+    let reason = format!("JSON, but {what} is not a JSON Feed; any other JSON needs pointers to its items");
     FormatError::Unknown(reason)
 }
 
-fn take_text(object: &mut Object, key: &str) -> Option<String> {
+fn take_text(object: &mut JsonObject, key: &str) -> Option<String> {
     match object.get(key) {
         Some(Value::String(_)) => match object.remove(key) {
             Some(Value::String(text)) => Some(text),
@@ -64,7 +86,7 @@ fn take_text(object: &mut Object, key: &str) -> Option<String> {
     }
 }
 
-fn links(top: &mut Object, base: &mut Base) -> Result<Vec<FeedLink>, FormatError> {
+fn links(top: &mut JsonObject, base: &mut Base) -> Result<Vec<FeedLink>, FormatError> {
     let mut links = Vec::new();
     let mut add = |rel: &str, href: String| {
         let href = base.resolve(href)?;
@@ -86,8 +108,8 @@ fn links(top: &mut Object, base: &mut Base) -> Result<Vec<FeedLink>, FormatError
     Ok(links)
 }
 
-/// What a writer of ours says of the feed besides: its id, when it changed, links, deletions.
-fn own_head(top: &mut Object, feed: &mut FeedDocument) {
+/// Reads our extension of the feed: its id, time of change, links, deletions.
+fn own_head(top: &mut JsonObject, feed: &mut FeedDocument) {
     let Some(Value::Object(mut own)) = top.remove(OWN) else { return };
     feed.id = take_text(&mut own, "id");
     feed.updated = take_text(&mut own, "updated").and_then(|t| date::parse(&t));
@@ -101,6 +123,7 @@ fn own_head(top: &mut Object, feed: &mut FeedDocument) {
         }
     }
     for entry in own.get("deleted").and_then(Value::as_array).into_iter().flatten() {
+        // An entry without an id names nothing, and is skipped.
         if let Some(id) = entry.get("id").and_then(Value::as_str) {
             let when = entry.get("when").and_then(Value::as_str).and_then(date::parse);
             feed.deleted.push(DeletedEntry { id: id.to_owned(), when });
@@ -108,8 +131,8 @@ fn own_head(top: &mut Object, feed: &mut FeedDocument) {
     }
 }
 
-/// `authors` of 1.1, else `author` of 1.0. What is more than a name and an address stays in the object.
-pub(super) fn take_authors(object: &mut Object) -> Vec<Author> {
+/// Removes `authors` of 1.1, else `author` of 1.0. Members beyond name and address stay in the object.
+pub(super) fn take_authors(object: &mut JsonObject) -> Vec<Author> {
     let mut authors = Vec::new();
     let mut has_more = false;
     let found: Vec<&Value> = match (object.get("authors"), object.get("author")) {
@@ -120,6 +143,7 @@ pub(super) fn take_authors(object: &mut Object) -> Vec<Author> {
     for author in found {
         let text = |key: &str| author.get(key).and_then(Value::as_str).map(str::to_owned);
         let keys = author.as_object().into_iter().flat_map(Map::keys);
+        // Members such as an avatar have no field in an author; they must survive a round trip.
         has_more |= keys.into_iter().any(|key| !matches!(key.as_str(), "name" | "url"));
         let author = Author { name: text("name").unwrap_or_default(), email: None, url: text("url") };
         if author != Author::default() {
@@ -133,16 +157,18 @@ pub(super) fn take_authors(object: &mut Object) -> Vec<Author> {
     authors
 }
 
-/// Whether keys that were kept would be kept again beside the item's fields, and make no other item of it.
-pub(super) fn comes_back(kept: &Object, item: &Item) -> bool {
+/// Returns `true` if stored members would be stored again beside the item's fields, without changing the
+/// item.
+pub(super) fn comes_back(kept: &JsonObject, item: &Item) -> bool {
     const FIELDS: [&str; 8] =
         ["id", OWN, "url", "title", "summary", "content_html", "date_published", "date_modified"];
     let shown = item.content.as_ref().and_then(Content::shown);
-    let is_html = matches!(shown, Some((Shown::Html, _)));
+    let is_html = matches!(shown, Some((ContentForm::Html, _)));
     if FIELDS.iter().any(|key| kept.contains_key(*key)) || (!is_html && kept.contains_key("content_text")) {
         return false;
     }
     let mut object = kept.clone();
+    // Tags and authors that are also stored would be written twice, or with different values.
     let authors = take_authors(&mut object);
     let tags = take_tags(&mut object);
     let has_authors = kept.contains_key("author") || kept.contains_key("authors");
@@ -150,20 +176,20 @@ pub(super) fn comes_back(kept: &Object, item: &Item) -> bool {
     object == *kept && !tags_clash && (!has_authors || authors == item.authors)
 }
 
-/// Reads one item.
+/// Reader of an item.
 struct ItemReader<'a> {
     index: usize,
     base: &'a mut Base,
     problems: &'a mut Vec<String>,
-    /// When the item was last changed in its feed, where a writer of ours says so.
+    /// Time of the last change in the feed, as given by our writer.
     modified: Option<Timestamp>,
 }
 
 impl ItemReader<'_> {
-    fn read(&mut self, mut object: Object) -> Result<Option<Item>, FormatError> {
+    fn read(&mut self, mut object: JsonObject) -> Result<Option<Item>, FormatError> {
         let own = match object.remove(OWN) {
             Some(Value::Object(own)) => own,
-            _ => Object::new(),
+            _ => JsonObject::new(),
         };
         let url = take_text(&mut object, "url").map(|u| self.base.resolve(u)).transpose()?;
         // "id (required, string)"; a number is to be read as text ("Suggestions for Readers").
@@ -176,26 +202,29 @@ impl ItemReader<'_> {
         item.summary = take_text(&mut object, "summary");
         item.published = self.date(&mut object, "date_published");
         item.updated = self.date(&mut object, "date_modified");
+        // JSON Feed 1.0 has `author`, 1.1 `authors`.
         item.authors = take_authors(&mut object);
         item.tags = take_tags(&mut object);
         item.content = self.content(&mut object);
         self.own_fields(own, &mut item);
         if !object.is_empty() {
+            // Unknown members are stored, so that extensions of other publishers survive.
             item.extra.insert(EXTRA.to_owned(), Value::Object(object));
         }
         Ok(Some(item))
     }
 
-    fn content(&mut self, object: &mut Object) -> Option<Content> {
+    fn content(&mut self, object: &mut JsonObject) -> Option<Content> {
         if let Some(html) = take_text(object, "content_html") {
             return Some(Content::new("text/html", html));
         }
         take_text(object, "content_text").map(|text| Content::new("text/plain", text))
     }
 
-    /// What a writer of ours says of the item besides.
-    fn own_fields(&mut self, mut own: Object, item: &mut Item) {
+    /// Reads our extension of the item.
+    fn own_fields(&mut self, mut own: JsonObject, item: &mut Item) {
         match own.remove("content") {
+            // Our writer marks an item without content: JSON Feed requires some content.
             Some(Value::Null) => item.content = None,
             Some(Value::Object(mut content)) => {
                 let media_type = take_text(&mut content, "type").unwrap_or_default();
@@ -203,6 +232,7 @@ impl ItemReader<'_> {
                     Some(text) => STANDARD.decode(text).ok().map(Bytes::from),
                     None => take_text(&mut content, "text")
                         .map(Bytes::from)
+                        // Without its own text, the extension gives the type of the public content.
                         .or_else(|| item.content.take().map(|public| public.bytes)),
                 };
                 match bytes {
@@ -224,24 +254,27 @@ impl ItemReader<'_> {
         }
     }
 
-    /// A date; a problem where it is none.
-    fn date(&mut self, object: &mut Object, key: &str) -> Option<Timestamp> {
+    /// Returns a date; `None`, with a problem, if it is malformed.
+    fn date(&mut self, object: &mut JsonObject, key: &str) -> Option<Timestamp> {
         let value = object.remove(key).filter(|v| !v.is_null())?;
         let found = value.as_str().and_then(date::parse);
         if found.is_none() {
             let value: String = value.to_string().chars().take(60).collect();
-            self.problem(&format!("{key} is no date: {value}"));
+            self.problem(&format!("{key} is not a date: {value}"));
         }
         found
     }
 
     fn problem(&mut self, what: &str) {
-        self.problems.push(format!("item {}: {what}", self.index + 1));
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(format!("item {}: {what}", self.index + 1));
+        }
     }
 }
 
-fn take_tags(object: &mut Object) -> Vec<String> {
+fn take_tags(object: &mut JsonObject) -> Vec<String> {
     match object.get("tags") {
+        // A list with anything but text stays in the object, unchanged.
         Some(Value::Array(tags)) if tags.iter().all(Value::is_string) => {}
         _ => return Vec::new(),
     }

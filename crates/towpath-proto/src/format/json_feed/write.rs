@@ -1,20 +1,18 @@
-//! Writing JSON Feed 1.1.
+//! Writing JSON Feed 1.1 documents.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::extension::{EXTRA, JsonObject, OWN};
 use super::read::take_authors;
-use super::{EXTRA, OWN};
-use crate::format::document::{Entry, Head};
-use crate::item::{Author, Content, Item, Shown};
+use crate::format::document::{DocumentEntry, DocumentHead};
+use crate::item::{Author, Content, ContentForm, Item};
 
-type Object = Map<String, Value>;
-
-/// A feed document (JSON Feed 1.1), the same text for the same arguments. `next_url` is the head's link
-/// `next`, `hubs` are its links `hub`.
-pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) -> String {
-    let mut top = Object::new();
+/// Writes a feed document (JSON Feed 1.1); deterministic. `next_url` is the head's link `next`, `hubs` are
+/// its links `hub`.
+pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = DocumentEntry<'a>>) -> String {
+    let mut top = JsonObject::new();
     top.insert("version".into(), "https://jsonfeed.org/version/1.1".into());
     top.insert("title".into(), head.title.into());
     let optional = [
@@ -28,6 +26,7 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
             top.insert(key.into(), value.into());
         }
     }
+    // JSON Feed has a list of hubs, while other formats use links.
     let hubs = head.links.iter().filter(|l| l.rel == "hub");
     let hubs: Vec<Value> = hubs.map(|l| json!({"type": "WebSub", "url": l.href})).collect();
     if !hubs.is_empty() {
@@ -38,10 +37,11 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     Value::Object(top).to_string()
 }
 
-fn own_head(head: &Head<'_>) -> Value {
-    let mut own = Object::new();
+fn own_head(head: &DocumentHead<'_>) -> Value {
+    let mut own = JsonObject::new();
     own.insert("id".into(), head.id.into());
     own.insert("updated".into(), head.updated.to_string().into());
+    // These relations have members of their own.
     let links = head.links.iter().filter(|l| !matches!(l.rel.as_str(), "self" | "next" | "hub"));
     let links: Vec<Value> = links
         .map(|link| {
@@ -72,9 +72,9 @@ fn own_head(head: &Head<'_>) -> Value {
     Value::Object(own)
 }
 
-fn item(entry: &Entry<'_>) -> Value {
+fn item(entry: &DocumentEntry<'_>) -> Value {
     let item = entry.item;
-    let mut own = Object::new();
+    let mut own = JsonObject::new();
     if entry.tells_modified {
         own.insert("modified".into(), entry.modified.to_string().into());
     }
@@ -103,18 +103,20 @@ fn item(entry: &Entry<'_>) -> Value {
     Value::Object(object)
 }
 
-/// The keys that were kept of a JSON Feed, and into `own` whatever else was kept. A kept key that now has a
-/// field of the item in its place stays apart as well.
-fn kept(item: &Item, own: &mut Object) -> Object {
+/// Returns the stored members of a JSON Feed, and moves other stored data into `own`. A stored member that an
+/// item's field now replaces goes into `own` as well.
+fn kept(item: &Item, own: &mut JsonObject) -> JsonObject {
+    // The stored value may come from another format or from a publisher, so its type is checked.
     let mut extra = item.extra.clone();
     let mut object = match extra.remove(EXTRA) {
         Some(Value::Object(object)) => object,
         Some(other) => {
             extra.insert(EXTRA.into(), other);
-            Object::new()
+            JsonObject::new()
         }
-        None => Object::new(),
+        None => JsonObject::new(),
     };
+    // Members that would read back differently are kept apart, in our extension.
     if !super::read::comes_back(&object, item) {
         extra.insert(EXTRA.into(), Value::Object(std::mem::take(&mut object)));
     }
@@ -124,19 +126,21 @@ fn kept(item: &Item, own: &mut Object) -> Object {
     object
 }
 
-/// The authors, unless a kept key says the same and more.
-fn authors(authors: &[Author], object: &mut Object, own: &mut Object) {
+/// Writes the authors, unless a stored member holds them with more detail.
+fn authors(authors: &[Author], object: &mut JsonObject, own: &mut JsonObject) {
+    // The stored members already hold these authors, with details that a field cannot hold.
     if authors.is_empty() || take_authors(&mut object.clone()) == authors {
         return;
     }
     let public = authors.iter().map(|author| {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.insert("name".into(), author.name.clone().into());
         if let Some(url) = &author.url {
             object.insert("url".into(), url.clone().into());
         }
         Value::Object(object)
     });
+    // JSON Feed has no e-mail addresses, so the full list goes into the extension.
     object.insert("authors".into(), public.collect());
     if authors.iter().any(|a| a.email.is_some()) {
         own.insert("authors".into(), json!(authors));
@@ -144,13 +148,14 @@ fn authors(authors: &[Author], object: &mut Object, own: &mut Object) {
 }
 
 /// "content_html and content_text are each optional strings — but one or both must be present."
-fn content(content: Option<&Content>, object: &mut Object, own: &mut Object) {
+fn content(content: Option<&Content>, object: &mut JsonObject, own: &mut JsonObject) {
     if let Some((content, (shown, text))) = content.and_then(|content| Some((content, content.shown()?))) {
         let key = match shown {
-            Shown::Html => "content_html",
-            Shown::Text => "content_text",
+            ContentForm::Html => "content_html",
+            ContentForm::Text => "content_text",
         };
         object.insert(key.into(), text.into());
+        // The member implies only the general type.
         if let Some(own_type) = content.type_beyond(shown) {
             own.insert("content".into(), json!({"type": own_type}));
         }
@@ -162,5 +167,6 @@ fn content(content: Option<&Content>, object: &mut Object, own: &mut Object) {
         None => json!({"type": media_type, "base64": STANDARD.encode(&content.bytes)}),
     });
     own.insert("content".into(), own_form);
+    // Readers require some content; the real one is in the extension.
     object.entry("content_text").or_insert_with(|| "".into());
 }

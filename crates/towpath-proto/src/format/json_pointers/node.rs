@@ -1,25 +1,27 @@
-//! A JSON value beside its text: a number that neither 64 bits nor a double can hold stays what it is.
+//! A JSON value with its text, so that a number beyond 64 bits and doubles is not changed.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::scalar;
 use crate::format::jcs::{Style, canonical};
+use crate::format::json::scalar;
 
-/// A value and the text that it was read from.
+/// Value, and the text it was parsed from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Node<'a> {
+pub(super) struct RawNode<'a> {
     pub(super) value: &'a Value,
     pub(super) raw: &'a RawValue,
 }
 
-impl<'a> Node<'a> {
-    /// What a pointer (RFC 6901) leads to.
+impl<'a> RawNode<'a> {
+    /// Follows a pointer (RFC 6901).
     pub(super) fn at(self, pointer: &str) -> Option<Self> {
         let mut node = self;
+        // The first token is empty: a pointer begins with a slash.
         for token in pointer.split('/').skip(1) {
+            // RFC 6901, section 4: `~1` is decoded before `~0`, or `~01` would become a slash.
             node = node.child(&token.replace("~1", "/").replace("~0", "~"))?;
         }
         Some(node)
@@ -29,6 +31,7 @@ impl<'a> Node<'a> {
         let (value, raw) = match self.value {
             Value::Object(members) => (members.get(name)?, self.members()?.get(name).copied()?),
             Value::Array(values) => {
+                // RFC 6901, section 4: an index has no leading zeros.
                 let is_index = name == "0" || !name.starts_with(['0', '+']);
                 let index: usize = name.parse().ok().filter(|_| is_index)?;
                 (values.get(index)?, self.elements()?.get(index).copied()?)
@@ -38,43 +41,29 @@ impl<'a> Node<'a> {
         Some(Self { value, raw })
     }
 
-    /// The values of an array or of an object's members; `None` of anything else.
-    pub(super) fn children(self) -> Option<Vec<Self>> {
-        match self.value {
-            Value::Array(values) => {
-                let both = values.iter().zip(self.elements()?);
-                Some(both.map(|(value, raw)| Self { value, raw }).collect())
-            }
-            Value::Object(members) => {
-                let raws = self.members()?;
-                members.iter().map(|(name, value)| Some(Self { value, raw: raws.get(name)? })).collect()
-            }
-            _ => None,
-        }
-    }
-
-    /// An array's elements as text.
+    /// Returns the elements of an array as text.
     fn elements(self) -> Option<Vec<&'a RawValue>> {
         serde_json::from_str(self.raw.get()).ok()
     }
 
-    /// An object's members as text; of one name's the last, as everywhere.
+    /// Returns the members of an object as text; the last one of a duplicate name, as in serde_json.
     fn members(self) -> Option<HashMap<String, &'a RawValue>> {
         serde_json::from_str(self.raw.get()).ok()
     }
 
-    /// What a pointer leads to as text: a number as it is written.
+    /// Returns the value at a pointer as text; a number as written.
     pub(super) fn scalar(self, pointer: &str) -> Option<String> {
         match self.value.pointer(pointer)? {
-            // Whole numbers of 64 bits are kept as they are: no need to go through the text.
+            // Integers of 64 bits are exact, so parsing the text again can be skipped.
             Value::Number(number) if number.is_f64() => Some(self.at(pointer)?.raw.get().to_owned()),
             found => scalar(found),
         }
     }
 
-    /// Compact JSON with sorted keys, and numbers as they are written.
+    /// Returns compact JSON with sorted keys, and numbers as written.
     pub(super) fn compact(self) -> String {
         let written = canonical(self.raw.get().as_bytes(), Style::AsWritten);
+        // The text was parsed before, so this falls back only for nesting beyond the limit.
         written.ok().and_then(|text| String::from_utf8(text).ok()).unwrap_or_else(|| self.value.to_string())
     }
 }

@@ -2,34 +2,34 @@
 
 use std::iter;
 
-/// A part of a template.
+/// Part of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part<'a> {
-    /// Text that stays as it is.
+pub(super) enum TemplatePart<'a> {
+    /// Literal text.
     Text(&'a str),
-    /// What stands between braces.
+    /// Pointer between braces.
     Pointer(&'a str),
-    /// What stands after a brace that is not closed before the next one opens.
+    /// Text after a brace that is not closed before the next one opens.
     Unclosed(&'a str),
 }
 
-/// The parts of a template, in turn.
-pub(super) fn parts(template: &str) -> impl Iterator<Item = Part<'_>> {
+/// Iterates over the parts of a template.
+pub(super) fn parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     let mut rest = template;
     iter::from_fn(move || {
         let Some(inner) = rest.strip_prefix('{') else {
             let (text, after) = rest.split_at(rest.find('{').unwrap_or(rest.len()));
             rest = after;
-            return (!text.is_empty()).then_some(Part::Text(text));
+            return (!text.is_empty()).then_some(TemplatePart::Text(text));
         };
         match inner.split_once('}') {
             Some((pointer, after)) if !pointer.contains('{') => {
                 rest = after;
-                Some(Part::Pointer(pointer))
+                Some(TemplatePart::Pointer(pointer))
             }
             _ => {
                 rest = "";
-                Some(Part::Unclosed(inner))
+                Some(TemplatePart::Unclosed(inner))
             }
         }
     })
@@ -42,10 +42,13 @@ mod tests {
     #[test]
     fn a_template_falls_into_texts_and_pointers() {
         let of = |template| parts(template).collect::<Vec<_>>();
-        assert_eq!(of("{/a}{/b}"), [Part::Pointer("/a"), Part::Pointer("/b")]);
-        assert_eq!(of("x{}y}"), [Part::Text("x"), Part::Pointer(""), Part::Text("y}")]);
-        assert_eq!(of("x{/a"), [Part::Text("x"), Part::Unclosed("/a")]);
-        assert_eq!(of("{/a?b={/c}"), [Part::Unclosed("/a?b={/c}")]);
+        assert_eq!(of("{/a}{/b}"), [TemplatePart::Pointer("/a"), TemplatePart::Pointer("/b")]);
+        assert_eq!(
+            of("x{}y}"),
+            [TemplatePart::Text("x"), TemplatePart::Pointer(""), TemplatePart::Text("y}")]
+        );
+        assert_eq!(of("x{/a"), [TemplatePart::Text("x"), TemplatePart::Unclosed("/a")]);
+        assert_eq!(of("{/a?b={/c}"), [TemplatePart::Unclosed("/a?b={/c}")]);
         assert_eq!(of(""), []);
     }
 }

@@ -1,33 +1,33 @@
 //! The `Content-Type` of a multipart body (RFC 2046, section 5.1.1).
 
-/// A header's value of the form `value; name=value; …`.
+/// Header value of the form `value; name=value; …`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeaderFieldValue {
-    /// What stands before the first semicolon, trimmed.
+    /// Text before the first semicolon, trimmed.
     pub value: String,
-    /// Names in lower case, values unquoted, in the header's order.
+    /// Parameters in order: names in lower case, values unquoted.
     pub params: Vec<(String, String)>,
 }
 
-/// A header value that does not have the form `value; name=value`.
+/// Error: a header value is not of the form `value; name=value`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedValue {
-    /// A parameter without an equals sign.
+    /// A parameter has no equals sign.
     #[error("parameter {index} has no '='")]
     NoEquals {
-        /// Which parameter, from 0.
+        /// Index of the parameter, from 0.
         index: usize,
     },
-    /// A quotation mark that is not closed, or stands inside an unquoted value.
+    /// A quotation mark is unclosed, or within an unquoted value.
     #[error("the quotation marks of parameter {index} are not balanced")]
     Quotes {
-        /// Which parameter, from 0.
+        /// Index of the parameter, from 0.
         index: usize,
     },
 }
 
 impl HeaderFieldValue {
-    /// Reads a value and its parameters. Unquoted values may contain anything but `;` and `"`.
+    /// Parses a value and its parameters. Unquoted values may contain anything but `;` and `"`.
     pub fn parse(text: &str) -> Result<Self, MalformedValue> {
         let (value, mut rest) = text.split_once(';').map_or((text, None), |(v, r)| (v, Some(r)));
         let mut params = Vec::new();
@@ -41,7 +41,7 @@ impl HeaderFieldValue {
         Ok(Self { value: value.trim().to_owned(), params })
     }
 
-    /// The first parameter of this name, which is given in lower case.
+    /// Returns the first parameter with this name, given in lower case.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.params.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -49,13 +49,15 @@ impl HeaderFieldValue {
 
 fn split_name(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once('=')?;
+    // A semicolon before the equals sign belongs to a parameter without a value.
     (!name.contains(';')).then_some((name, value))
 }
 
-/// A value, and what follows the semicolon after it where there is one. `None`: unbalanced quotation marks.
+/// Splits off a value, and returns the rest after the next semicolon. `None` for unbalanced quotation marks.
 fn take_value(text: &str) -> Option<(String, Option<&str>)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let (value, rest) = text.split_once(';').map_or((text, None), |(v, r)| (v, Some(r)));
+        // A stray quotation mark means that the value was cut or malformed.
         return (!value.contains('"')).then(|| (value.trim().to_owned(), rest));
     };
     let mut value = String::new();
@@ -69,40 +71,41 @@ fn take_value(text: &str) -> Option<(String, Option<&str>)> {
                     None => after.is_empty().then_some((value, None)),
                 };
             }
+            // A quoted pair (RFC 9110, section 5.6.4).
             (_, '\\') => value.push(chars.next()?.1),
             (_, c) => value.push(c),
         }
     }
 }
 
-/// The content type of a multipart body. Any subtype will do.
+/// Content type of a multipart body, of any subtype.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentType {
-    /// As in the header, without its quotation marks.
+    /// Boundary, without quotation marks.
     pub boundary: String,
 }
 
-/// Why a body cannot be read as multipart. The peer's fault.
+/// Error of a content type. The peer's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentTypeError {
-    /// It says something else.
+    /// The type is not multipart.
     #[error("the content type is {0:?}, not multipart")]
     Invalid(String),
-    /// It is multipart, and its boundary is missing or empty.
+    /// The boundary is missing or empty.
     #[error("the multipart content type {0:?} has no boundary")]
     NoBoundary(String),
-    /// The header's form is broken.
+    /// The header is malformed.
     #[error("the content type {value:?} cannot be read: {reason}")]
     Unparseable {
-        /// The header's value.
+        /// Value of the header.
         value: String,
-        /// Where it breaks.
+        /// Parse error.
         reason: MalformedValue,
     },
 }
 
 impl ContentType {
-    /// Reads a `Content-Type` header's value.
+    /// Parses the value of a `Content-Type` header.
     pub fn parse(text: &str) -> Result<Self, ContentTypeError> {
         let shown = || text.chars().take(200).collect();
         let field = HeaderFieldValue::parse(text)
@@ -122,7 +125,7 @@ impl ContentType {
 mod tests {
     use super::*;
 
-    /// The text, its value, its parameters.
+    /// Text, expected value, expected parameters.
     type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
     #[test]

@@ -1,64 +1,67 @@
-//! Whole entities, one at a time.
+//! Assembly of whole entities.
 
 use bytes::{Bytes, BytesMut};
 
-use super::{BoundaryError, ContentType};
-use super::{HeaderLimits, Headers, MultipartError, Parser, Token};
+use super::content_type::ContentType;
+use super::error::{HeaderLimits, MultipartError};
+use super::headers::Headers;
+use super::parser::{MultipartToken, Parser};
+use super::writer::BoundaryError;
 
-/// One entity of a page.
+/// Entity of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entity {
-    /// Its headers, in their order.
+    /// Headers in order.
     pub headers: Headers,
-    /// Its body.
+    /// Body.
     pub body: Bytes,
 }
 
-/// Why the next entity cannot be read. The peer's fault. Entities count from 0.
+/// Error of reading the next entity. The peer's fault. Entities are numbered from 0.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntityError {
-    /// The body is no multipart body, or ends too early.
+    /// The body is not multipart, or is truncated.
     #[error("entity {index}: {source}")]
     Multipart {
-        /// Which entity was being read.
+        /// Number of the entity.
         index: u64,
-        /// What is wrong.
+        /// Parse error.
         source: MultipartError,
     },
-    /// An entity is larger than this reader takes.
+    /// The entity exceeds the reader's limit.
     #[error("entity {index} is larger than {limit} bytes")]
     TooLarge {
-        /// Which entity.
+        /// Number of the entity.
         index: u64,
-        /// The limit, in bytes.
+        /// Limit, in bytes.
         limit: usize,
     },
-    /// An entity's Content-Length is not its length.
+    /// The Content-Length of an entity differs from its length.
     #[error("entity {index} announces a Content-Length of {announced:?} and has {actual} bytes")]
     Length {
-        /// Which entity.
+        /// Number of the entity.
         index: u64,
-        /// What the header says.
+        /// Length in the header.
         announced: String,
-        /// How many bytes there are.
+        /// Actual length.
         actual: usize,
     },
 }
 
-/// Puts the tokens of a [`Parser`] together. Holds one entity at the most.
+/// Assembles the tokens of a [`Parser`]. Holds at most one entity.
 #[derive(Debug)]
 pub struct EntityReader {
     parser: Parser,
     max_body: usize,
     index: u64,
     open: Option<Headers>,
-    body: Body,
+    body: EntityBody,
     failed: Option<EntityError>,
 }
 
-/// The body so far. One that came in one piece is never copied.
+/// Body so far. A body in a single piece is never copied.
 #[derive(Debug, Default)]
-enum Body {
+enum EntityBody {
     #[default]
     Empty,
     One(Bytes),
@@ -66,16 +69,18 @@ enum Body {
 }
 
 impl EntityReader {
-    /// A reader for a page with this content type. Entities whose body has more than `max_body` bytes are an
-    /// error.
+    /// Creates a reader for a page with this content type. A body of more than `max_body` bytes is an error.
     pub fn new(content_type: &ContentType, max_body: usize) -> Result<Self, BoundaryError> {
         let parser = Parser::with_limits(&content_type.boundary, HeaderLimits::default())?;
-        Ok(Self { parser, max_body, index: 0, open: None, body: Body::Empty, failed: None })
+        Ok(Self { parser, max_body, index: 0, open: None, body: EntityBody::Empty, failed: None })
     }
 
     /// See [`Parser::push`].
     pub fn push(&mut self, piece: Bytes) {
-        self.parser.push(piece);
+        // An error is permanent: nothing after it is read, so nothing is stored.
+        if self.failed.is_none() {
+            self.parser.push(piece);
+        }
     }
 
     /// See [`Parser::finish`].
@@ -83,18 +88,18 @@ impl EntityReader {
         self.parser.finish();
     }
 
-    /// Whether the close delimiter was read.
+    /// Returns `true` once the close delimiter was read.
     pub fn is_complete(&self) -> bool {
         self.parser.is_complete()
     }
 
-    /// How many entities were given; the index of the next one.
+    /// Returns the number of entities so far: the number of the next one.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// The next whole entity; `None` where more input is needed or nothing follows. Errors come after the
-    /// whole entities before them, and stay.
+    /// Returns the next whole entity; `None` if more input is needed, or at the end. An error comes after all
+    /// whole entities before it, and is permanent.
     pub fn poll_entity(&mut self) -> Result<Option<Entity>, EntityError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -102,7 +107,8 @@ impl EntityReader {
         let result = self.next_entity();
         if let Err(error) = &result {
             self.failed = Some(error.clone());
-            self.body = Body::Empty;
+            // Frees the partial body: the error is permanent.
+            self.body = EntityBody::Empty;
         }
         result
     }
@@ -111,36 +117,39 @@ impl EntityReader {
         let index = self.index;
         loop {
             match self.parser.poll_token().map_err(|source| EntityError::Multipart { index, source })? {
-                Some(Token::Part(headers)) => self.open = Some(headers),
-                Some(Token::Body(piece)) => self.extend(piece)?,
-                Some(Token::PartEnd) => return self.close().map(Some),
-                Some(Token::End) => {}
+                Some(MultipartToken::Part(headers)) => self.open = Some(headers),
+                Some(MultipartToken::Body(piece)) => self.extend(piece)?,
+                Some(MultipartToken::PartEnd) => return self.close().map(Some),
+                Some(MultipartToken::End) => {}
                 None => return Ok(None),
             }
         }
     }
 
     fn extend(&mut self, piece: Bytes) -> Result<(), EntityError> {
+        // Checked per piece, before copying: the body must not grow past the limit even once.
         if self.body.len() + piece.len() > self.max_body {
             return Err(EntityError::TooLarge { index: self.index, limit: self.max_body });
         }
         self.body = match std::mem::take(&mut self.body) {
-            Body::Empty => Body::One(piece),
-            Body::One(first) => {
+            EntityBody::Empty => EntityBody::One(piece),
+            EntityBody::One(first) => {
+                // Reserving the announced length avoids repeated growth; it is capped because the header is
+                // not trusted.
                 let mut both = BytesMut::with_capacity((first.len() + piece.len()).max(self.announced()));
                 both.extend_from_slice(&first);
                 both.extend_from_slice(&piece);
-                Body::Many(both)
+                EntityBody::Many(both)
             }
-            Body::Many(mut all) => {
+            EntityBody::Many(mut all) => {
                 all.extend_from_slice(&piece);
-                Body::Many(all)
+                EntityBody::Many(all)
             }
         };
         Ok(())
     }
 
-    /// The announced length, as far as memory may be set aside on the word of a header.
+    /// Returns the announced length, capped: a header alone must not make the reader allocate much memory.
     fn announced(&self) -> usize {
         let length = self.open.as_ref().and_then(|h| h.get("content-length"));
         let length = length.and_then(|l| l.parse().ok()).unwrap_or(0);
@@ -150,11 +159,12 @@ impl EntityReader {
     fn close(&mut self) -> Result<Entity, EntityError> {
         let headers = self.open.take().unwrap_or_default();
         let body = match std::mem::take(&mut self.body) {
-            Body::Empty => Bytes::new(),
-            Body::One(piece) => piece,
-            Body::Many(all) => all.freeze(),
+            EntityBody::Empty => Bytes::new(),
+            EntityBody::One(piece) => piece,
+            EntityBody::Many(all) => all.freeze(),
         };
         let announced = headers.get("content-length");
+        // A wrong length means that the page was altered or cut, for example by a proxy.
         if let Some(announced) = announced.filter(|a| a.parse() != Ok(body.len())) {
             let announced = announced.chars().take(40).collect();
             return Err(EntityError::Length { index: self.index, announced, actual: body.len() });
@@ -164,7 +174,7 @@ impl EntityReader {
     }
 }
 
-impl Body {
+impl EntityBody {
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,

@@ -1,40 +1,25 @@
-//! The header lines of one part, as they come in.
+//! Incremental parser of a part's headers.
 
 use http::HeaderName;
 use memchr::{memchr, memchr2};
 
-use super::{Field, Headers, MultipartError};
+use super::error::{HeaderLimits, MultipartError};
+use super::headers::{HeaderField, Headers};
 
-/// How large the headers of one part may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeaderLimits {
-    /// Bytes of all header lines of a part together.
-    pub bytes: usize,
-    /// How many headers.
-    pub count: usize,
-}
-
-impl Default for HeaderLimits {
-    /// 1 MiB and 128 headers.
-    fn default() -> Self {
-        Self { bytes: 1 << 20, count: 128 }
-    }
-}
-
-/// Header lines up to the empty one. The bytes are gathered once and become the text of [`Headers`].
+/// Header lines up to the empty line. The bytes are collected once and become the text of [`Headers`].
 #[derive(Debug)]
 pub(super) struct HeaderBlock {
     limits: HeaderLimits,
-    /// The lines so far, those that are whole and the one that was begun.
+    /// Lines so far, the incomplete last line included.
     text: Vec<u8>,
-    fields: Vec<Field>,
-    /// Where in `text` the line begins that was begun.
+    fields: Vec<HeaderField>,
+    /// Start of the incomplete line in `text`.
     line: usize,
-    /// How many bytes the part's header lines have so far.
+    /// Bytes of the part's header lines so far.
     bytes: usize,
 }
 
-/// The room that the headers of an entity usually take.
+/// Typical size of an entity's headers.
 const USUAL_BYTES: usize = 320;
 const USUAL_COUNT: usize = 8;
 
@@ -43,14 +28,15 @@ impl HeaderBlock {
         Self { limits, text: Vec::new(), fields: Vec::new(), line: 0, bytes: 0 }
     }
 
-    /// Reads from `input`, which begins at `offset` of the whole body. Returns how much of it was read, and
-    /// the headers where the empty line was.
+    /// Parses `input`, which begins at `offset` of the body. Returns the number of consumed bytes, and the
+    /// headers after the empty line.
     pub(super) fn read(
         &mut self,
         input: &[u8],
         offset: u64,
     ) -> Result<(usize, Option<Headers>), MultipartError> {
         if self.fields.is_empty() {
+            // Reserved once for a typical part: pages have many small parts, and growth would dominate.
             self.text.reserve(USUAL_BYTES.min(self.limits.bytes));
             self.fields.reserve(USUAL_COUNT);
         }
@@ -58,9 +44,11 @@ impl HeaderBlock {
         while read < input.len() {
             let line_feed = memchr(b'\n', &input[read..]);
             let piece = line_feed.map_or(&input[read..], |at| &input[read..=read + at]);
+            // The line may have begun in an earlier piece; errors name its start.
             let begun = self.text.len() - self.line;
             let line_offset = offset + read as u64 - begun as u64;
             self.bytes += piece.len();
+            // Counts raw bytes, including those that folding removes, so that endless folding is bounded too.
             if self.bytes > self.limits.bytes {
                 return Err(self.too_large(line_offset));
             }
@@ -73,7 +61,7 @@ impl HeaderBlock {
         Ok((read, None))
     }
 
-    /// The last line of `text` is whole. Returns whether it is the empty one.
+    /// Handles a complete last line of `text`. Returns `true` if it is empty.
     fn end_line(&mut self, offset: u64) -> Result<bool, MultipartError> {
         let line = &self.text[self.line..];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -81,6 +69,7 @@ impl HeaderBlock {
         if line.is_empty() {
             return Ok(true);
         }
+        // A bare carriage return or a zero byte is a sign of header injection.
         let unreadable = memchr2(b'\r', 0, line).is_some();
         if !line.is_ascii() && std::str::from_utf8(line).is_err() {
             return Err(MultipartError::UndecodableHeader(offset));
@@ -92,27 +81,29 @@ impl HeaderBlock {
         }
         let name = trimmed(line, 0..colon, self.line);
         let value = trimmed(line, colon + 1..line.len(), self.line);
-        self.fields.push(Field { name, value });
+        self.fields.push(HeaderField { name, value });
         self.line = self.text.len();
         Ok(false)
     }
 
-    /// Whether a line with a colon, and this before it, is a part of the header before it all the same: it begins with
-    /// white space, and what would be its name is none. Publishers indent headers, too.
+    /// Returns `true` if a line with a colon continues the header before it: it begins with white space, and
+    /// the text before the colon is not a header name. Publishers indent headers, too.
     fn goes_on(&self, start: &[u8]) -> bool {
         let Some(last) = self.fields.last() else { return false };
         let is_indented = matches!(start.first(), Some(b' ' | b'\t'));
         let is_name = HeaderName::from_bytes(start.trim_ascii()).is_ok();
+        // An indented line with a valid name may be a header of its own, if the last one has a value.
         is_indented && (last.value.is_empty() || !is_name)
     }
 
-    /// A line that is no header goes on with the one before it (RFC 5322, section 2.2.3), or is an error.
+    /// Folds a line into the header before it (RFC 5322, section 2.2.3), or fails.
     fn fold(&mut self, offset: u64, unreadable: bool) -> Result<(), MultipartError> {
         let line = self.text.split_off(self.line);
         match self.fields.last_mut() {
             Some(last) if !unreadable && (line[0] == b' ' || line[0] == b'\t') => {
                 let more = line.trim_ascii();
                 self.text.truncate(last.value.end as usize);
+                // Unfolding replaces the line end and white space by a single space.
                 if !(last.value.is_empty() || more.is_empty()) {
                     self.text.push(b' ');
                 }
@@ -133,7 +124,7 @@ impl HeaderBlock {
         let text = std::mem::take(&mut self.text);
         let fields = std::mem::take(&mut self.fields);
         (self.line, self.bytes) = (0, 0);
-        // Each line was looked at already, so this cannot fail.
+        // Every line was validated, so this cannot fail.
         let text = String::from_utf8(text).map_err(|_| MultipartError::UndecodableHeader(offset))?;
         Ok(Headers { text, fields })
     }
@@ -143,7 +134,7 @@ impl HeaderBlock {
     }
 }
 
-/// A stretch of a line without the white space around it, counted from `base`, where the line begins.
+/// Trims white space from a range of a line that begins at `base`.
 fn trimmed(line: &[u8], stretch: std::ops::Range<usize>, base: usize) -> std::ops::Range<u32> {
     let text = &line[stretch.clone()];
     let start = stretch.start + (text.len() - text.trim_ascii_start().len());

@@ -1,85 +1,59 @@
-//! The streaming parser: pieces in, parts out.
+//! Streaming parser of multipart bodies.
 
 use bytes::{Buf, Bytes};
 use memchr::{memmem, memrchr};
 
-use super::header_block::{HeaderBlock, HeaderLimits};
-use super::{Boundary, BoundaryError, Headers};
+use super::error::{HeaderLimits, MultipartError};
+use super::header_block::HeaderBlock;
+use super::headers::Headers;
+use super::writer::{Boundary, BoundaryError};
 
-/// Something that was read, in this order: for each part its headers, the pieces of its body (none for an
-/// empty one), its end; then, once, the end of everything.
+/// Token of a body. Each part gives its headers, the pieces of its body (none if empty), and its end. The end
+/// of the whole body comes once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Token {
+pub enum MultipartToken {
     /// A part begins.
     Part(Headers),
-    /// A piece of the part's body: a slice of what was pushed, never empty. How a body is cut into pieces
-    /// depends on how the input was; what they give together does not.
+    /// A piece of the part's body: a slice of the input, never empty. The cuts depend on the input's pieces;
+    /// the concatenation does not.
     Body(Bytes),
     /// The part is complete.
     PartEnd,
-    /// The close delimiter was read; what follows it is passed over.
+    /// The close delimiter was read; the epilogue is skipped.
     End,
 }
 
-/// What is wrong with a multipart body. The peer's fault. Offsets count bytes from the body's start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MultipartError {
-    /// A delimiter goes on with something other than a line's end, `--`, or padding and a line's end.
-    #[error("a delimiter is followed by something else at byte {0}")]
-    InvalidDelimiter(u64),
-    /// The body ended before its close delimiter.
-    #[error("the body ends at byte {0}, before its close delimiter")]
-    UnexpectedEndOfInput(u64),
-    /// A header line that has no colon, or has a carriage return or a zero byte in it.
-    #[error("byte {offset}: not a header line: {line:?}")]
-    InvalidHeader {
-        /// The line, without its end.
-        line: String,
-        /// Where the line begins.
-        offset: u64,
-    },
-    /// A header line that is not UTF-8.
-    #[error("byte {0}: a header line is not UTF-8")]
-    UndecodableHeader(u64),
-    /// The headers of a part are over a limit.
-    #[error("byte {offset}: the part's headers are over the limit of {} bytes or {} lines", limits.bytes, limits.count)]
-    HeaderTooLarge {
-        /// Where the line begins that is too much.
-        offset: u64,
-        /// The limits.
-        limits: HeaderLimits,
-    },
-}
-
-/// A parser of one multipart body.
+/// Parser of a multipart body.
 ///
-/// Give it the body with [`push`](Self::push), and after each piece call [`poll_token`](Self::poll_token)
-/// until it gives nothing. An error comes after all tokens that stand before it, and stays. After the last
-/// piece call [`finish`](Self::finish) and poll again.
+/// Pass input to [`push`](Self::push), and after each piece call [`poll_token`](Self::poll_token) until it
+/// returns `None`. An error comes after all tokens before it, and is permanent. After the last piece call
+/// [`finish`](Self::finish) and poll again.
 #[derive(Debug)]
 pub struct Parser {
-    /// `\r\n--boundary`; without its first byte it is the delimiter after a bare LF.
+    /// `\r
+    /// --boundary`; without its first byte, the delimiter after a bare LF.
     delimiter: Bytes,
-    /// Finds `\n--boundary`.
+    /// Searches `
+    /// --boundary`.
     finder: memmem::Finder<'static>,
-    state: State,
-    /// What was pushed and not yet read.
+    state: ParserState,
+    /// Unconsumed input.
     input: Bytes,
-    /// How many bytes were read, those of `matched` included.
+    /// Consumed bytes, those of `matched` included.
     offset: u64,
-    /// How much of `delimiter` stands at the input's start, already read.
+    /// Number of bytes of `delimiter` that were consumed as a possible delimiter.
     matched: usize,
-    /// How many of the matched bytes are the body's, should the rest of the delimiter not follow. Fewer than
-    /// `matched` where a line's end was there before the body began, or where the line ended in a bare LF.
+    /// Number of matched bytes that belong to the body if the delimiter turns out incomplete. Less than
+    /// `matched` if the line end came before the body, or was a bare LF.
     carried: usize,
     headers: HeaderBlock,
     finished: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Preamble,
-    /// After a delimiter: what may still follow it.
+    /// After a delimiter, before the end of its line.
     Delimiter(AfterDelimiter),
     Headers,
     Body,
@@ -87,7 +61,7 @@ enum State {
     Failed(MultipartError),
 }
 
-/// What stood between the delimiter, which ended at the offset, and here.
+/// Bytes since the delimiter, which ended at the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AfterDelimiter {
     Nothing(u64),
@@ -96,36 +70,37 @@ enum AfterDelimiter {
     Return(u64),
 }
 
-/// CR and LF, with which a delimiter begins unless nothing is before it.
+/// Length of CR and LF, which precede a delimiter except at the start.
 const LINE_END: usize = 2;
 
-/// What one step came to.
-type Step = Result<Progress, MultipartError>;
+/// Result of a parsing step.
+type ParseStep = Result<ParseProgress, MultipartError>;
 
-enum Progress {
-    Token(Token),
+enum ParseProgress {
+    Token(MultipartToken),
     Again,
     NeedsInput,
 }
 
 impl Parser {
-    /// A parser for bodies with this boundary.
+    /// Creates a parser for bodies with this boundary.
     pub fn new(boundary: &str) -> Result<Self, BoundaryError> {
         Self::with_limits(boundary, HeaderLimits::default())
     }
 
-    /// The same with other limits.
+    /// Creates a parser with other limits.
     pub fn with_limits(boundary: &str, limits: HeaderLimits) -> Result<Self, BoundaryError> {
         Boundary::check_readable(boundary)?;
         let delimiter = Bytes::from(format!("\r\n--{boundary}"));
+        // Searches from the LF: a line may end in CRLF or in a bare LF.
         let finder = memmem::Finder::new(&delimiter[1..]).into_owned();
         Ok(Self {
             delimiter,
             finder,
-            state: State::Preamble,
+            state: ParserState::Preamble,
             input: Bytes::new(),
             offset: 0,
-            // The body's start is a line's start.
+            // The start of the body counts as the start of a line.
             matched: LINE_END,
             carried: 0,
             headers: HeaderBlock::new(limits),
@@ -133,9 +108,13 @@ impl Parser {
         })
     }
 
-    /// Takes the next piece of the body. What of earlier pieces was not read yet is copied in front of it, so
-    /// poll until there is nothing before pushing again.
+    /// Appends a piece of the body. Unread input is copied in front of it, so poll until `None` before
+    /// pushing again.
     pub fn push(&mut self, piece: Bytes) {
+        // An error is permanent: nothing after it is read, so nothing is stored.
+        if matches!(self.state, ParserState::Failed(_)) {
+            return;
+        }
         if self.input.is_empty() {
             self.input = piece;
         } else {
@@ -143,52 +122,61 @@ impl Parser {
         }
     }
 
-    /// Says that the body has ended.
+    /// Marks the end of the input.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Whether the close delimiter was read.
+    /// Returns `true` once the close delimiter was read.
     pub fn is_complete(&self) -> bool {
-        self.state == State::Epilogue
+        self.state == ParserState::Epilogue
     }
 
-    /// How many bytes of the body were read.
+    /// Returns the number of bytes that wait to be read.
+    #[cfg(test)]
+    pub(super) fn stored(&self) -> usize {
+        self.input.len()
+    }
+
+    /// Returns the number of consumed bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next token; `None` where more input is needed, or nothing follows any more.
-    pub fn poll_token(&mut self) -> Result<Option<Token>, MultipartError> {
+    /// Returns the next token; `None` if more input is needed, or at the end.
+    pub fn poll_token(&mut self) -> Result<Option<MultipartToken>, MultipartError> {
         loop {
             let step = match &self.state {
-                State::Preamble => self.skip_preamble(),
-                State::Delimiter(after) => self.after_delimiter(*after),
-                State::Headers => self.read_headers(),
-                State::Body => self.read_body(),
-                State::Epilogue => {
+                ParserState::Preamble => self.skip_preamble(),
+                ParserState::Delimiter(after) => self.after_delimiter(*after),
+                ParserState::Headers => self.read_headers(),
+                ParserState::Body => self.read_body(),
+                ParserState::Epilogue => {
+                    // RFC 2046, section 5.1.1: everything after the close delimiter is to be ignored.
                     self.skip(self.input.len());
                     return Ok(None);
                 }
-                State::Failed(error) => Err(error.clone()),
+                ParserState::Failed(error) => Err(error.clone()),
             };
             match step {
-                Ok(Progress::Again) => {}
-                Ok(Progress::Token(token)) => return Ok(Some(token)),
-                Ok(Progress::NeedsInput) if self.finished => {
+                Ok(ParseProgress::Again) => {}
+                Ok(ParseProgress::Token(token)) => return Ok(Some(token)),
+                // Anything but the epilogue at the end of the input means that the body was cut.
+                Ok(ParseProgress::NeedsInput) if self.finished => {
                     return self.fail(MultipartError::UnexpectedEndOfInput(self.offset));
                 }
-                Ok(Progress::NeedsInput) => return Ok(None),
+                Ok(ParseProgress::NeedsInput) => return Ok(None),
                 Err(error) => return self.fail(error),
             }
         }
     }
 
     fn fail<T>(&mut self, error: MultipartError) -> Result<T, MultipartError> {
-        self.state = State::Failed(error.clone());
+        self.state = ParserState::Failed(error.clone());
         Err(error)
     }
 
+    // Split off, not copied: body pieces share the memory of the input.
     fn take(&mut self, bytes: usize) -> Bytes {
         self.offset += bytes as u64;
         self.input.split_to(bytes)
@@ -199,76 +187,80 @@ impl Parser {
         self.input.advance(bytes);
     }
 
-    fn skip_preamble(&mut self) -> Step {
+    fn skip_preamble(&mut self) -> ParseStep {
         Ok(match self.scan() {
-            Scan::Data(_) => Progress::Again,
-            Scan::Delimiter => {
-                self.state = State::Delimiter(AfterDelimiter::Nothing(self.offset));
-                Progress::Again
+            // Data in front of the first delimiter is the preamble.
+            DelimiterScan::Data(_) => ParseProgress::Again,
+            DelimiterScan::Delimiter => {
+                self.state = ParserState::Delimiter(AfterDelimiter::Nothing(self.offset));
+                ParseProgress::Again
             }
-            Scan::NeedsInput => Progress::NeedsInput,
+            DelimiterScan::NeedsInput => ParseProgress::NeedsInput,
         })
     }
 
-    fn read_body(&mut self) -> Step {
+    fn read_body(&mut self) -> ParseStep {
         Ok(match self.scan() {
-            Scan::Data(data) if data.is_empty() => Progress::Again,
-            Scan::Data(data) => Progress::Token(Token::Body(data)),
-            Scan::Delimiter => {
-                self.state = State::Delimiter(AfterDelimiter::Nothing(self.offset));
-                Progress::Token(Token::PartEnd)
+            DelimiterScan::Data(data) if data.is_empty() => ParseProgress::Again,
+            DelimiterScan::Data(data) => ParseProgress::Token(MultipartToken::Body(data)),
+            DelimiterScan::Delimiter => {
+                self.state = ParserState::Delimiter(AfterDelimiter::Nothing(self.offset));
+                ParseProgress::Token(MultipartToken::PartEnd)
             }
-            Scan::NeedsInput => Progress::NeedsInput,
+            DelimiterScan::NeedsInput => ParseProgress::NeedsInput,
         })
     }
 
-    /// Reads data up to a delimiter, or the delimiter.
-    fn scan(&mut self) -> Scan {
+    /// Scans for data up to a delimiter, or for the delimiter.
+    fn scan(&mut self) -> DelimiterScan {
         if self.matched > 0 {
             return self.go_on_matching();
         }
         if self.input.is_empty() {
-            return Scan::NeedsInput;
+            return DelimiterScan::NeedsInput;
         }
         if let Some(line_feed) = self.finder.find(&self.input) {
+            // A carriage return before the LF belongs to the delimiter, not to the body.
             let end = line_feed - usize::from(line_feed > 0 && self.input[line_feed - 1] == b'\r');
             let data = self.take(end);
             self.skip(line_feed - end + self.delimiter.len() - 1);
             self.matched = self.delimiter.len();
             self.carried = 0;
-            return Scan::Data(data);
+            return DelimiterScan::Data(data);
         }
         let kept = self.match_tail();
         let data = self.take(self.input.len() - kept);
         self.skip(kept);
         self.carried = kept;
-        Scan::Data(data)
+        DelimiterScan::Data(data)
     }
 
-    /// Goes on with a delimiter of which the beginning was read.
-    fn go_on_matching(&mut self) -> Scan {
+    /// Continues a delimiter whose beginning was consumed.
+    fn go_on_matching(&mut self) -> DelimiterScan {
         let open = &self.delimiter[self.matched..];
+        // Only as much of the input is looked at as the rest of the delimiter.
         let common = open.iter().zip(self.input.iter()).take_while(|(a, b)| a == b).count();
         self.matched += common;
         self.carried += common;
         self.skip(common);
         if self.matched == self.delimiter.len() {
             (self.matched, self.carried) = (0, 0);
-            return Scan::Delimiter;
+            return DelimiterScan::Delimiter;
         }
         if self.input.is_empty() {
-            return Scan::NeedsInput;
+            return DelimiterScan::NeedsInput;
         }
-        // Within a delimiter nothing but its start looks like its start, so all of it is data.
+        // A delimiter's start does not recur inside it, so all matched bytes are data.
         let data = self.delimiter.slice(self.matched - self.carried..self.matched);
         (self.matched, self.carried) = (0, 0);
-        Scan::Data(data)
+        DelimiterScan::Data(data)
     }
 
-    /// Sets `matched` to how much of a delimiter stands at the input's end, and returns how many bytes of
-    /// the input that are.
+    /// Sets `matched` to the length of a delimiter's beginning at the end of the input. Returns the number of
+    /// input bytes that belong to it.
     fn match_tail(&mut self) -> usize {
         let input = &self.input;
+        // A beginning of the delimiter can only be in the last bytes.
         let window = input.len().saturating_sub(self.delimiter.len() - 1);
         if let Some(at) = memrchr(b'\n', &input[window..]) {
             let tail = &input[window + at..];
@@ -278,27 +270,28 @@ impl Parser {
                 return tail.len() + usize::from(after_return);
             }
         }
+        // A final carriage return may begin a delimiter in the next piece.
         let ends_in_return = input.last() == Some(&b'\r');
         self.matched = usize::from(ends_in_return);
         self.matched
     }
 
-    /// RFC 2046, section 5.1.1: a delimiter line may end in padding that a transport added; a close
-    /// delimiter is followed by whatever there is.
-    fn after_delimiter(&mut self, after: AfterDelimiter) -> Step {
+    /// Parses the rest of a delimiter line. RFC 2046, section 5.1.1: it may end in padding added by a
+    /// transport; anything may follow a close delimiter.
+    fn after_delimiter(&mut self, after: AfterDelimiter) -> ParseStep {
         use AfterDelimiter::{Dash, Nothing, Padding, Return};
-        let Some(&byte) = self.input.first() else { return Ok(Progress::NeedsInput) };
+        let Some(&byte) = self.input.first() else { return Ok(ParseProgress::NeedsInput) };
         let next = match (after, byte) {
             (Nothing(_) | Padding(_) | Return(_), b'\n') => {
                 self.skip(1);
-                self.state = State::Headers;
-                return Ok(Progress::Again);
+                self.state = ParserState::Headers;
+                return Ok(ParseProgress::Again);
             }
             (Nothing(at), b'-') => Dash(at),
             (Dash(_), b'-') => {
                 self.skip(1);
-                self.state = State::Epilogue;
-                return Ok(Progress::Token(Token::End));
+                self.state = ParserState::Epilogue;
+                return Ok(ParseProgress::Token(MultipartToken::End));
             }
             (Nothing(at) | Padding(at), b' ' | b'\t') => Padding(at),
             (Nothing(at) | Padding(at), b'\r') => Return(at),
@@ -307,24 +300,24 @@ impl Parser {
             }
         };
         self.skip(1);
-        self.state = State::Delimiter(next);
-        Ok(Progress::Again)
+        self.state = ParserState::Delimiter(next);
+        Ok(ParseProgress::Again)
     }
 
-    fn read_headers(&mut self) -> Step {
+    fn read_headers(&mut self) -> ParseStep {
         let (read, headers) = self.headers.read(&self.input, self.offset)?;
         self.skip(read);
-        let Some(headers) = headers else { return Ok(Progress::NeedsInput) };
-        self.state = State::Body;
-        // The line's end before the body may be the delimiter's, where the body is empty.
+        let Some(headers) = headers else { return Ok(ParseProgress::NeedsInput) };
+        self.state = ParserState::Body;
+        // The line end before an empty body may belong to the delimiter.
         (self.matched, self.carried) = (LINE_END, 0);
-        Ok(Progress::Token(Token::Part(headers)))
+        Ok(ParseProgress::Token(MultipartToken::Part(headers)))
     }
 }
 
-/// What [`Parser::scan`] found.
-enum Scan {
-    /// Bytes before a delimiter, perhaps none.
+/// Result of [`Parser::scan`].
+enum DelimiterScan {
+    /// Bytes before a delimiter, possibly none.
     Data(Bytes),
     Delimiter,
     NeedsInput,

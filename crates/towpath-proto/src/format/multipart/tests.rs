@@ -1,4 +1,4 @@
-//! The parser against the public cases, against every way to cut its input, and against other parsers.
+//! Tests of the parser: the public cases, every way to cut the input, and comparison with other parsers.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -7,27 +7,26 @@ use super::*;
 
 type Pairs = Vec<(String, String)>;
 
-/// What a parser read: each whole or begun part with its headers, body and whether it ended, then how
-/// everything ended.
+/// Result of parsing: each complete or incomplete part with headers and body, then the final state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Read {
+struct ParsedParts {
     parts: Vec<(Pairs, Vec<u8>, bool)>,
     end: Option<Result<(), MultipartError>>,
 }
 
-fn drain(parser: &mut Parser, read: &mut Read) {
+fn drain(parser: &mut Parser, read: &mut ParsedParts) {
     loop {
         match parser.poll_token() {
-            Ok(Some(Token::Part(headers))) => {
+            Ok(Some(MultipartToken::Part(headers))) => {
                 let headers = headers.iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
                 read.parts.push((headers, Vec::new(), false));
             }
-            Ok(Some(Token::Body(piece))) => {
+            Ok(Some(MultipartToken::Body(piece))) => {
                 assert!(!piece.is_empty());
                 read.parts.last_mut().unwrap().1.extend_from_slice(&piece);
             }
-            Ok(Some(Token::PartEnd)) => read.parts.last_mut().unwrap().2 = true,
-            Ok(Some(Token::End)) => read.end = Some(Ok(())),
+            Ok(Some(MultipartToken::PartEnd)) => read.parts.last_mut().unwrap().2 = true,
+            Ok(Some(MultipartToken::End)) => read.end = Some(Ok(())),
             Ok(None) => return,
             Err(error) => {
                 assert_eq!(parser.poll_token(), Err(error.clone()), "an error stays");
@@ -38,9 +37,9 @@ fn drain(parser: &mut Parser, read: &mut Read) {
     }
 }
 
-fn read_in_pieces<'a>(boundary: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Read {
+fn read_in_pieces<'a>(boundary: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> ParsedParts {
     let mut parser = Parser::new(boundary).unwrap();
-    let mut read = Read::default();
+    let mut read = ParsedParts::default();
     for piece in pieces {
         parser.push(Bytes::copy_from_slice(piece));
         drain(&mut parser, &mut read);
@@ -50,12 +49,12 @@ fn read_in_pieces<'a>(boundary: &str, pieces: impl IntoIterator<Item = &'a [u8]>
     read
 }
 
-/// Reads `text` whole, byte by byte, and in pieces of 2, 3 and 7 bytes, which must come to the same.
-fn read(boundary: &str, text: &[u8]) -> Read {
+/// Parses `text` whole, byte by byte, and in pieces of 2, 3 and 7 bytes, with equal results.
+fn read(boundary: &str, text: &[u8]) -> ParsedParts {
     let whole = read_in_pieces(boundary, [text]);
     for size in [1, 2, 3, 7] {
         let cut = read_in_pieces(boundary, text.chunks(size));
-        // A body that never ends is given as far as it is known; that may differ by a begun delimiter.
+        // An incomplete body is given as far as it is certain; that may differ by a possible delimiter.
         assert_eq!(whole.end, cut.end, "pieces of {size}");
         assert_eq!(whole.parts, cut.parts, "pieces of {size}");
     }
@@ -74,7 +73,7 @@ fn headers(boundary: &str, text: &str) -> Pairs {
     read.parts.remove(0).0
 }
 
-/// The number of whole parts before the error, and the error.
+/// Returns the number of complete parts before the error, and the error.
 fn error(boundary: &str, text: &[u8]) -> (usize, MultipartError) {
     let read = read(boundary, text);
     (read.parts.iter().filter(|p| p.2).count(), read.end.unwrap().unwrap_err())
@@ -137,7 +136,7 @@ fn case_c_headers_are_trimmed() {
 fn rfc_5322_2_2_3_folded_headers_are_unfolded() {
     let found = headers("B", "--B\r\nh: a;\r\n\tb=c\r\n\r\n\r\n--B--");
     assert_eq!(found, [("h".to_owned(), "a; b=c".to_owned())]);
-    // A colon in what is folded makes no header of it.
+    // A colon in a folded line does not start a header.
     let text =
         "--B\r\nLast-Modified: Mon,\r\n 27 Nov 2023 03:10:00 GMT\r\nContent-ID:\n\turn:x\r\n\r\n\r\n--B--";
     let expected = [("Last-Modified", "Mon, 27 Nov 2023 03:10:00 GMT"), ("Content-ID", "urn:x")];
@@ -197,7 +196,7 @@ fn headers_have_limits() {
         assert_eq!(read("--B\na: 1\nb: 2\nc: 3\n\n--B--", size), too_large(14), "{size}");
         assert_eq!(read("--B\na: 1\nb: 34567890123456789\n\n--B--", size), too_large(9), "{size}");
         assert_eq!(read(&format!("--B\n{}", "x".repeat(100)), size), too_large(4), "{size}");
-        // Each part begins anew.
+        // The limits apply to each part.
         assert_eq!(read(&format!("{}--B--", "--B\nabcdefghij: 3456\n\n\n".repeat(5)), size), Ok(()));
     }
 }
@@ -215,8 +214,8 @@ fn body_pieces_are_slices_of_the_input() {
     let page = Bytes::from(format!("--B\r\n\r\n{}\r\n--B--", "x".repeat(10_000)));
     let mut parser = Parser::new("B").unwrap();
     parser.push(page.clone());
-    assert!(matches!(parser.poll_token(), Ok(Some(Token::Part(_)))));
-    let Ok(Some(Token::Body(body))) = parser.poll_token() else { panic!() };
+    assert!(matches!(parser.poll_token(), Ok(Some(MultipartToken::Part(_)))));
+    let Ok(Some(MultipartToken::Body(body))) = parser.poll_token() else { panic!() };
     assert_eq!(body.len(), 10_000);
     assert_eq!(body.as_ptr(), page[7..].as_ptr());
 }
@@ -259,7 +258,7 @@ fn entity_errors_name_the_entity_and_come_after_the_whole_ones() {
     }
 }
 
-/// Entities as a publisher may have them: ordinary headers, and bodies full of what looks like delimiters.
+/// Generates entities of a publisher: ordinary headers, and bodies full of near-delimiters.
 fn any_entities() -> impl Strategy<Value = Vec<(Pairs, Vec<u8>)>> {
     let header = ("[A-Za-z][A-Za-z0-9-]{0,8}", "[!-~]([ -~]{0,20}[!-~])?");
     let looks_alike = prop_oneof![
@@ -289,7 +288,7 @@ fn written(entities: &[(Pairs, Vec<u8>)]) -> (Boundary, Vec<u8>) {
 }
 
 proptest! {
-    /// What is written is read again, however the page is cut.
+    /// A written page parses back, for any cuts.
     #[test]
     fn written_and_read(entities in any_entities(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let (boundary, page) = written(&entities);
@@ -302,7 +301,7 @@ proptest! {
         prop_assert_eq!(found, entities);
     }
 
-    /// Any bytes come to the same result whole and in pieces, and never to a panic.
+    /// Any bytes give equal results whole and in pieces, without a panic.
     #[test]
     fn any_bytes(
         pieces in prop::collection::vec(
@@ -320,7 +319,7 @@ proptest! {
         prop_assert_eq!(&whole, &read_in_pieces("B", pieces.iter().map(Vec::as_slice)));
     }
 
-    /// Two parsers of other authors find the same bodies in a page that we wrote.
+    /// Parsers of two other projects find equal bodies in our pages.
     #[test]
     fn other_parsers_agree(entities in any_entities()) {
         let entities: Vec<_> = entities.into_iter().map(|(_, body)| {
@@ -360,4 +359,17 @@ fn read_with_mail_parser(boundary: &Boundary, page: &[u8]) -> Vec<Vec<u8>> {
     let message = mail_parser::MessageParser::default().parse(&message).unwrap();
     let parts = message.parts.iter().filter(|part| !part.is_multipart());
     parts.map(|part| part.contents().to_vec()).collect()
+}
+
+/// Kept, each piece would be copied behind all pieces before it, and a broken page of 300 MB took minutes.
+#[test]
+fn nothing_after_an_error_is_stored() {
+    let mut parser = Parser::new("b").unwrap();
+    parser.push(Bytes::from_static(b"--b!"));
+    assert!(parser.poll_token().is_err());
+    for _ in 0..100 {
+        parser.push(Bytes::from_static(&[0; 4096]));
+        assert!(parser.poll_token().is_err());
+    }
+    assert!(parser.stored() < 4096, "{} bytes are stored", parser.stored());
 }

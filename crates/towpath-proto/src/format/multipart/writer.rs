@@ -1,48 +1,49 @@
-//! The writer: parts in, bytes out.
+//! Writer of multipart bodies.
 
 use memchr::memmem;
 use sha2::{Digest, Sha256};
 
-/// The text that separates the parts of a body.
+/// Boundary between the parts of a body.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Boundary(String);
 
-/// The longest boundary that is read, in bytes. RFC 2046 allows 70.
+/// Maximum length of a boundary that is accepted, in bytes. RFC 2046 allows 70; some publishers exceed that.
 const MAX_READ_BYTES: usize = 1024;
 
-/// A text that cannot be a boundary.
+/// Error: the text cannot be a boundary.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BoundaryError {
-    /// Nothing can be told by it.
+    /// The boundary is empty.
     #[error("the boundary is empty")]
     Empty,
-    /// More bytes than are read.
+    /// The boundary is too long.
     #[error("the boundary has {0} bytes, over the limit of {MAX_READ_BYTES}")]
     TooLong(usize),
-    /// A line's end within the boundary.
+    /// The boundary contains a line end.
     #[error("the boundary contains the end of a line")]
     LineEnd,
-    /// Not 1 to 70 of the characters of RFC 2046, section 5.1.1, the last one no space.
+    /// Not 1 to 70 characters of RFC 2046, section 5.1.1, with the last one not a space.
     #[error("{0:?} is not a boundary of RFC 2046")]
     Characters(String),
 }
 
 impl Boundary {
-    /// A boundary as RFC 2046, section 5.1.1 has it: `bchars`, 1 to 70, the last one no space.
+    /// Checks a boundary by RFC 2046, section 5.1.1: `bchars`, 1 to 70, the last one not a space.
     pub fn new(text: impl Into<String>) -> Result<Self, BoundaryError> {
         let text = text.into();
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&b);
+        // A space at the end could be taken for padding added by a transport (RFC 2046, section 5.1.1).
         let fits = (1..=70).contains(&text.len()) && !text.ends_with(' ') && text.bytes().all(allowed);
         if fits { Ok(Self(text)) } else { Err(BoundaryError::Characters(text)) }
     }
 
-    /// The boundary of a seed: the first of a series of random-looking texts of which `is_absent` says that
-    /// the delimiter made of it (`--boundary`) is nowhere in the content. The same seed and content give the
-    /// same boundary.
+    /// Chooses a boundary: the first of a pseudo-random series whose delimiter (`--boundary`) does not occur
+    /// in the content, as told by `is_absent`. Equal seed and content give an equal boundary.
     pub fn choose(seed: &[u8], mut is_absent: impl FnMut(&[u8]) -> bool) -> Self {
         let mut attempt = 0u64;
         loop {
             let digest = Sha256::new().chain_update(seed).chain_update(attempt.to_be_bytes()).finalize();
+            // Starts with punctuation that is rare in bodies, so that the first attempt nearly always holds.
             let text = format!("--_---_{}", hex::encode(&digest[..16]));
             if is_absent(text.as_bytes()) {
                 return Self(text[2..].to_owned());
@@ -51,23 +52,25 @@ impl Boundary {
         }
     }
 
-    /// Whether `content` has no delimiter of this boundary in it: neither `--boundary` after a CRLF or LF
-    /// nor, to be on the safe side, anywhere else.
+    /// Returns `true` if `content` does not contain the delimiter: neither at the start of a line nor, to be
+    /// safe, anywhere else.
     pub fn is_absent_from(&self, content: &[u8]) -> bool {
+        // Anywhere in the content, not only at a line start: readers differ in what they take for a line end.
         memmem::find(content, format!("--{}", self.0).as_bytes()).is_none()
     }
 
-    /// The boundary as text.
+    /// Returns the boundary as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The page's content type: `multipart/mixed; boundary="…"`, always quoted.
+    /// Returns the content type: `multipart/mixed; boundary="…"`, always quoted.
     pub fn content_type(&self) -> String {
         format!("multipart/mixed; boundary=\"{}\"", self.0)
     }
 
     pub(super) fn check_readable(text: &str) -> Result<(), BoundaryError> {
+        // Tolerant: other publishers use characters and lengths that RFC 2046 does not allow.
         match text.len() {
             0 => Err(BoundaryError::Empty),
             length if length > MAX_READ_BYTES => Err(BoundaryError::TooLong(length)),
@@ -77,10 +80,10 @@ impl Boundary {
     }
 }
 
-/// Appends an entity: its delimiter line, its headers, an empty line, its body, and the line's end that
-/// belongs to the next delimiter.
+/// Appends an entity: delimiter line, headers, empty line, body, and the line end that belongs to the next
+/// delimiter.
 ///
-/// Line ends and other control characters in a header, which would break the page, are written as spaces.
+/// Line ends and other control characters in a header would break the framing, so they become spaces.
 pub fn write_entity<'a>(
     page: &mut Vec<u8>,
     boundary: &Boundary,
@@ -101,14 +104,14 @@ pub fn write_entity<'a>(
     page.extend_from_slice(b"\r\n");
 }
 
-/// Appends the close delimiter, without a line's end.
+/// Appends the close delimiter, without a line end.
 pub fn write_close(page: &mut Vec<u8>, boundary: &Boundary) {
     page.extend_from_slice(b"--");
     page.extend_from_slice(boundary.0.as_bytes());
     page.extend_from_slice(b"--");
 }
 
-/// How many bytes [`write_entity`] appends.
+/// Returns the number of bytes that [`write_entity`] appends.
 pub fn entity_len<'a>(
     boundary: &Boundary,
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -118,7 +121,7 @@ pub fn entity_len<'a>(
     (boundary.0.len() + headers) as u64 + 8 + body_len
 }
 
-/// How many bytes [`write_close`] appends.
+/// Returns the number of bytes that [`write_close`] appends.
 pub fn close_len(boundary: &Boundary) -> u64 {
     boundary.0.len() as u64 + 4
 }
@@ -127,6 +130,7 @@ fn extend_clean(page: &mut Vec<u8>, text: &str) {
     let start = page.len();
     page.extend_from_slice(text.as_bytes());
     for byte in &mut page[start..] {
+        // A line end in a value would let a publisher's text add headers or end the part.
         if byte.is_ascii_control() && *byte != b'\t' {
             *byte = b' ';
         }

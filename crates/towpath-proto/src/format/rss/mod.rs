@@ -1,7 +1,7 @@
 //! RSS 0.9x, 1.0 and 2.0: reading, and writing 2.0.
 //!
-//! What RSS has no place for is written with Atom's elements (which many readers know in RSS), and what Atom
-//! has no place for as [`super::atom`] has it.
+//! Atom's elements hold everything that RSS cannot express; many readers understand them in RSS. The rest is
+//! written as in [`super::atom`].
 
 mod read;
 mod write;

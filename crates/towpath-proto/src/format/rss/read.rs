@@ -1,11 +1,13 @@
-//! Reading RSS.
+//! Reading RSS documents.
 
 use std::borrow::Cow;
 
 use crate::Timestamp;
-use crate::format::draft::{Draft, address, date_element, some_text};
-use crate::format::xml::{ATOM, Ns, Tag, Token, XmlReader, escape_attribute};
-use crate::format::{FeedDocument, FormatError, atom, feed_head};
+use crate::format::error::FormatError;
+use crate::format::feed_document::FeedDocument;
+use crate::format::item_builder::{ItemBuilder, address, date_element, some_text};
+use crate::format::xml::{ATOM, Ns, Tag, XmlReader, XmlToken, escape_attribute};
+use crate::format::{atom, feed_head};
 use crate::item::{Author, Content, Item};
 
 /// Reads the feed whose root element (`rss`, or RDF's) was just started.
@@ -17,14 +19,17 @@ pub(crate) fn read<'i>(
     feed.lang = xml.attribute("xml:lang")?.map(Cow::into_owned);
     loop {
         match xml.next()? {
-            Token::Start(tag) => match (tag.ns, tag.local) {
+            XmlToken::Start(tag) => match (tag.ns, tag.local) {
                 (Ns::Rss, "channel") => channel(xml, feed)?,
-                // RSS 0.90 and 1.0 have the items beside the channel.
-                (Ns::Rss, "item") => feed.push(item(xml, tag)?),
+                // RSS 0.90 and 1.0 place the items beside the channel.
+                (Ns::Rss, "item") => {
+                    let read = item(xml, tag)?;
+                    feed.push(read, xml.budget())?;
+                }
                 _ => feed_head::read(xml, tag, feed)?,
             },
-            Token::Text(_) => {}
-            Token::End | Token::Eof => return Ok(()),
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => return Ok(()),
         }
     }
 }
@@ -32,8 +37,11 @@ pub(crate) fn read<'i>(
 fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     loop {
         match xml.next()? {
-            Token::Start(tag) => match (tag.ns, tag.local) {
-                (Ns::Rss, "item") => feed.push(item(xml, tag)?),
+            XmlToken::Start(tag) => match (tag.ns, tag.local) {
+                (Ns::Rss, "item") => {
+                    let read = item(xml, tag)?;
+                    feed.push(read, xml.budget())?;
+                }
                 (Ns::Rss, "title") => feed.title = some_text(xml)?,
                 (Ns::Rss, "link") => feed.home = address(xml)?,
                 (Ns::Rss, "language") | (Ns::DublinCore, "language") => {
@@ -45,15 +53,15 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
                 (Ns::Atom, "updated") => feed.updated = date_element(xml, tag)?.or(feed.updated),
                 _ => feed_head::read(xml, tag, feed)?,
             },
-            Token::Text(_) => {}
-            Token::End | Token::Eof => return Ok(()),
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => return Ok(()),
         }
     }
 }
 
-/// Which elements of an item were there, where one stands in for another.
+/// Elements of an item that take precedence over others.
 #[derive(Default)]
-struct Seen {
+struct SeenElements {
     pub_date: bool,
 }
 
@@ -61,103 +69,106 @@ fn item<'i>(
     xml: &mut XmlReader<'i>,
     root: Tag<'i>,
 ) -> Result<Option<(Item, Option<Timestamp>)>, FormatError> {
-    let mut draft = Draft::default();
-    draft.format_id = xml.attribute_in(Ns::Rdf, "about")?.map(Cow::into_owned);
-    let mut seen = Seen::default();
+    let mut builder = ItemBuilder::default();
+    builder.format_id = xml.attribute_in(Ns::Rdf, "about")?.map(Cow::into_owned);
+    let mut seen = SeenElements::default();
     loop {
         match xml.next()? {
-            Token::Start(tag) if tag.ns == Ns::Rss => element(xml, tag, &mut draft, &mut seen)?,
-            Token::Start(tag) => module_element(xml, tag, &mut draft, &seen)?,
-            Token::Text(_) => {}
-            Token::End | Token::Eof => break,
+            XmlToken::Start(tag) if tag.ns == Ns::Rss => element(xml, tag, &mut builder, &mut seen)?,
+            XmlToken::Start(tag) => module_element(xml, tag, &mut builder, &seen)?,
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => break,
         }
     }
-    Ok(draft.finish(xml, root.offset))
+    Ok(builder.finish(xml, root.offset))
 }
 
-/// Whether an item's reader keeps this element exactly as it is, and makes nothing else of it.
+/// Returns `true` if the reader stores the element unchanged and derives nothing else from it.
 pub(super) fn keeps(kept: &str, item: &Item) -> bool {
-    atom::is_kept(kept, item, |xml, tag, draft| match tag.ns {
-        Ns::Rss => element(xml, tag, draft, &mut Seen::default()),
-        _ => module_element(xml, tag, draft, &Seen::default()),
+    atom::is_kept(kept, item, |xml, tag, builder| match tag.ns {
+        Ns::Rss => element(xml, tag, builder, &mut SeenElements::default()),
+        _ => module_element(xml, tag, builder, &SeenElements::default()),
     })
 }
 
-/// An element of RSS itself.
+/// Reads an element of RSS itself.
 fn element<'i>(
     xml: &mut XmlReader<'i>,
     tag: Tag<'i>,
-    draft: &mut Draft,
-    seen: &mut Seen,
+    builder: &mut ItemBuilder,
+    seen: &mut SeenElements,
 ) -> Result<(), FormatError> {
     match tag.local {
-        "title" => draft.item.title = some_text(xml)?,
+        "title" => builder.item.title = some_text(xml)?,
         "link" => {
-            draft.item.url = address(xml)?.or(draft.item.url.take());
+            builder.item.url = address(xml)?.or(builder.item.url.take());
         }
-        "description" => draft.item.summary = some_text(xml)?,
+        "description" => builder.item.summary = some_text(xml)?,
         "guid" => {
+            // RSS 2.0: a guid is a permalink unless isPermaLink is false.
             let is_permalink = xml.attribute("isPermaLink")?.is_none_or(|p| p.trim() != "false");
-            draft.format_id = some_text(xml)?.or(draft.format_id.take());
-            draft.id_is_address = is_permalink;
+            builder.format_id = some_text(xml)?.or(builder.format_id.take());
+            builder.id_is_address = is_permalink;
         }
         "pubDate" => {
             seen.pub_date = true;
-            draft.item.published = draft.item.published.or(date_element(xml, tag)?);
+            builder.item.published = builder.item.published.or(date_element(xml, tag)?);
         }
-        "author" => draft.item.authors.extend(some_text(xml)?.map(|t| author(&t))),
+        "author" => builder.item.authors.extend(some_text(xml)?.map(|t| author(&t))),
         "category" => {
             let has_more = xml.raw_attributes().iter().any(|(name, _)| *name == "domain");
             if has_more {
                 let kept = xml.capture(tag)?;
-                draft.tag(captured_text(&kept), true);
-                draft.keep(kept);
+                builder.tag(captured_text(&kept), true);
+                builder.keep(xml, kept)?;
             } else {
-                draft.tag(xml.trimmed_text()?, false);
+                builder.tag(xml.trimmed_text()?, false);
             }
         }
         "enclosure" => {
-            draft.keep(enclosure(xml)?);
+            let link = enclosure(xml)?;
+            builder.keep(xml, link)?;
             xml.skip()?;
         }
-        _ => draft.keep_element(xml, tag)?,
+        _ => builder.keep_element(xml, tag)?,
     }
     Ok(())
 }
 
-/// An element of a module: content, Dublin Core, Atom within RSS.
+/// Reads an element of a module: content, Dublin Core, Atom.
 fn module_element<'i>(
     xml: &mut XmlReader<'i>,
     tag: Tag<'i>,
-    draft: &mut Draft,
-    seen: &Seen,
+    builder: &mut ItemBuilder,
+    seen: &SeenElements,
 ) -> Result<(), FormatError> {
     match (tag.ns, tag.local) {
         (Ns::Content, "encoded") => {
             let media_type = xml.attribute_in(Ns::Towpath, "type")?.unwrap_or(Cow::Borrowed("text/html"));
-            draft.item.content = Some(Content::new(media_type, xml.text()?.into_owned()));
+            builder.item.content = Some(Content::new(media_type, xml.text()?.into_owned()));
         }
-        (Ns::DublinCore, "creator") => draft.item.authors.extend(some_text(xml)?.map(Author::named)),
-        (Ns::DublinCore, "subject") => draft.tag(xml.trimmed_text()?, false),
+        (Ns::DublinCore, "creator") => builder.item.authors.extend(some_text(xml)?.map(Author::named)),
+        (Ns::DublinCore, "subject") => builder.tag(xml.trimmed_text()?, false),
         (Ns::DublinCore, "date") => {
             let date = date_element(xml, tag)?;
+            // pubDate is RSS's own date and wins, in whatever order the elements come.
             if !seen.pub_date {
-                draft.item.published = date.or(draft.item.published);
+                builder.item.published = date.or(builder.item.published);
             }
         }
-        _ => atom::element(xml, tag, draft)?,
+        _ => atom::element(xml, tag, builder)?,
     }
     Ok(())
 }
 
-/// The text of an element that was kept and has no elements in it.
+/// Returns the text of a stored element without children.
 fn captured_text(element: &str) -> String {
     let inner = element.strip_suffix('>').and_then(|e| e.rsplit_once("</"));
     let text = inner.and_then(|(e, _)| e.rsplit_once('>')).map_or("", |(_, text)| text);
     quick_xml::escape::unescape(text.trim()).map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
 
-/// RSS 2.0 has `mail@example.com (Name)`, in practice also either alone.
+/// Parses an author. RSS 2.0 specifies `mail@example.com (Name)`; either part alone is common.
 fn author(text: &str) -> Author {
     let (email, name) = match text.split_once('(') {
         Some((email, name)) => (email.trim(), name.trim_end().trim_end_matches(')').trim()),
@@ -171,7 +182,7 @@ fn author(text: &str) -> Author {
     }
 }
 
-/// The enclosure just started as the link that Atom has for it, so that every format can write it.
+/// Returns the enclosure as Atom's equivalent link, so that every format can write it.
 fn enclosure(xml: &mut XmlReader<'_>) -> Result<String, FormatError> {
     let url = xml.attribute("url")?.unwrap_or_default();
     let url = xml.resolve(&url)?;

@@ -1,4 +1,4 @@
-//! Writing RSS 2.0.
+//! Writing RSS 2.0 documents.
 
 use std::borrow::Cow;
 
@@ -7,26 +7,27 @@ use jiff::tz::TimeZone;
 
 use crate::Timestamp;
 use crate::format::atom;
-use crate::format::document::{Entry, EntryIds, Head};
+use crate::format::document::{DocumentEntry, DocumentHead, EntryIds};
 use crate::format::xml::{
-    ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, TOMBSTONES, TOWPATH, Token, XmlReader, XmlWriter,
+    ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, TOMBSTONES, TOWPATH, XmlReader, XmlToken, XmlWriter,
     escape_attribute, is_xml_text,
 };
-use crate::item::{Content, Item, Shown};
+use crate::item::{Content, ContentForm, Item};
 
-/// What the elements of an item that are Atom's are called in the documents written here.
+/// Names of Atom's person elements in these documents.
 const PERSON: [&str; 4] = ["atom:author", "atom:name", "atom:email", "atom:uri"];
 
-/// A feed document (RSS 2.0.11), the same bytes for the same arguments.
-pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) -> String {
+/// Writes a feed document (RSS 2.0.11); deterministic.
+pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = DocumentEntry<'a>>) -> String {
     let mut xml = XmlWriter::document();
     xml.start("rss").attribute("version", "2.0");
     xml.attribute("xmlns:atom", ATOM).attribute("xmlns:content", CONTENT).attribute("xmlns:dc", DUBLIN_CORE);
     xml.attribute("xmlns:fh", HISTORY).attribute("xmlns:at", TOMBSTONES);
     xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
     xml.line().start("channel");
-    // Title, link and description are required.
+    // RSS 2.0 requires title, link and description.
     xml.line().element("title", head.title);
+    // The link is required; the id is at least unique.
     xml.line().element("link", head.home.or(head.link("self")).unwrap_or(head.id));
     xml.line().element("description", head.title);
     if let Some(lang) = head.lang {
@@ -54,7 +55,7 @@ pub fn write<'a>(head: &Head<'_>, entries: impl IntoIterator<Item = Entry<'a>>) 
     xml.finish()
 }
 
-fn item_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
+fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<'_>) {
     let item = entry.item;
     let title = item.title.as_deref().filter(|t| !t.is_empty());
     // "At least one of title or description must be present."
@@ -71,6 +72,7 @@ fn item_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
     }
     for author in &item.authors {
         match (&author.email, &author.url) {
+            // RSS's own author element requires an e-mail address.
             (None, None) => {
                 xml.element("dc:creator", &author.name);
             }
@@ -92,10 +94,13 @@ fn item_elements(xml: &mut XmlWriter, entry: &Entry<'_>, ids: &EntryIds<'_>) {
     }
 }
 
-/// The item's id as it is where XML can hold it; it is an address only where it is the item's.
+/// Writes the item's id, or its IRI if XML cannot hold the id. It is a permalink only if it equals the item's
+/// URL.
 fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
     let is_plain = is_xml_text(&item.id);
+    // A guid is any text, but XML cannot hold every character.
     let guid = if is_plain { Cow::Borrowed(item.id.as_str()) } else { ids.iri(&item.id) };
+    // Readers follow a permalink, so it must be a URL.
     let is_address = item.url.as_ref() == Some(&item.id) && item.id.starts_with("http");
     xml.start("guid").attribute("isPermaLink", if is_address { "true" } else { "false" });
     xml.text_attributes(&guid).text(&guid).end();
@@ -104,13 +109,14 @@ fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
     }
 }
 
-/// RSS has whole seconds only; Atom's elements have the rest.
+/// Writes the dates. RSS has whole seconds; Atom's elements hold the fraction.
 fn dates(xml: &mut XmlWriter, item: &Item) {
     if let Some(published) = item.published {
         let date = rfc822(published);
         if let Some(date) = &date {
             xml.element("pubDate", date);
         }
+        // RFC 822 has no fractions of a second.
         if date.is_none() || published.subsec_nanosecond() != 0 {
             xml.element("atom:published", &published.to_string());
         }
@@ -125,16 +131,17 @@ fn rfc822(time: Timestamp) -> Option<String> {
 }
 
 fn write_content(xml: &mut XmlWriter, content: &Content) {
-    match content.shown().filter(|(shown, text)| *shown == Shown::Html && is_xml_text(text)) {
+    match content.shown().filter(|(shown, text)| *shown == ContentForm::Html && is_xml_text(text)) {
         Some((shown, html)) => {
             let own_type = content.type_beyond(shown);
+            // A type other than text/html is held in our attribute.
             xml.start("content:encoded").optional_attribute("tp:type", own_type).text(html).end();
         }
         None => atom::write_content(xml, "atom:content", content),
     }
 }
 
-/// A kept element as RSS has it: without a declaration that says nothing here, and enclosures as RSS's own.
+/// Returns a stored element in RSS's form: without a redundant declaration, and enclosures as RSS's own.
 fn for_rss(element: &str) -> Cow<'_, str> {
     if let Some(enclosure) = enclosure(element) {
         return Cow::Owned(enclosure);
@@ -147,12 +154,13 @@ fn for_rss(element: &str) -> Cow<'_, str> {
     }
 }
 
-/// The enclosure that the reader makes this very link of.
+/// Returns the enclosure that the reader turns into exactly this link.
 fn enclosure(element: &str) -> Option<String> {
     let mut xml = XmlReader::new(element, None);
-    let Ok(Token::Start(_)) = xml.next() else { return None };
+    let Ok(XmlToken::Start(_)) = xml.next() else { return None };
     let expected = ["xmlns", "rel", "href", "type", "length"];
     let names = xml.raw_attributes().iter().map(|(name, _)| *name);
+    // Exactly the attributes that the reader writes; any other link stays as it is.
     if !names.eq(expected)
         || xml.attribute("xmlns").ok()?? != ATOM
         || xml.attribute("rel").ok()?? != "enclosure"

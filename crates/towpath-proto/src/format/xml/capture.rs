@@ -1,32 +1,32 @@
-//! Elements kept as text that stands on its own.
+//! Capture of elements as standalone text.
 
 use std::fmt::Write as _;
 
-use super::Ns;
-use super::reader::{RawAttribute, Tag, Token, XmlReader, same};
+use super::namespaces::Ns;
+use super::reader::{XmlReader, same};
+use super::token::{RawAttribute, Tag, XmlToken};
 use super::write::{push_attribute, push_text};
-use crate::format::FormatError;
+use crate::format::error::FormatError;
 
-/// An element while it is kept. What can stay as it is written is copied from the document in long stretches.
+/// Element being captured. Unchanged parts are copied from the source in long slices.
 struct Capture<'i> {
     source: &'i str,
-    /// What is written up to [`Self::from`].
+    /// Output for the source up to [`Self::from`].
     out: String,
-    /// The stretch of the source that is to be copied next begins here and reaches up to [`Self::at`], the end of the
-    /// last token.
+    /// Start of the next slice to copy, which ends at [`Self::at`], the end of the last token.
     from: usize,
     at: usize,
-    /// The names of the open elements.
+    /// Names of the open elements.
     names: Vec<&'i str>,
-    /// The prefixes (empty for the default namespace) declared within, each with the depth of its element.
+    /// Prefixes (empty for the default namespace) declared within, each with the depth of its element.
     declared: Vec<(usize, &'i str)>,
-    /// The prefixes (empty for the default namespace) used within and declared outside.
+    /// Prefixes (empty for the default namespace) used within and declared outside.
     outer: Vec<&'i str>,
 }
 
 impl<'i> XmlReader<'i> {
-    /// The element just started as text with the namespace declarations it needs, so that it can stand
-    /// anywhere else. References are resolved, comments left out, and Atom's addresses made absolute.
+    /// Captures the element that was just started as text, with the namespace declarations it needs anywhere
+    /// else. References are resolved, comments dropped, and Atom's URLs made absolute.
     pub(crate) fn capture(&mut self, root: Tag<'i>) -> Result<String, FormatError> {
         let outside = self.depth() - 1;
         let mut capture = Capture {
@@ -40,12 +40,13 @@ impl<'i> XmlReader<'i> {
         };
         capture.start(self, root)?;
         while self.depth() > outside {
+            // Plain text is copied in bulk later: most of a captured element needs no events.
             capture.at += self.plain_text().len();
             match self.next()? {
-                Token::Start(tag) => capture.start(self, tag)?,
-                Token::Text(text) => capture.text(&text, self.offset()),
-                Token::End => capture.end(self.offset()),
-                Token::Eof => break,
+                XmlToken::Start(tag) => capture.start(self, tag)?,
+                XmlToken::Text(text) => capture.text(&text, self.offset()),
+                XmlToken::End => capture.end(self.offset()),
+                XmlToken::Eof => break,
             }
         }
         capture.finish(self, root)
@@ -53,13 +54,13 @@ impl<'i> XmlReader<'i> {
 }
 
 impl<'i> Capture<'i> {
-    /// Copies what can stay as it is, up to the end of the last token.
+    /// Copies the unchanged source up to the end of the last token.
     fn flush(&mut self) {
         self.out.push_str(&self.source[self.from..self.at]);
         self.from = self.at;
     }
 
-    /// What was written stands for the token that ends here.
+    /// Records that the output covers the token that ends here.
     fn replaced(&mut self, end: usize) {
         (self.from, self.at) = (end, end);
     }
@@ -74,17 +75,18 @@ impl<'i> Capture<'i> {
         self.used(tag.prefix());
         let has_addresses = is_root && tag.ns == Ns::Atom;
         let end = xml.offset();
+        // XML normalizes carriage returns, so a tag with one cannot be copied.
         let mut stays = !xml.has_carriage_returns || !self.source[tag.offset..end].contains('\r');
         for &(name, raw) in &attributes {
             if let Some((prefix, _)) = name.split_once(':') {
                 self.used(prefix);
             }
             let changes = name == "xml:base" || (has_addresses && is_address(name));
-            // A `<` should not be there, and is escaped.
+            // A `<` is malformed here, and is escaped.
             stays &= !changes && memchr::memchr2(b'&', b'<', raw.as_bytes()).is_none();
         }
         if self.at != tag.offset {
-            // A comment stood between.
+            // A comment was between them.
             self.flush();
             self.from = tag.offset;
         }
@@ -100,7 +102,7 @@ impl<'i> Capture<'i> {
         Ok(())
     }
 
-    /// Writes a start tag of which something changes.
+    /// Writes a start tag with changes.
     fn write_tag(
         &mut self,
         xml: &mut XmlReader<'i>,
@@ -126,29 +128,31 @@ impl<'i> Capture<'i> {
         Ok(())
     }
 
-    /// Text that cannot stay as it is written, and ends here: with references, a CDATA section, or a `>`, which may be
-    /// part of a `]]>`.
+    /// Writes text with changes: with references, a CDATA section, or a `>` that may be part of `]]>`.
     fn text(&mut self, text: &str, end: usize) {
         self.flush();
         push_text(&mut self.out, text);
         self.replaced(end);
     }
 
-    /// Notes that a prefix is used here.
+    /// Records the use of a prefix.
     fn used(&mut self, prefix: &'i str) {
         let inner = matches!(prefix, "xml" | "xmlns") || self.declared.iter().any(|(_, p)| same(p, prefix));
+        // Only prefixes declared outside must be declared on the captured root.
         if !inner && !self.outer.iter().any(|p| same(p, prefix)) {
             self.outer.push(prefix);
         }
     }
 
-    /// An end tag that ends here, or an empty element's end, which is part of its tag.
+    /// Handles an end tag that ends here, or the end of an empty element, which is part of its tag.
     fn end(&mut self, end: usize) {
         let depth = self.names.len();
         while self.declared.last().is_some_and(|(declared_at, _)| *declared_at == depth) {
+            // Declarations end with their element; a later use of the prefix refers to the outer one.
             self.declared.pop();
         }
         let Some(name) = self.names.pop() else { return };
+        // White space in an end tag is dropped, so that equal elements have equal captures.
         let is_tight = end - self.at == name.len() + "</>".len();
         if is_tight || end == self.at {
             self.at = end;
@@ -161,18 +165,21 @@ impl<'i> Capture<'i> {
         self.replaced(end);
     }
 
-    /// Declares on the root what is used and was declared around it.
+    /// Declares on the root the prefixes that were declared outside.
     fn finish(mut self, xml: &mut XmlReader<'i>, root: Tag<'i>) -> Result<String, FormatError> {
         self.flush();
+        // Sorted, so that the capture does not depend on the order of use.
         self.outer.sort_unstable();
         let mut declarations = String::new();
         for prefix in &self.outer {
-            // Declarations are compared as written, and written as they were, but for the quote.
+            // Declarations are compared and written as in the source, except for the quotes.
             let bound = match *prefix {
                 "" => xml.bound_to(None),
                 prefix => xml.bound_to(Some(prefix)),
             };
             let bound = bound.replace('"', "&quot;");
+            // Every captured element repeats the namespace: a long name in a small document could fill the
+            // memory.
             xml.spend(bound.len(), "the name of a namespace is too long to be repeated so often")?;
             let _ = match *prefix {
                 "" => write!(declarations, " xmlns=\"{bound}\""),
@@ -186,7 +193,7 @@ impl<'i> Capture<'i> {
     }
 }
 
-/// The prefix that an attribute declares; empty for the default namespace.
+/// Returns the prefix that an attribute declares; empty for the default namespace.
 fn declares(name: &str) -> Option<&str> {
     match name.strip_prefix("xmlns")? {
         "" => Some(""),
@@ -207,7 +214,7 @@ mod tests {
     fn captured(document: &str) -> Result<String, FormatError> {
         let mut xml = XmlReader::new(document, Some("https://a.example/b/"));
         loop {
-            if let Token::Start(tag) = xml.next()?
+            if let XmlToken::Start(tag) = xml.next()?
                 && xml.depth() == 2
             {
                 return xml.capture(tag);
@@ -233,7 +240,7 @@ mod tests {
             ("<a><!-- no --></a>", "<a></a>"),
         ] {
             let document = format!("<root xmlns:p='P' xmlns:q='Q'>{inner}</root>");
-            // Nothing around it has a namespace by default, and that is said.
+            // Without an outer default namespace, the capture declares that.
             let expected = expected.replacen("<a", "<a xmlns=\"\"", 1);
             assert_eq!(captured(&document).unwrap(), expected, "{inner}");
         }
@@ -250,7 +257,7 @@ mod tests {
         assert_eq!(captured(link).unwrap(), expected);
     }
 
-    /// A tree of elements, with everything between them that may be.
+    /// Generates a tree of elements, with every kind of content between them.
     fn any_element() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
             "x",
@@ -285,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was captured says the same wherever it stands, and is captured as it is.
+        /// A capture has the same meaning anywhere, and captures to itself.
         #[test]
         fn capturing_again_changes_nothing(element in any_element()) {
             let first = captured(&format!("<r xmlns='D' xmlns:p='P' xmlns:q='Q'>{element}</r>")).unwrap();

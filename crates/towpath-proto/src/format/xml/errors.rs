@@ -1,28 +1,30 @@
-//! What is wrong with a document, and where: problems that are passed over, and errors.
+//! Errors and skipped problems of a document, with positions.
 
 use quick_xml::errors::{Error, IllFormedError};
 use quick_xml::events::attributes::AttrError;
 use quick_xml::name::NamespaceError;
 
-use super::place::{malformed, place, truncated};
-use super::reader::{Token, XmlReader};
-use crate::format::FormatError;
+use super::reader::XmlReader;
+use super::token::XmlToken;
+use crate::format::error::FormatError;
+use crate::format::position::{line_and_column, malformed, shortened, truncated};
 
-/// The most problems that one document may list; the rest is only counted.
+/// Maximum number of listed problems; further ones are counted.
 const MAX_PROBLEMS: usize = 100;
 
 impl<'i> XmlReader<'i> {
-    /// Notes what was left out because of what stands at `offset`.
+    /// Records a problem at `offset` that was skipped.
     pub(crate) fn problem(&mut self, offset: usize, what: impl std::fmt::Display) {
+        // A large document may be wrong everywhere; the list must stay readable and bounded.
         if self.problems.len() >= MAX_PROBLEMS {
             self.unlisted_problems += 1;
             return;
         }
-        let (line, column) = place(self.text.as_bytes(), offset);
+        let (line, column) = line_and_column(self.text.as_bytes(), offset);
         self.problems.push(format!("line {line}, column {column}: {what}"));
     }
 
-    /// What [`Self::problem`] noted.
+    /// Returns the recorded problems.
     pub(crate) fn into_problems(mut self) -> Vec<String> {
         if self.unlisted_problems > 0 {
             self.problems.push(format!("and {} more", self.unlisted_problems));
@@ -30,16 +32,16 @@ impl<'i> XmlReader<'i> {
         self.problems
     }
 
-    /// The error that the document is not well-formed, or not of its format, at `offset`.
+    /// Returns the error for a malformed document at `offset`.
     pub(crate) fn malformed(&self, offset: usize, reason: impl Into<String>) -> FormatError {
         malformed(self.text.as_bytes(), offset, reason)
     }
 
-    pub(super) fn end_of_input(&self) -> Result<Token<'i>, FormatError> {
+    pub(super) fn end_of_input(&self) -> Result<XmlToken<'i>, FormatError> {
         match self.open.last() {
-            None => Ok(Token::Eof),
+            None => Ok(XmlToken::Eof),
             Some(&start) => {
-                let (line, column) = place(self.text.as_bytes(), start);
+                let (line, column) = line_and_column(self.text.as_bytes(), start);
                 let name: String =
                     self.text[start..].chars().take_while(|c| !c.is_whitespace() && *c != '>').collect();
                 let reason = format!("{}> of line {line}, column {column} is not closed", shortened(&name));
@@ -51,9 +53,10 @@ impl<'i> XmlReader<'i> {
     pub(super) fn syntax_error(&self, error: &Error) -> FormatError {
         let at = usize::try_from(self.reader.error_position()).unwrap_or(usize::MAX);
         let text = self.text.as_bytes();
+        // A cut document has an error of its own: the transfer is the likely cause, not the publisher.
         let cut_off = match error {
             Error::Syntax(_) => true,
-            // The same error tells of an `&` at the very end and of one that is followed by markup.
+            // quick-xml reports an `&` at the very end and before markup by an identical error.
             Error::IllFormed(IllFormedError::UnclosedReference) => {
                 memchr::memchr3(b'<', b';', b' ', text.get(at..).unwrap_or_default()).is_none()
             }
@@ -81,9 +84,4 @@ impl<'i> XmlReader<'i> {
     pub(super) fn attribute_error(&self, error: &AttrError, offset: usize) -> FormatError {
         self.malformed(offset, format!("an attribute of this element is wrong: {error}"))
     }
-}
-
-/// The first characters of a name that came from outside.
-pub(super) fn shortened(name: &str) -> String {
-    name.chars().take(40).collect()
 }

@@ -1,24 +1,19 @@
-//! References, and attributes' values.
+//! References, and values of attributes.
 
 use std::borrow::Cow;
 
 use quick_xml::escape::resolve_html5_entity;
 
-use super::errors::shortened;
-use super::is_xml_char;
-use super::place::place;
+use super::characters::is_xml_char;
 use super::reader::XmlReader;
-use crate::format::FormatError;
-
-/// What a reference stands for.
-pub(super) enum Reference {
-    Text(&'static str),
-    Character(char),
-}
+use super::token::Reference;
+use crate::format::error::FormatError;
+use crate::format::position::{line_and_column, shortened};
 
 impl<'i> XmlReader<'i> {
-    /// An attribute's value (XML 1.0, section 3.3.3): references resolved, white space as spaces.
+    /// Normalizes an attribute's value (XML 1.0, section 3.3.3): references resolved, white space as spaces.
     pub(crate) fn attribute_value(&mut self, raw: &'i str) -> Result<Cow<'i, str>, FormatError> {
+        // The common case has nothing to normalize, and stays borrowed.
         let spaced: Cow<'i, str> = match raw.bytes().any(|b| matches!(b, b'\t' | b'\n' | b'\r')) {
             true => Cow::Owned(raw.replace("\r\n", " ").replace(['\t', '\n', '\r'], " ")),
             false => Cow::Borrowed(raw),
@@ -30,13 +25,15 @@ impl<'i> XmlReader<'i> {
         }
     }
 
-    /// Resolves the references in `raw`, which stands at `offset`; line ends become `\n` where `lines`.
+    /// Resolves the references in `raw`, at `offset`; `lines` normalizes line ends to `
+    /// `.
     pub(super) fn unescape<'t>(
         &mut self,
         raw: &'t str,
         offset: usize,
         lines: bool,
     ) -> Result<Cow<'t, str>, FormatError> {
+        // Carriage returns are looked for once per document, not in every text.
         let raw: Cow<'t, str> = match lines && self.has_carriage_returns && raw.contains('\r') {
             true => Cow::Owned(raw.replace("\r\n", "\n").replace('\r', "\n")),
             false => Cow::Borrowed(raw),
@@ -48,6 +45,7 @@ impl<'i> XmlReader<'i> {
             text.push_str(&rest[..next]);
             rest = &rest[next + 1..];
             let at = offset + (raw.len() - rest.len() - 1);
+            // A bare ampersand is found before the next one, not at the end of the text.
             let Some(end) =
                 memchr::memchr2(b';', b'&', rest.as_bytes()).filter(|n| rest.as_bytes()[*n] == b';')
             else {
@@ -67,7 +65,7 @@ impl<'i> XmlReader<'i> {
         Ok(Cow::Owned(text))
     }
 
-    /// What `&name;` stands for.
+    /// Resolves `&name;`.
     pub(super) fn reference(&mut self, name: &str, offset: usize) -> Result<Reference, FormatError> {
         Ok(match name {
             "lt" => Reference::Text("<"),
@@ -87,26 +85,30 @@ impl<'i> XmlReader<'i> {
             Some(hex) => u32::from_str_radix(hex, 16),
             None => number.parse(),
         };
+        // The parsers of integers accept a sign, XML does not.
         let signed = number.contains('+');
         match code {
             Ok(code) if !signed => match char::from_u32(code).filter(|c| is_xml_char(*c)) {
                 Some(character) => Ok(character),
                 None => {
-                    self.problem(offset, format_args!("&#{number}; is no character of XML"));
+                    // A forbidden character is replaced: refusing the document would lose the whole feed.
+                    self.problem(offset, format_args!("&#{number}; is not allowed in XML"));
                     Ok(char::REPLACEMENT_CHARACTER)
                 }
             },
-            _ => Err(self.malformed(offset, format!("&#{}; is no character", shortened(number)))),
+            _ => Err(self.malformed(offset, format!("&#{}; is not a character", shortened(number)))),
         }
     }
 
     fn entity(&self, name: &str, offset: usize) -> Result<&'static str, FormatError> {
+        // HTML's entities are undeclared in XML, but common in feeds.
         if let Some(text) = resolve_html5_entity(name) {
             return Ok(text);
         }
         let name = shortened(name);
+        // Declared entities are never expanded: nested ones grow exponentially.
         if self.declares_entities {
-            let (line, column) = place(self.text.as_bytes(), offset);
+            let (line, column) = line_and_column(self.text.as_bytes(), offset);
             let reason = format!("entity &{name}; of a DTD at line {line}, column {column}");
             return Err(FormatError::Limit(reason));
         }

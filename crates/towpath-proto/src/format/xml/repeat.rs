@@ -1,13 +1,14 @@
-//! What is repeated of a document, within its budget: base addresses above all.
+//! Repetition of a document's parts within its budget, above all of base URLs.
 
-use super::place::place;
 use super::reader::XmlReader;
 use crate::format::budget::Budget;
-use crate::format::{FormatError, has_scheme};
+use crate::format::error::FormatError;
+use crate::format::iri::has_scheme;
+use crate::format::position::line_and_column;
 
 impl XmlReader<'_> {
-    /// An address, made absolute by `xml:base` and the document's address where it is relative and these
-    /// are known. An absolute address stays as it is, to the letter.
+    /// Resolves a relative URL against `xml:base` and the document's URL, if these are known. An absolute URL
+    /// stays unchanged, to the letter.
     pub(crate) fn resolve(&mut self, address: &str) -> Result<String, FormatError> {
         let address = address.trim();
         let base = self.bases.last().and_then(|(_, base)| base.as_ref());
@@ -20,16 +21,16 @@ impl XmlReader<'_> {
         Ok(resolved)
     }
 
-    /// What may still be repeated of this document.
+    /// Returns the budget of this document.
     pub(crate) fn budget(&mut self) -> &mut Budget {
         &mut self.budget
     }
 
-    /// Takes what a repetition costs, or refuses it, saying where.
+    /// Spends bytes of the budget, or fails with the position.
     pub(super) fn spend(&mut self, bytes: usize, reason: &str) -> Result<(), FormatError> {
         let (text, offset) = (self.text, self.offset());
         self.budget.spend(bytes, || {
-            let (line, column) = place(text.as_bytes(), offset);
+            let (line, column) = line_and_column(text.as_bytes(), offset);
             format!("line {line}, column {column}: {reason}")
         })
     }

@@ -1,13 +1,13 @@
-//! Writing XML: escaping, and a thin writer of well-formed elements.
+//! XML writer: escaping, and a thin layer for well-formed elements.
 
 use std::borrow::Cow;
 
-/// Character data: `&`, `<`, `>` and carriage returns escaped, what XML does not allow as U+FFFD.
+/// Escapes character data: `&`, `<`, `>` and carriage returns; characters that XML forbids become U+FFFD.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
     escaped(text, push_text)
 }
 
-/// An attribute's value, for double quotes: as [`escape_text`], and quotes, tabs and line ends escaped.
+/// Escapes an attribute's value for double quotes: as [`escape_text`], and also quotes, tabs and line ends.
 pub fn escape_attribute(text: &str) -> Cow<'_, str> {
     escaped(text, push_attribute)
 }
@@ -28,18 +28,19 @@ pub(crate) fn push_attribute(out: &mut String, text: &str) {
     push_escaped(out, text, true);
 }
 
-/// Whether a byte may have to be replaced: controls, the special characters, and the first byte of U+FFFE
-/// and U+FFFF.
+/// Returns `true` for bytes that may need replacement: controls, special characters, and the first byte of
+/// U+FFFE and U+FFFF.
 const fn is_special(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'&') | (byte == b'<') | (byte == b'>') | (byte == b'"') | (byte == 0xEF)
 }
 
 fn push_escaped(out: &mut String, text: &str, in_attribute: bool) {
-    /// How many bytes are looked at together, which compilers do without a branch.
+    /// Bytes that are tested together: compilers vectorize the loop.
     const STRIDE: usize = 32;
     let bytes = text.as_bytes();
     let mut written = 0;
     for (number, chunk) in bytes.chunks(STRIDE).enumerate() {
+        // Most chunks need no escaping, and this test is vectorized.
         if !chunk.iter().fold(false, |found, byte| found | is_special(*byte)) {
             continue;
         }
@@ -56,14 +57,17 @@ fn push_escaped(out: &mut String, text: &str, in_attribute: bool) {
     out.push_str(&text[written..]);
 }
 
-/// What stands for the character that begins with `byte`, and how many bytes it has.
+/// Returns the replacement for the character that begins with `byte`, and its length in bytes.
 fn replacement(byte: u8, rest: &[u8], in_attribute: bool) -> Option<(&'static str, usize)> {
     match byte {
         b'&' => Some(("&amp;", 1)),
         b'<' => Some(("&lt;", 1)),
+        // Needed only in `]]>`, but escaping it everywhere is simpler and always valid.
         b'>' => Some(("&gt;", 1)),
+        // A literal carriage return would be normalized to a line feed by any reader.
         b'\r' => Some(("&#13;", 1)),
         b'"' if in_attribute => Some(("&quot;", 1)),
+        // Attribute normalization turns literal tabs and line ends into spaces (XML 1.0, section 3.3.3).
         b'\t' if in_attribute => Some(("&#9;", 1)),
         b'\n' if in_attribute => Some(("&#10;", 1)),
         b'\t' | b'\n' => None,
@@ -73,7 +77,7 @@ fn replacement(byte: u8, rest: &[u8], in_attribute: bool) -> Option<(&'static st
     }
 }
 
-/// Writes elements one after another: what it is given is escaped, what was started is ended by name.
+/// Writer of elements. Escapes its input, and closes elements by name.
 #[derive(Debug, Default)]
 pub struct XmlWriter {
     out: String,
@@ -82,7 +86,7 @@ pub struct XmlWriter {
 }
 
 impl XmlWriter {
-    /// A document: begins with the XML declaration.
+    /// Creates a document with an XML declaration.
     pub fn document() -> Self {
         Self { out: "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n".into(), ..Self::default() }
     }
@@ -97,7 +101,7 @@ impl XmlWriter {
         self
     }
 
-    /// An attribute of the element just started.
+    /// Adds an attribute to the current tag.
     pub fn attribute(&mut self, name: &str, value: &str) -> &mut Self {
         debug_assert!(self.in_tag, "attribute {name} after the content began");
         self.out.push(' ');
@@ -108,7 +112,7 @@ impl XmlWriter {
         self
     }
 
-    /// As [`Self::attribute`], where there is a value.
+    /// Adds an attribute if there is a value.
     pub fn optional_attribute(&mut self, name: &str, value: Option<&str>) -> &mut Self {
         if let Some(value) = value {
             self.attribute(name, value);
@@ -116,7 +120,7 @@ impl XmlWriter {
         self
     }
 
-    /// Character data.
+    /// Appends character data.
     pub fn text(&mut self, text: &str) -> &mut Self {
         if !text.is_empty() {
             self.end_tag();
@@ -125,14 +129,14 @@ impl XmlWriter {
         self
     }
 
-    /// A well-formed piece of XML that declares its own namespaces.
+    /// Appends well-formed XML that declares its own namespaces.
     pub fn raw(&mut self, xml: &str) -> &mut Self {
         self.end_tag();
         self.out.push_str(xml);
         self
     }
 
-    /// Ends the element started last.
+    /// Ends the current element.
     pub fn end(&mut self) -> &mut Self {
         let Some(name) = self.open.pop() else { return self };
         if std::mem::take(&mut self.in_tag) {
@@ -145,27 +149,28 @@ impl XmlWriter {
         self
     }
 
-    /// A line end between elements, for people who read the document.
+    /// Appends a line end between elements, for readability.
     pub fn line(&mut self) -> &mut Self {
         self.end_tag();
         self.out.push('\n');
         self
     }
 
-    /// An element with text in it. White space around the text is kept by `xml:space`.
+    /// Appends an element with text. `xml:space` preserves white space around the text.
     pub fn element(&mut self, name: &'static str, text: &str) -> &mut Self {
         self.start(name).text_attributes(text).text(text).end()
     }
 
-    /// The attribute that the element just started needs so that readers keep `text` as it is.
+    /// Adds the attribute that makes readers preserve `text`.
     pub(crate) fn text_attributes(&mut self, text: &str) -> &mut Self {
+        // Feed readers commonly trim texts; with this attribute ours does not.
         if text.trim().len() != text.len() {
             self.attribute("xml:space", "preserve");
         }
         self
     }
 
-    /// Ends what is still open and hands over the document.
+    /// Ends all open elements and returns the document.
     pub fn finish(mut self) -> String {
         while !self.open.is_empty() {
             self.end();
@@ -182,8 +187,8 @@ impl XmlWriter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::characters::is_xml_text;
     use super::*;
-    use crate::format::xml::is_xml_text;
     use proptest::prelude::*;
 
     #[test]

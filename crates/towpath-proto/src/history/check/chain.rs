@@ -1,4 +1,4 @@
-//! What the texts on history demand of a document and its neighbours.
+//! Rules of the drafts and RFC 5005 for a document and its neighbours.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::format::FeedDocument;
-use crate::history::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, THIS, Way};
+use crate::history::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, Predecessor, THIS};
 use crate::item::ContentHash;
 use crate::report::{Level, Report};
 
@@ -15,12 +15,13 @@ pub(super) const LINKS: &str = "draft-00 §4";
 pub(super) const ARCHIVED: &str = "RFC 5005 §4";
 const DUPLICATES: &str = "RFC 5005 §4.1";
 
-/// What is kept of a document that was read.
+/// A checked document: its links and the hashes of its entries.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct CheckedDocument {
     pub(super) url: String,
+    // Only a digest is kept: a check may read more than 20 documents of up to 64 MiB.
     digest: [u8; 32],
-    pub(super) way: Way,
+    pub(super) predecessor: Predecessor,
     pub(super) this: Option<String>,
     prev: Option<String>,
     prev_archive: Option<String>,
@@ -32,18 +33,19 @@ pub(super) struct Seen {
     entries: HashMap<String, (Option<Timestamp>, ContentHash)>,
 }
 
-impl Seen {
+impl CheckedDocument {
     pub(super) fn new(url: &str, body: &[u8], feed: &FeedDocument) -> Self {
         let link = |rel| feed.link(rel).map(str::to_owned);
         let mut modified: HashMap<usize, Timestamp> = feed.modified.iter().copied().collect();
         let mut entry = |(index, item): (usize, &crate::Item)| {
+            // Our `modified` differs between two versions even if the entry's own `updated` does not.
             let time = modified.remove(&index).or(item.updated);
             (item.id.clone(), (time, item.content_hash()))
         };
         Self {
             url: url.to_owned(),
             digest: Sha256::digest(body).into(),
-            way: Way::of(feed),
+            predecessor: Predecessor::of(feed),
             this: link(THIS),
             prev: link(PREV),
             prev_archive: link(PREV_ARCHIVE),
@@ -56,14 +58,14 @@ impl Seen {
         }
     }
 
-    /// Whether another visit brought other bytes.
-    pub(super) fn changed(&self, body: &[u8]) -> Option<String> {
+    /// Compares the body of a second request byte by byte. `None` means that it is equal.
+    pub(super) fn difference(&self, body: &[u8]) -> Option<String> {
         let digest: [u8; 32] = Sha256::digest(body).into();
-        (digest != self.digest).then(|| format!("{} has other bytes at the second visit", self.url))
+        (digest != self.digest).then(|| format!("{} has other bytes at the second request", self.url))
     }
 
-    /// Looks at one document's own marks.
-    pub(super) fn look(&self, report: &mut Report, problems: &[String]) {
+    /// Tests a document's own flag and links.
+    pub(super) fn test_links(&self, report: &mut Report, problems: &[String]) {
         let url = &self.url;
         let flag = problems.iter().find(|problem| problem.contains("neither 0 nor 1"));
         match (flag, self.stateful) {
@@ -87,27 +89,29 @@ impl Seen {
             report.must(ARCHIVED, "Links between documents are URIs", problem);
         }
         let has_older = self.prev_archive.is_some() || self.prev.is_some();
-        if self.way == Way::Complete {
+        if self.predecessor == Predecessor::Complete {
             let problem =
-                has_older.then(|| format!("{url} says that it is complete, and links to older documents"));
+                has_older.then(|| format!("{url} is marked as complete and links to older documents"));
             report.must("draft-01 §3", "A complete document links to no older one", problem);
         }
     }
 
-    /// Looks at the document that subscribers ask for.
-    pub(super) fn look_newest(&self, report: &mut Report) {
+    /// Tests the subscription document.
+    pub(super) fn test_newest(&self, report: &mut Report) {
+        // An archive document never has a new entry, so whoever polls it misses everything.
         let problem = self.is_archive.then(|| format!("{} has fh:archive", self.url));
         report.should("draft-04 §4", "The subscription document is not marked as an archive", problem);
         if let Some(this) = &self.this {
+            // The newest document changes under its URL, so its own URL cannot be the permanent one.
             let problem = (*this == self.url).then(|| this.clone());
             report.must(LINKS, "The target of 'this' is unique to the document", problem);
         }
     }
 
-    /// Looks at the document to which the newest one's `this` leads.
-    pub(super) fn look_snapshot(&self, report: &mut Report, newest: &Self) {
-        let ids = |seen: &Self| {
-            let mut ids: Vec<&String> = seen.entries.keys().collect();
+    /// Tests the document at the newest document's `this`.
+    pub(super) fn test_snapshot(&self, report: &mut Report, newest: &Self) {
+        let ids = |document: &Self| {
+            let mut ids: Vec<&String> = document.entries.keys().collect();
             ids.sort();
             ids.into_iter().cloned().collect::<Vec<_>>()
         };
@@ -115,8 +119,8 @@ impl Seen {
         report.should(LINKS, "The document at 'this' has the entries of the document that names it", problem);
     }
 
-    /// Looks at a document that was reached from `newer`; `feed` is the subscription document's address.
-    pub(super) fn look_older(
+    /// Tests a document that `newer` links to; `feed` is the URL of the subscription document.
+    pub(super) fn test_older(
         &self,
         report: &mut Report,
         newer: &Self,
@@ -127,11 +131,11 @@ impl Seen {
         if newer.prev.as_ref() == Some(url)
             && let Some(this) = &self.this
         {
-            let problem = (this != url).then(|| format!("{url} says that it is {this}"));
+            let problem = (this != url).then(|| format!("the 'this' of {url} is {this}"));
             report.must(LINKS, "The target of 'prev' is the last document's 'this'", problem);
         }
         if newer.prev_archive.as_ref() == Some(url) {
-            self.look_archive(report, newer, feed, is_reached_from_feed);
+            self.test_archive(report, newer, feed, is_reached_from_feed);
         }
         let problem = match (self.updated, newer.updated) {
             (Some(older), Some(newer)) if older > newer => {
@@ -140,15 +144,16 @@ impl Seen {
             _ => None,
         };
         report.should(ARCHIVED, "Older documents are not updated later than newer ones", problem);
+        // A follower cannot tell which of two versions with equal dates is the later.
         let ambiguous = self.entries.iter().find(|(id, version)| {
             let other = newer.entries.get(*id);
             other.is_some_and(|other| other.0 == version.0 && other.1 != version.1)
         });
         let problem = ambiguous.map(|(id, _)| format!("{id:?} differs in {url} and {}", newer.url));
-        report.should(DUPLICATES, "Of two versions of an entry it can be told which is newer", problem);
+        report.should(DUPLICATES, "Two versions of an entry have different dates", problem);
     }
 
-    fn look_archive(&self, report: &mut Report, newer: &Self, feed: &str, is_reached_from_feed: bool) {
+    fn test_archive(&self, report: &mut Report, newer: &Self, feed: &str, is_reached_from_feed: bool) {
         let here = || self.url.clone();
         report.should(ARCHIVED, "Archive documents have fh:archive", (!self.is_archive).then(here));
         let problem = match self.current.as_deref() {
@@ -157,12 +162,13 @@ impl Seen {
         };
         report.should(ARCHIVED, "Archive documents name the subscription document as 'current'", problem);
         let rule = "Archive documents name the archive after them as 'next-archive'";
+        // The newer document is the subscription document here, which is never a `next-archive`.
         if is_reached_from_feed {
-            return report.skip(ARCHIVED, Level::Should, rule, "nothing but the newest archive was seen");
+            return report.skip(ARCHIVED, Level::Should, rule, "only the newest archive document was read");
         }
         let problem = match self.next_archive.as_ref() {
             Some(next) if *next == newer.url => None,
-            next => Some(format!("{}: {next:?} where {} leads back here", self.url, newer.url)),
+            next => Some(format!("{}: {next:?}, although {} links to it", self.url, newer.url)),
         };
         report.should(ARCHIVED, rule, problem);
     }

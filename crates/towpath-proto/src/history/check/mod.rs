@@ -1,62 +1,60 @@
-//! The conformance check: what can be seen from outside of -00, its later drafts and RFC 5005, and of what any
-//! RSS, Atom or JSON Feed owes its readers.
+//! Conformance check of -00, its later drafts and RFC 5005, as far as a client can observe them, and of RSS, Atom and
+//! JSON Feed.
 //!
-//! The newest document is read, then the one that its `this` names, then those before it as far as
-//! [`CheckOptions::documents`] goes; every permanent one is read a second time, to see that it stays the same to
-//! the byte. Sections name their text.
+//! The check reads the newest document, then the document at its `this`, then up to
+//! [`HistoryCheckOptions::documents`] older ones. It requests every permanent document twice and compares the bytes.
+//! Section references name their text.
 
-mod basics;
 mod chain;
-mod survey;
+mod structure;
+mod syntax;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
-use bytes::Bytes;
 use http::header;
-use jiff::Timestamp;
 
-use self::chain::{ARCHIVED, LINKS, Seen};
-use super::wire::Way;
-use crate::asking::{Answer, Asked, Asking};
-use crate::follow::{Checker, Exchange, Request, RequestId, ResponseHead, TransferError};
+use self::chain::{ARCHIVED, CheckedDocument, LINKS};
+use super::wire::Predecessor;
+use crate::follow::probes::{ProbeCheck, ProbeQueue};
+use crate::follow::single_request::{CollectedResponse, SentRequest};
+use crate::follow::{Checker, Now, Request, ResponseHead};
 use crate::format::{self, ReadOptions};
 use crate::report::{Level, Report};
 
-/// The largest document that is looked at, in bytes.
+/// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// How much to look at.
+/// Extent of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckOptions {
-    /// Look at the feed's history; otherwise at the newest document alone.
+pub struct HistoryCheckOptions {
+    /// True to check the feed's history, false for the newest document only.
     pub history: bool,
-    /// How many documents before the newest.
+    /// Maximum number of documents before the newest.
     pub documents: usize,
 }
 
-impl Default for CheckOptions {
-    /// The history, 20 documents of it.
+impl Default for HistoryCheckOptions {
+    /// The history, with 20 older documents.
     fn default() -> Self {
         Self { history: true, documents: 20 }
     }
 }
 
-/// Checks one feed, see the module's text.
+/// Conformance check of one feed; see the module's documentation.
 #[derive(Debug)]
 pub struct HistoryChecker {
-    options: CheckOptions,
+    options: HistoryCheckOptions,
     report: Report,
-    jobs: VecDeque<Job>,
-    asking: Asking<Job>,
-    /// The newest document, then those before it.
-    seen: Vec<Seen>,
-    snapshot: Option<Seen>,
+    probes: ProbeQueue<HistoryProbe>,
+    /// The newest document, then older ones.
+    documents: Vec<CheckedDocument>,
+    snapshot: Option<CheckedDocument>,
     visited: HashSet<String>,
 }
 
-/// One request, and what its answer is for.
+/// A request of the check, by its purpose.
 #[derive(Debug, Clone)]
-enum Job {
+pub(crate) enum HistoryProbe {
     Newest { url: String },
     Snapshot { url: String },
     Older { url: String },
@@ -65,7 +63,7 @@ enum Job {
     Conditional { url: String, headers: Vec<(header::HeaderName, String)> },
 }
 
-impl Job {
+impl HistoryProbe {
     fn url(&self) -> &str {
         match self {
             Self::Newest { url }
@@ -79,70 +77,83 @@ impl Job {
 }
 
 impl HistoryChecker {
-    /// A check of the feed whose newest document is at `url`.
-    pub fn new(url: &str, options: CheckOptions) -> Self {
+    /// Creates a check of the feed whose newest document is at `url`.
+    pub fn new(url: &str, options: HistoryCheckOptions) -> Self {
         Self {
             options,
             report: Report::default(),
-            jobs: VecDeque::from([Job::Newest { url: url.to_owned() }]),
-            asking: Asking::default(),
-            seen: Vec::new(),
+            probes: ProbeQueue::new([HistoryProbe::Newest { url: url.to_owned() }]),
+            documents: Vec::new(),
             snapshot: None,
+            // A link back to the newest document is a loop too.
             visited: HashSet::from([url.to_owned()]),
         }
     }
 
-    fn end(&mut self, answer: Answer<Job>) {
-        let (Asked { purpose: job, .. }, whole) = answer.whole();
-        let job = &job;
-        if let Job::Conditional { url, .. } = job {
+    fn end(&mut self, answer: CollectedResponse<HistoryProbe>) {
+        let (SentRequest { purpose: probe, .. }, whole) = answer.whole();
+        let probe = &probe;
+        // Judged first: only for this request is 304 the right status.
+        if let HistoryProbe::Conditional { url, .. } = probe {
             let problem = match whole {
                 Ok((head, _)) if head.status == 304 => None,
-                Ok((ResponseHead { status, .. }, _)) => Some(format!("{url} answers {status}")),
+                Ok((ResponseHead { status, .. }, _)) => Some(format!("{url} responds with status {status}")),
                 Err(error) => Some(format!("{url}: {error}")),
             };
-            let rule = "What has not changed is answered with 304";
+            let rule = "A conditional request for an unchanged document gets 304";
             return self.report.should("RFC 9110 §13", rule, problem);
         }
-        let url = job.url().to_owned();
+        let url = probe.url().to_owned();
         let (head, body) = match whole {
             Ok((head, body)) if head.status == 200 => (head, body),
             Ok((ResponseHead { status, .. }, _)) => {
-                return self.unanswered(job, status, format!("{url} answers {status}"));
+                return self.report_failure(probe, status, format!("{url} responds with status {status}"));
             }
-            Err(error) => return self.unanswered(job, 0, format!("{url}: {error}")),
+            Err(error) => return self.report_failure(probe, 0, format!("{url}: {error}")),
         };
-        match job {
-            Job::SnapshotAgain { .. } => {
-                let problem = self.snapshot.as_ref().and_then(|seen| seen.changed(&body));
-                self.report.should(LINKS, "What 'this' leads to does not change", problem);
+        match probe {
+            HistoryProbe::SnapshotAgain { .. } => {
+                let problem = self.snapshot.as_ref().and_then(|document| document.difference(&body));
+                self.report.should(LINKS, "The document at 'this' does not change", problem);
             }
-            Job::OlderAgain { index, .. } => {
-                let problem = self.seen.get(*index).and_then(|seen| seen.changed(&body));
+            HistoryProbe::OlderAgain { index, .. } => {
+                let problem = self.documents.get(*index).and_then(|document| document.difference(&body));
                 self.report.should(ARCHIVED, "Archive documents do not change", problem);
             }
-            Job::Newest { .. } | Job::Snapshot { .. } | Job::Older { .. } | Job::Conditional { .. } => {
-                self.read(job, &url, &head, &body);
+            HistoryProbe::Newest { .. }
+            | HistoryProbe::Snapshot { .. }
+            | HistoryProbe::Older { .. }
+            | HistoryProbe::Conditional { .. } => {
+                self.read(probe, &url, &head, &body);
             }
         }
     }
 
-    /// "Publishers are not required to make all archive documents available" (RFC 5005, section 4.1).
-    fn unanswered(&mut self, job: &Job, status: u16, failure: String) {
-        let rule = "Documents that are linked to are there";
+    /// Reports a failed request.
+    ///
+    /// A missing archive document is not an error: "Publishers are not required to make all archive documents
+    /// available" (RFC 5005, section 4.1).
+    fn report_failure(&mut self, probe: &HistoryProbe, status: u16, failure: String) {
+        let rule = "Linked documents exist";
+        // The statuses with which a publisher "may refuse to serve" an archive document.
         let may_refuse = matches!(status, 403 | 404 | 410);
-        match job {
-            Job::Newest { .. } => self.report.must(ARCHIVED, "The newest document is there", Some(failure)),
-            Job::Snapshot { .. } | Job::SnapshotAgain { .. } => self.report.must(LINKS, rule, Some(failure)),
+        match probe {
+            HistoryProbe::Newest { .. } => {
+                self.report.must(ARCHIVED, "The newest document exists", Some(failure));
+            }
+            HistoryProbe::Snapshot { .. } | HistoryProbe::SnapshotAgain { .. } => {
+                self.report.must(LINKS, rule, Some(failure));
+            }
             _ if may_refuse => self.report.skip("RFC 5005 §4.1", Level::Should, rule, &failure),
             _ => self.report.should("RFC 5005 §4.1", rule, Some(failure)),
         }
-        if matches!(job, Job::Older { .. }) {
-            self.read_again();
+        // The walk back ends here, so the second requests are due.
+        if matches!(probe, HistoryProbe::Older { .. }) {
+            self.request_again();
         }
     }
 
-    fn read(&mut self, job: &Job, url: &str, head: &ResponseHead, body: &[u8]) {
+    fn read(&mut self, probe: &HistoryProbe, url: &str, head: &ResponseHead, body: &[u8]) {
         let content_type = head.header("content-type");
         let options = ReadOptions { content_type, base_url: Some(&head.url), ..ReadOptions::default() };
         let rule = "Documents are well-formed RSS, Atom or JSON Feed";
@@ -150,35 +161,36 @@ impl HistoryChecker {
             Ok(feed) => feed,
             Err(error) => {
                 self.report.must("XML 1.0 §2.1, RFC 8259", rule, Some(format!("{url}: {error}")));
-                if matches!(job, Job::Older { .. }) {
-                    self.read_again();
+                if matches!(probe, HistoryProbe::Older { .. }) {
+                    self.request_again();
                 }
                 return;
             }
         };
         self.report.must("XML 1.0 §2.1, RFC 8259", rule, None);
-        basics::look(&mut self.report, url, head, body, &feed);
-        let seen = Seen::new(url, body, &feed);
-        if matches!(job, Job::Newest { .. }) {
-            self.ask_conditionally(url, head);
+        syntax::test_document(&mut self.report, url, head, body, &feed);
+        let document = CheckedDocument::new(url, body, &feed);
+        // Only the newest document is polled over and over, so only there do validators matter.
+        if matches!(probe, HistoryProbe::Newest { .. }) {
+            self.queue_conditional_request(url, head);
         }
         if !self.options.history {
             return;
         }
-        seen.look(&mut self.report, &feed.problems);
-        match job {
-            Job::Snapshot { .. } => {
-                if let Some(newest) = self.seen.first() {
-                    seen.look_snapshot(&mut self.report, newest);
+        document.test_links(&mut self.report, &feed.problems);
+        match probe {
+            HistoryProbe::Snapshot { .. } => {
+                if let Some(newest) = self.documents.first() {
+                    document.test_snapshot(&mut self.report, newest);
                 }
-                self.jobs.push_back(Job::SnapshotAgain { url: url.to_owned() });
-                self.snapshot = Some(seen);
+                self.probes.push_back(HistoryProbe::SnapshotAgain { url: url.to_owned() });
+                self.snapshot = Some(document);
             }
-            _ => self.go_back(seen),
+            _ => self.walk_back(document),
         }
     }
 
-    fn ask_conditionally(&mut self, url: &str, head: &ResponseHead) {
+    fn queue_conditional_request(&mut self, url: &str, head: &ResponseHead) {
         let names =
             [(header::ETAG, header::IF_NONE_MATCH), (header::LAST_MODIFIED, header::IF_MODIFIED_SINCE)];
         let validators =
@@ -187,98 +199,101 @@ impl HistoryChecker {
         let problem = headers.is_empty().then(|| url.to_owned());
         self.report.should("RFC 9110 §8.8", "The newest document has an ETag or a Last-Modified", problem);
         if !headers.is_empty() {
-            self.jobs.push_back(Job::Conditional { url: url.to_owned(), headers });
+            self.probes.push_back(HistoryProbe::Conditional { url: url.to_owned(), headers });
         }
     }
 
-    /// Looks at a document of the chain, and decides what is asked for next.
-    fn go_back(&mut self, seen: Seen) {
-        match (self.seen.first(), self.seen.last()) {
+    /// Tests a document of the chain, and queues the next request.
+    fn walk_back(&mut self, document: CheckedDocument) {
+        match (self.documents.first(), self.documents.last()) {
             (Some(newest), Some(newer)) => {
-                seen.look_older(&mut self.report, newer, &newest.url, self.seen.len() == 1);
+                document.test_older(&mut self.report, newer, &newest.url, self.documents.len() == 1);
             }
             _ => {
-                seen.look_newest(&mut self.report);
-                let this = seen.this.clone().filter(|this| *this != seen.url && seen.way != Way::Complete);
-                self.jobs.extend(this.map(|url| Job::Snapshot { url }));
-                if matches!(seen.way, Way::Unknown) {
-                    let rule = "The feed tells its past";
-                    let why = format!("{} has neither flag nor links of a history", seen.url);
+                document.test_newest(&mut self.report);
+                // A `this` that names the newest document itself is a finding already (`test_newest`).
+                let this = document
+                    .this
+                    .clone()
+                    .filter(|this| *this != document.url && document.predecessor != Predecessor::Complete);
+                self.probes.extend(this.map(|url| HistoryProbe::Snapshot { url }));
+                if matches!(document.predecessor, Predecessor::Unknown) {
+                    let rule = "The feed has a history";
+                    let why = format!("{} has neither the flag nor the links of a history", document.url);
                     self.report.should(ARCHIVED, rule, Some(why));
                 }
             }
         }
-        let older = match &seen.way {
-            Way::Archive(url) | Way::Page(url) => Some(url.clone()),
-            Way::Complete | Way::Beginning | Way::LastPage | Way::Unknown => None,
+        let older = match &document.predecessor {
+            Predecessor::Archive(url) | Predecessor::Page(url) => Some(url.clone()),
+            Predecessor::Complete | Predecessor::Beginning | Predecessor::LastPage | Predecessor::Unknown => {
+                None
+            }
         };
-        self.seen.push(seen);
-        let Some(url) = older else { return self.read_again() };
-        let is_known = !self.visited.insert(url.clone());
+        self.documents.push(document);
+        let Some(url) = older else { return self.request_again() };
+        // A loop would keep a follower busy for ever.
+        let is_repeated = !self.visited.insert(url.clone());
         let problem =
-            is_known.then(|| format!("{url} is linked to from {} documents later", self.seen.len()));
+            is_repeated.then(|| format!("{url} is linked to again after {} documents", self.documents.len()));
         self.report.must(ARCHIVED, "The documents form no loop", problem);
         match url::Url::parse(&url) {
-            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && !is_known => {}
-            _ => return self.read_again(),
+            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && !is_repeated => {}
+            _ => return self.request_again(),
         }
-        if self.seen.len() > self.options.documents {
-            return self.read_again();
+        // The first document is the newest, which the option does not count.
+        if self.documents.len() > self.options.documents {
+            return self.request_again();
         }
-        self.jobs.push_front(Job::Older { url });
+        // In front: the whole chain is read before the conditional and the second requests.
+        self.probes.push_front(HistoryProbe::Older { url });
     }
 
-    /// Every document was read: the permanent ones once more, the oldest first.
-    fn read_again(&mut self) {
-        let archives = self.seen.windows(2).enumerate().filter_map(|(index, pair)| {
+    /// Queues a second request for each permanent document, the oldest first.
+    fn request_again(&mut self) {
+        let archives = self.documents.windows(2).enumerate().filter_map(|(index, pair)| {
             let [newer, older] = pair else { return None };
-            let is_permanent = matches!(&newer.way, Way::Archive(url) if *url == older.url);
-            is_permanent.then(|| Job::OlderAgain { index: index + 1, url: older.url.clone() })
+            // Pages of RFC 5005, section 3, may change, so only archive documents are compared.
+            let is_permanent = matches!(&newer.predecessor, Predecessor::Archive(url) if *url == older.url);
+            is_permanent.then(|| HistoryProbe::OlderAgain { index: index + 1, url: older.url.clone() })
         });
-        let archives: Vec<Job> = archives.collect();
+        let archives: Vec<HistoryProbe> = archives.collect();
         if archives.is_empty() {
             let rule = "Archive documents do not change";
-            self.report.skip(ARCHIVED, Level::Should, rule, "no archive document was seen");
+            self.report.skip(ARCHIVED, Level::Should, rule, "the check read no archive document");
         }
-        self.jobs.extend(archives.into_iter().rev());
+        self.probes.extend(archives.into_iter().rev());
     }
 }
 
-impl Exchange for HistoryChecker {
-    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
-        if self.asking.is_busy() {
-            return None;
-        }
-        let job = self.jobs.pop_front()?;
-        let mut request = Request { max_body: MAX_DOCUMENT, ..self.asking.get(job.url()) };
-        if let Job::Conditional { headers, .. } = &job {
+impl ProbeCheck for HistoryChecker {
+    type Probe = HistoryProbe;
+
+    fn probes(&self) -> &ProbeQueue<Self::Probe> {
+        &self.probes
+    }
+
+    fn probes_mut(&mut self) -> &mut ProbeQueue<Self::Probe> {
+        &mut self.probes
+    }
+
+    fn url(&self, probe: &HistoryProbe) -> String {
+        probe.url().to_owned()
+    }
+
+    fn prepare(&self, probe: &HistoryProbe, request: Request) -> Request {
+        // A feed that responds in time but without end must not fill the checker's memory.
+        let mut request = Request { max_body: MAX_DOCUMENT, ..request };
+        if let HistoryProbe::Conditional { headers, .. } = probe {
             for (name, value) in headers {
                 request = request.with(name.clone(), value);
             }
         }
-        Some(self.asking.ask(now, job, request))
+        request
     }
 
-    fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
-        self.asking.handle_head(id, head);
-    }
-
-    fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
-        self.asking.handle_chunk(id, &chunk);
-    }
-
-    fn handle_end(&mut self, _now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if let Some(answer) = self.asking.handle_end(id, result) {
-            self.end(answer);
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        None
-    }
-
-    fn is_finished(&self) -> bool {
-        !self.asking.is_busy() && self.jobs.is_empty()
+    fn judge_response(&mut self, _now: Now, response: CollectedResponse<Self::Probe>) {
+        self.end(response);
     }
 }
 

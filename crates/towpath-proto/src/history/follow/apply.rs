@@ -1,54 +1,61 @@
-//! From a document's versions to changes.
+//! Turns a document's versions into changes.
 
 use std::collections::HashSet;
 
 use super::HistoryFollower;
-use super::memory::{Slot, Verdict};
-use super::place::Start;
-use super::reading::{Reading, Version};
+use super::document::{DocumentContents, EntryVersion};
+use super::entries::{DocumentSeq, VersionStatus};
+use super::state::PendingStart;
 use crate::change::Op;
 use crate::follow::{Event, Followed};
-use crate::history::wire::Way;
+use crate::history::wire::Predecessor;
 use crate::item::Item;
 
 impl HistoryFollower {
-    /// Takes what the document at an address says, and tells what is new. A `whole` document says by what it
-    /// leaves out, too.
-    pub(super) fn apply(&mut self, reading: Reading, position: &str, slot: Slot, whole: bool) {
-        self.say_problems(position, &reading.problems);
-        let mut gone = Vec::new();
+    /// Applies a document and delivers its changes. A `whole` document also deletes the entries that it lacks.
+    pub(super) fn apply(
+        &mut self,
+        document: DocumentContents,
+        position: &str,
+        seq: DocumentSeq,
+        whole: bool,
+    ) {
+        self.warn_about_problems(position, &document.problems);
+        let mut deleted = Vec::new();
         if whole {
-            let ids: HashSet<&str> = reading.versions.iter().map(|v| v.item.id.as_str()).collect();
-            gone = self.place.entries.keep_only(&ids);
+            let ids: HashSet<&str> = document.versions.iter().map(|v| v.item.id.as_str()).collect();
+            deleted = self.state.entries.retain(&ids);
         }
-        for version in reading.versions {
-            let verdict = self.place.entries.take(&version, slot, whole);
-            self.dirty |= matches!(verdict, Verdict::New | Verdict::Newer);
-            if self.is_told(&version, verdict) {
-                self.tell(version, position);
+        for version in document.versions {
+            let status = self.state.entries.update(&version, seq, whole);
+            self.dirty |= matches!(status, VersionStatus::New | VersionStatus::Newer);
+            if self.is_delivered(&version, status) {
+                self.deliver(version, position);
             }
         }
-        for id in gone {
+        for id in deleted {
             self.dirty = true;
-            self.tell(Version { item: Item::new(id), rank: None, gone: true }, position);
+            self.deliver(EntryVersion { item: Item::new(id), rank: None, is_deleted: true }, position);
         }
     }
 
-    fn is_told(&self, version: &Version, verdict: Verdict) -> bool {
-        let is_wanted = match &self.place.start {
-            Some(Start::Now) => false,
-            Some(Start::Time(time)) => version.rank.is_none_or(|rank| rank >= *time),
-            Some(Start::Beginning | Start::Document(_)) | None => true,
+    fn is_delivered(&self, version: &EntryVersion, status: VersionStatus) -> bool {
+        let is_in_range = match &self.state.start {
+            // The entries are recorded only, so that the next pass delivers what is new since.
+            Some(PendingStart::Now) => false,
+            // An undated version may be new, and delivery is at least once.
+            Some(PendingStart::Time(time)) => version.rank.is_none_or(|rank| rank >= *time),
+            Some(PendingStart::Beginning | PendingStart::Document(_)) | None => true,
         };
-        // A deletion of what is not known here is told too: the consumer may know it, from before a restart.
-        is_wanted && matches!(verdict, Verdict::New | Verdict::Newer)
+        // The deletion of an unknown entry is delivered too: the consumer may have the entry from before a restart.
+        is_in_range && matches!(status, VersionStatus::New | VersionStatus::Newer)
     }
 
-    fn tell(&mut self, version: Version, position: &str) {
+    fn deliver(&mut self, version: EntryVersion, position: &str) {
         self.changes += 1;
         self.events.push_back(Event::Change(Box::new(Followed {
             feed: self.feed.clone(),
-            op: if version.gone { Op::Delete } else { Op::Put },
+            op: if version.is_deleted { Op::Delete } else { Op::Put },
             modified: version.rank.or(version.item.published),
             item: version.item,
             patch: None,
@@ -57,47 +64,50 @@ impl HistoryFollower {
         })));
     }
 
-    /// Says once what this feed cannot promise, and whenever that came to pass.
-    pub(super) fn say_what_to_expect(&mut self, reading: &Reading) {
-        if reading.is_archive && !std::mem::replace(&mut self.place.told, true) {
+    /// Warns once about changes that this feed cannot show, and whenever entries were missed.
+    pub(super) fn warn_about_limits_of_feed(&mut self, document: &DocumentContents) {
+        // Such a document never gets new entries, yet polling it looks healthy.
+        if document.is_archive && !std::mem::replace(&mut self.state.is_warned, true) {
             self.dirty = true;
-            let current = reading.current.as_deref().unwrap_or("another address");
-            let text = format!("{} is an archive document: what is new is at {current}", self.url);
+            let current = document.current.as_deref().unwrap_or("another URL");
+            let text = format!("{} is an archive document: newer entries are at {current}", self.url);
             self.events.push_back(Event::Warning(text));
         }
-        let promise = match &reading.way {
-            Way::Unknown => {
-                "this feed does not tell its past: what comes and goes between two requests is missed"
+        let limitation = match &document.predecessor {
+            Predecessor::Unknown => {
+                "this feed has no history: entries that come and go between two polls are missed"
             }
-            Way::Page(_) | Way::LastPage => {
-                "this feed has pages that move while they are read: what changes meanwhile may be missed"
+            Predecessor::Page(_) | Predecessor::LastPage => {
+                "this feed has pages that move while they are read: changes during a pass may be missed"
             }
-            Way::Complete | Way::Archive(_) | Way::Beginning => return,
+            Predecessor::Complete | Predecessor::Archive(_) | Predecessor::Beginning => return,
         };
-        if !std::mem::replace(&mut self.place.told, true) {
+        if !std::mem::replace(&mut self.state.is_warned, true) {
             self.dirty = true;
-            self.events.push_back(Event::Warning(format!("{}: {promise}", self.url)));
+            self.events.push_back(Event::Warning(format!("{}: {limitation}", self.url)));
         }
-        let entries = &self.place.entries;
-        // Where all of them were edited, nothing need have gone unseen.
-        let is_strange = entries.len() > 0
-            && !reading.versions.is_empty()
-            && !reading.versions.iter().any(|version| entries.knows(version));
-        if is_strange && reading.way == Way::Unknown {
+        let entries = &self.state.entries;
+        // If all known entries were edited, none need have been missed, so ids are compared and not versions.
+        let is_disjoint = entries.len() > 0
+            && !document.versions.is_empty()
+            && !document.versions.iter().any(|version| entries.has_id(version));
+        // With a history, the walk back reads the documents between, so nothing was missed.
+        if is_disjoint && document.predecessor == Predecessor::Unknown {
             self.incomplete(format!(
-                "{}: none of its entries is known: some came and went unseen since it was last read",
+                "{}: none of its entries is known: some were missed since the last poll",
                 self.url
             ));
         }
     }
 
-    fn say_problems(&mut self, url: &str, problems: &[String]) {
+    fn warn_about_problems(&mut self, url: &str, problems: &[String]) {
         let Some(first) = problems.first() else { return };
         let more = match problems.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more)"),
         };
         let text = format!("{url}: {first}{more}");
+        // The newest document is read at every poll: a lasting problem would fill the log.
         if text != self.last_problem {
             self.events.push_back(Event::Warning(text.clone()));
             self.last_problem = text;

@@ -1,85 +1,90 @@
-//! Documents that did not answer, asked for again after a pass.
+//! Documents that failed, requested again after a pass.
 
 use http::Method;
-use jiff::Timestamp;
 
-use super::answer::Outcome;
-use super::crawl::{Crawl, Link, Stop};
-use super::reading::Reading;
-use super::{Ask, HistoryFollower, LONGEST, Phase, doubled, later};
-use crate::follow::{Event, FollowError};
+use super::document::DocumentContents;
+use super::pass::{DocumentLink, HistoryPass, WalkEnd};
+use super::response::{DocumentRequest, RequestOutcome};
+use super::{HistoryFollower, HistoryPhase, MAX_WAIT};
+use crate::follow::{Event, FollowError, Now};
 
 impl HistoryFollower {
-    /// Asks for the next document that is due, or ends the pass.
-    pub(super) fn fill(&mut self, now: Timestamp) {
-        let due = self.place.gaps.iter().position(|gap| gap.due.is_none_or(|due| due <= now));
+    /// Requests the next gap that is due, or ends the pass.
+    pub(super) fn fill(&mut self, now: Now) {
+        let due = self.state.gaps.iter().position(|gap| gap.due.is_none_or(|due| due <= now.monotonic));
         let Some(index) = due else {
             self.checkpoint();
             let wait = self.options.poll.max(self.newest.fresh);
-            return self.rest(now, wait);
+            return self.end_pass(now, wait);
         };
-        // The gap that is worked on is the last.
-        let gap = self.place.gaps.remove(index);
-        self.phase = Phase::Fill;
-        self.crawl = Crawl::new(&gap.url);
-        self.ask(Method::GET, gap.url.clone());
-        self.place.gaps.push(gap);
+        // The gap in progress is always the last.
+        let gap = self.state.gaps.remove(index);
+        self.phase = HistoryPhase::Fill;
+        // A pass of its own: the visited URLs and bytes of the walk back do not count here.
+        self.pass = HistoryPass::new(&gap.url);
+        self.queue_request(Method::GET, gap.url.clone());
+        self.state.gaps.push(gap);
     }
 
-    pub(super) fn fill_answered(&mut self, now: Timestamp, ask: &Ask, outcome: Outcome) {
+    pub(super) fn handle_gap(&mut self, now: Now, request: &DocumentRequest, outcome: RequestOutcome) {
         let (error, retry_after) = match outcome {
-            Outcome::Document(fetched, _) => {
-                self.crawl.bytes += fetched.body.len() as u64;
-                match Reading::of(&fetched) {
-                    Ok(reading) => return self.fill_read(now, &ask.url, reading),
+            RequestOutcome::Document(fetched, _) => {
+                self.pass.bytes += fetched.body.len() as u64;
+                match DocumentContents::of(&fetched) {
+                    Ok(document) => return self.process_gap(now, &request.url, document),
                     Err(e) => {
-                        let url = ask.url.clone();
+                        let url = request.url.clone();
                         (FollowError::Protocol { url, reason: e.to_string() }, None)
                     }
                 }
             }
-            Outcome::Gone | Outcome::NotModified => {
-                self.place.gaps.pop();
-                self.gone(&ask.url);
+            // The request had no validators, so a 304 promises no document either.
+            RequestOutcome::Gone | RequestOutcome::NotModified => {
+                self.state.gaps.pop();
+                self.record_removed(&request.url);
                 return self.fill(now);
             }
-            Outcome::Failed { error, retry_after } => (error, retry_after),
+            RequestOutcome::Failed { error, retry_after } => (error, retry_after),
         };
-        let Some(gap) = self.place.gaps.last_mut() else { return self.fill(now) };
+        let Some(gap) = self.state.gaps.last_mut() else { return self.fill(now) };
         gap.attempts += 1;
-        let wait = retry_after.unwrap_or_default().max(doubled(self.options.retry, gap.attempts + 3));
-        gap.due = Some(later(now, wait.min(LONGEST)));
-        if !std::mem::replace(&mut gap.told, true) {
-            self.incomplete(format!("{error}: still missing; it will be asked again"));
+        // Continues the backoff after the wait of `add_gap`, which was the fourth.
+        let wait = self.options.backoff().wait_or_longer(gap.attempts + 4, retry_after, MAX_WAIT);
+        gap.due = Some(now.after(wait));
+        if !std::mem::replace(&mut gap.is_reported, true) {
+            self.incomplete(format!("{error}: still missing; it will be requested again"));
         }
         self.fill(now);
     }
 
-    fn fill_read(&mut self, now: Timestamp, url: &str, reading: Reading) {
-        let Some(gap) = self.place.gaps.last().cloned() else { return self.fill(now) };
-        let link = Link::of(&reading.way).filter(|link| link.is_permanent && !gap.alone);
-        self.apply(reading, url, gap.slot, false);
-        self.place.note_read_late(url);
+    fn process_gap(&mut self, now: Now, url: &str, document: DocumentContents) {
+        let Some(gap) = self.state.gaps.last().cloned() else { return self.fill(now) };
+        let link =
+            DocumentLink::of(&document.predecessor).filter(|link| link.is_permanent && !gap.is_isolated);
+        self.apply(document, url, gap.seq, false);
+        // At the old end of the list, because this document is older than those that were read.
+        self.state.add_read_older(url);
         self.dirty = true;
-        let link = link.filter(|link| !self.place.was_read(&link.url));
-        let next = link.filter(|link| match self.crawl.visit(&link.url, &self.url, &self.options.limits) {
+        let link = link.filter(|link| !self.state.was_read(&link.url));
+        let next = link.filter(|link| match self.pass.visit(&link.url, &self.url, &self.options.limits) {
             Ok(()) => true,
             Err(stop) => {
-                self.stopped(&link.url, &stop);
-                debug_assert!(stop != Stop::Host || !self.options.limits.other_hosts);
+                self.report_walk_end(&link.url, &stop);
+                debug_assert!(stop != WalkEnd::Host || !self.options.limits.other_hosts);
                 false
             }
         });
         let Some(link) = next else {
-            self.place.gaps.pop();
-            self.events
-                .push_back(Event::Warning(format!("{url} answers again: what was missing there is told")));
+            self.state.gaps.pop();
+            self.events.push_back(Event::Warning(format!("{url} answers again: its changes are delivered")));
             return self.fill(now);
         };
-        if let Some(gap) = self.place.gaps.last_mut() {
+        // The gap moves back by one document: the older ones were missing with it.
+        if let Some(gap) = self.state.gaps.last_mut() {
             gap.url.clone_from(&link.url);
-            (gap.attempts, gap.told) = (0, false);
+            // The failures of one document say nothing about the next.
+            (gap.attempts, gap.is_reported) = (0, false);
         }
-        self.ask(Method::GET, link.url);
+        self.queue_request(Method::GET, link.url);
     }
 }

@@ -1,33 +1,33 @@
-//! The follower: from the newest document back to what is known, then forward again.
+//! The follower: walks back from the newest document to a known one, then reads forward.
 //!
-//! Reconstructs the whole feed from whatever speaks -00, its later drafts or RFC 5005, and follows RSS, Atom and
-//! JSON Feed without history as far as that goes. Following is at least once.
+//! It reconstructs the whole feed from any publisher of -00, its later drafts or RFC 5005. RSS, Atom and JSON Feed
+//! without history are followed as far as the newest document reaches. Delivery is at least once.
 //!
-//! | the newest document says | what is done |
+//! | the newest document has | the follower |
 //! |---|---|
-//! | flag 0 or `fh:complete` | it replaces all that is known: what is not in it is deleted; its links are ignored |
-//! | `prev-archive`, or `prev` beside the flag 1 or `this` | back along archive documents to one that was read |
-//! | `next` (RFC 5005, section 3; JSON Feed) | back along pages to one that shows something known |
-//! | nothing | no more than what it shows; told once, and whenever it shows nothing that is known |
+//! | flag 0 or `fh:complete` | replaces all entries: missing ones are deleted; links are ignored |
+//! | `prev-archive`, or `prev` beside the flag 1 or `this` | walks back along archive documents to one that was read |
+//! | `next` (RFC 5005, section 3; JSON Feed) | walks back along pages to one with a known entry |
+//! | none of these | reads this document only; warns once, and whenever it has no known entry |
 //!
-//! Of an entry's versions the newest counts, a tie goes to the later document; entries are deleted by
-//! `at:deleted-entry` (RFC 6721) and by complete documents only.
+//! Of an entry's versions the newest wins; on a tie the later document wins. Only `at:deleted-entry` (RFC 6721) and
+//! complete documents delete entries.
 //!
-//! A document that does not answer makes the result incomplete: [`Event::Incomplete`] names it, following goes
-//! on with what is newer, and the document is asked for again later, less and less often; what it then tells is
-//! handed over. One that is gone (410) is not asked for again. Nothing that is known is dropped for either.
+//! A document that fails makes the result incomplete: [`Event::Incomplete`] names it, newer documents are read, and
+//! the document is requested again with backoff. Its changes are delivered when it is available. A removed document
+//! (410) is not requested again. No known entry is dropped in either case.
 //!
-//! On the way back documents are held up to [`Limits::kept`] bytes; the others are fetched again on the way
-//! forward. Where the publisher's headers have the links, the way back is made by HEAD. So memory is constant
-//! apart from what is kept of every entry (`memory`) and the addresses of the documents on the way.
+//! The walk back caches up to [`CrawlLimits::cached`] bytes of documents; reading forward fetches the others again. If
+//! the publisher's headers have the links, the walk back uses HEAD. So memory is constant, apart from a record for each
+//! entry (`entries`) and the URLs of the documents to read.
 
-mod answer;
 mod apply;
-mod crawl;
+mod document;
+mod entries;
 mod gaps;
-mod memory;
-mod place;
-mod reading;
+mod pass;
+mod response;
+mod state;
 mod walk;
 
 use std::collections::VecDeque;
@@ -35,46 +35,49 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, header};
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use self::answer::{Answer, Outcome};
-use self::crawl::Crawl;
-pub use self::crawl::Limits;
-use self::place::Place;
+pub use self::pass::CrawlLimits;
+use self::pass::HistoryPass;
+use self::response::{DocumentRequest, PartialResponse, RequestOutcome};
+use self::state::HistoryFollowState;
 use crate::follow::{
-    Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
+    Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
+    StartFrom, TransferError,
 };
 
-/// What is asked for.
+// `*/*` for servers that label their feeds oddly: a 406 would serve nobody.
+/// Media types of feed documents, in order of preference.
 const ACCEPT: &str = "application/atom+xml, application/rss+xml;q=0.9, application/feed+json;q=0.9, \
     application/xml;q=0.8, text/xml;q=0.8, application/json;q=0.7, */*;q=0.1";
 
-/// The longest wait that a publisher can ask for.
-const LONGEST: Duration = Duration::from_secs(86_400);
+// A hostile or mistaken `Retry-After` of a year must not silence the feed.
+/// Maximum wait that a publisher can request.
+const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
-/// The longest wait for one document while others are to be read.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+// One slow document must not hold up a walk over thousands.
+/// Maximum wait for one document while others are to be read.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
-/// How to follow.
+/// Options of a follower.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// What the changes call the feed; its address where this is `None`.
+pub struct HistoryFollowOptions {
+    /// Name of the feed in its changes; `None` for its URL.
     pub feed: Option<String>,
-    /// Finish at the end of one pass, or at the first failure.
+    /// True to finish at the end of one pass, or at the first failure.
     pub once: bool,
-    /// How long to wait before asking again, unless the publisher says longer.
+    /// Poll interval, unless the publisher requests a longer one.
     pub poll: Duration,
-    /// How long to wait after a failure; doubled with each further one, up to a day.
+    /// Wait after a failure; doubled with each further one, up to a day.
     pub retry: Duration,
-    /// How often one document is asked for in one pass before it counts as not answering; at least 1.
+    /// Maximum requests for one document per pass; at least 1.
     pub tries: u32,
-    /// How far to go.
-    pub limits: Limits,
+    /// Limits of one pass.
+    pub limits: CrawlLimits,
 }
 
-impl Default for Options {
-    /// For ever, every minute; three tries, a second apart.
+impl Default for HistoryFollowOptions {
+    /// Polls every minute without end; three tries, a second apart.
     fn default() -> Self {
         Self {
             feed: None,
@@ -82,81 +85,81 @@ impl Default for Options {
             poll: Duration::from_secs(60),
             retry: Duration::from_secs(1),
             tries: 3,
-            limits: Limits::default(),
+            limits: CrawlLimits::default(),
         }
     }
 }
 
-/// Follows one feed, see the module's text.
+impl HistoryFollowOptions {
+    fn backoff(&self) -> Backoff {
+        Backoff::doubling(self.retry, MAX_WAIT)
+    }
+}
+
+/// Follower of one feed; see the module's documentation.
 #[derive(Debug)]
 pub struct HistoryFollower {
     url: String,
     feed: String,
-    options: Options,
-    place: Place,
-    phase: Phase,
-    crawl: Crawl,
-    /// What is to be asked at `wake`, or as soon as possible.
-    pending: Option<Ask>,
-    /// What was asked, and its answer so far.
-    under_way: Option<(RequestId, Ask, Answer)>,
+    options: HistoryFollowOptions,
+    state: HistoryFollowState,
+    phase: HistoryPhase,
+    pass: HistoryPass,
+    /// The request to send at `wake`, or as soon as possible.
+    pending: Option<DocumentRequest>,
+    /// The request in flight, and its response so far.
+    in_flight: Option<(RequestId, DocumentRequest, PartialResponse)>,
     events: VecDeque<Event>,
     last_id: u64,
-    wake: Option<Timestamp>,
-    /// How often the newest document failed in a row.
+    wake: Option<Monotonic>,
+    /// Consecutive failures of the newest document.
     failures: u32,
-    /// The validators and the politeness of the newest document, as it last came.
-    newest: Newest,
-    /// Changes since the last checkpoint, and whether there is anything to keep.
+    /// Validators and freshness of the newest document.
+    newest: NewestHeaders,
+    /// Changes since the last checkpoint, and a flag for any change of the state.
     changes: usize,
     dirty: bool,
-    /// What was last said of a document's problems.
+    /// Last warning about a document's problems, which is not repeated.
     last_problem: String,
     finished: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nothing is under way until `wake`.
+enum HistoryPhase {
+    /// No request until `wake`.
     Idle,
-    /// The newest document.
+    /// Requests the newest document.
     Newest,
-    /// The documents before it, back to what is known.
+    /// Walks back to a known document.
     Back,
-    /// The same documents, the oldest first.
+    /// Reads the documents, the oldest first.
     Forward,
-    /// A document that did not answer before.
+    /// Requests a document that failed in an earlier pass.
     Fill,
 }
 
-#[derive(Debug, Clone)]
-struct Ask {
-    url: String,
-    method: Method,
-    tries: u32,
-}
-
 #[derive(Debug, Default)]
-struct Newest {
+struct NewestHeaders {
     etag: Option<String>,
     last_modified: Option<String>,
-    /// How long the document need not be asked for again.
+    /// Time for which the document is fresh.
     fresh: Duration,
 }
 
 impl HistoryFollower {
-    /// A follower of the feed whose newest document is at `url`. `state` is the last checkpoint, where the feed
-    /// was followed before; it wins over `start`. A position is the address of a permanent document, with which
-    /// following begins.
+    /// Creates a follower of the feed whose newest document is at `url`.
+    ///
+    /// `state` is the last checkpoint of an earlier follower, if any; it overrides `start`. A start position is the URL of
+    /// the permanent document to begin with.
     ///
     /// # Errors
     ///
-    /// [`FollowError::Usage`] where the address or the position is none, or the state is of something else.
+    /// [`FollowError::Usage`] if a URL is invalid, or the state is not one of this protocol.
     pub fn new(
         url: &str,
         start: StartFrom,
         state: Option<Value>,
-        options: Options,
+        options: HistoryFollowOptions,
     ) -> Result<Self, FollowError> {
         let position = match &start {
             StartFrom::Position(document) => Some(document.as_str()),
@@ -164,27 +167,27 @@ impl HistoryFollower {
         };
         for address in [url].into_iter().chain(position) {
             if url::Url::parse(address).is_err() {
-                return Err(FollowError::Usage(format!("not an address: {address:?}")));
+                return Err(FollowError::Usage(format!("not a URL: {address:?}")));
             }
         }
-        let place = match state {
-            Some(state) => Place::parse(state)?,
-            None => Place::new(start),
+        let state = match state {
+            Some(state) => HistoryFollowState::parse(state)?,
+            None => HistoryFollowState::new(start),
         };
         Ok(Self {
             url: url.to_owned(),
             feed: options.feed.clone().unwrap_or_else(|| url.to_owned()),
             options,
-            place,
-            phase: Phase::Idle,
-            crawl: Crawl::default(),
+            state,
+            phase: HistoryPhase::Idle,
+            pass: HistoryPass::default(),
             pending: None,
-            under_way: None,
+            in_flight: None,
             events: VecDeque::new(),
             last_id: 0,
             wake: None,
             failures: 0,
-            newest: Newest::default(),
+            newest: NewestHeaders::default(),
             changes: 0,
             dirty: false,
             last_problem: String::new(),
@@ -192,59 +195,62 @@ impl HistoryFollower {
         })
     }
 
-    /// Begins a pass.
-    fn begin(&mut self) {
-        self.crawl = Crawl::new(&self.url);
-        self.phase = Phase::Newest;
-        self.ask(Method::GET, self.url.clone());
+    /// Starts a pass.
+    fn start_pass(&mut self) {
+        self.pass = HistoryPass::new(&self.url);
+        self.phase = HistoryPhase::Newest;
+        self.queue_request(Method::GET, self.url.clone());
     }
 
-    fn ask(&mut self, method: Method, url: String) {
+    fn queue_request(&mut self, method: Method, url: String) {
         self.wake = None;
-        self.pending = Some(Ask { url, method, tries: 0 });
+        self.pending = Some(DocumentRequest { url, method, tries: 0 });
     }
 
-    /// Asks once more after a pause, unless that was done often enough.
-    fn ask_again(&mut self, now: Timestamp, ask: &Ask, asked_wait: Option<Duration>) -> bool {
-        let tries = ask.tries + 1;
+    /// Queues a retry after a pause. Returns false if the tries are used up.
+    fn retry(&mut self, now: Now, document: &DocumentRequest, retry_after: Option<Duration>) -> bool {
+        let tries = document.tries + 1;
         if tries >= self.options.tries {
             return false;
         }
-        let wait = asked_wait.unwrap_or_default().max(doubled(self.options.retry, ask.tries));
-        self.wake = Some(later(now, wait.min(LONGEST_PAUSE)));
-        self.pending = Some(Ask { tries, ..ask.clone() });
+        let wait = self.options.backoff().wait_or_longer(tries, retry_after, MAX_RETRY_WAIT);
+        self.wake = Some(now.after(wait.min(MAX_RETRY_WAIT)));
+        self.pending = Some(DocumentRequest { tries, ..document.clone() });
         true
     }
 
-    /// The attempt failed: nothing new is known.
-    fn fail(&mut self, now: Timestamp, error: FollowError, asked_wait: Option<Duration>) {
+    /// Ends a failed pass.
+    fn fail(&mut self, now: Now, error: FollowError, retry_after: Option<Duration>) {
+        // Checkpoint first: the documents that this pass did read are not read again.
         self.checkpoint();
         self.events.push_back(Event::Failed(error));
-        let wait = asked_wait.unwrap_or_default().max(doubled(self.options.retry, self.failures));
         self.failures += 1;
-        self.rest(now, wait.min(LONGEST));
+        self.end_pass(now, self.options.backoff().wait_or_longer(self.failures, retry_after, MAX_WAIT));
     }
 
-    /// Waits, or finishes where only one pass was asked for.
-    fn rest(&mut self, now: Timestamp, wait: Duration) {
-        self.phase = Phase::Idle;
-        self.crawl = Crawl::default();
+    /// Ends a pass: waits for the next one, or finishes after a single pass.
+    fn end_pass(&mut self, now: Now, wait: Duration) {
+        self.phase = HistoryPhase::Idle;
+        self.pass = HistoryPass::default();
         self.pending = None;
         self.finished = self.options.once;
-        self.wake = Some(later(now, wait));
+        self.wake = Some(now.after(wait));
     }
 
-    /// Everything told so far is to be kept, if that is more than was kept before.
+    /// Emits a checkpoint if the state has changed since the last one.
     fn checkpoint(&mut self) {
         if std::mem::take(&mut self.dirty) {
             self.changes = 0;
-            self.events.push_back(Event::Checkpoint(self.place.to_json()));
+            self.events.push_back(Event::Checkpoint(self.state.to_json()));
         }
     }
 
-    /// The same amid a long pass: seldom enough that all checkpoints together take no longer than the pass.
-    fn checkpoint_amid(&mut self) {
-        if self.changes > (self.place.entries.len() / 2).max(1000) {
+    /// Emits a checkpoint during a long pass.
+    ///
+    /// A checkpoint writes the whole state. Its interval grows with the state, so all checkpoints together take no longer
+    /// than the pass.
+    fn checkpoint_during_pass(&mut self) {
+        if self.changes > (self.state.entries.len() / 2).max(1000) {
             self.checkpoint();
         }
     }
@@ -253,74 +259,76 @@ impl HistoryFollower {
         self.events.push_back(Event::Incomplete(text));
     }
 
-    fn request(&mut self, ask: Ask) -> Request {
+    fn request(&mut self, document: DocumentRequest) -> Request {
         self.last_id += 1;
         let mut request = Request {
-            method: ask.method.clone(),
+            method: document.method.clone(),
             max_body: self.options.limits.document,
-            ..Request::get(RequestId(self.last_id), &ask.url)
+            ..Request::get(RequestId(self.last_id), &document.url)
         };
         request = request.with(header::ACCEPT, ACCEPT);
-        if self.phase == Phase::Newest {
-            if let Some(etag) = &self.place.etag {
+        // Older documents are requested only to be read, so a 304 would be of no use.
+        if self.phase == HistoryPhase::Newest {
+            if let Some(etag) = &self.state.etag {
                 request = request.with(header::IF_NONE_MATCH, etag);
             }
-            if let Some(date) = &self.place.last_modified {
+            if let Some(date) = &self.state.last_modified {
                 request = request.with(header::IF_MODIFIED_SINCE, date);
             }
         }
-        self.under_way = Some((request.id, ask, Answer::default()));
+        self.in_flight = Some((request.id, document, PartialResponse::default()));
         request
     }
 
-    fn answered(&mut self, now: Timestamp, ask: &Ask, outcome: Outcome) {
+    fn handle_outcome(&mut self, now: Now, request: &DocumentRequest, outcome: RequestOutcome) {
         match self.phase {
-            Phase::Idle => {}
-            Phase::Newest => self.newest_answered(now, outcome),
-            Phase::Back => self.back_answered(now, ask, outcome),
-            Phase::Forward => self.forward_answered(now, ask, outcome),
-            Phase::Fill => self.fill_answered(now, ask, outcome),
+            HistoryPhase::Idle => {}
+            HistoryPhase::Newest => self.handle_newest(now, outcome),
+            HistoryPhase::Back => self.handle_back(now, request, outcome),
+            HistoryPhase::Forward => self.handle_forward(now, request, outcome),
+            HistoryPhase::Fill => self.handle_gap(now, request, outcome),
         }
     }
 }
 
 impl Exchange for HistoryFollower {
-    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
-        if self.finished || self.under_way.is_some() || self.wake.is_some_and(|wake| wake > now) {
+    fn poll_request(&mut self, now: Now) -> Option<Request> {
+        // One request at a time: each document names the next.
+        if self.finished || self.in_flight.is_some() || self.wake.is_some_and(|wake| wake > now.monotonic) {
             return None;
         }
-        if self.phase == Phase::Idle {
-            self.begin();
+        if self.phase == HistoryPhase::Idle {
+            self.start_pass();
         }
-        let ask = self.pending.take()?;
+        let document = self.pending.take()?;
         self.wake = None;
-        Some(self.request(ask))
+        Some(self.request(document))
     }
 
-    fn handle_head(&mut self, now: Timestamp, id: RequestId, head: ResponseHead) {
-        if let Some((_, _, answer)) = self.under_way.as_mut().filter(|(asked, ..)| *asked == id) {
-            answer.begin(now, head);
+    fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
+        if let Some((_, _, response)) = self.in_flight.as_mut().filter(|(sent, ..)| *sent == id) {
+            response.handle_head(now, head);
         }
     }
 
-    fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
+    fn handle_chunk(&mut self, _now: Now, id: RequestId, chunk: Bytes) {
         let limit = self.options.limits.document;
-        if let Some((_, _, answer)) = self.under_way.as_mut().filter(|(asked, ..)| *asked == id) {
-            answer.push(&chunk, limit);
+        if let Some((_, _, response)) = self.in_flight.as_mut().filter(|(sent, ..)| *sent == id) {
+            response.handle_chunk(&chunk, limit);
         }
     }
 
-    fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if self.under_way.as_ref().is_none_or(|(asked, ..)| *asked != id) {
+    fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
+        if self.in_flight.as_ref().is_none_or(|(sent, ..)| *sent != id) {
             return;
         }
-        let Some((_, ask, answer)) = self.under_way.take() else { return };
-        let outcome = answer.end(&ask, result, self.options.limits.document);
-        self.answered(now, &ask, outcome);
+        let Some((_, request, response)) = self.in_flight.take() else { return };
+        let outcome = response.finish(&request, result, self.options.limits.document);
+        self.handle_outcome(now, &request, outcome);
     }
 
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        if self.finished || self.under_way.is_some() { None } else { self.wake }
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        if self.finished || self.in_flight.is_some() { None } else { self.wake }
     }
 
     fn is_finished(&self) -> bool {
@@ -334,22 +342,13 @@ impl Follower for HistoryFollower {
     }
 
     fn progress(&self) -> Option<String> {
-        let left = self.crawl.chain.len();
+        let left = self.pass.chain.len();
         match self.phase {
-            Phase::Back => Some(format!("going back: {left} documents so far")),
-            Phase::Forward => {
-                Some(format!("{left} documents to read, {} entries known", self.place.entries.len()))
+            HistoryPhase::Back => Some(format!("walking back: {left} documents so far")),
+            HistoryPhase::Forward => {
+                Some(format!("{left} documents to read, {} entries known", self.state.entries.len()))
             }
-            Phase::Idle | Phase::Newest | Phase::Fill => None,
+            HistoryPhase::Idle | HistoryPhase::Newest | HistoryPhase::Fill => None,
         }
     }
-}
-
-fn doubled(base: Duration, times: u32) -> Duration {
-    base.saturating_mul(1 << times.min(20)).min(LONGEST)
-}
-
-fn later(now: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }

@@ -1,313 +1,341 @@
-//! The newest document, the way back, and the way forward.
+//! The steps of a pass: the newest document, the walk back, and reading forward.
 
 use std::time::Duration;
 
 use http::{HeaderMap, Method, header};
-use jiff::Timestamp;
 
-use super::answer::{Outcome, max_age, way_in_headers};
-use super::crawl::{Link, Stop};
-use super::memory::Slot;
-use super::place::Start;
-use super::reading::{Fetched, Reading};
-use super::{Ask, HistoryFollower, LONGEST, Newest, Phase, doubled, later};
-use crate::follow::{Event, FollowError};
-use crate::history::wire::Way;
+use super::document::{DocumentContents, FetchedDocument};
+use super::entries::DocumentSeq;
+use super::pass::{DocumentLink, WalkEnd};
+use super::response::{DocumentRequest, RequestOutcome, max_age, predecessor_in_headers};
+use super::state::PendingStart;
+use super::{HistoryFollower, HistoryPhase, MAX_WAIT, NewestHeaders};
+use crate::follow::{Event, FollowError, Now};
+use crate::history::wire::Predecessor;
 
-/// After so many documents in a row that do not answer, the way forward is given up for now.
-const MAX_SILENT: usize = 3;
+// One failed document is a gap. Three in a row are a broken server.
+/// Consecutive failed documents after which reading forward ends with a failure.
+const MAX_FAILED: usize = 3;
 
 impl HistoryFollower {
-    pub(super) fn newest_answered(&mut self, now: Timestamp, outcome: Outcome) {
+    pub(super) fn handle_newest(&mut self, now: Now, outcome: RequestOutcome) {
         let url = self.url.clone();
         match outcome {
-            Outcome::Document(fetched, headers) => match Reading::of(&fetched) {
-                Ok(reading) => {
-                    self.newest = newest(&headers, &reading);
-                    self.newest_read(now, *fetched, &headers, &reading);
+            RequestOutcome::Document(fetched, headers) => match DocumentContents::of(&fetched) {
+                Ok(document) => {
+                    self.newest = newest(&headers, &document);
+                    self.process_newest(now, *fetched, &headers, &document);
                 }
                 Err(e) => {
                     let error = FollowError::Protocol { url, reason: e.to_string() };
                     self.fail(now, error, None);
                 }
             },
-            Outcome::NotModified => {
+            RequestOutcome::NotModified => {
+                // Nothing new; a good moment for documents that failed before.
                 self.failures = 0;
                 self.fill(now);
             }
-            Outcome::Gone => self.fail(now, FollowError::Status { url, status: 410 }, None),
-            Outcome::Failed { error, retry_after } => self.fail(now, error, retry_after),
+            RequestOutcome::Gone => self.fail(now, FollowError::Status { url, status: 410 }, None),
+            RequestOutcome::Failed { error, retry_after } => self.fail(now, error, retry_after),
         }
     }
 
-    /// Decides how far to go back.
-    fn newest_read(&mut self, now: Timestamp, fetched: Fetched, headers: &HeaderMap, reading: &Reading) {
-        self.say_what_to_expect(reading);
-        self.crawl.bytes += fetched.body.len() as u64;
-        self.crawl.by_head = !matches!(self.place.start, Some(Start::Time(_)))
-            && matches!(&reading.way, Way::Archive(to) if way_in_headers(headers, &fetched.url).as_ref() == Some(to));
-        let goes_back = match &self.place.start {
-            Some(Start::Now) => {
-                // What is before this document is not wanted.
-                self.crawl.passed_over = Link::of(&reading.way).filter(|l| l.is_permanent).map(|l| l.url);
+    /// Processes the newest document, and decides to walk back or to read forward.
+    fn process_newest(
+        &mut self,
+        now: Now,
+        fetched: FetchedDocument,
+        headers: &HeaderMap,
+        document: &DocumentContents,
+    ) {
+        self.warn_about_limits_of_feed(document);
+        self.pass.bytes += fetched.body.len() as u64;
+        // A start time needs the dates in the documents, which HEAD does not show.
+        self.pass.by_head = !matches!(self.state.start, Some(PendingStart::Time(_)))
+            // Headers are trusted only if they name the same predecessor as the document.
+            && matches!(&document.predecessor, Predecessor::Archive(to) if predecessor_in_headers(headers, &fetched.url).as_ref() == Some(to));
+        let goes_back = match &self.state.start {
+            Some(PendingStart::Now) => {
+                // Older documents are not in range. Recorded as read, they are not walked back to later.
+                self.pass.skipped =
+                    DocumentLink::of(&document.predecessor).filter(|l| l.is_permanent).map(|l| l.url);
                 false
             }
-            Some(Start::Time(time)) => !reading.is_before(*time),
+            Some(PendingStart::Time(time)) => !document.is_before(*time),
             _ => true,
         };
-        self.crawl.newest = Some(fetched);
-        match Link::of(&reading.way)
-            .filter(|link| goes_back && (link.is_permanent || !self.overlaps(reading)))
+        self.pass.newest = Some(fetched);
+        // Pages move while they are read, so only a known entry proves that they overlap.
+        match DocumentLink::of(&document.predecessor)
+            .filter(|link| goes_back && (link.is_permanent || !self.overlaps(document)))
         {
-            Some(link) => self.back_to(now, link),
+            Some(link) => self.walk_back_to(now, link),
             None => self.forward(now),
         }
     }
 
-    /// Whether a document shows something that is known.
-    pub(super) fn overlaps(&self, reading: &Reading) -> bool {
-        reading.versions.iter().any(|version| self.place.entries.has(version))
+    /// Returns true if a document has a known version.
+    pub(super) fn overlaps(&self, document: &DocumentContents) -> bool {
+        document.versions.iter().any(|version| self.state.entries.has(version))
     }
 
-    /// Goes one document back, or turns round.
-    fn back_to(&mut self, now: Timestamp, link: Link) {
-        if link.is_permanent && self.place.was_read(&link.url) {
+    /// Walks back by one document, or starts to read forward.
+    fn walk_back_to(&mut self, now: Now, link: DocumentLink) {
+        if link.is_permanent && self.state.was_read(&link.url) {
             return self.forward(now);
         }
-        if let Err(stop) = self.crawl.visit(&link.url, &self.url, &self.options.limits) {
-            self.stopped(&link.url, &stop);
-            self.crawl.by_head = false;
-            if stop != Stop::Loop && link.is_permanent {
-                self.crawl.passed_over = Some(link.url);
+        if let Err(stop) = self.pass.visit(&link.url, &self.url, &self.options.limits) {
+            self.report_walk_end(&link.url, &stop);
+            // Without this, reading forward would take up the walk again (`process_forward`).
+            self.pass.by_head = false;
+            // Recorded as read at the end, so that later passes do not stop here again.
+            if stop != WalkEnd::Loop && link.is_permanent {
+                self.pass.skipped = Some(link.url);
             }
             return self.forward(now);
         }
-        self.phase = Phase::Back;
-        let method = if self.crawl.by_head && link.is_permanent { Method::HEAD } else { Method::GET };
-        self.ask(method, link.url.clone());
-        self.crawl.chain.push(link);
+        self.phase = HistoryPhase::Back;
+        let method = if self.pass.by_head && link.is_permanent { Method::HEAD } else { Method::GET };
+        self.queue_request(method, link.url.clone());
+        self.pass.chain.push(link);
     }
 
-    /// Tells why the way back ends where it should not.
-    pub(super) fn stopped(&mut self, url: &str, stop: &Stop) {
+    /// Reports the reason for which the walk back ended early.
+    pub(super) fn report_walk_end(&mut self, url: &str, stop: &WalkEnd) {
         let older = "older entries are missing";
         self.incomplete(match stop {
-            Stop::Loop => format!("{url} was visited before: the documents form a loop, so {older}"),
-            Stop::Scheme => format!("{url:?} is no address of http or https, so {older}"),
-            Stop::Host => format!("{url} is at another host, so {older}"),
-            Stop::Limit(limit) => format!("{url} is beyond the limit of {limit}, so {older}"),
+            WalkEnd::Loop => format!("{url} was visited before: the documents form a loop, so {older}"),
+            WalkEnd::Scheme => format!("{url:?} is not an http or https URL, so {older}"),
+            WalkEnd::Host => format!("{url} is at another host, so {older}"),
+            WalkEnd::Limit(limit) => format!("{url} is beyond the limit of {limit}, so {older}"),
         });
     }
 
-    pub(super) fn back_answered(&mut self, now: Timestamp, ask: &Ask, outcome: Outcome) {
-        let is_head = ask.method == Method::HEAD;
+    pub(super) fn handle_back(&mut self, now: Now, request: &DocumentRequest, outcome: RequestOutcome) {
+        let is_head = request.method == Method::HEAD;
         let (fetched, headers) = match outcome {
-            Outcome::Document(fetched, headers) => (*fetched, headers),
-            Outcome::Failed { error: FollowError::Status { status: 400..=499, .. }, .. } if is_head => {
-                // Perhaps it is HEAD that is not understood.
-                self.crawl.by_head = false;
-                return self.ask(Method::GET, ask.url.clone());
+            RequestOutcome::Document(fetched, headers) => (*fetched, headers),
+            RequestOutcome::Failed { error: FollowError::Status { status: 400..=499, .. }, .. }
+                if is_head =>
+            {
+                // Some servers reject HEAD only.
+                self.pass.by_head = false;
+                return self.queue_request(Method::GET, request.url.clone());
             }
-            Outcome::Failed { error, retry_after } => {
-                if !self.ask_again(now, ask, retry_after) {
-                    self.crawl.chain.pop();
-                    self.silent(now, &ask.url, &error);
+            RequestOutcome::Failed { error, retry_after } => {
+                if !self.retry(now, request, retry_after) {
+                    self.pass.chain.pop();
+                    self.record_failed_walk(now, &request.url, &error);
                     self.forward(now);
                 }
                 return;
             }
-            Outcome::Gone | Outcome::NotModified => {
-                self.crawl.chain.pop();
-                self.gone(&ask.url);
+            RequestOutcome::Gone | RequestOutcome::NotModified => {
+                self.pass.chain.pop();
+                self.record_removed(&request.url);
                 return self.forward(now);
             }
         };
         if is_head {
-            let link = way_in_headers(&headers, &fetched.url);
+            let link = predecessor_in_headers(&headers, &fetched.url);
             return match link {
-                Some(url) => self.back_to(now, Link { url, is_permanent: true }),
+                Some(url) => self.walk_back_to(now, DocumentLink { url, is_permanent: true }),
+                // Headers may lack the link. `process_forward` looks for it in the document.
                 None => self.forward(now),
             };
         }
-        self.crawl.bytes += fetched.body.len() as u64;
-        match Reading::of(&fetched) {
-            Ok(reading) => self.back_read(now, fetched, &reading),
+        self.pass.bytes += fetched.body.len() as u64;
+        match DocumentContents::of(&fetched) {
+            Ok(document) => self.process_back(now, fetched, &document),
             Err(e) => {
-                let error = FollowError::Protocol { url: ask.url.clone(), reason: e.to_string() };
-                if !self.ask_again(now, ask, None) {
-                    self.crawl.chain.pop();
-                    self.silent(now, &ask.url, &error);
+                let error = FollowError::Protocol { url: request.url.clone(), reason: e.to_string() };
+                if !self.retry(now, request, None) {
+                    self.pass.chain.pop();
+                    self.record_failed_walk(now, &request.url, &error);
                     self.forward(now);
                 }
             }
         }
     }
 
-    fn back_read(&mut self, now: Timestamp, fetched: Fetched, reading: &Reading) {
-        let Some(here) = self.crawl.chain.last().cloned() else { return self.forward(now) };
-        let is_last = match &self.place.start {
-            Some(Start::Time(time)) if reading.is_before(*time) => {
-                self.crawl.chain.pop();
-                self.crawl.passed_over = Some(here.url).filter(|_| here.is_permanent);
+    fn process_back(&mut self, now: Now, fetched: FetchedDocument, document: &DocumentContents) {
+        let Some(here) = self.pass.chain.last().cloned() else { return self.forward(now) };
+        let is_last = match &self.state.start {
+            Some(PendingStart::Time(time)) if document.is_before(*time) => {
+                self.pass.chain.pop();
+                self.pass.skipped = Some(here.url).filter(|_| here.is_permanent);
                 return self.forward(now);
             }
-            Some(Start::Document(url)) => *url == here.url,
-            _ => !here.is_permanent && self.overlaps(reading),
+            Some(PendingStart::Document(url)) => *url == here.url,
+            _ => !here.is_permanent && self.overlaps(document),
         };
-        self.crawl.keep(fetched, self.options.limits.kept);
-        match Link::of(&reading.way).filter(|_| !is_last) {
-            Some(link) => self.back_to(now, link),
+        self.pass.cache(fetched, self.options.limits.cached);
+        match DocumentLink::of(&document.predecessor).filter(|_| !is_last) {
+            Some(link) => self.walk_back_to(now, link),
             None => self.forward(now),
         }
     }
 
-    /// Reads the oldest document that is left, and in the end the newest.
-    pub(super) fn forward(&mut self, now: Timestamp) {
-        self.phase = Phase::Forward;
-        while let Some(link) = self.crawl.chain.last().cloned() {
-            let Some(fetched) = self.crawl.take_kept() else {
-                return self.ask(Method::GET, link.url);
+    /// Reads the oldest remaining document, and at the end the newest.
+    pub(super) fn forward(&mut self, now: Now) {
+        self.phase = HistoryPhase::Forward;
+        while let Some(link) = self.pass.chain.last().cloned() {
+            let Some(fetched) = self.pass.take_cached() else {
+                return self.queue_request(Method::GET, link.url);
             };
-            match Reading::of(&fetched) {
-                Ok(reading) => self.read_forward(now, &link, reading),
-                // It was read once already, on the way back.
-                Err(_) => drop(self.crawl.chain.pop()),
+            match DocumentContents::of(&fetched) {
+                Ok(document) => self.apply_chain_end(now, &link, document),
+                // Unreachable: it parsed during the walk back.
+                Err(_) => drop(self.pass.chain.pop()),
             }
         }
-        let read = self.crawl.newest.take().and_then(|fetched| Reading::of(&fetched).ok());
-        if let Some(reading) = read {
-            self.finish_pass(now, reading);
+        let read = self.pass.newest.take().and_then(|fetched| DocumentContents::of(&fetched).ok());
+        if let Some(document) = read {
+            self.finish_pass(now, document);
         }
     }
 
-    pub(super) fn forward_answered(&mut self, now: Timestamp, ask: &Ask, outcome: Outcome) {
-        let Some(link) = self.crawl.chain.last().cloned() else { return self.forward(now) };
+    pub(super) fn handle_forward(&mut self, now: Now, request: &DocumentRequest, outcome: RequestOutcome) {
+        let Some(link) = self.pass.chain.last().cloned() else { return self.forward(now) };
         let (error, retry_after) = match outcome {
-            Outcome::Document(fetched, _) => {
-                self.crawl.bytes += fetched.body.len() as u64;
-                match Reading::of(&fetched) {
-                    Ok(reading) => return self.forward_read(now, &link, *fetched, reading),
+            RequestOutcome::Document(fetched, _) => {
+                self.pass.bytes += fetched.body.len() as u64;
+                match DocumentContents::of(&fetched) {
+                    Ok(document) => return self.process_forward(now, &link, *fetched, document),
                     Err(e) => {
-                        let url = ask.url.clone();
+                        let url = request.url.clone();
                         (FollowError::Protocol { url, reason: e.to_string() }, None)
                     }
                 }
             }
-            Outcome::Gone | Outcome::NotModified => {
-                self.crawl.chain.pop();
-                self.gone(&link.url);
+            RequestOutcome::Gone | RequestOutcome::NotModified => {
+                self.pass.chain.pop();
+                self.record_removed(&link.url);
                 return self.forward(now);
             }
-            Outcome::Failed { error, retry_after } => (error, retry_after),
+            RequestOutcome::Failed { error, retry_after } => (error, retry_after),
         };
-        if self.ask_again(now, ask, retry_after) {
+        if self.retry(now, request, retry_after) {
             return;
         }
-        self.crawl.chain.pop();
-        let slot = self.place.next_slot();
-        self.crawl.silent.push((link.url, slot));
-        if self.crawl.silent.len() >= MAX_SILENT {
-            // Nothing answers: what was not read is found again by the next pass.
+        self.pass.chain.pop();
+        // Numbered in its place in the chain, so that its versions rank before those of later documents.
+        let seq = self.state.next_seq();
+        self.pass.failed.push((link.url, seq));
+        if self.pass.failed.len() >= MAX_FAILED {
+            // Probably the whole server fails. The next pass finds the unread documents again.
             return self.fail(now, error, retry_after);
         }
         self.forward(now);
     }
 
-    fn forward_read(&mut self, now: Timestamp, link: &Link, fetched: Fetched, reading: Reading) {
-        self.note_silent(now);
-        // Headers may have ended the way back too early: the document itself decides.
-        let earlier = Link::of(&reading.way).filter(|earlier| self.crawl.by_head && earlier.is_permanent);
-        let is_start = matches!(&self.place.start, Some(Start::Document(url)) if *url == link.url);
-        if let Some(earlier) = earlier.filter(|l| !is_start && !self.place.was_read(&l.url)) {
-            self.crawl.by_head = false;
-            self.crawl.keep(fetched, self.options.limits.kept);
-            return self.back_to(now, earlier);
+    fn process_forward(
+        &mut self,
+        now: Now,
+        link: &DocumentLink,
+        fetched: FetchedDocument,
+        document: DocumentContents,
+    ) {
+        self.record_failed_documents(now);
+        // Headers may have ended the walk back too early: the document itself decides.
+        let earlier = DocumentLink::of(&document.predecessor)
+            .filter(|earlier| self.pass.by_head && earlier.is_permanent);
+        let is_start = matches!(&self.state.start, Some(PendingStart::Document(url)) if *url == link.url);
+        if let Some(earlier) = earlier.filter(|l| !is_start && !self.state.was_read(&l.url)) {
+            self.pass.by_head = false;
+            self.pass.cache(fetched, self.options.limits.cached);
+            return self.walk_back_to(now, earlier);
         }
-        self.read_forward(now, link, reading);
+        self.apply_chain_end(now, link, document);
         self.forward(now);
     }
 
-    /// Takes the document at the end of the chain.
-    fn read_forward(&mut self, now: Timestamp, link: &Link, reading: Reading) {
-        self.note_silent(now);
-        self.crawl.chain.pop();
-        let slot = self.place.next_slot();
-        self.apply(reading, &link.url, slot, false);
+    /// Applies the document at the end of the chain.
+    fn apply_chain_end(&mut self, now: Now, link: &DocumentLink, document: DocumentContents) {
+        self.record_failed_documents(now);
+        self.pass.chain.pop();
+        let seq = self.state.next_seq();
+        self.apply(document, &link.url, seq, false);
         if link.is_permanent {
-            self.place.note_read(&link.url);
+            self.state.add_read(&link.url);
         }
-        self.checkpoint_amid();
+        self.checkpoint_during_pass();
     }
 
-    fn finish_pass(&mut self, now: Timestamp, reading: Reading) {
-        self.note_silent(now);
-        let is_whole = reading.way == Way::Complete;
+    fn finish_pass(&mut self, now: Now, document: DocumentContents) {
+        self.record_failed_documents(now);
+        // A complete document supersedes history: gaps in it no longer matter.
+        let is_whole = document.predecessor == Predecessor::Complete;
         if is_whole {
-            self.place.gaps.clear();
+            self.state.gaps.clear();
         }
-        if let Some(Start::Document(url)) = &self.place.start
-            && !self.place.was_read(url)
-            && reading.this.as_ref() != Some(url)
+        if let Some(PendingStart::Document(url)) = &self.state.start
+            && !self.state.was_read(url)
+            && document.this.as_ref() != Some(url)
         {
-            let text = format!("{url} is not among the documents of {}: all of them were read", self.url);
+            let text = format!("{url} is not among the documents of {}: all documents were read", self.url);
             self.events.push_back(Event::Warning(text));
         }
         let permanent: Vec<String> =
-            self.crawl.passed_over.take().into_iter().chain(reading.this.clone()).collect();
-        let position = reading.this.clone().unwrap_or_else(|| self.url.clone());
-        let slot = self.place.next_slot();
-        self.apply(reading, &position, slot, is_whole);
+            self.pass.skipped.take().into_iter().chain(document.this.clone()).collect();
+        let position = document.this.clone().unwrap_or_else(|| self.url.clone());
+        let seq = self.state.next_seq();
+        self.apply(document, &position, seq, is_whole);
         for url in &permanent {
-            self.dirty |= !self.place.was_read(url);
-            self.place.note_read(url);
+            self.dirty |= !self.state.was_read(url);
+            self.state.add_read(url);
         }
-        let Newest { etag, last_modified, .. } = &self.newest;
-        if self.place.start.take().is_some()
-            || (&self.place.etag, &self.place.last_modified) != (etag, last_modified)
+        // Only now: after a failed pass a 304 would hide the documents that it did not read.
+        let NewestHeaders { etag, last_modified, .. } = &self.newest;
+        if self.state.start.take().is_some()
+            || (&self.state.etag, &self.state.last_modified) != (etag, last_modified)
         {
-            (self.place.etag, self.place.last_modified) = (etag.clone(), last_modified.clone());
+            (self.state.etag, self.state.last_modified) = (etag.clone(), last_modified.clone());
             self.dirty = true;
         }
         self.failures = 0;
         self.fill(now);
     }
 
-    /// Notes a document that does not answer on the way back.
-    fn silent(&mut self, now: Timestamp, url: &str, error: &FollowError) {
-        self.incomplete(format!("{error}: what it and older documents tell is missing for now"));
-        let slot = self.place.next_slot();
-        self.note_gap(now, url, slot, false);
+    /// Records a document that failed during the walk back.
+    fn record_failed_walk(&mut self, now: Now, url: &str, error: &FollowError) {
+        self.incomplete(format!("{error}: its entries and older ones are missing for now"));
+        let seq = self.state.next_seq();
+        self.add_gap(now, url, seq, false);
     }
 
-    /// Notes the documents that did not answer on the way forward.
-    fn note_silent(&mut self, now: Timestamp) {
-        for (url, slot) in std::mem::take(&mut self.crawl.silent) {
-            self.incomplete(format!("{url} does not answer: what it tells is missing for now"));
-            self.note_gap(now, &url, slot, true);
+    /// Records the documents that failed while reading forward.
+    fn record_failed_documents(&mut self, now: Now) {
+        for (url, seq) in std::mem::take(&mut self.pass.failed) {
+            self.incomplete(format!("{url} fails: its entries are missing for now"));
+            self.add_gap(now, &url, seq, true);
         }
     }
 
-    fn note_gap(&mut self, now: Timestamp, url: &str, slot: Slot, alone: bool) {
-        let due = later(now, doubled(self.options.retry, 3));
-        if !self.place.note_gap(url, slot, alone, due) {
-            self.incomplete(format!("{url} will not be asked again: too many documents do not answer"));
+    fn add_gap(&mut self, now: Now, url: &str, seq: DocumentSeq, is_isolated: bool) {
+        // The pass has tried it in vain, so the backoff does not start with its shortest wait.
+        let due = now.after(self.options.backoff().wait(4));
+        if !self.state.add_gap(url, seq, is_isolated, due) {
+            self.incomplete(format!("{url} will not be requested again: too many documents fail"));
         }
-        // Whoever goes back from newer documents need not try: the gap is asked for apart.
-        self.place.note_read(url);
+        // Recorded as read, so that later walks back do not request it: the gap has its own schedule.
+        self.state.add_read(url);
         self.dirty = true;
     }
 
-    /// Notes a document that is gone for good.
-    pub(super) fn gone(&mut self, url: &str) {
-        self.incomplete(format!("{url} is gone: what it and older documents told cannot be had any more"));
-        self.place.note_read(url);
+    /// Records a document that was removed permanently.
+    pub(super) fn record_removed(&mut self, url: &str) {
+        self.incomplete(format!("{url} is gone: its entries and older ones are no longer available"));
+        self.state.add_read(url);
         self.dirty = true;
     }
 }
 
-fn newest(headers: &HeaderMap, reading: &Reading) -> Newest {
+fn newest(headers: &HeaderMap, document: &DocumentContents) -> NewestHeaders {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let ttl = Duration::from_secs(reading.ttl.unwrap_or_default());
-    let fresh = max_age(headers).unwrap_or_default().max(ttl).min(LONGEST);
-    Newest { etag: text(header::ETAG), last_modified: text(header::LAST_MODIFIED), fresh }
+    let ttl = Duration::from_secs(document.ttl.unwrap_or_default());
+    // A hostile `max-age` or `ttl` of years must not end polling.
+    let fresh = max_age(headers).unwrap_or_default().max(ttl).min(MAX_WAIT);
+    NewestHeaders { etag: text(header::ETAG), last_modified: text(header::LAST_MODIFIED), fresh }
 }

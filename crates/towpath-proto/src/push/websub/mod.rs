@@ -1,69 +1,23 @@
 //! WebSub, and PubSubHubbub 0.3 and 0.4 before it: subscriptions of Smart Feeds, from both sides.
 //!
-//! | module | what | the texts |
-//! |---|---|---|
-//! | [`form`] | what is posted to a hub, parameter by parameter | WebSub 5.1 |
-//! | [`request`] | what a subscriber asks of a hub | WebSub 5.1, PubSubHubbub 0.3 section 6.1 |
-//! | [`verify`] | the hub asks the subscriber whether it meant it | WebSub 5.3, 0.3 sections 6.2 and 6.3 |
-//! | [`subscription`] | a subscription as it is kept | WebSub 5.1 |
-//! | [`delivery`] | when one subscriber is sent what | Smart Feeds "Push Interface", WebSub 7 |
-//! | [`dispatch`] | the same for all of them, with fair shares | |
-//! | [`signature`] | who may be believed | WebSub 7.1, 0.3 section 7.4 |
-//! | [`discover`] | which hub a topic has | WebSub 4, 0.3 section 5 |
-//! | [`subscriber`] | the other side of a subscription | WebSub 5, Smart Feeds "HTTP Push" |
-//! | [`check`] | whether a hub does all this | |
-//! | [`follow`] | a follower that is pushed to | Smart Feeds "Updates/Synchronization via Push" |
+//! | part | contents | specifications | //! |---|---|---| //! | [`wire`] | requests, forms, signatures,
+//! discovery of a topic's hub | WebSub 4, 5.1, 7.1; PubSubHubbub 0.3 sections 5, 6.1, 7.4 | //! | [`publish`]
+//! | the hub: verification, subscriptions, deliveries | WebSub 5.3, 7; Smart Feeds "Push Interface" | //! |
+//! [`follow`] | the subscriber, and a follower that receives pushes | WebSub 5; Smart Feeds "HTTP Push",
+//! "Updates/Synchronization via Push" | //! | [`check`] | conformance findings about a hub | WebSub, Smart
+//! Feeds "HTTP Push" |
 //!
-//! Which text a subscription goes by is told by `hub.verify`: PubSubHubbub 0.3 demands it, the later texts do not
-//! know it.
+//! The presence of `hub.verify` selects the dialect: PubSubHubbub 0.3 requires it, later versions do not
+//! define it.
 
 pub mod check;
-pub mod delivery;
-pub mod discover;
-pub mod dispatch;
 pub mod follow;
-pub mod form;
-pub mod request;
-pub mod signature;
-pub mod subscriber;
-pub mod subscription;
-pub mod verify;
+pub mod publish;
+pub mod wire;
 
 #[cfg(test)]
-mod check_tests;
-#[cfg(test)]
-mod dispatch_tests;
-#[cfg(test)]
-mod follow_tests;
-#[cfg(test)]
-mod simulation;
+mod tests;
 
-/// Which text a subscription goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Dialect {
-    /// PubSubHubbub 0.3: `hub.verify`, `hub.verify_token`, SHA-1, refreshing by the hub.
-    #[serde(rename = "0.3")]
-    PubSubHubbub,
-    /// WebSub, and PubSubHubbub 0.4 as far as a hub can tell.
-    #[serde(rename = "1")]
-    WebSub,
-}
-
-/// What a request to a hub, and the hub's question, is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// To begin or renew a subscription.
-    Subscribe,
-    /// To end it.
-    Unsubscribe,
-}
-
-impl Mode {
-    /// The value of `hub.mode`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Subscribe => "subscribe",
-            Self::Unsubscribe => "unsubscribe",
-        }
-    }
-}
+pub use follow::subscriber;
+pub use publish::{address_block, delivery, dispatch, subscription, verification_queue, verify};
+pub use wire::{Dialect, Mode, request, signature};

@@ -1,28 +1,31 @@
-//! Whether a node does what "XMPP Pull/Push" demands: asked like any reader asks, one question after the other.
+//! Conformance check of a node with "XMPP Pull/Push": a reader's requests, in sequence.
+
+use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
 
-use super::connection::Incoming;
-use super::rsm::{Bounds, Range};
-use super::session::{Authenticate, OverXmpp, Session};
-use super::stanza::Element;
-use super::uri::NodeUri;
-use super::{error, jid, ns, pubsub};
-use crate::follow::{Checker, Exchange, FollowError, Request, RequestId, ResponseHead, TransferError};
+use crate::follow::{
+    Checker, Exchange, FollowError, Monotonic, Now, Request, RequestId, ResponseHead, TransferError,
+};
 use crate::format::xml::ATOM;
+use crate::push::xmpp::wire::lifecycle::Incoming;
+use crate::push::xmpp::wire::rsm::{RsmBounds, RsmRange};
+use crate::push::xmpp::wire::session::{Authenticate, ClientSession, OverXmpp};
+use crate::push::xmpp::wire::stanza::Element;
+use crate::push::xmpp::wire::uri::NodeUri;
+use crate::push::xmpp::wire::{error, jid, ns, pubsub};
 use crate::report::{Level, Report};
 
-/// How long an answer may take.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
-/// The text's sections, as findings name them.
+/// Timeout of a request.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Sections of the specification, as named in findings.
 const PULL: &str = "XMPP Pull";
 const PUSH: &str = "XMPP Push";
 const FEED: &str = "As Abstract";
 
-/// What is asked, in this order.
+/// Steps of the check, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum NodeCheckStep {
     Info,
     First,
     Next,
@@ -34,7 +37,7 @@ enum Step {
     Over,
 }
 
-impl Step {
+impl NodeCheckStep {
     fn next(self) -> Self {
         match self {
             Self::Info => Self::First,
@@ -49,60 +52,60 @@ impl Step {
     }
 }
 
-/// A page as it was answered.
+/// Page of a response.
 #[derive(Debug, Default)]
-struct Seen {
+struct CheckedPage {
     ids: Vec<String>,
-    bounds: Bounds,
+    bounds: RsmBounds,
 }
 
-/// A check of one node.
+/// Check of a node.
 #[derive(Debug)]
 pub struct NodeChecker {
-    session: Session,
+    session: ClientSession,
     uri: NodeUri,
     report: Report,
-    step: Step,
-    asked: Option<Timestamp>,
-    /// The pages of [`Step::First`] and [`Step::Next`].
-    first: Seen,
-    second: Seen,
+    step: NodeCheckStep,
+    asked: Option<Monotonic>,
+    /// Pages of [`NodeCheckStep::First`] and [`NodeCheckStep::Next`].
+    first: CheckedPage,
+    second: CheckedPage,
     failed: Option<String>,
 }
 
 impl NodeChecker {
-    /// A check of a node with the account `jid`.
+    /// Creates a check of a node with the account `jid`.
     ///
     /// # Errors
     ///
-    /// [`FollowError::Usage`] for what is no account.
+    /// Returns [`FollowError::Usage`] for an invalid account.
     pub fn new(uri: &NodeUri, jid: &str, authenticate: Box<dyn Authenticate>) -> Result<Self, FollowError> {
         let own = jid::normalised(jid).filter(|own| jid::local(own).is_some());
         let own = own.ok_or_else(|| FollowError::Usage(format!("{jid:?} is not an account")))?;
         Ok(Self {
-            session: Session::new(&own, jid::resource(&own).unwrap_or("towpath-check"), authenticate),
+            session: ClientSession::new(&own, jid::resource(&own).unwrap_or("towpath-check"), authenticate),
             uri: uri.clone(),
             report: Report::default(),
-            step: Step::Info,
+            step: NodeCheckStep::Info,
             asked: None,
-            first: Seen::default(),
-            second: Seen::default(),
+            first: CheckedPage::default(),
+            second: CheckedPage::default(),
             failed: None,
         })
     }
 
-    /// Why nothing could be checked, if so.
+    /// Returns the reason if nothing could be checked.
     pub fn failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
 
-    fn ask(&mut self, now: Timestamp) {
-        let items = |range: Range| {
+    fn ask(&mut self, now: Now) {
+        let items = |range: RsmRange| {
             let items = Element::new("items", ns::PUBSUB).with("node", self.uri.node.as_str());
             pubsub::pubsub(items).with_child(range.element())
         };
         let page = |max, after: &Option<String>, before: &Option<String>| {
-            items(Range { max: Some(max), after: after.clone(), before: before.clone() })
+            items(RsmRange { max: Some(max), after: after.clone(), before: before.clone() })
         };
         let own = self.session.own().unwrap_or_default().to_owned();
         let subscription = |name: &str| {
@@ -110,22 +113,24 @@ impl NodeChecker {
             pubsub::pubsub(action.with("jid", own))
         };
         let (kind, payload) = match self.step {
-            Step::Info => ("get", Element::new("query", ns::DISCO_INFO)),
-            Step::First => ("get", page(2, &None, &None)),
-            Step::Next => ("get", page(2, &self.first.bounds.last, &None)),
-            Step::Back => ("get", page(2, &None, &self.second.bounds.first)),
-            Step::Count => ("get", page(0, &None, &None)),
-            Step::Unknown => {
+            NodeCheckStep::Info => ("get", Element::new("query", ns::DISCO_INFO)),
+            // Two items per page show the order and the cursors with the least load on the service.
+            NodeCheckStep::First => ("get", page(2, &None, &None)),
+            NodeCheckStep::Next => ("get", page(2, &self.first.bounds.last, &None)),
+            NodeCheckStep::Back => ("get", page(2, &None, &self.second.bounds.first)),
+            NodeCheckStep::Count => ("get", page(0, &None, &None)),
+            NodeCheckStep::Unknown => {
+                // A valid but unlikely name: the response must be about the node, not about its syntax.
                 let items = Element::new("items", ns::PUBSUB).with("node", "no-such-node-here");
                 ("get", pubsub::pubsub(items))
             }
-            Step::Subscribe => ("set", subscription("subscribe")),
-            Step::Unsubscribe => ("set", subscription("unsubscribe")),
-            Step::Over => return,
+            NodeCheckStep::Subscribe => ("set", subscription("subscribe")),
+            NodeCheckStep::Unsubscribe => ("set", subscription("unsubscribe")),
+            NodeCheckStep::Over => return,
         };
         let iq = Element::new("iq", ns::CLIENT).with("type", kind).with("id", self.id());
         self.session.send(&iq.with("to", self.uri.service.as_str()).with_child(payload));
-        self.asked = now.saturating_add(PATIENCE).ok();
+        self.asked = Some(now.after(PATIENCE));
     }
 
     fn id(&self) -> String {
@@ -133,6 +138,7 @@ impl NodeChecker {
     }
 
     fn take(&mut self, iq: &Element) {
+        // Anybody may send a stanza to this account; only the service can answer.
         let is_answer = iq.attribute("from") == Some(self.uri.service.as_str())
             && iq.attribute("id") == Some(self.id().as_str())
             && matches!(iq.attribute("type"), Some("result" | "error"));
@@ -144,43 +150,43 @@ impl NodeChecker {
             refused.map(|(condition, text)| format!("answered {condition} {text}").trim().to_owned());
         self.judge(iq, refused);
         self.step = self.step.next();
-        // Without a second page there is nothing before it.
-        if self.step == Step::Next && self.first.bounds.last.is_none() {
+        // Without a second page there is no page to go back from.
+        if self.step == NodeCheckStep::Next && self.first.bounds.last.is_none() {
             self.skip_paging("the node has no items");
         }
-        if self.step == Step::Back && self.second.ids.is_empty() {
+        if self.step == NodeCheckStep::Back && self.second.ids.is_empty() {
             self.skip_paging("the node has one page only");
         }
     }
 
     fn skip_paging(&mut self, why: &str) {
         self.report.skip(PULL, Level::Must, "before leads back to the page before", why);
-        self.step = Step::Count;
+        self.step = NodeCheckStep::Count;
     }
 
     fn judge(&mut self, iq: &Element, refused: Option<String>) {
         match self.step {
-            Step::Info => self.judge_info(iq, refused.as_deref()),
-            Step::First => {
+            NodeCheckStep::Info => self.judge_info(iq, refused.as_deref()),
+            NodeCheckStep::First => {
                 self.report.must(PULL, "items can be asked for", refused);
                 self.first = self.judge_page(iq);
             }
-            Step::Next => {
+            NodeCheckStep::Next => {
                 let seen = self.judge_page(iq);
                 let again = seen.ids.iter().find(|id| self.first.ids.contains(id));
                 let problem = refused.or(again.map(|id| format!("{id:?} is on both pages")));
                 self.report.must(PULL, "after leads to the next page", problem);
                 self.second = seen;
             }
-            Step::Back => {
+            NodeCheckStep::Back => {
                 let seen = self.judge_page(iq);
                 let same = (seen.ids == self.first.ids).then_some(());
                 let told = || format!("{:?} instead of {:?}", seen.ids, self.first.ids);
                 let problem = refused.or_else(|| same.is_none().then(told));
                 self.report.must(PULL, "before leads back to the page before", problem);
             }
-            Step::Count => self.judge_count(iq, refused),
-            Step::Unknown => {
+            NodeCheckStep::Count => self.judge_count(iq, refused),
+            NodeCheckStep::Unknown => {
                 let problem = match refused {
                     Some(told) if told.contains("item-not-found") => None,
                     Some(told) => Some(told),
@@ -188,9 +194,9 @@ impl NodeChecker {
                 };
                 self.report.must(PULL, "an unknown node is item-not-found (XEP-0060, 6.5.9.11)", problem);
             }
-            Step::Subscribe => self.report.should(PUSH, "the node can be subscribed to", refused),
-            Step::Unsubscribe => self.report.should(PUSH, "a subscription can be ended", refused),
-            Step::Over => {}
+            NodeCheckStep::Subscribe => self.report.should(PUSH, "the node can be subscribed to", refused),
+            NodeCheckStep::Unsubscribe => self.report.should(PUSH, "a subscription can be ended", refused),
+            NodeCheckStep::Over => {}
         }
     }
 
@@ -206,8 +212,8 @@ impl NodeChecker {
         }
     }
 
-    fn judge_page(&mut self, iq: &Element) -> Seen {
-        let Some(pubsub) = iq.child("pubsub", ns::PUBSUB) else { return Seen::default() };
+    fn judge_page(&mut self, iq: &Element) -> CheckedPage {
+        let Some(pubsub) = iq.child("pubsub", ns::PUBSUB) else { return CheckedPage::default() };
         let items = pubsub.child("items", ns::PUBSUB);
         let node = items.and_then(|items| items.attribute("node"));
         let wrong = (node != Some(self.uri.node.as_str())).then(|| format!("it says {node:?}"));
@@ -219,10 +225,11 @@ impl NodeChecker {
         let ids: Vec<String> =
             items.iter().map(|item| item.attribute("id").unwrap_or_default().to_owned()).collect();
         let nameless = ids.iter().position(String::is_empty).map(|index| format!("item {index} has none"));
+        // Quadratic, but a page has two items.
         let twice = ids.iter().enumerate().find(|(index, id)| ids[..*index].contains(id));
         let twice = twice.map(|(_, id)| format!("{id:?} is there twice"));
         self.report.must(FEED, "all items have a unique id within a feed", nameless.or(twice));
-        let bounds = pubsub.child("set", ns::RSM).map(Bounds::read).unwrap_or_default();
+        let bounds = pubsub.child("set", ns::RSM).map(RsmBounds::read).unwrap_or_default();
         if !ids.is_empty() {
             let is_cursor = |uid: &Option<String>| uid.as_ref().is_some_and(|uid| uid.starts_with("cursor:"));
             let typed = is_cursor(&bounds.first) && is_cursor(&bounds.last);
@@ -234,33 +241,34 @@ impl NodeChecker {
             let told = "an empty page has some".to_owned();
             self.report.must(PULL, "an empty page has no first and no last (XEP-0059, 2.2)", Some(told));
         }
-        Seen { ids, bounds }
+        CheckedPage { ids, bounds }
     }
 
     fn judge_count(&mut self, iq: &Element, refused: Option<String>) {
         let pubsub = iq.child("pubsub", ns::PUBSUB);
-        let bounds = pubsub.and_then(|pubsub| pubsub.child("set", ns::RSM)).map(Bounds::read);
+        let bounds = pubsub.and_then(|pubsub| pubsub.child("set", ns::RSM)).map(RsmBounds::read);
         let counted = bounds.and_then(|bounds| bounds.count);
         let problem = refused.or_else(|| counted.is_none().then(|| "there is no count".into()));
         self.report.should(PULL, "max 0 asks for the count alone (XEP-0059, 2.7)", problem);
     }
 
     fn give_up(&mut self, why: String) {
+        // Without any response the node was not checked, which is a failure of its own.
         if self.report.findings.is_empty() {
             self.failed = Some(why);
         } else {
             self.report.must(PULL, "every request is answered", Some(why));
         }
-        self.step = Step::Over;
+        self.step = NodeCheckStep::Over;
     }
 }
 
 impl OverXmpp for NodeChecker {
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut ClientSession {
         &mut self.session
     }
 
-    fn handle_received(&mut self, now: Timestamp) {
+    fn handle_received(&mut self, now: Now) {
         while let Some(incoming) = self.session.poll_received(now) {
             if let Incoming::Stanza(stanza) = incoming
                 && stanza.name == "iq"
@@ -271,7 +279,8 @@ impl OverXmpp for NodeChecker {
         if let Some(problem) = self.session.take_problem() {
             return self.give_up(problem);
         }
-        if self.asked.is_some_and(|until| now >= until) {
+        if self.asked.is_some_and(|until| now.monotonic >= until) {
+            // A service that ignores a request keeps the reader waiting, so the check ends here.
             self.give_up(format!("{:?} was not answered", self.step));
         }
         if self.session.is_ready() && self.asked.is_none() {
@@ -280,24 +289,24 @@ impl OverXmpp for NodeChecker {
     }
 }
 
-/// Nothing goes over HTTP.
+/// XMPP checks have no HTTP requests.
 impl Exchange for NodeChecker {
-    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
+    fn poll_request(&mut self, _now: Now) -> Option<Request> {
         None
     }
 
-    fn handle_head(&mut self, _now: Timestamp, _id: RequestId, _head: ResponseHead) {}
+    fn handle_head(&mut self, _now: Now, _id: RequestId, _head: ResponseHead) {}
 
-    fn handle_chunk(&mut self, _now: Timestamp, _id: RequestId, _chunk: Bytes) {}
+    fn handle_chunk(&mut self, _now: Now, _id: RequestId, _chunk: Bytes) {}
 
-    fn handle_end(&mut self, _now: Timestamp, _id: RequestId, _result: Result<(), TransferError>) {}
+    fn handle_end(&mut self, _now: Now, _id: RequestId, _result: Result<(), TransferError>) {}
 
-    fn poll_timeout(&self) -> Option<Timestamp> {
+    fn poll_timeout(&self) -> Option<Monotonic> {
         [Some(self.session.poll_timeout()), self.asked].into_iter().flatten().min()
     }
 
     fn is_finished(&self) -> bool {
-        self.step == Step::Over
+        self.step == NodeCheckStep::Over
     }
 }
 

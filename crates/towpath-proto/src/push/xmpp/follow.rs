@@ -1,74 +1,74 @@
-//! A follower of a node ("XMPP Pull/Push", "Updates/Synchronization via Push"): subscribed, pulled by result set
-//! management, pushed to. What it tells is what a follower over HTTP tells.
+//! Follower of a node ("XMPP Pull/Push", "Updates/Synchronization via Push"). It subscribes, pulls by result
+//! set management, and receives pushes. Its output equals that of a follower over HTTP.
 //!
-//! The synchronisation is [`SmartFollower`]'s; here its questions become stanzas, and stanzas its pages. The shell
-//! carries the stream as [`OverXmpp`] has it, and polls events.
+//! Synchronization is done by [`SmartFollower`]: its requests become stanzas, and stanzas become its pages.
+//! The caller transports the stream by [`OverXmpp`] and polls events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::connection::Incoming;
-use super::link::after;
-use super::rsm::{Bounds, Range};
-use super::session::{Authenticate, OverXmpp, Session};
-use super::shim::PushHeaders;
-use super::stanza::{Element, Node};
-use super::uri::NodeUri;
-use super::{error, jid, ns};
 use crate::follow::{
-    Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
+    Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead, StartFrom,
+    TransferError,
 };
 use crate::format::xml::{ATOM, FANOUT, TOWPATH};
+use crate::push::xmpp::wire::lifecycle::Incoming;
+use crate::push::xmpp::wire::rsm::{RsmBounds, RsmRange};
+use crate::push::xmpp::wire::session::{Authenticate, ClientSession, OverXmpp};
+use crate::push::xmpp::wire::shim::PushHeaders;
+use crate::push::xmpp::wire::stanza::{Element, ElementNode};
+use crate::push::xmpp::wire::uri::NodeUri;
+use crate::push::xmpp::wire::{error, jid, ns};
 use crate::smart::follow::SmartFollower;
-use crate::smart::push::Wanted;
+use crate::smart::push::PullTarget;
 use crate::smart::wire::Collection;
 
-/// After how long without a push the node is pulled all the same.
+/// Time without a push after which the node is pulled anyway.
 const SILENCE: Duration = Duration::from_secs(300);
-/// How often it is pulled while there is no subscription.
+/// Poll interval without a subscription.
 const UNSUBSCRIBED: Duration = Duration::from_secs(30);
-/// How long an answer may take: a service that is stopped takes questions with it.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
-/// How long after a refusal it is subscribed to again.
-const REFUSED: SignedDuration = SignedDuration::from_secs(60);
+/// Timeout of a request. A service that stops loses its requests.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause after a refused subscription.
+const REFUSED: Duration = Duration::from_secs(60);
 
-/// How far the subscription is.
+/// State of the subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Subscribed {
-    /// To be asked for at this time.
-    No(Timestamp),
-    /// Asked for; again at this time, if nobody answers.
-    Asked(Timestamp),
+enum SubscribeState {
+    /// Subscribe at this time.
+    No(Monotonic),
+    /// Requested; repeat at this time without a response.
+    Asked(Monotonic),
     Yes,
 }
 
-/// A follower of one node.
+/// Follower of a node.
 #[derive(Debug)]
 pub struct NodeFollower {
     smart: SmartFollower,
-    session: Session,
+    session: ClientSession,
     uri: NodeUri,
     once: bool,
-    /// The pull that is under way, and until when it may be.
-    asked: Option<(RequestId, Timestamp)>,
-    subscribed: Subscribed,
-    /// When the stream was opened, in nanoseconds: a late answer to an earlier stream's question is not one to ours.
+    /// Pull in progress, with its deadline.
+    asked: Option<(RequestId, Monotonic)>,
+    subscribed: SubscribeState,
+    /// Time at which the stream was opened, in nanoseconds. Part of request ids, so that a late response to
+    /// an earlier stream's request is ignored.
     epoch: i128,
     events: VecDeque<Event>,
     is_over: bool,
 }
 
 impl NodeFollower {
-    /// Follows a node as [`SmartFollower`] does a feed, its states included. `jid` is the account to log in with; its
-    /// resource, if it has one, should stay the same, so that a subscription does.
+    /// Follows a node as [`SmartFollower`] follows a feed, with the same state. `jid` is the account to log
+    /// in with. Its resource should stay unchanged, because subscriptions belong to it.
     ///
     /// # Errors
     ///
-    /// [`FollowError::Usage`] for a state of another node.
+    /// Returns [`FollowError::Usage`] for the state of another node.
     pub fn new(
         uri: &NodeUri,
         from: &StartFrom,
@@ -82,40 +82,41 @@ impl NodeFollower {
         let resource = jid::resource(jid).unwrap_or("towpath");
         Ok(Self {
             smart,
-            session: Session::new(jid, resource, authenticate),
+            session: ClientSession::new(jid, resource, authenticate),
             uri: uri.clone(),
             once,
             asked: None,
-            subscribed: Subscribed::No(Timestamp::MIN),
+            subscribed: SubscribeState::No(Monotonic::ORIGIN),
             epoch: 0,
             events: VecDeque::new(),
             is_over: false,
         })
     }
 
-    /// Whether it is pushed to, as far as is known.
+    /// Returns `true` while subscribed.
     pub fn is_subscribed(&self) -> bool {
-        self.subscribed == Subscribed::Yes
+        self.subscribed == SubscribeState::Yes
     }
 
-    fn begin(&mut self, now: Timestamp) {
-        self.epoch = now.as_nanosecond();
-        self.subscribed = Subscribed::No(Timestamp::MIN);
+    fn begin(&mut self, now: Now) {
+        self.epoch = now.wall.as_nanosecond();
+        self.subscribed = SubscribeState::No(Monotonic::ORIGIN);
         self.smart.set_pace(Some(UNSUBSCRIBED));
-        // What was pushed meanwhile has reached nobody.
+        // Pushes sent while disconnected are lost.
         self.smart.pull_now();
     }
 
-    fn look_at_stream(&mut self, now: Timestamp) {
+    fn look_at_stream(&mut self, now: Now) {
         if !self.session.is_down() {
             return;
         }
         let problem = self.session.take_problem();
         let had_asked = self.asked.is_some();
         self.fail_pull(now, TransferError::Connect("the stream broke".into()));
-        self.subscribed = Subscribed::No(Timestamp::MIN);
+        self.subscribed = SubscribeState::No(Monotonic::ORIGIN);
         let Some(problem) = problem else { return };
         let refused = self.session.is_refused();
+        // With `once` a failed connection ends the follower; otherwise the session reconnects.
         if refused || (self.once && !had_asked) {
             self.is_over = true;
             let error = if refused {
@@ -132,24 +133,26 @@ impl NodeFollower {
         self.events.push_back(Event::Warning(format!("{}: {text}", self.uri)));
     }
 
-    fn fail_pull(&mut self, now: Timestamp, source: TransferError) {
+    fn fail_pull(&mut self, now: Now, source: TransferError) {
         if let Some((id, _)) = self.asked.take() {
             let error = FollowError::Transfer { url: self.uri.to_string(), source };
             self.smart.handle_page(now, id, Err(error));
         }
     }
 
-    fn subscribe(&mut self, now: Timestamp) {
+    fn subscribe(&mut self, now: Now) {
         let own = match (self.subscribed, self.session.own()) {
-            (Subscribed::No(at) | Subscribed::Asked(at), Some(own)) if now >= at && !self.once => {
+            (SubscribeState::No(at) | SubscribeState::Asked(at), Some(own))
+                if now.monotonic >= at && !self.once =>
+            {
                 own.to_owned()
             }
             _ => return,
         };
         let subscribe =
             Element::new("subscribe", ns::PUBSUB).with("node", self.uri.node.as_str()).with("jid", own);
-        self.subscribed = Subscribed::Asked(after(now, PATIENCE));
-        self.send("set", &self.subscribe_id(), &super::pubsub::pubsub(subscribe));
+        self.subscribed = SubscribeState::Asked(now.after(PATIENCE));
+        self.send("set", &self.subscribe_id(), &crate::push::xmpp::wire::pubsub::pubsub(subscribe));
     }
 
     fn subscribe_id(&self) -> String {
@@ -166,24 +169,25 @@ impl NodeFollower {
         self.session.send(&iq.with_child(payload.clone()));
     }
 
-    /// Turns what the synchronisation wants next into a stanza.
-    fn pull(&mut self, now: Timestamp) {
+    /// Sends the next pull as a stanza.
+    fn pull(&mut self, now: Now) {
         let Some(request) = self.smart.poll_request(now) else { return };
-        let Some(wanted) = self.smart.wanted() else { return };
-        let range = match wanted {
-            Wanted::Latest => Range { max: Some(1), before: Some(String::new()), after: None },
-            Wanted::After { since, max } => {
-                Range { max: Some(max), after: since.map(str::to_owned), before: None }
+        let Some(target) = self.smart.pull_target() else { return };
+        let range = match target {
+            // An empty `before` asks for the last page (XEP-0059, 2.5).
+            PullTarget::Latest => RsmRange { max: Some(1), before: Some(String::new()), after: None },
+            PullTarget::After { since, max } => {
+                RsmRange { max: Some(max), after: since.map(str::to_owned), before: None }
             }
         };
         let items = Element::new("items", ns::PUBSUB).with("node", self.uri.node.as_str());
-        let payload = super::pubsub::pubsub(items).with_child(range.element());
-        self.asked = Some((request.id, after(now, PATIENCE)));
+        let payload = crate::push::xmpp::wire::pubsub::pubsub(items).with_child(range.element());
+        self.asked = Some((request.id, now.after(PATIENCE)));
         self.send("get", &self.pull_id(request.id), &payload);
     }
 
-    fn take(&mut self, now: Timestamp, stanza: &Element) {
-        // Servers say whom a stanza is from: nobody else can answer or push for the service.
+    fn take(&mut self, now: Now, stanza: &Element) {
+        // Servers authenticate the sender's address, so nobody else can respond or push for the service.
         if stanza.attribute("from") != Some(self.uri.service.as_str()) {
             return;
         }
@@ -194,14 +198,14 @@ impl NodeFollower {
         }
     }
 
-    fn take_answer(&mut self, now: Timestamp, iq: &Element) {
+    fn take_answer(&mut self, now: Now, iq: &Element) {
         let failed = match iq.attribute("type") {
             Some("result") => None,
             Some("error") => error::read(iq),
             _ => return,
         };
         let id = iq.attribute("id").unwrap_or_default();
-        if id == self.subscribe_id() && matches!(self.subscribed, Subscribed::Asked(_)) {
+        if id == self.subscribe_id() && matches!(self.subscribed, SubscribeState::Asked(_)) {
             return self.take_subscribed(now, failed);
         }
         let Some((number, _)) = self.asked.filter(|(number, _)| id == self.pull_id(*number)) else { return };
@@ -216,36 +220,37 @@ impl NodeFollower {
         self.smart.handle_page(now, number, page.map_err(|reason| FollowError::Protocol { url, reason }));
     }
 
-    fn take_subscribed(&mut self, now: Timestamp, failed: Option<(String, String)>) {
+    fn take_subscribed(&mut self, now: Now, failed: Option<(String, String)>) {
         if let Some((condition, text)) = failed {
-            self.subscribed = Subscribed::No(after(now, REFUSED));
+            // A refusal may be temporary, for example by a limit of the service.
+            self.subscribed = SubscribeState::No(now.after(REFUSED));
             self.warn(format!("cannot subscribe: {condition} {text}").trim());
             return self.smart.set_pace(Some(UNSUBSCRIBED));
         }
-        self.subscribed = Subscribed::Yes;
+        self.subscribed = SubscribeState::Yes;
         self.smart.set_pace(Some(SILENCE));
-        // What was appended before it began is pushed to nobody.
+        // Entries appended before the subscription began are not pushed.
         self.smart.pull_now();
     }
 
-    /// The page that an answer holds.
+    /// Parses the page in a response.
     fn page(&self, iq: &Element) -> Result<Collection, String> {
         let pubsub = iq.child("pubsub", ns::PUBSUB).ok_or("an answer without a pubsub element")?;
-        // XEP-0059, 2.1: an empty whole may be an empty wrapper.
+        // XEP-0059, 2.1: without items, the wrapper may be missing.
         let items = pubsub.child("items", ns::PUBSUB);
         let mut page = collection(items, ns::PUBSUB, &self.uri)?;
-        let bounds = pubsub.child("set", ns::RSM).map(Bounds::read).unwrap_or_default();
+        let bounds = pubsub.child("set", ns::RSM).map(RsmBounds::read).unwrap_or_default();
         page.total = bounds.count;
         // "The server always replies with UIDs using the cursor type."
         let cursor = bounds.last.map(|last| match last.strip_prefix("cursor:") {
             Some(cursor) => Ok(cursor.to_owned()),
-            None => Err(format!("the last item's UID {last:.80?} is no cursor")),
+            None => Err(format!("the last item's UID {last:.80?} is not a cursor")),
         });
         page.last_cursor = cursor.transpose()?;
         Ok(page)
     }
 
-    fn take_push(&mut self, now: Timestamp, message: &Element) {
+    fn take_push(&mut self, now: Now, message: &Element) {
         let Some(event) = message.child("event", ns::PUBSUB_EVENT) else { return };
         let items = event.child("items", ns::PUBSUB_EVENT);
         let is_ours = |items: &&Element| items.attribute("node") == Some(self.uri.node.as_str());
@@ -258,6 +263,7 @@ impl NodeFollower {
                 let _ = self.smart.handle_push(now, page);
             }
             Err(reason) => {
+                // The pushed items are lost, so they are pulled.
                 self.warn(&format!("a push cannot be read: {reason}"));
                 self.smart.pull_now();
             }
@@ -265,7 +271,7 @@ impl NodeFollower {
     }
 }
 
-/// The items of an answer or a push, read as the entries of one document.
+/// Parses the items of a response or push, as the entries of a document.
 fn collection(items: Option<&Element>, space: &str, uri: &NodeUri) -> Result<Collection, String> {
     let mut document = format!("<feed xmlns=\"{ATOM}\">");
     let items = items.into_iter().flat_map(Element::children).filter(|item| item.is("item", space));
@@ -276,10 +282,11 @@ fn collection(items: Option<&Element>, space: &str, uri: &NodeUri) -> Result<Col
             entry.write(&mut document, ATOM);
             continue;
         }
-        // "The Atom entry id MAY match the item id or be derived from it": the item's own is what counts.
+        // "The Atom entry id MAY match the item id or be derived from it": the item's own id is
+        // authoritative.
         let id = item.attribute("id").filter(|id| !id.is_empty()).ok_or("an item without an id")?;
         let mut named = entry.clone();
-        named.nodes.push(Node::Element(Element::new("id", FANOUT).with_text(id)));
+        named.nodes.push(ElementNode::Element(Element::new("id", FANOUT).with_text(id)));
         named.write(&mut document, ATOM);
     }
     document.push_str("</feed>");
@@ -287,11 +294,11 @@ fn collection(items: Option<&Element>, space: &str, uri: &NodeUri) -> Result<Col
 }
 
 impl OverXmpp for NodeFollower {
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut ClientSession {
         &mut self.session
     }
 
-    fn handle_received(&mut self, now: Timestamp) {
+    fn handle_received(&mut self, now: Now) {
         while let Some(incoming) = self.session.poll_received(now) {
             match incoming {
                 Incoming::Ready => self.begin(now),
@@ -303,7 +310,7 @@ impl OverXmpp for NodeFollower {
             }
         }
         self.look_at_stream(now);
-        if self.asked.is_some_and(|(_, until)| now >= until) {
+        if self.asked.is_some_and(|(_, until)| now.monotonic >= until) {
             self.fail_pull(now, TransferError::Timeout("no answer".into()));
         }
         if self.session.is_ready() {
@@ -313,26 +320,26 @@ impl OverXmpp for NodeFollower {
     }
 }
 
-/// Nothing goes over HTTP; this is for drivers that know followers.
+/// XMPP followers have no HTTP requests; the implementation serves drivers of followers.
 impl Exchange for NodeFollower {
-    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
+    fn poll_request(&mut self, _now: Now) -> Option<Request> {
         None
     }
 
-    fn handle_head(&mut self, _now: Timestamp, _id: RequestId, _head: ResponseHead) {}
+    fn handle_head(&mut self, _now: Now, _id: RequestId, _head: ResponseHead) {}
 
-    fn handle_chunk(&mut self, _now: Timestamp, _id: RequestId, _chunk: Bytes) {}
+    fn handle_chunk(&mut self, _now: Now, _id: RequestId, _chunk: Bytes) {}
 
-    fn handle_end(&mut self, _now: Timestamp, _id: RequestId, _result: Result<(), TransferError>) {}
+    fn handle_end(&mut self, _now: Now, _id: RequestId, _result: Result<(), TransferError>) {}
 
-    fn poll_timeout(&self) -> Option<Timestamp> {
+    fn poll_timeout(&self) -> Option<Monotonic> {
         let stream = Some(self.session.poll_timeout());
         if !self.session.is_ready() {
             return stream;
         }
         let again = match self.subscribed {
-            Subscribed::No(at) | Subscribed::Asked(at) => Some(at).filter(|_| !self.once),
-            Subscribed::Yes => None,
+            SubscribeState::No(at) | SubscribeState::Asked(at) => Some(at).filter(|_| !self.once),
+            SubscribeState::Yes => None,
         };
         let answer = self.asked.map(|(_, until)| until);
         [stream, self.smart.poll_timeout(), again, answer].into_iter().flatten().min()

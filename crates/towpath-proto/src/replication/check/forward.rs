@@ -1,17 +1,17 @@
-//! The way to the newest page, where the check was given the address of another one.
+//! Finds the newest page along `next`, for a check that starts at another page.
 
 use http::Method;
 
-use super::{Job, PAGINATION, ReplicationChecker};
+use super::{CheckRequest, PAGINATION, ReplicationChecker};
 use crate::follow::ResponseHead;
 use crate::replication::wire::FeedPageHead;
 use crate::report::Level;
 
-/// How many pages are gone past.
+/// Most pages to pass.
 const MAX_PAGES: usize = 1000;
 
 impl ReplicationChecker {
-    /// From the page `own` to the one after it.
+    /// Continues from the page `own` to the next one.
     pub(super) fn go_forward(&mut self, own: String, next: String) {
         let Some(passed) = &mut self.forward else { return };
         let count = passed.len();
@@ -19,16 +19,17 @@ impl ReplicationChecker {
             self.must(PAGINATION, "The feed forms no loop", Some(format!("{own} was visited before")));
             return self.go_back(own);
         }
+        // A check must end, also for a publisher that generates pages without end.
         if count == MAX_PAGES {
             let reason = format!("{own} has as many pages after it");
             self.report.skip(PAGINATION, Level::Must, "The last page has no next link", &reason);
             return self.go_back(own);
         }
-        self.jobs.push_front(Job::Forward { url: next, from: own, method: Method::HEAD });
+        self.jobs.push_front(CheckRequest::Forward { url: next, from: own, method: Method::HEAD });
     }
 
-    /// The page after `from` has answered, or could not be had because of `failure`.
-    pub(super) fn page_ahead(
+    /// Handles the response for the page after `from`, or its `failure`.
+    pub(super) fn check_next_page(
         &mut self,
         url: String,
         from: String,
@@ -37,7 +38,7 @@ impl ReplicationChecker {
         failure: Option<String>,
     ) {
         if *method == Method::HEAD && head.as_ref().is_some_and(|h| matches!(h.status, 405 | 501)) {
-            return self.jobs.push_front(Job::Forward { url, from, method: Method::GET });
+            return self.jobs.push_front(CheckRequest::Forward { url, from, method: Method::GET });
         }
         let problem = failure.map(|failure| format!("{from} has this next: {failure}"));
         let is_there = problem.is_none();
@@ -52,6 +53,7 @@ impl ReplicationChecker {
             }
         };
         // "A prev link may be removed from an older page as part of a gradual cleanup process."
+        // Only a different prev is a contradiction, a missing one is not:
         let astray = page.prev.as_ref().filter(|prev| **prev != from);
         let problem = astray.map(|prev| format!("{from} has the next {url}, whose prev is {prev}"));
         self.must(PAGINATION, "The links of adjacent pages match", problem);
@@ -61,9 +63,9 @@ impl ReplicationChecker {
         }
     }
 
-    /// The newest page that can be reached is found: the check begins.
+    /// Starts the check at the newest page that could be reached.
     fn go_back(&mut self, newest: String) {
         self.forward = None;
-        self.jobs.push_front(Job::Head { url: newest });
+        self.jobs.push_front(CheckRequest::Head { url: newest });
     }
 }

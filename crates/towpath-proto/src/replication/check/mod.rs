@@ -1,9 +1,11 @@
-//! The conformance check: looks at the newest pages of a feed, and at a snapshot, twice.
+//! The conformance check: reads the newest pages of a feed, and a snapshot, twice.
 //!
-//! First the newest page is looked for along `next`; then every page is asked for by HEAD and by GET, from there
-//! back along `prev`; then every page is read again, which shows whether published pages stay as they were. A snapshot's
-//! index and its first pages are read in the same way. Sections are named by their headings, because the text has no
-//! numbers.
+//! 1. Finds the newest page along `next`.
+//! 2. Requests every page by HEAD and by GET, from there back along `prev`.
+//! 3. Reads every page again, to see that published pages do not change.
+//!
+//! A snapshot's index and its first pages are read in the same way. Findings name sections by their headings,
+//! because the text has no numbers.
 
 mod forward;
 mod page;
@@ -12,61 +14,58 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, header};
-use jiff::Timestamp;
 
-use self::page::{Kind, Visit};
-use super::publish;
-use super::snapshot::SnapshotIndex;
-use super::wire::FeedPageHead;
-use crate::follow::{Checker, Exchange, Request, RequestId, ResponseHead, TransferError};
+use self::page::{PageKind, PageVisit};
+use super::wire::{FeedPageHead, SnapshotIndex, says_empty};
+use crate::follow::{Checker, Exchange, Monotonic, Now, Request, RequestId, ResponseHead, TransferError};
 use crate::report::{Level, Report};
 
-/// How much to look at.
+/// Limits of the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckOptions {
-    /// How many pages of the feed, the newest first.
+pub struct ReplicationCheckOptions {
+    /// Number of feed pages, from the newest back.
     pub pages: usize,
-    /// How many pages of the snapshot.
+    /// Number of snapshot pages.
     pub snapshot_pages: usize,
-    /// A snapshot's index, where there is one.
+    /// URL of a snapshot's index, if there is one.
     pub snapshot: Option<String>,
-    /// The largest body of an entity, in bytes.
+    /// Largest body of an entity, in bytes.
     pub max_entity: usize,
 }
 
-impl Default for CheckOptions {
+impl Default for ReplicationCheckOptions {
     /// 20 pages of the feed and 5 of the snapshot, entities up to 72 MiB.
     fn default() -> Self {
         Self { pages: 20, snapshot_pages: 5, snapshot: None, max_entity: 72 << 20 }
     }
 }
 
-/// Checks one feed, or one snapshot, see the module's text.
+/// Checker of a feed or a snapshot; see the module's documentation.
 #[derive(Debug)]
 pub struct ReplicationChecker {
-    options: CheckOptions,
+    options: ReplicationCheckOptions,
     report: Report,
-    jobs: VecDeque<Job>,
-    current: Option<(RequestId, Job)>,
+    jobs: VecDeque<CheckRequest>,
+    current: Option<(RequestId, CheckRequest)>,
     last_id: u64,
-    answer: Answer,
-    /// The pages that were read, each with what the first visit found.
-    feed_pages: Vec<Visit>,
-    snapshot_pages: Vec<Visit>,
+    answer: PendingResponse,
+    /// The first visits of all pages that were read.
+    feed_pages: Vec<PageVisit>,
+    snapshot_pages: Vec<PageVisit>,
     index: Option<Vec<u8>>,
     visited: HashSet<String>,
-    /// The pages that were gone past on the way to the newest one; `None` once that is found.
+    /// Pages passed on the way to the newest one; `None` once that is found.
     forward: Option<HashSet<String>>,
     content_ids: HashSet<String>,
 }
 
-/// One request, and what its answer is for.
+/// A request of the check, by its purpose.
 #[derive(Debug, Clone)]
-enum Job {
+enum CheckRequest {
     Head {
         url: String,
     },
-    /// A page to which the `next` of `from` leads. By GET where HEAD is not answered.
+    /// A page to which the `next` of `from` leads. Requested by GET if HEAD is not supported.
     Forward {
         url: String,
         from: String,
@@ -91,12 +90,12 @@ enum Job {
     },
 }
 
-/// The answer that is coming in.
+/// The response that is being received.
 #[derive(Debug, Default)]
-struct Answer {
+struct PendingResponse {
     head: Option<ResponseHead>,
     body: Vec<u8>,
-    visit: Option<Visit>,
+    visit: Option<PageVisit>,
 }
 
 const CONCEPTS: &str = "Concepts";
@@ -105,24 +104,24 @@ const PAGINATION: &str = "Pagination";
 const IMMUTABILITY: &str = "Immutability of pages";
 const INDEX: &str = "Snapshot Index Format";
 
-/// How much of an error's document is looked at, about, in bytes.
+/// Approximate limit of an error's body, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 
-/// The largest snapshot index that is looked at, in bytes.
+/// Largest snapshot index, in bytes.
 const MAX_INDEX: u64 = 64 << 20;
 
 impl ReplicationChecker {
-    /// A check of the feed whose newest page is at `url`, or of the snapshot whose index is there.
-    pub fn new(url: &str, options: CheckOptions) -> Self {
-        let mut jobs = VecDeque::from([Job::Head { url: url.to_owned() }]);
-        jobs.extend(options.snapshot.clone().map(|url| Job::Index { url, again: false }));
+    /// Creates a check of the feed whose newest page is at `url`, or of the snapshot whose index is there.
+    pub fn new(url: &str, options: ReplicationCheckOptions) -> Self {
+        let mut jobs = VecDeque::from([CheckRequest::Head { url: url.to_owned() }]);
+        jobs.extend(options.snapshot.clone().map(|url| CheckRequest::Index { url, again: false }));
         Self {
             options,
             report: Report::default(),
             jobs,
             current: None,
             last_id: 0,
-            answer: Answer::default(),
+            answer: PendingResponse::default(),
             feed_pages: Vec::new(),
             snapshot_pages: Vec::new(),
             index: None,
@@ -132,15 +131,15 @@ impl ReplicationChecker {
         }
     }
 
-    fn url(&self, job: &Job) -> String {
+    fn url(&self, job: &CheckRequest) -> String {
         match job {
-            Job::Head { url }
-            | Job::Forward { url, .. }
-            | Job::FeedPage { url, .. }
-            | Job::Index { url, .. }
-            | Job::SnapshotPage { url } => url.clone(),
-            Job::FeedPageAgain { number } => self.feed_pages[*number].url.clone(),
-            Job::SnapshotPageAgain { number } => self.snapshot_pages[*number].url.clone(),
+            CheckRequest::Head { url }
+            | CheckRequest::Forward { url, .. }
+            | CheckRequest::FeedPage { url, .. }
+            | CheckRequest::Index { url, .. }
+            | CheckRequest::SnapshotPage { url } => url.clone(),
+            CheckRequest::FeedPageAgain { number } => self.feed_pages[*number].url.clone(),
+            CheckRequest::SnapshotPageAgain { number } => self.snapshot_pages[*number].url.clone(),
         }
     }
 
@@ -148,7 +147,7 @@ impl ReplicationChecker {
         self.report.must(section, rule, problem);
     }
 
-    fn end(&mut self, job: Job, result: &Result<(), TransferError>) {
+    fn handle_response(&mut self, job: CheckRequest, result: &Result<(), TransferError>) {
         let url = self.url(&job);
         let answer = std::mem::take(&mut self.answer);
         let status = answer.head.as_ref().map(|head| head.status);
@@ -158,40 +157,43 @@ impl ReplicationChecker {
             (Ok(()), status) => Some(format!("{url} answers {}", status.unwrap_or_default())),
         };
         let is_whole = failure.is_none();
-        if let Job::Forward { url, from, method } = job {
-            return self.page_ahead(url, from, &method, answer.head, failure);
+        if let CheckRequest::Forward { url, from, method } = job {
+            return self.check_next_page(url, from, &method, answer.head, failure);
         }
         let rule = "A request results in status 200 and a whole answer";
         match (&job, status) {
-            // What HEAD does not answer, GET may.
-            (Job::Head { .. }, Some(_)) => {}
-            (Job::FeedPage { .. }, Some(404)) if publish::says_empty(&answer.body) => {
+            // A failing HEAD is reported as such later; GET decides about the page.
+            (CheckRequest::Head { .. }, Some(_)) => {}
+            // An empty feed conforms: a multipart page cannot be empty.
+            (CheckRequest::FeedPage { .. }, Some(404)) if says_empty(&answer.body) => {
                 self.report.skip(CONCEPTS, Level::Must, rule, "the feed is empty");
             }
             _ => self.must(CONCEPTS, rule, failure),
         }
         let Some(head) = answer.head else { return };
         match job {
-            Job::Head { url } if is_json(&head) && self.feed_pages.is_empty() => {
-                self.jobs.push_front(Job::Index { url, again: false });
+            CheckRequest::Head { url } if is_json(&head) && self.feed_pages.is_empty() => {
+                self.jobs.push_front(CheckRequest::Index { url, again: false });
             }
-            Job::Head { url } => {
+            CheckRequest::Head { url } => {
                 let headers = if is_whole { head.headers } else { HeaderMap::new() };
-                self.jobs.push_front(Job::FeedPage { url, head: headers });
+                self.jobs.push_front(CheckRequest::FeedPage { url, head: headers });
             }
-            Job::FeedPage { url, head: by_head } if is_whole => {
+            CheckRequest::FeedPage { url, head: by_head } if is_whole => {
                 self.feed_page(&url, &by_head, &head, answer.visit);
             }
-            Job::Index { url, again } if is_whole => self.snapshot_index(&url, &head, answer.body, again),
-            Job::SnapshotPage { .. } if is_whole => {
+            CheckRequest::Index { url, again } if is_whole => {
+                self.snapshot_index(&url, &head, answer.body, again);
+            }
+            CheckRequest::SnapshotPage { .. } if is_whole => {
                 let Some(mut visit) = answer.visit else { return };
                 visit.finish(&mut self.report);
-                self.jobs.push_back(Job::SnapshotPageAgain { number: self.snapshot_pages.len() });
+                self.jobs.push_back(CheckRequest::SnapshotPageAgain { number: self.snapshot_pages.len() });
                 self.snapshot_pages.push(visit);
             }
-            Job::FeedPageAgain { number } if is_whole => {
+            CheckRequest::FeedPageAgain { number } if is_whole => {
                 let is_sealed = self.feed_pages[number].head.as_ref().is_some_and(|h| h.next.is_some());
-                let problem = answer.visit.and_then(|again| self.feed_pages[number].changed(&again));
+                let problem = answer.visit.and_then(|again| self.feed_pages[number].difference(&again));
                 let rule = if is_sealed {
                     "A page with a next link does not change"
                 } else {
@@ -199,18 +201,19 @@ impl ReplicationChecker {
                 };
                 self.must(IMMUTABILITY, rule, problem);
             }
-            Job::SnapshotPageAgain { number } if is_whole => {
-                let problem = answer.visit.and_then(|again| self.snapshot_pages[number].changed(&again));
+            CheckRequest::SnapshotPageAgain { number } if is_whole => {
+                let problem = answer.visit.and_then(|again| self.snapshot_pages[number].difference(&again));
                 self.must(IMMUTABILITY, "A snapshot's page does not change", problem);
             }
             _ => {}
         }
     }
 
-    /// A page of the feed was read for the first time.
-    fn feed_page(&mut self, url: &str, by_head: &HeaderMap, head: &ResponseHead, visit: Option<Visit>) {
+    /// Checks a feed page after its first visit.
+    fn feed_page(&mut self, url: &str, by_head: &HeaderMap, head: &ResponseHead, visit: Option<PageVisit>) {
         let Some(mut visit) = visit else { return };
         visit.finish(&mut self.report);
+        // An empty map stands for a HEAD that failed.
         let problem = by_head.is_empty().then(|| url.to_owned());
         self.must(PAGINATION, "Pages answer HEAD requests", problem);
         if !by_head.is_empty() {
@@ -228,6 +231,7 @@ impl ReplicationChecker {
             return self.go_forward(page.own, next);
         }
         self.forward = None;
+        // Drained to save memory: later visits compare checksums, not ids.
         for id in visit.content_ids.drain(..) {
             let problem = self.content_ids.contains(&id).then(|| format!("{url}: {id} is there twice"));
             self.must("Content-ID", "A Content-ID is unique within the feed", problem);
@@ -244,6 +248,7 @@ impl ReplicationChecker {
             };
             self.must("Last-Modified", "Timestamps never decrease across pages", problem);
         }
+        // A loop would otherwise be followed up to the limit of pages.
         let is_known = !self.visited.insert(page.own.clone());
         let problem = is_known.then(|| format!("{url} was visited before"));
         self.must(PAGINATION, "The feed forms no loop", problem);
@@ -254,7 +259,7 @@ impl ReplicationChecker {
         self.feed_pages.push(visit);
         match prev {
             Some(url) if self.feed_pages.len() < self.options.pages => {
-                self.jobs.push_front(Job::Head { url });
+                self.jobs.push_front(CheckRequest::Head { url });
             }
             Some(_) => self.read_again(),
             None => {
@@ -264,18 +269,21 @@ impl ReplicationChecker {
         }
     }
 
-    /// Every page of the feed was read: once more, from the oldest to the newest.
+    /// Requests every page again, from the oldest to the newest.
     fn read_again(&mut self) {
         if self.feed_pages.len() < 2 {
             let rule = "The links of adjacent pages match";
             self.report.skip(PAGINATION, Level::Must, rule, "the feed has one page only");
         }
-        self.jobs.extend((0..self.feed_pages.len()).rev().map(|number| Job::FeedPageAgain { number }));
+        self.jobs
+            .extend((0..self.feed_pages.len()).rev().map(|number| CheckRequest::FeedPageAgain { number }));
     }
 
-    /// "This process involves crawling the feed through both HEAD requests and GET requests."
+    /// Compares the headers of HEAD and GET: "This process involves crawling the feed through both HEAD
+    /// requests and GET requests."
     fn compare_head(&mut self, url: &str, by_head: &HeaderMap, by_get: &ResponseHead) {
         let rule = "HEAD and GET have the same headers";
+        // Date and caching headers may differ between two requests.
         let names = [header::CONTENT_TYPE, header::LAST_MODIFIED, header::ETAG, header::LINK];
         let lines = |headers: &HeaderMap, name: &HeaderName| {
             let mut lines: Vec<_> = headers.get_all(name).iter().cloned().collect();
@@ -283,6 +291,7 @@ impl ReplicationChecker {
             lines
         };
         let differs = names.into_iter().find(|n| lines(by_head, n) != lines(&by_get.headers, n));
+        // Only the newest page may change between HEAD and GET.
         let grew = by_head.get(header::LAST_MODIFIED) != by_get.headers.get(header::LAST_MODIFIED);
         match differs {
             // The newest page may have grown between the two requests.
@@ -298,7 +307,7 @@ impl ReplicationChecker {
         if again {
             let same = self.index.as_ref() == Some(&body);
             let id = |body: &[u8]| SnapshotIndex::parse(body).ok().map(|index| index.id);
-            // An address of the latest snapshot may show another one by now.
+            // The URL of the latest snapshot may serve another one by now.
             let is_other = self.index.as_deref().and_then(id) != id(&body);
             let problem = (!same && !is_other).then(|| url.to_owned());
             return self.must(IMMUTABILITY, "A snapshot's index does not change", problem);
@@ -312,17 +321,18 @@ impl ReplicationChecker {
             }
         };
         self.must(INDEX, "The index fits its schema", None);
+        // A relative URL would be resolved differently by consumers that store the index.
         let relative = index.pages.iter().find(|page| url::Url::parse(page).is_err());
         self.must(INDEX, "Page addresses are absolute", relative.cloned());
         let pages = index.pages.into_iter().take(self.options.snapshot_pages);
-        self.jobs.extend(pages.map(|url| Job::SnapshotPage { url }));
-        self.jobs.push_back(Job::Index { url: url.to_owned(), again: true });
+        self.jobs.extend(pages.map(|url| CheckRequest::SnapshotPage { url }));
+        self.jobs.push_back(CheckRequest::Index { url: url.to_owned(), again: true });
         self.index = Some(body);
     }
 }
 
-/// Whether an older page's links match those of the newer one from which it was reached.
-fn neighbours(older: &FeedPageHead, newer: &Visit) -> Option<String> {
+/// Checks the links of an older page against the newer page from which it was reached.
+fn neighbours(older: &FeedPageHead, newer: &PageVisit) -> Option<String> {
     let newer = newer.head.as_ref()?;
     let next = older.next.as_deref();
     (next != Some(&newer.own))
@@ -335,7 +345,7 @@ fn is_json(head: &ResponseHead) -> bool {
 }
 
 impl Exchange for ReplicationChecker {
-    fn poll_request(&mut self, _now: Timestamp) -> Option<Request> {
+    fn poll_request(&mut self, _now: Now) -> Option<Request> {
         if self.current.is_some() {
             return None;
         }
@@ -344,58 +354,63 @@ impl Exchange for ReplicationChecker {
         let id = RequestId(self.last_id);
         let mut request = Request::get(id, self.url(&job));
         match job {
-            Job::Head { .. } => request.method = Method::HEAD,
-            Job::Forward { ref method, .. } => request.method = method.clone(),
-            Job::Index { .. } => request.max_body = MAX_INDEX,
+            CheckRequest::Head { .. } => request.method = Method::HEAD,
+            CheckRequest::Forward { ref method, .. } => request.method = method.clone(),
+            CheckRequest::Index { .. } => request.max_body = MAX_INDEX,
+            // Pages are read as a stream, so their size needs no limit.
             _ => request.max_body = u64::MAX,
         }
         self.current = Some((id, job));
         Some(request)
     }
 
-    fn handle_head(&mut self, _now: Timestamp, id: RequestId, head: ResponseHead) {
+    fn handle_head(&mut self, _now: Now, id: RequestId, head: ResponseHead) {
         let Some((current, job)) = &self.current else { return };
         if *current != id {
             return;
         }
         let kind = match job {
-            Job::FeedPage { .. } | Job::FeedPageAgain { .. } => Some(Kind::Feed),
-            Job::SnapshotPage { .. } | Job::SnapshotPageAgain { .. } => Some(Kind::Snapshot),
-            Job::Head { .. } | Job::Forward { .. } | Job::Index { .. } => None,
+            CheckRequest::FeedPage { .. } | CheckRequest::FeedPageAgain { .. } => Some(PageKind::Feed),
+            CheckRequest::SnapshotPage { .. } | CheckRequest::SnapshotPageAgain { .. } => {
+                Some(PageKind::Snapshot)
+            }
+            CheckRequest::Head { .. } | CheckRequest::Forward { .. } | CheckRequest::Index { .. } => None,
         };
-        let again = matches!(job, Job::FeedPageAgain { .. } | Job::SnapshotPageAgain { .. });
+        let again =
+            matches!(job, CheckRequest::FeedPageAgain { .. } | CheckRequest::SnapshotPageAgain { .. });
         let url = self.url(job);
         if let Some(kind) = kind.filter(|_| head.status == 200) {
-            // What the second visit finds is compared with the first one, not reported again.
+            // The second visit is compared with the first one. Its own findings would only repeat those.
             let mut aside = Report::default();
             let report = if again { &mut aside } else { &mut self.report };
             self.answer.visit =
-                Some(Visit::begin(&url, kind, &head.headers, self.options.max_entity, report));
+                Some(PageVisit::begin(&url, kind, &head.headers, self.options.max_entity, report));
         }
         self.answer.head = Some(head);
     }
 
-    fn handle_chunk(&mut self, _now: Timestamp, id: RequestId, chunk: Bytes) {
+    fn handle_chunk(&mut self, _now: Now, id: RequestId, chunk: Bytes) {
         let Some((current, job)) = &self.current else { return };
         if *current != id {
             return;
         }
         if let Some(visit) = &mut self.answer.visit {
-            let again = matches!(job, Job::FeedPageAgain { .. } | Job::SnapshotPageAgain { .. });
+            let again =
+                matches!(job, CheckRequest::FeedPageAgain { .. } | CheckRequest::SnapshotPageAgain { .. });
             let mut aside = Report::default();
             visit.read(chunk, if again { &mut aside } else { &mut self.report });
-        } else if matches!(job, Job::Index { .. }) || self.answer.body.len() < MAX_PROBLEM {
+        } else if matches!(job, CheckRequest::Index { .. }) || self.answer.body.len() < MAX_PROBLEM {
             self.answer.body.extend_from_slice(&chunk);
         }
     }
 
-    fn handle_end(&mut self, _now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
+    fn handle_end(&mut self, _now: Now, id: RequestId, result: Result<(), TransferError>) {
         if let Some((_, job)) = self.current.take_if(|(current, _)| *current == id) {
-            self.end(job, &result);
+            self.handle_response(job, &result);
         }
     }
 
-    fn poll_timeout(&self) -> Option<Timestamp> {
+    fn poll_timeout(&self) -> Option<Monotonic> {
         None
     }
 

@@ -1,4 +1,4 @@
-//! One visit of one page.
+//! A visit of a page: the findings of reading it once.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -11,24 +11,24 @@ use crate::replication::wire::{self, FeedPageHead, PageHead};
 use crate::report::Report;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PageKind {
     Feed,
     Snapshot,
 }
 
-/// What one reading of a page found.
+/// The findings of reading a page once.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub(super) struct PageVisit {
     pub(super) url: String,
-    kind: Kind,
-    /// The feed page's headers, once they were looked at.
+    kind: PageKind,
+    /// Headers of a feed page, once they were checked.
     pub(super) head: Option<FeedPageHead>,
     page: Option<PageHead>,
     entities: Option<EntityReader>,
-    /// A checksum of each entity.
+    /// Checksums of the entities, to compare with a second visit.
     checksums: Vec<u32>,
     pub(super) content_ids: Vec<String>,
-    /// The Last-Modified of the first and of the last entity.
+    /// Last-Modified of the first and the last entity.
     pub(super) first: Option<Timestamp>,
     pub(super) last: Option<Timestamp>,
     is_broken: bool,
@@ -37,10 +37,10 @@ pub(super) struct Visit {
 const ENTITY: &str = "Required and optional entity headers";
 const FEED_ENTITY: &str = "Additional headers for feed entities";
 
-impl Visit {
+impl PageVisit {
     pub(super) fn begin(
         url: &str,
-        kind: Kind,
+        kind: PageKind,
         headers: &HeaderMap,
         max_entity: usize,
         report: &mut Report,
@@ -73,7 +73,7 @@ impl Visit {
         self.read_entities(report);
     }
 
-    /// The page has ended.
+    /// Ends the page.
     pub(super) fn finish(&mut self, report: &mut Report) {
         if let Some(entities) = &mut self.entities {
             entities.finish();
@@ -85,7 +85,7 @@ impl Visit {
             let is_empty = self.checksums.is_empty();
             report.must("Page format", "A page has at least one entity", is_empty.then(|| self.url.clone()));
         }
-        if let Some(last) = self.last.filter(|_| self.kind == Kind::Feed) {
+        if let Some(last) = self.last.filter(|_| self.kind == PageKind::Feed) {
             let differs = page.last_modified != last;
             let problem = differs.then(|| format!("{}: {} and not {last}", self.url, page.last_modified));
             report.should("Last-Modified", "A page's Last-Modified is its last entity's", problem);
@@ -100,7 +100,10 @@ impl Visit {
                 Ok(Some(entity)) => self.entity(index, &entity, report),
                 Ok(None) => return,
                 Err(error) => {
+                    // Nothing after a syntax error can be trusted, so reading ends here. Without the reader the rest
+                    // of the page is dropped: kept, each piece would be copied behind all pieces before it.
                     self.is_broken = true;
+                    self.entities = None;
                     let problem = Some(format!("{}: {error}", self.url));
                     match error {
                         EntityError::Length { .. } => {
@@ -116,11 +119,13 @@ impl Visit {
 
     fn entity(&mut self, index: u64, entity: &Entity, report: &mut Report) {
         let place = format!("{} entity {index}", self.url);
+        // A checksum is enough to notice a change, and a page may have gigabytes.
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(format!("{:?}", entity.headers).as_bytes());
         hasher.update(&entity.body);
         self.checksums.push(hasher.finalize());
         let boundary = self.page.as_ref().map_or("", |page| page.content_type.boundary.as_str());
+        // Stricter than the parser, which looks for delimiters at line starts only.
         let is_inside = memmem::find(&entity.body, boundary.as_bytes()).is_some();
         let rule = "The boundary is not found in the content";
         report.must("Page format", rule, is_inside.then(|| place.clone()));
@@ -134,7 +139,7 @@ impl Visit {
         if let Some(text) = entity.headers.get("last-modified") {
             self.last_modified(text, &place, report);
         }
-        if self.kind == Kind::Snapshot {
+        if self.kind == PageKind::Snapshot {
             return;
         }
         report.must(FEED_ENTITY, "Every entity of a feed has a Content-ID", missing(wire::CONTENT_ID));
@@ -146,6 +151,7 @@ impl Visit {
         if let Some(op) = entity.headers.get(wire::OPERATION_TYPE) {
             let problem = wire::parse_operation_type(op).err().map(|op| format!("{place}: {op:?}"));
             report.must("Operation-Type", "An Operation-Type is PUT, PATCH or DELETE", problem);
+            // Accepted by our follower, but the text's own form has the prefix.
             let is_bare = !op.starts_with("http-equiv=");
             let rule = "An Operation-Type is written as http-equiv=";
             report.should("Operation-Type", rule, is_bare.then(|| place.clone()));
@@ -161,7 +167,8 @@ impl Visit {
         let is_exact = http_date::write(time) == text;
         let rule = "Timestamps are written as IMF-fixdate";
         report.should("Last-Modified", rule, (!is_exact).then(|| format!("{place}: {text}")));
-        if self.kind == Kind::Feed {
+        // Entities of a snapshot have no order.
+        if self.kind == PageKind::Feed {
             let before = self.last.filter(|last| *last > time);
             let problem = before.map(|before| format!("{place}: {time} after {before}"));
             report.must("Last-Modified", "Timestamps never decrease within a page", problem);
@@ -170,10 +177,10 @@ impl Visit {
         self.last = Some(time);
     }
 
-    /// What is different in a second visit of the same page, if anything. The newest page of a feed may have
-    /// gained entities.
-    pub(super) fn changed(&self, again: &Self) -> Option<String> {
-        let may_grow = self.kind == Kind::Feed && self.head.as_ref().is_some_and(|h| h.next.is_none());
+    /// Compares with a second visit; returns the first difference. The newest page may have grown.
+    pub(super) fn difference(&self, again: &Self) -> Option<String> {
+        // A page without `next` is the newest one.
+        let may_grow = self.kind == PageKind::Feed && self.head.as_ref().is_some_and(|h| h.next.is_none());
         let differs = self.checksums.iter().zip(&again.checksums).position(|(a, b)| a != b);
         if let Some(index) = differs {
             return Some(format!("{} entity {index} is another one in a second visit", self.url));

@@ -1,67 +1,68 @@
-//! "Pagination" and "Consumer Algorithm": back along the pages to where following begins.
+//! Crawls back along the pages to the start ("Pagination", "Consumer Algorithm").
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 
-use crate::replication::ReplicationError;
 use crate::replication::wire::FeedPageHead;
+use crate::replication::wire::ReplicationError;
 
-/// Pages that were visited. Keeps eight bytes a page, whatever the length of its address.
+/// The visited pages, as hashes of their URLs: eight bytes for each page.
 #[derive(Debug, Default)]
-pub(super) struct Visited(HashSet<u64>);
+pub(super) struct VisitedPages(HashSet<u64>);
 
-impl Visited {
-    /// "The feed must not form a loop": fails where the page was visited before.
+impl VisitedPages {
+    /// Records a page. Fails if it was visited before: "the feed must not form a loop".
     pub(super) fn visit(&mut self, url: &str) -> Result<(), ReplicationError> {
+        // A collision would report a loop that is none: for a million pages the odds are about 1 in 37 million.
         let mut hasher = DefaultHasher::new();
         url.hash(&mut hasher);
         if self.0.insert(hasher.finish()) { Ok(()) } else { Err(ReplicationError::Loop(url.to_owned())) }
     }
 }
 
-/// How far to go back.
+/// End of a crawl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goal {
-    /// To the first page.
+pub(super) enum CrawlGoal {
+    /// The first page.
     Beginning,
-    /// To the first page that is older than this.
+    /// The first page older than this time.
     Time(Timestamp),
-    /// Not at all.
+    /// The newest page: no crawl.
     Newest,
 }
 
-/// Where to go from a page.
+/// Decision at a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Back to this page.
+pub(super) enum CrawlStep {
+    /// Continue back to this page.
     Back(String),
-    /// Forward from this page. `proven`: the page before it is older than the time that was asked for.
+    /// Walk forward from this page. `proven`: the page before it is older than the requested start.
     Start { page: String, proven: bool },
 }
 
-/// A crawl under way.
+/// A crawl in progress.
 #[derive(Debug)]
-pub(super) struct Crawl {
-    goal: Goal,
-    visited: Visited,
+pub(super) struct BackwardCrawl {
+    goal: CrawlGoal,
+    visited: VisitedPages,
     /// The page whose `prev` led here.
     from: Option<FeedPageHead>,
 }
 
-impl Crawl {
-    pub(super) fn new(goal: Goal) -> Self {
-        Self { goal, visited: Visited::default(), from: None }
+impl BackwardCrawl {
+    pub(super) fn new(goal: CrawlGoal) -> Self {
+        Self { goal, visited: VisitedPages::default(), from: None }
     }
 
-    /// Whether a page was visited already.
-    pub(super) fn is_under_way(&self) -> bool {
+    /// Returns true after the first page.
+    pub(super) fn has_begun(&self) -> bool {
         self.from.is_some()
     }
 
-    /// Decides at a page. "The prev and next links of adjacent pages must match."
-    pub(super) fn step(&mut self, head: FeedPageHead) -> Result<Step, ReplicationError> {
+    /// Decides how to continue at a page. "The prev and next links of adjacent pages must match."
+    pub(super) fn step(&mut self, head: FeedPageHead) -> Result<CrawlStep, ReplicationError> {
         self.visited.visit(&head.own)?;
         if let Some(from) = &self.from {
             let from = from.own.clone();
@@ -77,13 +78,18 @@ impl Crawl {
                 Some(_) => {}
             }
         }
-        let is_older = matches!(self.goal, Goal::Time(time) if head.page.last_modified < time);
+        // Strictly older: pages of the same second may have entities on both sides of the start.
+        let is_older = matches!(self.goal, CrawlGoal::Time(time) if head.page.last_modified < time);
         let step = match (self.goal, &head.prev, &head.next) {
-            (Goal::Newest, ..) => Step::Start { page: head.own.clone(), proven: true },
-            (_, _, Some(next)) if is_older => Step::Start { page: next.clone(), proven: true },
-            (_, _, None) if is_older => Step::Start { page: head.own.clone(), proven: true },
-            (_, Some(prev), _) => Step::Back(prev.clone()),
-            (goal, None, _) => Step::Start { page: head.own.clone(), proven: goal == Goal::Beginning },
+            (CrawlGoal::Newest, ..) => CrawlStep::Start { page: head.own.clone(), proven: true },
+            // This page ends before the start, so the wanted entities begin on the next one.
+            (_, _, Some(next)) if is_older => CrawlStep::Start { page: next.clone(), proven: true },
+            // The newest page is older than the start: nothing to deliver yet, but it will grow.
+            (_, _, None) if is_older => CrawlStep::Start { page: head.own.clone(), proven: true },
+            (_, Some(prev), _) => CrawlStep::Back(prev.clone()),
+            (goal, None, _) => {
+                CrawlStep::Start { page: head.own.clone(), proven: goal == CrawlGoal::Beginning }
+            }
         };
         self.from = Some(head);
         Ok(step)
@@ -115,38 +121,38 @@ mod tests {
     }
 
     fn crawl(
-        goal: Goal,
+        goal: CrawlGoal,
         entry: i64,
         page: impl Fn(i64) -> FeedPageHead,
     ) -> Result<(String, bool), ReplicationError> {
-        let mut crawl = Crawl::new(goal);
+        let mut crawl = BackwardCrawl::new(goal);
         let mut head = page(entry);
         loop {
             match crawl.step(head)? {
-                Step::Back(prev) => head = page(prev.parse().unwrap()),
-                Step::Start { page, proven } => return Ok((page, proven)),
+                CrawlStep::Back(prev) => head = page(prev.parse().unwrap()),
+                CrawlStep::Start { page, proven } => return Ok((page, proven)),
             }
         }
     }
 
     #[test]
-    fn case_g_where_a_crawl_ends() {
-        assert_eq!(crawl(Goal::Beginning, 1, page), Ok(("1".into(), true)));
-        assert_eq!(crawl(Goal::Beginning, 3, page), Ok(("1".into(), true)));
-        assert_eq!(crawl(Goal::Time(time(20)), 1, page), Ok(("2".into(), true)));
-        assert_eq!(crawl(Goal::Time(time(20)), 3, page), Ok(("2".into(), true)));
-        assert_eq!(crawl(Goal::Time(time(25)), 3, page), Ok(("3".into(), true)));
-        assert_eq!(crawl(Goal::Time(time(99)), 3, page), Ok(("3".into(), true)));
-        assert_eq!(crawl(Goal::Newest, 3, page), Ok(("3".into(), true)));
-        // Not old enough, unless the page's entities prove otherwise.
-        assert_eq!(crawl(Goal::Time(time(10)), 1, page), Ok(("1".into(), false)));
-        assert_eq!(crawl(Goal::Time(time(10)), 3, page), Ok(("1".into(), false)));
+    fn case_g_end_of_a_crawl() {
+        assert_eq!(crawl(CrawlGoal::Beginning, 1, page), Ok(("1".into(), true)));
+        assert_eq!(crawl(CrawlGoal::Beginning, 3, page), Ok(("1".into(), true)));
+        assert_eq!(crawl(CrawlGoal::Time(time(20)), 1, page), Ok(("2".into(), true)));
+        assert_eq!(crawl(CrawlGoal::Time(time(20)), 3, page), Ok(("2".into(), true)));
+        assert_eq!(crawl(CrawlGoal::Time(time(25)), 3, page), Ok(("3".into(), true)));
+        assert_eq!(crawl(CrawlGoal::Time(time(99)), 3, page), Ok(("3".into(), true)));
+        assert_eq!(crawl(CrawlGoal::Newest, 3, page), Ok(("3".into(), true)));
+        // Not proven: the entities of the page may still prove it.
+        assert_eq!(crawl(CrawlGoal::Time(time(10)), 1, page), Ok(("1".into(), false)));
+        assert_eq!(crawl(CrawlGoal::Time(time(10)), 3, page), Ok(("1".into(), false)));
     }
 
     #[test]
     fn case_g_an_older_page_without_next_breaks_the_list() {
         let broken = |number| FeedPageHead { next: None, ..page(number) };
-        let error = crawl(Goal::Time(time(30)), 3, broken);
+        let error = crawl(CrawlGoal::Time(time(30)), 3, broken);
         assert_eq!(error, Err(ReplicationError::MissingNextLink { from: "3".into() }));
     }
 
@@ -155,13 +161,13 @@ mod tests {
         let astray = |number| FeedPageHead { next: Some("9".into()), ..page(number) };
         let expected =
             ReplicationError::InconsistentLinks { from: "3".into(), rel: "prev", back: "9".into() };
-        assert_eq!(crawl(Goal::Beginning, 3, astray), Err(expected));
+        assert_eq!(crawl(CrawlGoal::Beginning, 3, astray), Err(expected));
         let to_itself = |number: i64| FeedPageHead { prev: Some(number.to_string()), ..page(number) };
-        assert_eq!(crawl(Goal::Beginning, 2, to_itself), Err(ReplicationError::Loop("2".into())));
+        assert_eq!(crawl(CrawlGoal::Beginning, 2, to_itself), Err(ReplicationError::Loop("2".into())));
         let back_and_forth = |number: i64| {
             let other = Some((5 - number).to_string());
             FeedPageHead { prev: other.clone(), next: other, ..page(number) }
         };
-        assert_eq!(crawl(Goal::Beginning, 2, back_and_forth), Err(ReplicationError::Loop("2".into())));
+        assert_eq!(crawl(CrawlGoal::Beginning, 2, back_and_forth), Err(ReplicationError::Loop("2".into())));
     }
 }

@@ -1,19 +1,22 @@
-//! The follower: a snapshot where there is one, then back along the pages, then forward and on.
+//! The follower: reads a snapshot if there is one, crawls back along the pages, then walks forward.
 //!
-//! Following is exactly once where the driver keeps effect and [`Event::Checkpoint`] together: the checkpoint
-//! names the last entity by its Content-ID, and the page where it stands is read again up to it. A start from
-//! a time or from a snapshot is at least once for the entities of the first second.
+//! Delivery is exactly once if the driver stores its effects together with [`Event::Checkpoint`]. The checkpoint
+//! names the last entity by its Content-ID, and its page is read again up to that entity. A start from a time
+//! or a snapshot is at least once for the entities of the first second.
 //!
-//! What the text calls errors that consumers should report, "timestamps not old enough" and "missing content
-//! ID", and a published page that was changed, are told as [`Event::Incomplete`]; following goes on with what
-//! there is. Timestamps that go backwards are a [`Event::Warning`]. Everything else that breaks the text is a
-//! [`FollowError::Protocol`] with the page's address and the entity's number; what was whole before it has
-//! been told, and the next attempt goes on after it.
+//! Errors, as the text classifies them:
+//!
+//! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
+//!   continues with the available pages.
+//! - Timestamps that go backwards are an [`Event::Warning`].
+//! - Any other violation is a [`FollowError::Protocol`] with the page's URL and the entity's number. Complete
+//!   entities before it are delivered, and the next attempt continues after them.
 
 mod crawl;
-mod feed;
-mod place;
-mod snapshot;
+mod feed_responses;
+mod snapshot_reader;
+mod snapshot_responses;
+mod state;
 mod walk;
 
 use std::collections::VecDeque;
@@ -21,41 +24,41 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, header};
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use self::crawl::{Crawl, Goal};
-use self::place::{Place, Start};
-pub use self::snapshot::SnapshotProgress;
-use self::snapshot::SnapshotWalk;
-use self::walk::{Skip, Walk};
+use self::crawl::{BackwardCrawl, CrawlGoal};
+pub use self::snapshot_reader::SnapshotProgress;
+use self::snapshot_reader::SnapshotReader;
+use self::state::{FollowStart, ReplicationFollowState};
+use self::walk::{ForwardWalk, SkipRule};
 use crate::follow::{
-    Event, Exchange, FollowError, Follower, Request, RequestId, ResponseHead, StartFrom, TransferError,
+    Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
+    StartFrom, TransferError,
 };
 
-/// How to follow.
+/// Options of a [`ReplicationFollower`].
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// What the changes call the feed; its address where this is `None`.
+pub struct ReplicationOptions {
+    /// Name of the feed in its changes; its URL if `None`.
     pub feed: Option<String>,
-    /// Finish at the end of the feed, or at the first failure.
+    /// Finish at the end of the feed or at the first failure.
     pub once: bool,
-    /// How long to wait at the end of the feed before asking again.
+    /// Poll interval at the end of the feed.
     pub poll: Duration,
-    /// How long to wait after a failure; doubled with each further one, up to 64 times as long.
+    /// Backoff after a failure. Doubles with each further one, up to 64 times.
     pub retry: Duration,
-    /// The largest body of an entity, in bytes: what is held in memory at the most for each page under way.
+    /// Largest body of an entity, in bytes. Bounds the memory for each page in flight.
     pub max_entity: usize,
-    /// The largest page, in bytes. Pages are never held in memory.
+    /// Largest page, in bytes. Pages are never held in memory.
     pub max_page: u64,
-    /// A snapshot's index to read first, where there is no state yet.
+    /// URL of a snapshot's index to read first, if there is no state.
     pub snapshot: Option<String>,
-    /// How many pages of a snapshot to ask for at once; at least 1.
+    /// Number of concurrent requests for snapshot pages; at least 1.
     pub parallel: usize,
 }
 
-impl Default for Options {
-    /// For ever, every 30 seconds; entities up to 72 MiB, pages up to 64 GiB, two snapshot pages at once.
+impl Default for ReplicationOptions {
+    /// Continuous, every 30 seconds; entities up to 72 MiB, pages up to 64 GiB, two concurrent snapshot pages.
     fn default() -> Self {
         Self {
             feed: None,
@@ -70,97 +73,98 @@ impl Default for Options {
     }
 }
 
-/// Follows one feed, see the module's text.
+/// Follower of a feed; see the module's documentation.
 #[derive(Debug)]
 pub struct ReplicationFollower {
     url: String,
     feed: String,
-    options: Options,
-    place: Place,
-    phase: Phase,
+    options: ReplicationOptions,
+    state: ReplicationFollowState,
+    phase: FollowPhase,
     /// The request of a crawl or a walk.
     request: Option<RequestId>,
-    /// The request for the page after the one that is being read.
+    /// The request for the page after the current one.
     ahead: Option<RequestId>,
     events: VecDeque<Event>,
     requests: VecDeque<Request>,
     last_id: u64,
-    wake: Option<Timestamp>,
-    /// Failures since a change was told or the end of the feed was reached.
+    wake: Option<Monotonic>,
+    /// Failures since the last delivered change or the end of the feed.
     failures: u32,
-    /// How long the publisher wants to be left alone (`Retry-After`).
-    asked: Option<Duration>,
-    /// The crawl was begun again since then, because a page was gone.
+    /// The publisher's `Retry-After`.
+    retry_after: Option<Duration>,
+    /// True if the crawl was restarted since then, because a page was gone.
     restarted: bool,
-    /// The publisher does not answer HEAD; GET is asked for headers too.
+    /// True if the publisher does not support HEAD; headers are then requested by GET.
     without_head: bool,
-    /// The last answer is of a server that says that it is behind.
+    /// True if the last response stated that its replica lags (`Towpath-Replica-Age`).
     is_stale: bool,
-    /// What was read before is known to be there no more: the publisher has changed it.
+    /// True if the publisher is known to have changed entities that were read before.
     is_changed: bool,
     finished: bool,
 }
 
 #[derive(Debug)]
-enum Phase {
-    /// Nothing is under way until `wake`.
+enum FollowPhase {
+    /// No request in flight until `wake`.
     Idle,
-    Snapshot(Box<SnapshotWalk>),
-    /// HEAD along the pages, and what to skip once the walk begins.
+    Snapshot(Box<SnapshotReader>),
+    /// HEAD requests back along the pages, and the rule for skipping in the walk after it.
     Crawl {
-        crawl: Box<Crawl>,
-        skip: Skip,
+        crawl: Box<BackwardCrawl>,
+        skip: SkipRule,
         url: String,
         answered: bool,
     },
-    /// GET of the entry page, to see whether its 404 means that the feed is empty.
+    /// GET of the entry page, to tell an empty feed from a missing one.
     Probe {
         status: u16,
         body: Vec<u8>,
     },
-    /// GET along the pages.
+    /// GET requests forward along the pages.
     Walk {
-        walk: Box<Walk>,
+        walk: Box<ForwardWalk>,
         url: String,
         is_resumed: bool,
     },
 }
 
-/// The longest wait that a publisher may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
+/// Longest accepted `Retry-After`.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// The largest index of a snapshot, in bytes.
+/// Largest index of a snapshot, in bytes.
 const MAX_INDEX: u64 = 256 << 20;
 
-/// How much of a problem document is read.
+/// Largest part of a problem document that is read, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 
 impl ReplicationFollower {
-    /// A follower of the feed whose newest page is at `url`. `state` is the last checkpoint, where the feed
-    /// was followed before; it wins over `start` and the options' snapshot. `url` may also be the address of
-    /// a snapshot's index that names its feed.
+    /// Creates a follower of the feed whose newest page is at `url`.
+    ///
+    /// `url` may also be the index of a snapshot that names its feed. `state` is the last checkpoint of an
+    /// earlier follower; it takes precedence over `start` and the snapshot of the options.
     pub fn new(
         url: &str,
         start: StartFrom,
         state: Option<Value>,
-        options: Options,
+        options: ReplicationOptions,
     ) -> Result<Self, FollowError> {
         if url::Url::parse(url).is_err() {
-            return Err(FollowError::Usage(format!("not an address: {url:?}")));
+            return Err(FollowError::Usage(format!("not a URL: {url:?}")));
         }
         if options.parallel == 0 {
-            return Err(FollowError::Usage("the number of pages to ask for at once is 0".into()));
+            return Err(FollowError::Usage("the number of concurrent requests is 0".into()));
         }
-        let place = match state {
-            Some(state) => Place::parse(state)?,
-            None => Place::new(start, options.snapshot.clone()),
+        let state = match state {
+            Some(state) => ReplicationFollowState::parse(state)?,
+            None => ReplicationFollowState::new(start, options.snapshot.clone()),
         };
         Ok(Self {
             url: url.to_owned(),
             feed: options.feed.clone().unwrap_or_else(|| url.to_owned()),
             options,
-            place,
-            phase: Phase::Idle,
+            state,
+            phase: FollowPhase::Idle,
             request: None,
             ahead: None,
             events: VecDeque::new(),
@@ -168,7 +172,7 @@ impl ReplicationFollower {
             last_id: 0,
             wake: None,
             failures: 0,
-            asked: None,
+            retry_after: None,
             restarted: false,
             without_head: false,
             is_stale: false,
@@ -177,23 +181,24 @@ impl ReplicationFollower {
         })
     }
 
-    /// How far the snapshot has come, while one is being read.
+    /// Returns the progress of the snapshot that is being read, if any.
     pub fn snapshot_progress(&self) -> Option<SnapshotProgress> {
         match &self.phase {
-            Phase::Snapshot(walk) => Some(walk.progress()),
+            FollowPhase::Snapshot(walk) => Some(walk.progress()),
             _ => None,
         }
     }
 
-    /// The address of the newest page.
+    /// Returns the URL of the newest page.
     fn entry(&self) -> String {
-        self.place.feed.clone().unwrap_or_else(|| self.url.clone())
+        self.state.feed.clone().unwrap_or_else(|| self.url.clone())
     }
 
-    fn ask(&mut self, method: Method, url: &str, etag: Option<&str>) -> RequestId {
+    fn send(&mut self, method: Method, url: &str, etag: Option<&str>) -> RequestId {
         self.last_id += 1;
         let id = RequestId(self.last_id);
         let mut request = Request { method, max_body: self.options.max_page, ..Request::get(id, url) };
+        // Only the resumed page is conditional: an unchanged newest page is the usual answer of a poll.
         if let Some(etag) = etag {
             request = request.with(header::IF_NONE_MATCH, etag);
         }
@@ -201,164 +206,172 @@ impl ReplicationFollower {
         id
     }
 
-    /// Limits the answer to the last request.
+    /// Limits the body of the last request's response.
     fn limit_body(&mut self, max_body: u64) {
         if let Some(request) = self.requests.back_mut() {
             request.max_body = max_body;
         }
     }
 
-    /// Begins an attempt.
+    /// Starts an attempt from the current state.
     fn begin(&mut self) {
         self.wake = None;
-        self.asked = None;
+        self.retry_after = None;
         self.is_changed = false;
-        if let Some(place) = self.place.snapshot.clone() {
-            let mut walk = SnapshotWalk::new(place);
-            let id = self.ask(Method::GET, &walk.place.index, None);
+        if let Some(checkpoint) = self.state.snapshot.clone() {
+            let mut walk = SnapshotReader::new(checkpoint);
+            let id = self.send(Method::GET, &walk.checkpoint.index, None);
             self.limit_body(MAX_INDEX);
             walk.index_request = Some((id, Vec::new()));
-            self.phase = Phase::Snapshot(Box::new(walk));
-        } else if let Some(position) = self.place.position.clone() {
-            let walk = Walk::new(&self.feed, self.options.max_entity, Skip::To(position.clone()), true);
+            self.phase = FollowPhase::Snapshot(Box::new(walk));
+        } else if let Some(position) = self.state.position.clone() {
+            let walk =
+                ForwardWalk::new(&self.feed, self.options.max_entity, SkipRule::To(position.clone()), true);
             self.walk(walk, position.page, position.etag.as_deref(), true);
         } else {
             self.crawl();
         }
     }
 
-    /// Goes back to where following begins or goes on.
+    /// Crawls back to the page at which following starts or continues.
     fn crawl(&mut self) {
-        let (goal, skip) = match (&self.place.position, &self.place.start) {
+        let (goal, skip) = match (&self.state.position, &self.state.start) {
             (Some(position), _) => {
                 let (content_id, modified) = (position.content_id.clone(), Some(position.modified));
-                (Goal::Time(position.modified), Skip::Through { content_id, modified })
+                (CrawlGoal::Time(position.modified), SkipRule::Through { content_id, modified })
             }
-            (None, Start::Beginning) => (Goal::Beginning, Skip::Nothing),
-            (None, Start::Now) => (Goal::Newest, Skip::All),
-            (None, Start::Time(time) | Start::Snapshot { time, .. }) => {
-                (Goal::Time(*time), Skip::Older(*time))
+            (None, FollowStart::Beginning) => (CrawlGoal::Beginning, SkipRule::Nothing),
+            // Without a crawl: everything up to the end of the newest page is old.
+            (None, FollowStart::Now) => (CrawlGoal::Newest, SkipRule::All),
+            (None, FollowStart::Time(time) | FollowStart::Snapshot { time, .. }) => {
+                (CrawlGoal::Time(*time), SkipRule::Older(*time))
             }
-            (None, Start::Id(id)) => {
-                (Goal::Beginning, Skip::Through { content_id: id.clone(), modified: None })
+            (None, FollowStart::Id(id)) => {
+                (CrawlGoal::Beginning, SkipRule::Through { content_id: id.clone(), modified: None })
             }
         };
         self.crawl_to(goal, skip);
     }
 
-    fn crawl_to(&mut self, goal: Goal, skip: Skip) {
+    fn crawl_to(&mut self, goal: CrawlGoal, skip: SkipRule) {
         self.ahead = None;
         let url = self.entry();
         self.head(&url);
-        self.phase = Phase::Crawl { crawl: Box::new(Crawl::new(goal)), skip, url, answered: false };
+        self.phase =
+            FollowPhase::Crawl { crawl: Box::new(BackwardCrawl::new(goal)), skip, url, answered: false };
     }
 
     fn head(&mut self, url: &str) {
         let method = if self.without_head { Method::GET } else { Method::HEAD };
-        self.request = Some(self.ask(method, url, None));
+        self.request = Some(self.send(method, url, None));
     }
 
-    fn walk(&mut self, walk: Walk, url: String, etag: Option<&str>, is_resumed: bool) {
-        self.request = Some(self.ask(Method::GET, &url, etag));
-        self.phase = Phase::Walk { walk: Box::new(walk), url, is_resumed };
+    fn walk(&mut self, walk: ForwardWalk, url: String, etag: Option<&str>, is_resumed: bool) {
+        self.request = Some(self.send(Method::GET, &url, etag));
+        self.phase = FollowPhase::Walk { walk: Box::new(walk), url, is_resumed };
     }
 
-    fn fail(&mut self, now: Timestamp, error: FollowError) {
+    fn fail(&mut self, now: Now, error: FollowError) {
         self.events.push_back(Event::Failed(error));
-        self.rest_after_failure(now);
+        self.back_off(now);
     }
 
-    /// Waits longer with every failure, and no shorter than the publisher asks for.
-    fn rest_after_failure(&mut self, now: Timestamp) {
-        let wait = self.options.retry * (1 << self.failures.min(6));
+    /// Backs off exponentially, but at least for the publisher's `Retry-After`.
+    fn back_off(&mut self, now: Now) {
         self.failures = self.failures.saturating_add(1);
-        let asked = self.asked.take().unwrap_or_default();
-        self.rest(now, wait.max(asked.min(LONGEST_ASKED)));
+        let backoff = Backoff::doubling(self.options.retry, self.options.retry.saturating_mul(64));
+        let wait = backoff.wait_or_longer(self.failures, self.retry_after.take(), MAX_RETRY_AFTER);
+        self.wait(now, wait);
     }
 
-    fn fail_protocol(&mut self, now: Timestamp, url: &str, error: &super::ReplicationError) {
+    fn fail_protocol(&mut self, now: Now, url: &str, error: &super::wire::ReplicationError) {
         self.fail(now, FollowError::Protocol { url: url.to_owned(), reason: error.to_string() });
     }
 
-    /// Waits, or finishes where only one pass was asked for. Answers that still come are passed over.
-    fn rest(&mut self, now: Timestamp, wait: Duration) {
-        self.phase = Phase::Idle;
+    /// Waits, or finishes after a single pass. Responses still in flight are ignored.
+    fn wait(&mut self, now: Now, wait: Duration) {
+        self.phase = FollowPhase::Idle;
         (self.request, self.ahead) = (None, None);
+        // Requests that were not handed out yet belong to the failed attempt.
         self.requests.clear();
         self.finished = self.options.once;
-        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-        self.wake = Some(now.checked_add(wait).unwrap_or(Timestamp::MAX));
+        self.wake = Some(now.after(wait));
     }
 
-    /// Something was told, or the end of the feed is reached. To read again what was known is no progress: a page
-    /// may lead to another that is not there.
-    fn got_on(&mut self) {
+    /// Resets the failure count after a delivered change or the end of the feed.
+    ///
+    /// Reading known entities again is not progress: a page may link to a missing one on every attempt.
+    fn record_progress(&mut self) {
         self.failures = 0;
         self.restarted = false;
     }
 
-    /// The end of the feed is reached.
-    fn rest_at_end(&mut self, now: Timestamp) {
-        self.got_on();
-        self.rest(now, self.options.poll);
+    /// Waits at the end of the feed.
+    fn wait_at_end(&mut self, now: Now) {
+        self.record_progress();
+        self.wait(now, self.options.poll);
     }
 
     fn checkpoint(&mut self) {
-        self.events.push_back(Event::Checkpoint(self.place.to_json()));
+        self.events.push_back(Event::Checkpoint(self.state.to_json()));
     }
 
-    fn handle_empty(&mut self, now: Timestamp) {
-        if self.place.start == Start::Now {
-            // What comes now is all new.
-            self.place.start = Start::Beginning;
+    fn handle_empty_feed(&mut self, now: Now) {
+        if self.state.start == FollowStart::Now {
+            // Everything that is published from now on is new.
+            self.state.start = FollowStart::Beginning;
         }
         self.checkpoint();
-        self.rest_at_end(now);
+        self.wait_at_end(now);
     }
 }
 
 impl Exchange for ReplicationFollower {
-    fn poll_request(&mut self, now: Timestamp) -> Option<Request> {
-        let is_idle = matches!(self.phase, Phase::Idle) && !self.finished;
-        if is_idle && self.wake.is_none_or(|wake| wake <= now) {
+    fn poll_request(&mut self, now: Now) -> Option<Request> {
+        let is_idle = matches!(self.phase, FollowPhase::Idle) && !self.finished;
+        // The first call comes without a timer and starts at once.
+        if is_idle && self.wake.is_none_or(|wake| wake <= now.monotonic) {
             self.begin();
         }
         self.requests.pop_front()
     }
 
-    fn handle_head(&mut self, now: Timestamp, id: RequestId, head: ResponseHead) {
+    fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
+        // A `Retry-After` on a success says nothing about failures.
         if head.status >= 400 {
-            self.asked = head.retry_after(now).or(self.asked);
+            self.retry_after = head.retry_after(now.wall).or(self.retry_after);
         }
         if self.request == Some(id) {
             self.is_stale = head.is_stale();
         }
         match &mut self.phase {
-            Phase::Snapshot(_) => self.snapshot_head(now, id, &head),
+            FollowPhase::Snapshot(_) => self.snapshot_head(now, id, &head),
             _ if self.request != Some(id) => {}
-            Phase::Crawl { .. } => self.crawl_head(now, &head),
-            Phase::Walk { .. } => self.walk_head(now, &head),
-            Phase::Probe { status, .. } => *status = head.status,
-            Phase::Idle => {}
+            FollowPhase::Crawl { .. } => self.crawl_head(now, &head),
+            FollowPhase::Walk { .. } => self.walk_head(now, &head),
+            FollowPhase::Probe { status, .. } => *status = head.status,
+            FollowPhase::Idle => {}
         }
     }
 
-    fn handle_chunk(&mut self, now: Timestamp, id: RequestId, chunk: Bytes) {
+    fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
         match &mut self.phase {
-            Phase::Snapshot(_) => self.snapshot_piece(now, id, Some(chunk)),
+            FollowPhase::Snapshot(_) => self.snapshot_piece(now, id, Some(chunk)),
             _ if self.request != Some(id) => {}
-            Phase::Walk { .. } => self.walk_piece(now, Some(chunk)),
-            Phase::Probe { body, .. } => {
+            FollowPhase::Walk { .. } => self.walk_piece(now, Some(chunk)),
+            FollowPhase::Probe { body, .. } => {
+                // A hostile server must not fill the memory with an error page.
                 let room = MAX_PROBLEM.saturating_sub(body.len());
                 body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             }
-            Phase::Crawl { .. } | Phase::Idle => {}
+            FollowPhase::Crawl { .. } | FollowPhase::Idle => {}
         }
     }
 
-    fn handle_end(&mut self, now: Timestamp, id: RequestId, result: Result<(), TransferError>) {
-        if let Phase::Snapshot(walk) = &self.phase {
-            let url = walk.page_url(id).unwrap_or(&walk.place.index).to_owned();
+    fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
+        if let FollowPhase::Snapshot(walk) = &self.phase {
+            // The index is the only request that is not a page.
+            let url = walk.page_url(id).unwrap_or(&walk.checkpoint.index).to_owned();
             return match result {
                 Ok(()) => self.snapshot_piece(now, id, None),
                 Err(source) => self.snapshot_failed(now, id, FollowError::Transfer { url, source }),
@@ -368,20 +381,20 @@ impl Exchange for ReplicationFollower {
             return;
         }
         let (url, ended_early) = match &self.phase {
-            Phase::Crawl { url, answered, .. } => (url.clone(), !answered),
-            Phase::Walk { walk, url, .. } => (walk.page_url().unwrap_or(url).to_owned(), true),
-            Phase::Probe { .. } => (self.entry(), true),
-            Phase::Snapshot(_) | Phase::Idle => return,
+            FollowPhase::Crawl { url, answered, .. } => (url.clone(), !answered),
+            FollowPhase::Walk { walk, url, .. } => (walk.page_url().unwrap_or(url).to_owned(), true),
+            FollowPhase::Probe { .. } => (self.entry(), true),
+            FollowPhase::Snapshot(_) | FollowPhase::Idle => return,
         };
         match result {
             Err(source) if ended_early => self.fail(now, FollowError::Transfer { url, source }),
-            Ok(()) if matches!(self.phase, Phase::Walk { .. }) => self.walk_piece(now, None),
-            Ok(()) if matches!(self.phase, Phase::Probe { .. }) => self.probe_end(now),
+            Ok(()) if matches!(self.phase, FollowPhase::Walk { .. }) => self.walk_piece(now, None),
+            Ok(()) if matches!(self.phase, FollowPhase::Probe { .. }) => self.probe_end(now),
             _ => {}
         }
     }
 
-    fn poll_timeout(&self) -> Option<Timestamp> {
+    fn poll_timeout(&self) -> Option<Monotonic> {
         if self.finished { None } else { self.wake }
     }
 

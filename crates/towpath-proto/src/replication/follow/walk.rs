@@ -1,84 +1,87 @@
-//! "Consumer Algorithm": forward along the pages, one page at a time.
+//! Walks forward along the pages, one at a time ("Consumer Algorithm").
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::crawl::Visited;
-use super::place::Position;
+use super::crawl::VisitedPages;
+use super::state::EntityPosition;
 use crate::follow::{Event, Followed};
 use crate::format::multipart::{Entity, EntityReader};
-use crate::replication::ReplicationError;
-use crate::replication::entity::read_feed_entity;
 use crate::replication::wire::FeedPageHead;
+use crate::replication::wire::ReplicationError;
+use crate::replication::wire::entity::read_feed_entity;
 
-/// What is read and not told.
+/// Rule for skipping entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Skip {
-    /// Nothing.
+pub(super) enum SkipRule {
+    /// Deliver every entity.
     Nothing,
     /// "Skip everything older than timestamp."
     Older(Timestamp),
-    /// "First entity after content ID": everything up to this entity, whose time must be the same too, or it is
-    /// another one. Of the time of a position that the user named nothing is known.
+    /// "First entity after content ID": skip through this entity.
+    ///
+    /// Its time must match too, because a reset publisher gives the same Content-IDs to other entities. The time
+    /// of a position that the user named is unknown.
     Through { content_id: String, modified: Option<Timestamp> },
-    /// Everything up to this place on the page where following stopped.
-    To(Position),
-    /// Everything that is there.
+    /// Skip through this position, on the page where following stopped.
+    To(EntityPosition),
+    /// Skip every existing entity.
     All,
 }
 
-/// Why a walk cannot go on and must begin elsewhere.
+/// Error that ends a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Halt {
-    /// The publisher's fault; the attempt has failed.
+pub(super) enum WalkError {
+    /// The publisher violates the text; the attempt has failed.
     Broken(ReplicationError),
-    /// The remembered entity is not in the feed.
+    /// The entity at the position is not in the feed.
     NoContentId,
-    /// What was read of the page before is not there any more.
+    /// The part of the page that was read before has changed.
     Changed(ReplicationError),
-    /// The feed ends before what was read of it: it may not be there yet.
+    /// The feed ends before the position, perhaps on a lagging replica.
     Behind(ReplicationError),
 }
 
-impl From<ReplicationError> for Halt {
+impl From<ReplicationError> for WalkError {
     fn from(error: ReplicationError) -> Self {
         Self::Broken(error)
     }
 }
 
-/// A walk under way: what of the feed was read, and the page that is being read.
+/// A walk in progress, with the page that is being read.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct ForwardWalk {
     feed: String,
     max_entity: usize,
-    pub(super) skip: Skip,
-    visited: Visited,
+    pub(super) skip: SkipRule,
+    visited: VisitedPages,
     /// The page whose `next` led here.
     from: Option<FeedPageHead>,
-    /// The page before the first one is known to be older than the time asked for.
+    /// True if the page before the first one is known to be older than the start.
     proven: bool,
-    /// The last entity that was read, whether told or not.
-    pub(super) seen: Option<Position>,
-    page: Option<Page>,
+    /// The last entity that was read, delivered or skipped.
+    pub(super) last: Option<EntityPosition>,
+    page: Option<OpenPage>,
 }
 
 #[derive(Debug)]
-struct Page {
+struct OpenPage {
     head: FeedPageHead,
     entities: EntityReader,
     crc: u32,
-    went_backwards: bool,
+    has_gone_backwards: bool,
 }
 
-impl Walk {
-    pub(super) fn new(feed: &str, max_entity: usize, skip: Skip, proven: bool) -> Self {
-        let visited = Visited::default();
-        Self { feed: feed.to_owned(), max_entity, skip, visited, from: None, proven, seen: None, page: None }
+impl ForwardWalk {
+    pub(super) fn new(feed: &str, max_entity: usize, skip: SkipRule, proven: bool) -> Self {
+        let visited = VisitedPages::default();
+        Self { feed: feed.to_owned(), max_entity, skip, visited, from: None, proven, last: None, page: None }
     }
 
-    /// A page begins. Checks its links against those of the page before.
-    pub(super) fn open(&mut self, head: FeedPageHead) -> Result<(), Halt> {
+    /// Begins a page. Checks its links against those of the previous page.
+    pub(super) fn open(&mut self, head: FeedPageHead) -> Result<(), WalkError> {
         self.visited.visit(&head.own)?;
+        // A missing prev is no contradiction: cleanup removes it from the oldest page.
         if let (Some(from), Some(prev)) = (&self.from, &head.prev)
             && *prev != from.own
         {
@@ -87,26 +90,34 @@ impl Walk {
         }
         let entities =
             EntityReader::new(&head.page.content_type, self.max_entity).map_err(ReplicationError::from)?;
-        self.page = Some(Page { head, entities, crc: 0, went_backwards: false });
+        self.page = Some(OpenPage { head, entities, crc: 0, has_gone_backwards: false });
         Ok(())
     }
 
-    /// A piece of the page. Entities that are whole with it are told before an error that follows them.
-    pub(super) fn read(&mut self, piece: Option<Bytes>, tell: &mut impl FnMut(Event)) -> Result<(), Halt> {
+    /// Reads a piece of the page. Complete entities are delivered before an error after them.
+    pub(super) fn read(
+        &mut self,
+        piece: Option<Bytes>,
+        deliver: &mut impl FnMut(Event),
+    ) -> Result<(), WalkError> {
         let Some(mut page) = self.page.take() else { return Ok(()) };
         match piece {
             Some(piece) => page.entities.push(piece),
             None => page.entities.finish(),
         }
-        let result = self.read_entities(&mut page, tell);
+        let result = self.read_entities(&mut page, deliver);
         self.page = Some(page);
         result
     }
 
-    fn read_entities(&mut self, page: &mut Page, tell: &mut impl FnMut(Event)) -> Result<(), Halt> {
+    fn read_entities(
+        &mut self,
+        page: &mut OpenPage,
+        deliver: &mut impl FnMut(Event),
+    ) -> Result<(), WalkError> {
         let mut index = page.entities.index();
         while let Some(entity) = page.entities.poll_entity().map_err(ReplicationError::from)? {
-            self.read_entity(page, &entity, index, tell)?;
+            self.read_entity(page, &entity, index, deliver)?;
             index += 1;
         }
         Ok(())
@@ -114,14 +125,14 @@ impl Walk {
 
     fn read_entity(
         &mut self,
-        page: &mut Page,
+        page: &mut OpenPage,
         entity: &Entity,
         index: u64,
-        tell: &mut impl FnMut(Event),
-    ) -> Result<(), Halt> {
+        deliver: &mut impl FnMut(Event),
+    ) -> Result<(), WalkError> {
         page.crc = checksum(page.crc, entity);
         let read = read_feed_entity(&self.feed, entity, index)?;
-        let seen = Position {
+        let current = EntityPosition {
             page: page.head.own.clone(),
             entities: index + 1,
             crc: page.crc,
@@ -129,105 +140,116 @@ impl Walk {
             modified: read.last_modified,
             etag: None,
         };
-        let before = self.seen.as_ref().map(|s| s.modified);
-        let watched = self.skip == Skip::Nothing && !page.went_backwards;
-        if let Some(before) = before.filter(|b| watched && *b > seen.modified) {
-            page.went_backwards = true;
-            let error = ReplicationError::Backwards { index, before, after: seen.modified };
-            tell(Event::Warning(format!("{}: {error}", seen.page)));
+        // Compared across pages too: the previous entity may be on the previous page.
+        let before = self.last.as_ref().map(|s| s.modified);
+        let is_checked = self.skip == SkipRule::Nothing && !page.has_gone_backwards;
+        if let Some(before) = before.filter(|b| is_checked && *b > current.modified) {
+            page.has_gone_backwards = true;
+            let error = ReplicationError::Backwards { index, before, after: current.modified };
+            deliver(Event::Warning(format!("{}: {error}", current.page)));
         }
-        let is_first = self.seen.is_none();
-        let told = self.take(&seen, is_first, read.followed, tell)?;
-        self.seen = Some(seen);
-        if let Some(followed) = told {
-            tell(Event::Change(Box::new(followed)));
+        let is_first = self.last.is_none();
+        let delivered = self.apply_rule(&current, is_first, read.followed, deliver)?;
+        self.last = Some(current);
+        if let Some(followed) = delivered {
+            deliver(Event::Change(Box::new(followed)));
         }
         Ok(())
     }
 
-    /// Whether an entity is told or skipped.
-    fn take(
+    /// Applies the skip rule to an entity; returns it if it is to be delivered.
+    fn apply_rule(
         &mut self,
-        seen: &Position,
+        current: &EntityPosition,
         is_first: bool,
         followed: Followed,
-        tell: &mut impl FnMut(Event),
-    ) -> Result<Option<Followed>, Halt> {
+        deliver: &mut impl FnMut(Event),
+    ) -> Result<Option<Followed>, WalkError> {
         match &self.skip {
-            Skip::Nothing => Ok(Some(followed)),
-            Skip::All => Ok(None),
-            Skip::Older(time) => {
+            SkipRule::Nothing => Ok(Some(followed)),
+            SkipRule::All => Ok(None),
+            SkipRule::Older(time) => {
                 let wanted = *time;
-                if is_first && !self.proven && seen.modified >= wanted {
-                    let error = ReplicationError::NotOldEnough { first: seen.modified, wanted };
-                    tell(Event::Incomplete(format!("{}: {error}", seen.page)));
+                // The first entity is the proof: if it is not older than the start, earlier ones may be
+                // missing.
+                if is_first && !self.proven && current.modified >= wanted {
+                    let error = ReplicationError::NotOldEnough { first: current.modified, wanted };
+                    deliver(Event::Incomplete(format!("{}: {error}", current.page)));
                 }
-                if seen.modified < wanted {
+                if current.modified < wanted {
                     return Ok(None);
                 }
-                self.skip = Skip::Nothing;
+                self.skip = SkipRule::Nothing;
                 Ok(Some(followed))
             }
-            Skip::Through { content_id, modified } => {
-                if *content_id == seen.content_id && modified.is_none_or(|m| seen.modified == m) {
-                    self.skip = Skip::Nothing;
-                } else if modified.is_some_and(|m| seen.modified > m) {
-                    return Err(Halt::NoContentId);
+            SkipRule::Through { content_id, modified } => {
+                if *content_id == current.content_id && modified.is_none_or(|m| current.modified == m) {
+                    self.skip = SkipRule::Nothing;
+                } else if modified.is_some_and(|m| current.modified > m) {
+                    return Err(WalkError::NoContentId);
                 }
                 Ok(None)
             }
-            Skip::To(place) if seen.entities < place.entities => Ok(None),
-            Skip::To(place) => {
-                if place.content_id != seen.content_id || place.modified != seen.modified {
-                    return Err(Halt::Changed(ReplicationError::PageChanged { index: seen.entities - 1 }));
+            SkipRule::To(position) if current.entities < position.entities => Ok(None),
+            SkipRule::To(position) => {
+                if position.content_id != current.content_id || position.modified != current.modified {
+                    return Err(WalkError::Changed(ReplicationError::PageChanged {
+                        index: current.entities - 1,
+                    }));
                 }
-                if place.crc != seen.crc {
-                    let error = ReplicationError::PageChanged { index: seen.entities - 1 };
-                    tell(Event::Incomplete(format!("{}: {error}", seen.page)));
+                // The last entity is the same, so following can continue; an earlier one was changed.
+                if position.crc != current.crc {
+                    let error = ReplicationError::PageChanged { index: current.entities - 1 };
+                    deliver(Event::Incomplete(format!("{}: {error}", current.page)));
                 }
-                self.skip = Skip::Nothing;
+                self.skip = SkipRule::Nothing;
                 Ok(None)
             }
         }
     }
 
-    /// The page has ended. Returns its headers.
-    pub(super) fn close(&mut self, tell: &mut impl FnMut(Event)) -> Result<Option<FeedPageHead>, Halt> {
-        self.read(None, tell)?;
+    /// Ends the page and returns its headers.
+    pub(super) fn close(
+        &mut self,
+        deliver: &mut impl FnMut(Event),
+    ) -> Result<Option<FeedPageHead>, WalkError> {
+        self.read(None, deliver)?;
         let Some(page) = self.page.take() else { return Ok(None) };
         match &self.skip {
-            Skip::To(place) => {
-                let index = place.entities.saturating_sub(1);
+            SkipRule::To(position) => {
+                let index = position.entities.saturating_sub(1);
                 let error = ReplicationError::PageChanged { index };
+                // A sealed page never grows. Only the newest one may have the missing entities later.
                 let is_end = page.head.next.is_none();
-                return Err(if is_end { Halt::Behind(error) } else { Halt::Changed(error) });
+                return Err(if is_end { WalkError::Behind(error) } else { WalkError::Changed(error) });
             }
-            Skip::Through { content_id, modified } if page.head.next.is_none() => {
-                // All of it is older: the entity may not be there yet.
+            SkipRule::Through { content_id, modified } if page.head.next.is_none() => {
+                // Every entity is older, so a lagging replica may not have this one yet.
                 let missing = || ReplicationError::MissingContentId(content_id.clone());
-                return Err(modified.map_or(Halt::NoContentId, |_| Halt::Behind(missing())));
+                return Err(modified.map_or(WalkError::NoContentId, |_| WalkError::Behind(missing())));
             }
             _ => {}
         }
-        if let Some(seen) = self.seen.as_mut().filter(|s| s.page == page.head.own && page.head.next.is_none())
+        if let Some(last) = self.last.as_mut().filter(|s| s.page == page.head.own && page.head.next.is_none())
         {
-            seen.etag.clone_from(&page.head.etag);
+            last.etag.clone_from(&page.head.etag);
         }
         self.from = Some(page.head.clone());
         Ok(Some(page.head))
     }
 
-    /// The address of the page that is being read.
+    /// Returns the URL of the page that is being read.
     pub(super) fn page_url(&self) -> Option<&str> {
         self.page.as_ref().map(|p| p.head.own.as_str())
     }
 }
 
-/// The checksum of a page's entities, with one more.
+/// Adds an entity to the checksum of a page.
 fn checksum(crc: u32, entity: &Entity) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(crc);
     for (name, value) in entity.headers.iter() {
         hasher.update(name.as_bytes());
+        // Separators keep different headers from giving the same input.
         hasher.update(b":");
         hasher.update(value.as_bytes());
         hasher.update(b"\n");

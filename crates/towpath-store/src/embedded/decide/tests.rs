@@ -1,29 +1,32 @@
-//! Deciding without an engine.
+//! Decisions without a storage engine.
 
 use std::cell::RefCell;
 
-use super::*;
-use crate::Condition;
+use towpath_proto::change::NewChange;
+use towpath_proto::item::Content;
 
-/// What is stored, in maps, and how often it was asked for.
+use super::*;
+use crate::Precondition;
+
+/// Stored state in maps, and a log of the lookups.
 #[derive(Default)]
-struct Stored {
-    feeds: BTreeMap<FeedId, Feed>,
+struct StoredMaps {
+    feeds: BTreeMap<FeedId, FeedRow>,
     next_feed: FeedNumber,
-    ids: HashMap<Slice, Version>,
-    records: BTreeMap<(FeedNumber, Seq), Record>,
+    ids: HashMap<Slice, IdRow>,
+    records: BTreeMap<(FeedNumber, Seq), NewRecord>,
     values: HashMap<(Table, Vec<u8>), Bytes>,
     fails: bool,
-    asked: RefCell<Vec<String>>,
+    lookups: RefCell<Vec<String>>,
 }
 
-impl Stored {
-    /// Applies what was decided, as the engine does.
-    fn apply(&mut self, decided: Decided) {
+impl StoredMaps {
+    /// Applies a decided group, as the storage engine does.
+    fn apply(&mut self, decided: DecidedGroup) {
         self.feeds.extend(decided.feeds);
         self.next_feed = decided.next_feed.unwrap_or(self.next_feed);
-        self.ids.extend(decided.ids.into_iter().map(|(key, touched)| (key, touched.now)));
-        self.records.extend(decided.records.iter().map(|(place, record)| (place, record.clone())));
+        self.ids.extend(decided.ids.into_iter().map(|(key, update)| (key, update.after)));
+        self.records.extend(decided.records.iter().map(|(position, record)| (position, record.clone())));
         for (key, value) in decided.values {
             match value {
                 Some(value) => drop(self.values.insert(key, value)),
@@ -32,27 +35,27 @@ impl Stored {
         }
     }
 
-    fn ask(&self, what: &str) -> Result<(), StoreError> {
-        self.asked.borrow_mut().push(what.to_owned());
-        if self.fails { Err(StoreError::Read("on purpose".into())) } else { Ok(()) }
+    fn look_up(&self, target: &str) -> Result<(), StorageError> {
+        self.lookups.borrow_mut().push(target.to_owned());
+        if self.fails { Err(StorageError::Read("on purpose".into())) } else { Ok(()) }
     }
 }
 
-impl Lookup for Stored {
-    fn feed(&self, feed: &FeedId) -> Result<Option<Feed>, StoreError> {
-        self.ask("feed").map(|()| self.feeds.get(feed).copied())
+impl Lookup for StoredMaps {
+    fn feed(&self, feed: &FeedId) -> Result<Option<FeedRow>, StorageError> {
+        self.look_up("feed").map(|()| self.feeds.get(feed).copied())
     }
-    fn next_feed(&self) -> Result<FeedNumber, StoreError> {
-        self.ask("next").map(|()| self.next_feed)
+    fn next_feed(&self) -> Result<FeedNumber, StorageError> {
+        self.look_up("next").map(|()| self.next_feed)
     }
-    fn version(&self, key: &[u8]) -> Result<Option<Version>, StoreError> {
-        self.ask("version").map(|()| self.ids.get(key).copied())
+    fn version(&self, key: &[u8]) -> Result<Option<IdRow>, StorageError> {
+        self.look_up("version").map(|()| self.ids.get(key).copied())
     }
-    fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StoreError> {
-        self.ask("record").map(|()| record::bytes_of(self.records[&(feed, seq)].encode()))
+    fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StorageError> {
+        self.look_up("record").map(|()| record::bytes_of(self.records[&(feed, seq)].encode()))
     }
-    fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.ask("value").map(|()| self.values.get(&(table, key.to_vec())).cloned())
+    fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.look_up("value").map(|()| self.values.get(&(table, key.to_vec())).cloned())
     }
 }
 
@@ -62,22 +65,22 @@ fn name(text: &str) -> FeedId {
     FeedId::new(text).unwrap()
 }
 
-fn put(id: &str, title: &str) -> Prepared {
+fn put(id: &str, title: &str) -> PreparedChange {
     let content = Some(Content::new("application/json", "{}"));
     let item = Item { title: Some(title.into()), content, ..Item::new(id) };
-    Prepared::new(NewChange::put(item)).unwrap()
+    PreparedChange::new(NewChange::put(item)).unwrap()
 }
 
-fn patch(id: &str) -> Prepared {
+fn patch(id: &str) -> PreparedChange {
     let patch = Content::new(patch::MERGE_PATCH, r#"{"p":1}"#);
-    Prepared::new(NewChange::patch(id, patch)).unwrap()
+    PreparedChange::new(NewChange::patch(id, patch)).unwrap()
 }
 
-fn delete(id: &str) -> Prepared {
-    Prepared::new(NewChange::delete(id)).unwrap()
+fn delete(id: &str) -> PreparedChange {
+    PreparedChange::new(NewChange::delete(id)).unwrap()
 }
 
-fn title(decided: &Decided, feed: FeedNumber, seq: Seq) -> Option<String> {
+fn title(decided: &DecidedGroup, feed: FeedNumber, seq: Seq) -> Option<String> {
     record::decode(seq, &record::bytes_of(decided.records.get(feed, seq).unwrap().encode()))
         .unwrap()
         .item
@@ -85,9 +88,9 @@ fn title(decided: &Decided, feed: FeedNumber, seq: Seq) -> Option<String> {
 }
 
 #[test]
-fn requests_of_one_group_see_each_other() {
-    let stored = Stored::default();
-    let mut group = Group::new(&stored, NOW);
+fn requests_see_earlier_requests_of_their_group() {
+    let stored = StoredMaps::default();
+    let mut group = CommitGroup::new(&stored, NOW);
     group.append(&name("f1"), Expected::Last(0), vec![put("a", "1"), put("b", "1")]).unwrap();
     group.append(&name("f1"), Expected::Last(2), vec![put("a", "2"), patch("a")]).unwrap();
     let last = group.append(&name("f1"), Expected::Last(4), vec![delete("b")]).unwrap();
@@ -96,31 +99,31 @@ fn requests_of_one_group_see_each_other() {
     assert_eq!(decided.records.iter().count(), 5);
     assert_eq!(decided.ids.len(), 2);
     let a = decided.ids[&keys::id(0, "a")];
-    assert_eq!((a.before, a.now.first, a.now.latest), (None, 1, 4));
+    assert_eq!((a.before, a.after.first, a.after.latest), (None, 1, 4));
     assert_eq!(title(&decided, 0, 4).as_deref(), Some("2"), "the patch was applied to what the group has");
-    assert_eq!(decided.ids[&keys::id(0, "b")].now.hash, None);
+    assert_eq!(decided.ids[&keys::id(0, "b")].after.hash, None);
 }
 
 #[test]
-fn what_the_group_replaces_is_what_was_stored() {
-    let mut stored = Stored::default();
-    let mut group = Group::new(&stored, NOW);
+fn the_index_removes_the_position_before_the_group() {
+    let mut stored = StoredMaps::default();
+    let mut group = CommitGroup::new(&stored, NOW);
     group.append(&name("f1"), Expected::Any, vec![put("a", "1"), put("b", "1")]).unwrap();
     let decided = group.finish();
     stored.apply(decided);
-    let mut group = Group::new(&stored, NOW);
+    let mut group = CommitGroup::new(&stored, NOW);
     group.append(&name("f1"), Expected::Any, vec![put("a", "2")]).unwrap();
     group.append(&name("f1"), Expected::Any, vec![put("a", "3"), put("a", "4")]).unwrap();
-    let touched = group.finish().ids[&keys::id(0, "a")];
-    // The index has place 1 to remove, and the places between never were in it.
-    assert_eq!((touched.before, touched.now.latest), (Some(1), 5));
+    let update = group.finish().ids[&keys::id(0, "a")];
+    // The index has position 1 to remove. The positions between were never in it.
+    assert_eq!((update.before, update.after.latest), (Some(1), 5));
 }
 
 #[test]
-fn a_refused_request_leaves_the_others_as_if_it_were_not_there() {
+fn a_refused_request_leaves_no_trace() {
     let decide = |with_refused: bool| {
-        let stored = Stored::default();
-        let mut group = Group::new(&stored, NOW);
+        let stored = StoredMaps::default();
+        let mut group = CommitGroup::new(&stored, NOW);
         group.append(&name("f1"), Expected::Any, vec![put("a", "1")]).unwrap();
         if with_refused {
             let refused = [
@@ -129,8 +132,8 @@ fn a_refused_request_leaves_the_others_as_if_it_were_not_there() {
                 group.append(&name("new"), Expected::Any, vec![put("a", "1"), patch("c")]),
             ];
             assert!(refused.iter().all(Result::is_err));
-            let condition = Condition { table: Table::Chains, key: vec![1], value: Some(Bytes::new()) };
-            let write = Write { table: Table::Chains, key: vec![2], value: Some(Bytes::new()) };
+            let condition = Precondition { table: Table::Chains, key: vec![1], value: Some(Bytes::new()) };
+            let write = TableWrite { table: Table::Chains, key: vec![2], value: Some(Bytes::new()) };
             assert!(group.write(vec![write], vec![condition]).is_err());
         }
         group.append(&name("f2"), Expected::Any, vec![put("a", "1")]).unwrap();
@@ -141,9 +144,9 @@ fn a_refused_request_leaves_the_others_as_if_it_were_not_there() {
 }
 
 #[test]
-fn new_feeds_of_one_group_have_numbers_of_their_own() {
-    let mut stored = Stored { next_feed: 7, ..Stored::default() };
-    let mut group = Group::new(&stored, NOW);
+fn new_feeds_of_one_group_get_distinct_numbers() {
+    let mut stored = StoredMaps { next_feed: 7, ..StoredMaps::default() };
+    let mut group = CommitGroup::new(&stored, NOW);
     for feed in ["f1", "f2", "f1", "f3"] {
         group.append(&name(feed), Expected::Any, vec![put("a", "1")]).unwrap();
     }
@@ -151,41 +154,45 @@ fn new_feeds_of_one_group_have_numbers_of_their_own() {
     let numbers: Vec<_> = decided.feeds.values().map(|feed| feed.number).collect();
     assert_eq!((numbers, decided.next_feed), (vec![7, 8, 9], Some(10)));
     stored.apply(decided);
-    let mut group = Group::new(&stored, NOW);
+    let mut group = CommitGroup::new(&stored, NOW);
     group.append(&name("f2"), Expected::Any, vec![put("a", "2")]).unwrap();
     assert_eq!(group.finish().next_feed, None);
 }
 
 #[test]
-fn a_read_that_fails_refuses_only_what_needs_it() {
-    let mut stored = Stored::default();
-    let mut group = Group::new(&stored, NOW);
+fn a_failed_lookup_refuses_only_its_own_request() {
+    let mut stored = StoredMaps::default();
+    let mut group = CommitGroup::new(&stored, NOW);
     group.append(&name("f1"), Expected::Any, vec![put("a", "1")]).unwrap();
     let decided = group.finish();
     stored.apply(decided);
     stored.fails = true;
-    let mut group = Group::new(&stored, NOW);
+    let mut group = CommitGroup::new(&stored, NOW);
     let error = group.append(&name("f1"), Expected::Any, vec![put("a", "2")]).unwrap_err();
-    assert!(matches!(error, AppendError::Store(StoreError::Read(_))), "{error}");
+    assert!(matches!(error, AppendError::Read(ReadError::Storage { .. })), "{error}");
+    // Without preconditions a write looks up nothing, so it cannot fail.
     group
-        .write(vec![Write { table: Table::Chains, key: vec![], value: None }], Vec::<Condition>::new())
+        .write(
+            vec![TableWrite { table: Table::Chains, key: vec![], value: None }],
+            Vec::<Precondition>::new(),
+        )
         .unwrap();
     let decided = group.finish();
     assert!(decided.records.is_empty() && decided.values.len() == 1);
 }
 
 #[test]
-fn conditions_see_the_writes_before_them() {
-    let stored = Stored::default();
-    let mut group = Group::new(&stored, NOW);
+fn preconditions_see_earlier_writes_of_their_group() {
+    let stored = StoredMaps::default();
+    let mut group = CommitGroup::new(&stored, NOW);
     let key = || (Table::Leases, vec![1]);
     let write = |value: &'static str| {
         let (table, key) = key();
-        vec![Write { table, key, value: Some(value.into()) }]
+        vec![TableWrite { table, key, value: Some(value.into()) }]
     };
     let is = |value: Option<&'static str>| {
         let (table, key) = key();
-        vec![Condition { table, key, value: value.map(Bytes::from) }]
+        vec![Precondition { table, key, value: value.map(Bytes::from) }]
     };
     group.write(write("a"), is(None)).unwrap();
     assert!(group.write(write("b"), is(None)).is_err());
@@ -194,34 +201,35 @@ fn conditions_see_the_writes_before_them() {
 }
 
 #[test]
-fn a_long_value_may_be_demanded_by_its_digest() {
-    let mut stored = Stored::default();
+fn a_precondition_on_a_long_value_compares_digests() {
+    let mut stored = StoredMaps::default();
     let (table, key, value) = (Table::Chains, vec![1], Bytes::from(vec![7; 1000]));
-    let demand = |value: &[u8]| {
+    let precondition = |value: &[u8]| {
         let value = Some(Bytes::copy_from_slice(value));
-        vec![Demand::from(Condition { table, key: key.clone(), value }).short()]
+        vec![LoggedPrecondition::from(Precondition { table, key: key.clone(), value }).shorten()]
     };
-    let is_refused = |stored: &Stored, value: &[u8]| {
-        let written = Group::new(stored, NOW).write(Vec::new(), demand(value));
-        matches!(written, Err(StoreError::Condition))
+    let is_refused = |stored: &StoredMaps, value: &[u8]| {
+        let written = CommitGroup::new(stored, NOW).write(Vec::new(), precondition(value));
+        matches!(written, Err(WriteError::Precondition { .. }))
     };
-    assert!(is_refused(&stored, &value), "nothing is there");
+    assert!(is_refused(&stored, &value), "the row does not exist");
     stored.values.insert((table, key.clone()), value.clone());
     assert!(!is_refused(&stored, &value));
     assert!(is_refused(&stored, &value[1..]) && is_refused(&stored, b"short"));
 }
 
 #[test]
-fn a_bulk_append_to_a_new_feed_asks_for_no_ids() {
-    let stored = Stored::default();
-    let mut group = Group::new(&stored, NOW);
+fn a_bulk_append_to_a_new_feed_looks_up_no_ids() {
+    let stored = StoredMaps::default();
+    let mut group = CommitGroup::new(&stored, NOW);
     let changes = (0..100).map(|n| put(&n.to_string(), "1")).collect();
     group.append(&name("f1"), Expected::Any, changes).unwrap();
-    assert_eq!(*stored.asked.borrow(), ["feed", "next"]);
+    // 100 new ids and not one lookup: the feed did not exist.
+    assert_eq!(*stored.lookups.borrow(), ["feed", "next"]);
 }
 
-/// All changes of a feed, as its log has them.
-fn changes(stored: &Stored) -> Vec<Change> {
+/// Decoded changes of all records.
+fn changes(stored: &StoredMaps) -> Vec<Change> {
     let records = stored.records.iter();
     records
         .map(|((_, seq), record)| record::decode(*seq, &record::bytes_of(record.encode())).unwrap())
@@ -230,24 +238,27 @@ fn changes(stored: &Stored) -> Vec<Change> {
 
 #[test]
 fn a_replica_decides_the_same() {
-    let mut first = Stored::default();
-    let mut group = Group::new(&first, NOW);
+    let mut first = StoredMaps::default();
+    let mut group = CommitGroup::new(&first, NOW);
     group.append(&name("f1"), Expected::Any, vec![put("a", "1"), put("b", "1"), patch("a")]).unwrap();
     group.append(&name("f1"), Expected::Any, vec![delete("b"), put("b", "2"), delete("c")]).unwrap();
     let decided = group.finish();
     first.apply(decided);
 
     let log = changes(&first);
+    // Any division of the log into groups must give the same replica.
     for split in 0..=log.len() {
-        let mut replica = Stored::default();
+        let mut replica = StoredMaps::default();
         for part in [&log[..split], &log[split..]] {
-            let mut group = Group::new(&replica, Timestamp::MAX);
+            // A wrong clock must not matter: replicated changes bring their times.
+            let mut group = CommitGroup::new(&replica, Timestamp::MAX);
             group.replicate(&name("f1"), part).unwrap();
             let decided = group.finish();
             replica.apply(decided);
         }
-        // All but when it was appended, which is each one's own time.
-        let heads = |stored: &Stored| stored.feeds.values().map(|f| (f.number, f.head)).collect::<Vec<_>>();
+        // All but the time of the append, which each store takes from its own clock.
+        let heads =
+            |stored: &StoredMaps| stored.feeds.values().map(|f| (f.number, f.head)).collect::<Vec<_>>();
         assert_eq!(
             (&replica.records, &replica.ids, heads(&replica)),
             (&first.records, &first.ids, heads(&first))
@@ -256,20 +267,21 @@ fn a_replica_decides_the_same() {
 }
 
 #[test]
-fn a_replica_takes_nothing_that_does_not_follow() {
-    let mut stored = Stored::default();
-    let mut group = Group::new(&stored, Timestamp::UNIX_EPOCH);
+fn a_replica_refuses_changes_that_do_not_follow() {
+    let mut stored = StoredMaps::default();
+    let mut group = CommitGroup::new(&stored, Timestamp::UNIX_EPOCH);
     group.append(&name("f1"), Expected::Any, vec![put("a", "1"), put("a", "2")]).unwrap();
     let decided = group.finish();
     stored.apply(decided);
     let [first, second] = &changes(&stored)[..] else { panic!("two changes") };
     let third = Change { seq: 3, previous: Some(2), ..second.clone() };
-    let replicate = |changes: &[Change]| Group::new(&stored, NOW).replicate(&name("f1"), changes);
+    let replicate = |changes: &[Change]| CommitGroup::new(&stored, NOW).replicate(&name("f1"), changes);
 
     replicate(std::slice::from_ref(&third)).unwrap();
     for gap in [first, second, &Change { seq: 4, ..third.clone() }] {
         assert!(matches!(replicate(std::slice::from_ref(gap)), Err(AppendError::Conflict { actual: 2, .. })));
     }
+    // Each breaks the chain of versions, the order of times, or the rules for ids.
     let wrong = [
         Change { previous: Some(1), ..third.clone() },
         Change { previous: None, ..third.clone() },

@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::*;
 
-fn entry(feed: &str, state: Value) -> Entry {
-    let way = Way { protocol: Protocol::Smart, follows: Some("http://x/items".into()) };
-    Entry { feed: feed.into(), way, state }
+fn entry(feed: &str, state: Value) -> StateEntry {
+    let route = FeedRoute { protocol: Protocol::Smart, follows: Some("http://x/items".into()) };
+    StateEntry { feed: feed.into(), route, state }
 }
 
 fn schedule(value: &Value) -> Option<Box<RawValue>> {
@@ -35,10 +35,10 @@ fn the_last_state_of_each_feed_comes_back() {
     drop(log);
     let log = StateLog::open(&path, Some(Protocol::Smart)).unwrap();
     assert_eq!((states(&log), scheduled(&log)), (expected.into(), Some("\"soon\"".into())));
-    assert_eq!(log.load("a").unwrap().unwrap().way, entry("a", json!(2)).way);
+    assert_eq!(log.load("a").unwrap().unwrap().route, entry("a", json!(2)).route);
 }
 
-/// Whatever the last write left of itself, what was kept before it is there.
+/// After a partial last write, all earlier states are intact.
 #[test]
 fn a_write_that_was_cut_off_is_passed_over_at_every_byte() {
     let folder = tempfile::tempdir().unwrap();
@@ -48,6 +48,7 @@ fn a_write_that_was_cut_off_is_passed_over_at_every_byte() {
     let before = fs::read(&path).unwrap().len();
     log.save(vec![entry("a", json!(2)), entry("b", json!(3))], None).unwrap();
     drop(log);
+    // Every length between the two writes is a possible crash.
     let whole = fs::read(&path).unwrap();
     for end in before..whole.len() {
         fs::write(&path, &whole[..end]).unwrap();
@@ -88,7 +89,7 @@ fn files_of_something_else_are_refused_and_left_alone() {
     let good = format!("{HEADER}{{\"url\":\"a\",\"protocol\":\"smart\",\"state\":1}}\n");
     for (content, part) in [
         ("my notes".to_owned(), "damaged"),
-        ("{\"towpath_state\":1,\"url\":\"http://x/\"}\n".into(), "of a single feed"),
+        ("{\"towpath_state\":1,\"url\":\"http://x/\"}\n".into(), "for a single feed"),
         (good.replace(":1}\n", ":2}\n"), "damaged"),
         (good.replace("smart", "odd") + &good[HEADER.len()..], "line 2"),
         (format!("{HEADER}odd\n{}", &good[HEADER.len()..]), "line 2"),

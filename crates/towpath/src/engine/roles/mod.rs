@@ -1,10 +1,10 @@
 //! Roles: what only one node may do at a time.
 //!
-//! Each role is held under a lease that the store keeps ([`Store::hold`]). Whatever is written in a role carries the lease's
+//! Each role is held under a lease that the store keeps ([`Store::acquire_lease`]). Whatever is written in a role carries the lease's
 //! condition ([`conditions`]): a node that was replaced and does not know it yet writes nothing. On a store that is the log
 //! itself there is one process, which holds every role from the start.
 //!
-//! [`Store::hold`]: towpath_store::Store::hold
+//! [`Store::acquire_lease`]: towpath_store::Store::acquire_lease
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,35 +14,38 @@ use std::time::Duration;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
-use towpath_store::lease::{Holding, Row, key};
-use towpath_store::{Condition, Store, StoreError, Table};
+use towpath_store::lease::{LeaseHandle, LeaseRow, key};
+use towpath_store::{Precondition, Store, Table};
 
 pub use towpath_store::lease::Lease;
 
 use super::Engine;
 use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
 
-/// Over how many roles the sources are spread, so that nodes share the work.
+/// Number of roles among which the sources are divided, so that nodes share the work.
+// Part of what nodes agree on: with different numbers, two nodes would poll the same source.
 const SHARDS: u32 = 16;
 
-/// What every write made under a lease demands.
-pub fn conditions(lease: &Lease) -> Vec<Condition> {
+/// Returns the preconditions of every write under a lease.
+pub fn conditions(lease: &Lease) -> Vec<Precondition> {
     lease.condition().into_iter().collect()
 }
 
-/// What is done right before an effect that no condition guards.
+/// Checks the lease right before an effect that no precondition guards.
 ///
 /// # Errors
 ///
-/// [`StoreError::Condition`] where another node may have the role by now.
+/// [`StoreError::Lease`] where another node may hold the role by now.
 pub fn check(lease: &Lease) -> Result<(), StoreError> {
-    if lease.is_current() { Ok(()) } else { Err(StoreError::Condition) }
+    Ok(lease.check()?)
 }
 
-/// How long after it broke off a role's task is begun again.
+/// Pause before a role's task is restarted after a panic.
+// A task that panics at once would otherwise fill the log and a core.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Some of the sources: those whose feed's name falls there.
+/// Part of the sources, chosen by a hash of the feed's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     number: u32,
@@ -59,8 +62,9 @@ impl Shard {
         (0..of).map(move |number| Self { number, of })
     }
 
-    /// Whether a feed's source is among these. The same on every node.
+    /// Returns true if a feed's source belongs to the shard. Every node computes the same.
     pub fn has(self, feed: &str) -> bool {
+        // Not the standard library's hasher: its keys are random, so nodes would disagree.
         crc32fast::hash(feed.as_bytes()) % self.of == self.number
     }
 
@@ -79,17 +83,17 @@ pub const DIFFDELTA: &str = "diffdelta";
 /// Sealing pages, retention, snapshots.
 pub const UPKEEP: &str = "upkeep";
 
-/// Whether no node had a role when it was last given.
+/// Returns true if no node held a role when its row was last written.
 ///
 /// # Errors
 ///
 /// The store's.
 pub async fn is_free(engine: &Engine, role: &str) -> Result<bool, StoreError> {
     let row = engine.store.get(Table::Leases, &key(role)).await?;
-    Ok(row.and_then(|row| Row::decode(&row)).is_none_or(|row| row.holder == 0))
+    Ok(row.and_then(|row| LeaseRow::decode(&row)).is_none_or(|row| row.holder == 0))
 }
 
-/// Keeping the static tree of this name.
+/// Returns the name of the role that keeps the static tree of this name.
 pub fn export(tree: &str) -> String {
     format!("export/{tree}")
 }
@@ -100,7 +104,7 @@ pub struct Roles {
     counted: Counted,
 }
 
-/// Which roles are held, and how many.
+/// Gauges of the held roles.
 #[derive(Clone, Default)]
 struct Counted {
     count: Gauge,
@@ -130,25 +134,26 @@ impl Drop for Held {
 }
 
 impl Roles {
-    /// Those of an engine's store.
+    /// Returns the roles of an engine's store.
     pub fn new(engine: &Engine) -> Self {
         let (count, held) = (engine.metrics.roles.clone(), engine.metrics.held.clone());
         Self { store: engine.store.clone(), counted: Counted { count, held } }
     }
 
-    /// Runs a task whenever the role is held: begun when its lease comes, told to end when that is lost or all is to
-    /// stop, begun again from what is stored when it comes back. Returns when all is to stop, and lets go of the role.
+    /// Runs a task whenever this node holds the role.
+    ///
+    /// The task starts with the lease and is told to end when the lease is lost or `stop` is set. With the next lease
+    /// it starts again, from what is stored. Returns after `stop`, and releases the role.
     pub async fn run_while_held<F, T>(&self, role: &str, stop: Stop, task: F)
     where
         F: Fn(Lease, Stop) -> T + Send,
         T: Future<Output = ()> + Send,
     {
-        run(self.store.hold(role), &self.counted, stop, task).await;
+        run(self.store.acquire_lease(role), &self.counted, stop, task).await;
     }
 }
 
-/// Runs what never breaks off but by a fault of ours, and runs it again where it did: a panic does not take a role's work
-/// away for good.
+/// Runs a future to its end, and restarts it after a panic: a bug must not end a role's work for good.
 pub async fn to_the_end<F, T>(role: &str, run: F)
 where
     F: Fn() -> T,
@@ -160,7 +165,7 @@ where
     }
 }
 
-async fn run<F, T>(mut holding: Holding, counted: &Counted, stop: Stop, task: F)
+async fn run<F, T>(mut holding: LeaseHandle, counted: &Counted, stop: Stop, task: F)
 where
     F: Fn(Lease, Stop) -> T + Send,
     T: Future<Output = ()> + Send,
@@ -174,26 +179,30 @@ where
         let held = counted.hold(lease.role());
         let (end, ending) = watch::channel(false);
         let mut running = pin!(task(lease.clone(), ending));
+        // Not only its loss: another epoch means that another node may have held the role in between.
         let mut lost = pin!(ends(&mut holding, &lease, &stop));
         let is_running = tokio::select! {
             () = &mut running => false,
             () = &mut lost => true,
         };
         end.send_replace(true);
-        // One that has nothing to do ends by itself.
+        // A task without work ends by itself. The role is kept until it is lost.
+        // A stop gives the role back after this, so the next holder finds the task's writes done.
         if is_running {
             running.await;
         } else {
             lost.await;
         }
+        // After the task: the gauge says what still runs here.
         drop(held);
         tracing::debug!(role = lease.role(), "given up");
     }
 }
 
-/// Returns once the lease is another or gone, or all is to stop.
-async fn ends(holding: &mut Holding, lease: &Lease, stop: &Stop) {
+/// Returns once the lease has changed or is lost, or `stop` is set.
+async fn ends(holding: &mut LeaseHandle, lease: &Lease, stop: &Stop) {
     let lost = async {
+        // Any change of the channel wakes this, also one that leaves the same lease in it.
         while holding.lease().as_ref() == Some(lease) {
             holding.changed().await;
         }
@@ -208,12 +217,12 @@ async fn ends(holding: &mut Holding, lease: &Lease, stop: &Stop) {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use towpath_store::lease::Term;
+    use towpath_store::lease::LeaseTerm;
 
     use super::*;
 
     fn lease(epoch: u64) -> Option<Lease> {
-        Some(Lease::new(HUB, Row { holder: 1, epoch }, Term::until(std::time::Instant::now())))
+        Some(Lease::new(HUB, LeaseRow { holder: 1, epoch }, LeaseTerm::until(std::time::Instant::now())))
     }
 
     #[test]
@@ -253,9 +262,10 @@ mod tests {
                         running.fetch_sub(1, Ordering::SeqCst);
                     }
                 };
-                run(Holding::new(holding), &Counted::default(), stopping, task).await;
+                run(LeaseHandle::new(holding), &Counted::default(), stopping, task).await;
             })
         };
+        // The task has no event to wait for when nothing is expected to happen.
         let settle = || tokio::time::sleep(Duration::from_millis(20));
         let counts = || (begun.load(Ordering::SeqCst), running.load(Ordering::SeqCst));
         settle().await;

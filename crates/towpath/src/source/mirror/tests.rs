@@ -1,66 +1,78 @@
-//! A mirror on a log of its own, without its publisher.
+//! Tests of a mirror on a store of its own, without its publisher.
 
 use std::path::Path;
 
 use towpath_proto::follow::TransferError;
-use towpath_store::embedded::{EmbeddedStore, Options};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
 use crate::config::Config;
 
 const CONFIG: &str = "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"http://a.example/feed\"\n";
 
-async fn own(folder: &Path) -> Own {
+async fn target(folder: &Path) -> MirrorTarget {
     let config = Config::parse(CONFIG, Path::new("towpath.toml")).unwrap();
-    let store = EmbeddedStore::open(folder.join("data"), Options::default()).unwrap();
-    let engine = Engine::new(config, Arc::new(store)).await.unwrap();
+    let store = EmbeddedStore::open(folder.join("data"), EmbeddedOptions::default()).unwrap();
+    let engine = crate::protocols::start(config, Arc::new(store)).await.unwrap();
     let feed = engine.feed("copy").unwrap();
-    Own { engine, feed, lease: Lease::alone("sources"), state: Arc::default() }
+    MirrorTarget { engine, feed, lease: Lease::alone("sources"), state: Arc::default() }
 }
 
-/// A publisher that was away for a while and is back is asked again soon when it goes away once more.
+/// The clock was a year ahead when the last success was saved.
 #[tokio::test]
-async fn the_wait_grows_until_all_is_well() {
+async fn a_success_replaces_one_in_the_future() {
     let folder = tempfile::tempdir().unwrap();
-    let own = own(folder.path()).await;
+    let target = target(folder.path()).await;
+    let year = SignedDuration::from_hours(365 * 24);
+    target.state.lock().await.last_ok = Some(Timestamp::now().checked_add(year).unwrap());
+    target.record_success().await;
+    assert!(target.state.lock().await.last_ok.unwrap() <= Timestamp::now());
+}
+
+/// After a recovery the next failure waits only briefly again.
+#[tokio::test]
+async fn the_wait_grows_until_a_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path()).await;
     for _ in 0..8 {
-        own.failed(SourceError::new("STORE_ERROR", "full".into())).await;
+        target.record_failure(SourceFailure::new("STORE_ERROR", "full".into())).await;
     }
-    assert!(own.pause().await >= Duration::from_secs(128));
-    own.well().await;
-    own.failed(SourceError::new("STORE_ERROR", "full".into())).await;
-    assert!(own.pause().await <= Duration::from_secs(2));
+    assert!(target.retry_wait().await >= Duration::from_secs(128));
+    target.record_success().await;
+    target.record_failure(SourceFailure::new("STORE_ERROR", "full".into())).await;
+    assert!(target.retry_wait().await <= Duration::from_secs(2));
 }
 
 /// The codes are those of a poll.
 #[test]
-fn what_failed_has_the_code_that_it_has_for_a_poll() {
+fn failures_have_the_same_codes_as_polls() {
     let url = || "http://a.example/".to_owned();
     for (source, code) in [
         (TransferError::Timeout("x".into()), "TIMEOUT"),
         (TransferError::TooLarge { limit: 1 }, "TOO_LARGE"),
         (TransferError::Connect("x".into()), "NETWORK_ERROR"),
     ] {
-        let followed = failed(&FollowError::Transfer { url: url(), source: source.clone() });
+        let followed = source_failure(&FollowError::Transfer { url: url(), source: source.clone() });
         assert_eq!(followed.code, code);
-        let discovered = MirrorError::Discover(DiscoverError::Transfer { url: url(), source }).kept();
+        let discovered =
+            MirrorError::Discover(DiscoverError::Transfer { url: url(), source }).to_source_error();
         assert_eq!(discovered.code, code);
     }
-    let followed = failed(&FollowError::Status { url: url(), status: 503 });
+    let followed = source_failure(&FollowError::Status { url: url(), status: 503 });
     assert_eq!((followed.code.as_str(), followed.http_status), ("HTTP_503", Some(503)));
     let found = DiscoverError::Status { url: url(), status: 404, retry_after: None };
-    assert_eq!(MirrorError::Discover(found).kept().code, "HTTP_404");
+    assert_eq!(MirrorError::Discover(found).to_source_error().code, "HTTP_404");
 }
 
-async fn a_mirror(own: &Own) -> Mirror {
-    let kept = Kept {
+async fn new_mirror(target: &MirrorTarget) -> Mirror {
+    let saved = MirrorState {
         url: "http://a.example/feed".into(),
         follows: "http://a.example/feed".into(),
         protocol: "smart".into(),
         seq: 0,
         state: Value::Null,
     };
-    Mirror::new(own.clone(), kept).await.unwrap()
+    Mirror::new(target.clone(), saved).await.unwrap()
 }
 
 fn followed(op: Op, id: &str, text: &str) -> Followed {
@@ -77,11 +89,11 @@ fn followed(op: Op, id: &str, text: &str) -> Followed {
     }
 }
 
-/// What was appended before a crash, and is told again after it, is known by what is kept of it.
+/// Changes appended before a crash are recognised when they are delivered again.
 #[tokio::test]
-async fn what_is_told_again_is_known_and_what_is_told_otherwise_is_news() {
+async fn redelivered_changes_are_recognised_and_different_ones_are_new() {
     let folder = tempfile::tempdir().unwrap();
-    let own = own(folder.path()).await;
+    let target = target(folder.path()).await;
     let all = || {
         vec![
             followed(Op::Put, "a", "{\"b\":1}"),
@@ -90,13 +102,14 @@ async fn what_is_told_again_is_known_and_what_is_told_otherwise_is_news() {
             followed(Op::Delete, "c", ""),
         ]
     };
-    let seq = async || own.engine.store.head(own.feed.id()).await.unwrap().seq;
-    a_mirror(&own).await.deliver(all(), None).await.unwrap();
+    let seq = async || target.engine.store.head(target.feed.id()).await.unwrap().seq;
+    new_mirror(&target).await.deliver(all(), None).await.unwrap();
     assert_eq!(seq().await, 4);
+    // Each position once: the crash may have happened after any change.
     for changed in 0..all().len() {
-        let mut mirror = a_mirror(&own).await;
+        let mut mirror = new_mirror(&target).await;
         mirror.deliver(all()[..changed].to_vec(), None).await.unwrap();
-        assert_eq!(seq().await, 4, "told again");
+        assert_eq!(seq().await, 4, "delivered again");
         let right = &all()[changed];
         let entry_id = right.entry_id.clone();
         let others = [
@@ -107,12 +120,16 @@ async fn what_is_told_again_is_known_and_what_is_told_otherwise_is_news() {
         // A deletion has no content that could be another.
         for other in others.into_iter().skip(usize::from(right.op == Op::Delete)) {
             let change = new_change(other);
-            assert_ne!(mirror.unconfirmed.front(), Some(&Appended::told(&change)), "{change:?}");
+            assert_ne!(
+                mirror.unconfirmed.front(),
+                Some(&AppendedChange::from_delivery(&change)),
+                "{change:?}"
+            );
         }
         mirror.deliver(all()[changed..].to_vec(), None).await.unwrap();
-        assert_eq!(seq().await, 4, "told again");
+        assert_eq!(seq().await, 4, "delivered again");
         assert!(mirror.unconfirmed.is_empty());
     }
-    a_mirror(&own).await.deliver(all()[1..].to_vec(), Some(Value::Null)).await.unwrap();
-    assert_eq!(seq().await, 7, "news");
+    new_mirror(&target).await.deliver(all()[1..].to_vec(), Some(Value::Null)).await.unwrap();
+    assert_eq!(seq().await, 7, "new");
 }

@@ -1,29 +1,29 @@
-//! The follower with a program around it, and a publisher's answers.
+//! A driver for the follower, and the responses of a publisher.
 
 use http::{HeaderMap, HeaderValue};
 
 use super::super::*;
 use crate::change::Op;
-use crate::diffdelta::testing::Publisher;
-use crate::follow::Followed;
+use crate::diffdelta::publish::testing::TestSource;
+use crate::follow::{Exchange as _, Followed, ResponseHead, TransferError};
 
 pub(super) const BASE: &str = "http://127.0.0.1:8080";
 
-/// What may go wrong with one answer.
+/// A fault of a single response.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Fault {
+pub(super) enum ResponseFault {
     None,
     Lost,
     CutOff,
-    /// Cut off without the transfer noticing.
+    /// Cut off without a transfer error.
     Shortened,
     Unavailable,
-    /// Answered by a server that is so many runs behind the others.
+    /// Sent by a server that lags by this number of runs.
     Behind(u8),
 }
 
-/// A document's answer to a request.
-pub(super) fn answer(p: &Publisher, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
+/// Returns the publisher's response to a request.
+pub(super) fn answer(p: &TestSource, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
     let path = request.url.strip_prefix(BASE).unwrap().to_owned();
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json; charset=utf-8"));
@@ -47,20 +47,20 @@ pub(super) fn answer(p: &Publisher, request: &Request) -> (u16, HeaderMap, Vec<u
     (200, headers, body)
 }
 
-/// One follower with its driver: hands over changes and keeps checkpoints as a program would.
+/// A follower with its driver, which records changes and checkpoints as a program would.
 pub(super) struct Driver {
     pub(super) follower: DiffDeltaFollower,
     pub(super) state: Option<Value>,
-    pub(super) told: Vec<Followed>,
-    /// How many of `told` are covered by `state`.
-    kept: usize,
+    pub(super) changes: Vec<Followed>,
+    /// Number of `changes` that `state` covers.
+    checkpointed: usize,
     pub(super) notices: Vec<Event>,
-    pub(super) asked: Vec<String>,
-    /// The publisher as it was after each of its runs.
-    pub(super) before: Vec<Publisher>,
-    /// Whether the archive answers.
+    pub(super) requests: Vec<String>,
+    /// The publisher after each of its runs.
+    pub(super) before: Vec<TestSource>,
+    /// False if every archive path answers 404.
     pub(super) has_archive: bool,
-    /// The archive index, where it is another one than that of the snapshots which are there.
+    /// An archive index that replaces the publisher's own.
     pub(super) index: Option<Bytes>,
 }
 
@@ -69,58 +69,62 @@ impl Driver {
         Self {
             follower: follower(address, from, None),
             state: None,
-            told: Vec::new(),
-            kept: 0,
+            changes: Vec::new(),
+            checkpointed: 0,
             notices: Vec::new(),
-            asked: Vec::new(),
+            requests: Vec::new(),
             before: Vec::new(),
             has_archive: true,
             index: None,
         }
     }
 
-    /// The program is killed: what no checkpoint covers was never kept.
+    /// Simulates a crash: changes after the last checkpoint are lost.
     pub(super) fn restart(&mut self, address: &str) {
-        self.told.truncate(self.kept);
+        self.changes.truncate(self.checkpointed);
         self.follower = follower(address, StartFrom::Beginning, self.state.clone());
     }
 
-    /// Takes up to `limit` events.
+    /// Processes up to `limit` events.
     pub(super) fn take_events(&mut self, limit: usize) {
         for _ in 0..limit {
             match self.follower.poll_event() {
-                Some(Event::Change(change)) => self.told.push(*change),
-                Some(Event::Checkpoint(state)) => (self.state, self.kept) = (Some(state), self.told.len()),
+                Some(Event::Change(change)) => self.changes.push(*change),
+                Some(Event::Checkpoint(state)) => {
+                    (self.state, self.checkpointed) = (Some(state), self.changes.len());
+                }
                 Some(notice) => self.notices.push(notice),
                 None => return,
             }
         }
     }
 
-    /// Runs until the follower waits, with one fault for each request in turn, then none.
-    pub(super) fn pass(&mut self, p: &Publisher, now: Timestamp, faults: &[Fault]) {
+    /// Runs until the follower waits. The faults apply to the first requests, in order.
+    pub(super) fn pass(&mut self, p: &TestSource, now: Timestamp, faults: &[ResponseFault]) {
         let mut faults = faults.iter().copied();
         for _ in 0..1000 {
             self.take_events(usize::MAX);
-            let Some(request) = self.follower.poll_request(now) else {
+            let Some(request) = self.follower.poll_request(Now::simulated(now)) else {
                 self.take_events(usize::MAX);
-                let wakes = self.follower.poll_timeout().is_some() || self.follower.is_finished();
-                assert!(wakes, "nothing is under way and nothing will ever happen");
+                let wakes = self.follower.poll_timeout().map(Monotonic::simulated_wall).is_some()
+                    || self.follower.is_finished();
+                assert!(wakes, "no request is in flight and no timer is set");
                 return;
             };
-            self.asked.push(request.url.clone());
-            self.send(p, now, &request, faults.next().unwrap_or(Fault::None));
+            self.requests.push(request.url.clone());
+            self.send(p, now, &request, faults.next().unwrap_or(ResponseFault::None));
         }
-        panic!("the follower never rests: {:?}", self.asked);
+        panic!("the follower never waits: {:?}", self.requests);
     }
 
-    pub(super) fn send(&mut self, p: &Publisher, now: Timestamp, request: &Request, fault: Fault) {
+    pub(super) fn send(&mut self, p: &TestSource, now: Timestamp, request: &Request, fault: ResponseFault) {
         let (mut status, mut headers, mut body) = answer(p, request);
-        if let Fault::Behind(runs) = fault
+        if let ResponseFault::Behind(runs) = fault
             && let Some(then) = self.before.iter().rev().nth(runs.into())
         {
             (status, headers, body) = answer(then, request);
-            if status == 404 && then.chain.may_lead_to(&request.url) {
+            // The server does so too: a 404 would mean that the snapshot is gone.
+            if status == 404 && then.chain.may_publish_later(&request.url) {
                 status = 503;
             }
         }
@@ -133,26 +137,36 @@ impl Driver {
         let f = &mut self.follower;
         let mut result = Ok(());
         match fault {
-            Fault::None | Fault::Behind(_) => {}
-            Fault::Lost => {
-                return f.handle_end(now, request.id, Err(TransferError::Connect("lost".into())));
+            ResponseFault::None | ResponseFault::Behind(_) => {}
+            ResponseFault::Lost => {
+                return f.handle_end(
+                    Now::simulated(now),
+                    request.id,
+                    Err(TransferError::Connect("lost".into())),
+                );
             }
-            Fault::CutOff => {
+            ResponseFault::CutOff => {
                 body.truncate(body.len() / 2);
                 result = Err(TransferError::Body("cut off".into()));
             }
-            Fault::Shortened => body.truncate(body.len().saturating_sub(1)),
-            Fault::Unavailable => (status, body) = (503, b"{}".to_vec()),
+            // The lost byte is the last brace: only parsing can notice it.
+            ResponseFault::Shortened => body.truncate(body.len().saturating_sub(1)),
+            ResponseFault::Unavailable => (status, body) = (503, b"{}".to_vec()),
         }
-        f.handle_head(now, request.id, ResponseHead { status, url: request.url.clone(), headers });
+        f.handle_head(
+            Now::simulated(now),
+            request.id,
+            ResponseHead { status, url: request.url.clone(), headers },
+        );
+        // An odd size, so that chunks end within tokens and characters.
         for chunk in body.chunks(777) {
-            f.handle_chunk(now, request.id, Bytes::copy_from_slice(chunk));
+            f.handle_chunk(Now::simulated(now), request.id, Bytes::copy_from_slice(chunk));
         }
-        f.handle_end(now, request.id, result);
+        f.handle_end(Now::simulated(now), request.id, result);
     }
 
     pub(super) fn ops(&self) -> Vec<(Op, &str)> {
-        self.told.iter().map(|c| (c.op, c.item.id.as_str())).collect()
+        self.changes.iter().map(|c| (c.op, c.item.id.as_str())).collect()
     }
 
     pub(super) fn incomplete(&self) -> usize {

@@ -1,20 +1,21 @@
-//! Publishers that are not ours.
+//! Following publishers of other implementations.
 
 use serde_json::json;
 
 use super::*;
-use crate::diffdelta::cursor::recompute;
-use crate::diffdelta::wire::Snapshot;
+use crate::diffdelta::wire::SnapshotEntry;
+use crate::diffdelta::wire::cursor::recompute;
 use crate::format::jcs::Style;
 
-/// An item in the schema's own members only.
+/// Returns an item with the schema's own members only.
 fn item(id: &str) -> Value {
     json!({"source": "ab", "id": id, "url": "https://x/", "headline": "h"})
 }
 
-/// A minted document whose cursor recomputes, with head, snapshot and index entry. Nothing in it names the
-/// document before, so that the same buckets have the same cursor.
-fn mint(p: &mut Publisher, buckets: &Value, now: i64) {
+/// Mints a document whose cursor recomputes, with head, snapshot and index entry.
+///
+/// The hashed part does not refer to earlier documents, so equal buckets have equal cursors.
+fn mint(p: &mut TestSource, buckets: &Value, now: i64) {
     let mut document = json!({"buckets": buckets, "changed": true, "source_id": "ab", "ttl_sec": 60});
     let cursor = recompute(document.to_string().as_bytes(), Style::Jcs).unwrap();
     let prev = std::mem::replace(&mut p.chain.cursor, cursor);
@@ -24,7 +25,7 @@ fn mint(p: &mut Publisher, buckets: &Value, now: i64) {
     p.latest = document.to_string().into_bytes();
     document["buckets"].take();
     p.head = document.to_string().into_bytes();
-    let snapshot = Snapshot {
+    let snapshot = SnapshotEntry {
         cursor: cursor.to_string(),
         generated_at: at(now).to_string(),
         prev_cursor: prev.to_string(),
@@ -34,18 +35,18 @@ fn mint(p: &mut Publisher, buckets: &Value, now: i64) {
     p.snapshots.push((snapshot, p.latest.clone()));
 }
 
-fn put(p: &mut Publisher, id: &str, now: i64) {
+fn put(p: &mut TestSource, id: &str, now: i64) {
     mint(p, &json!({"updated": [item(id)]}), now);
 }
 
 fn ids(d: &Driver) -> Vec<&str> {
-    d.told.iter().map(|change| change.item.id.as_str()).collect()
+    d.changes.iter().map(|change| change.item.id.as_str()).collect()
 }
 
-/// Section 2.2: a cursor that came back (A, B, A, C) hides no document between, whoever follows.
+/// Section 2.2: a cursor that came back (A, B, A, C) hides no document in between.
 #[test]
 fn a_cursor_that_came_back_hides_nothing() {
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     put(&mut p, "a", 0);
     let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
     d.pass(&p, at(1), &[]);
@@ -54,15 +55,14 @@ fn a_cursor_that_came_back_hides_nothing() {
     }
     d.restart("/diff/ab");
     d.pass(&p, at(100), &[]);
-    assert_eq!(ids(&d), ["a", "b", "a", "c"], "{:?}", d.asked);
+    assert_eq!(ids(&d), ["a", "b", "a", "c"], "{:?}", d.requests);
     assert_eq!(d.notices, []);
 }
 
-/// What nothing but the archive index could show otherwise is not asked of a publisher that has none, after
-/// the first time.
+/// A publisher without an archive index is asked for it only the first time.
 #[test]
 fn without_an_index_a_document_follows_on_its_prev_cursor() {
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     put(&mut p, "a", 0);
     let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
     d.has_archive = false;
@@ -73,11 +73,11 @@ fn without_an_index_a_document_follows_on_its_prev_cursor() {
     }
     assert_eq!(ids(&d), ["a", "b", "c", "d"]);
     assert_eq!(d.notices, []);
-    assert_eq!(d.asked.iter().filter(|url| url.contains("/archive/")).count(), 1, "{:?}", d.asked);
+    assert_eq!(d.requests.iter().filter(|url| url.contains("/archive/")).count(), 1, "{:?}", d.requests);
 }
 
-/// Carries: the last document's buckets under the same cursor, later.
-fn carry(p: &mut Publisher, now: i64) {
+/// Carries the last document: equal buckets and cursor, a later time.
+fn carry(p: &mut TestSource, now: i64) {
     for text in [&mut p.latest, &mut p.head] {
         let mut document: Value = serde_json::from_slice(text).unwrap();
         document["changed"] = json!(false);
@@ -87,12 +87,11 @@ fn carry(p: &mut Publisher, now: i64) {
     }
 }
 
-/// Section 2.2: a run that was missed, and whose snapshot is gone, is told of as long as the latest document
-/// still has it.
+/// Section 2.2: a missed run whose snapshot is gone is delivered from the latest document, if that has it.
 #[test]
-fn what_the_latest_document_still_has_is_not_given_up() {
+fn a_missing_snapshot_is_replaced_by_the_latest_document() {
     for carried in [false, true] {
-        let mut p = Publisher::new("ab");
+        let mut p = TestSource::new("ab");
         put(&mut p, "a", 0);
         let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
         d.pass(&p, at(1), &[]);
@@ -107,20 +106,20 @@ fn what_the_latest_document_still_has_is_not_given_up() {
         d.pass(&p, at(100), &[]);
         assert_eq!(ids(&d), ["a", "b", "c"], "{:?}", d.notices);
         assert!(matches!(d.notices.as_slice(), [Event::Warning(w)] if w.contains("gone")), "{:?}", d.notices);
-        // The place is the snapshot's, whenever the document that stood in for it was made.
+        // The position is that of the snapshot, not of the document that replaced it.
         assert_eq!(d.state.as_ref().unwrap()["generated_at"], at(3).to_string());
     }
 }
 
-/// A removed item is shown as last known: what it says of itself may be older than its removal.
+/// A removed item is published in its last known version, whose time may be before the removal.
 #[test]
-fn a_start_in_time_goes_by_documents_where_items_do_not_tell() {
+fn a_start_time_uses_document_times_if_items_have_none() {
     let dated = |id: &str, fetched: i64| {
         let mut item = item(id);
         item["provenance"] = json!({"fetched_at": at(fetched).to_string()});
         item
     };
-    let mut p = Publisher::new("ab");
+    let mut p = TestSource::new("ab");
     mint(&mut p, &json!({"new": [dated("a", -9)]}), 1);
     mint(&mut p, &json!({"new": [dated("b", 2)]}), 2);
     mint(&mut p, &json!({"removed": [dated("a", -9)]}), 3);
@@ -135,23 +134,25 @@ fn a_start_in_time_goes_by_documents_where_items_do_not_tell() {
     }
 }
 
-/// A publisher as the public ones are: cursors that do not recompute, no archive index.
+/// A publisher like the public ones: cursors do not recompute, and there is no archive index.
 #[test]
-fn a_foreign_feed_is_followed_without_proof() {
+fn an_unprovable_feed_is_followed_with_warnings() {
     let document = |cursor: &str, prev: &str, id: &str| {
         json!({
             "cursor": cursor, "prev_cursor": prev, "changed": true, "cursor_basis": "canonical_v1",
             "ttl_sec": 60, "generated_at": "2026-01-01T00:00:00Z", "source_id": "ab",
             "buckets": {
+                // An item that cannot be read costs a warning, not the document.
                 "new": [item(id), {"id": 7}],
                 "flagged": [item(&format!("f{id}"))],
                 "removed": [item("gone")],
+                // Section 4: clients may ignore unknown bucket types.
                 "some_day": [item("unknown")]
             }
         })
     };
-    let mut p = Publisher::new("ab");
-    let serve = |p: &mut Publisher, cursor: &str, prev: &str, id: &str| {
+    let mut p = TestSource::new("ab");
+    let serve = |p: &mut TestSource, cursor: &str, prev: &str, id: &str| {
         p.latest = document(cursor, prev, id).to_string().into_bytes();
         p.head = document(cursor, prev, id).to_string().into_bytes();
         p.chain.cursor = Cursor::of(cursor.as_bytes());
@@ -164,8 +165,8 @@ fn a_foreign_feed_is_followed_without_proof() {
     assert_eq!((d.incomplete(), d.notices.len()), (0, 3), "no index, no proof, a bad item: {:?}", d.notices);
     serve(&mut p, "c3", "c2", "2");
     d.pass(&p, at(100), &[]);
-    assert_eq!((d.told.len(), d.incomplete(), d.notices.len()), (6, 0, 4), "{:?}", d.notices);
+    assert_eq!((d.changes.len(), d.incomplete(), d.notices.len()), (6, 0, 4), "{:?}", d.notices);
     serve(&mut p, "c9", "c8", "3");
     d.pass(&p, at(200), &[]);
-    assert_eq!((d.told.len(), d.incomplete()), (9, 1), "{:?}", d.notices);
+    assert_eq!((d.changes.len(), d.incomplete()), (9, 1), "{:?}", d.notices);
 }

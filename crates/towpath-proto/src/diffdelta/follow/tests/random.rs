@@ -1,4 +1,4 @@
-//! Publisher, network and follower, all at random.
+//! Property tests: random publisher, network and follower.
 
 use std::collections::HashMap;
 
@@ -6,46 +6,46 @@ use http::HeaderMap;
 use proptest::prelude::*;
 
 use super::super::*;
-use super::driver::{Driver, Fault, follower};
+use super::driver::{Driver, ResponseFault, follower};
 use super::titled;
 use crate::change::Op;
-use crate::diffdelta::collapse::Delta;
-use crate::diffdelta::testing::{Publisher, at};
-use crate::diffdelta::wire::Kind;
-use crate::follow::Followed;
+use crate::diffdelta::publish::collapse::Delta;
+use crate::diffdelta::publish::testing::{TestSource, at};
+use crate::diffdelta::wire::DeltaKind;
+use crate::follow::{Exchange as _, Followed, ResponseHead};
 use crate::item::{Content, Item};
 
-/// One step of the simulation.
+/// A step of the simulation.
 #[derive(Debug, Clone)]
-enum Move {
+enum SimulationStep {
     Put(u8, u8),
     Delete(u8),
-    /// A run that succeeds: mints or carries.
+    /// A successful run: mints or carries.
     Run,
-    /// A run that fails.
+    /// A failed run.
     Error,
-    /// A pass of the follower, with these faults.
-    Pass(Vec<Fault>),
-    /// A part of a pass; then the follower's program is killed.
+    /// A pass of the follower with these faults.
+    Pass(Vec<ResponseFault>),
+    /// A part of a pass, then a crash.
     Killed(u8, u8),
 }
 
-fn moves() -> impl Strategy<Value = Move> {
+fn moves() -> impl Strategy<Value = SimulationStep> {
     let faults = prop_oneof![
-        4 => Just(Fault::None),
-        1 => Just(Fault::Lost),
-        1 => Just(Fault::CutOff),
-        1 => Just(Fault::Shortened),
-        1 => Just(Fault::Unavailable),
-        2 => (0u8..4).prop_map(Fault::Behind),
+        4 => Just(ResponseFault::None),
+        1 => Just(ResponseFault::Lost),
+        1 => Just(ResponseFault::CutOff),
+        1 => Just(ResponseFault::Shortened),
+        1 => Just(ResponseFault::Unavailable),
+        2 => (0u8..4).prop_map(ResponseFault::Behind),
     ];
     prop_oneof![
-        4 => (0u8..6, 0u8..3).prop_map(|(id, version)| Move::Put(id, version)),
-        2 => (0u8..6).prop_map(Move::Delete),
-        4 => Just(Move::Run),
-        1 => Just(Move::Error),
-        3 => prop::collection::vec(faults, 0..5).prop_map(Move::Pass),
-        1 => (0u8..6, 0u8..5).prop_map(|(requests, events)| Move::Killed(requests, events)),
+        4 => (0u8..6, 0u8..3).prop_map(|(id, version)| SimulationStep::Put(id, version)),
+        2 => (0u8..6).prop_map(SimulationStep::Delete),
+        4 => Just(SimulationStep::Run),
+        1 => Just(SimulationStep::Error),
+        3 => prop::collection::vec(faults, 0..5).prop_map(SimulationStep::Pass),
+        1 => (0u8..6, 0u8..5).prop_map(|(requests, events)| SimulationStep::Killed(requests, events)),
     ]
 }
 
@@ -56,10 +56,10 @@ fn version(id: u8, version: u8) -> Item {
     }
 }
 
-/// What a map of items is after these changes.
-fn applied(told: &[Followed]) -> HashMap<String, Item> {
+/// Applies changes to an empty map of items.
+fn applied(changes: &[Followed]) -> HashMap<String, Item> {
     let mut map = HashMap::new();
-    for change in told {
+    for change in changes {
         match change.op {
             Op::Delete => map.remove(&change.item.id),
             _ => map.insert(change.item.id.clone(), change.item.clone()),
@@ -68,35 +68,35 @@ fn applied(told: &[Followed]) -> HashMap<String, Item> {
     map
 }
 
-/// Minted deltas as they should arrive: in the order of the mints, within one in any.
-fn arrived_once(told: &[Followed], minted: &[(String, Vec<Delta>)]) -> Result<(), TestCaseError> {
+/// Asserts that every minted delta arrived once. The order within a mint is free.
+fn assert_arrived_once(changes: &[Followed], minted: &[(String, Vec<Delta>)]) -> Result<(), TestCaseError> {
     let key = |op: Op, item: &Item| (op == Op::Delete, item.id.clone(), item.content_hash());
-    let mut told = told.iter().peekable();
+    let mut changes = changes.iter().peekable();
     for (cursor, deltas) in minted {
         let mut expected: Vec<_> = deltas
             .iter()
-            .map(|d| key(if d.kind == Kind::Removed { Op::Delete } else { Op::Put }, &d.item))
+            .map(|d| key(if d.kind == DeltaKind::Removed { Op::Delete } else { Op::Put }, &d.item))
             .collect();
         let mut got = Vec::new();
-        while let Some(change) = told.next_if(|c| c.position == *cursor) {
+        while let Some(change) = changes.next_if(|c| c.position == *cursor) {
             got.push(key(change.op, &change.item));
         }
         expected.sort();
         got.sort();
         prop_assert_eq!(got, expected);
     }
-    prop_assert!(told.next().is_none());
+    prop_assert!(changes.next().is_none());
     Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens to publisher, network and follower: every minted delta arrives exactly once and in
-    /// order, and the follower's map is the publisher's.
+    /// Every minted delta arrives exactly once and in order, under all faults. The follower's map of items
+    /// equals the publisher's.
     #[test]
-    fn nothing_is_lost_or_doubled(steps in prop::collection::vec(moves(), 1..60), from_now in any::<bool>()) {
-        let mut p = Publisher::new("ab");
+    fn nothing_is_lost_or_duplicated(steps in prop::collection::vec(moves(), 1..60), from_now in any::<bool>()) {
+        let mut p = TestSource::new("ab");
         let mut minted: Vec<(String, Vec<Delta>)> = Vec::new();
         let from = if from_now { StartFrom::Now } else { StartFrom::Beginning };
         let mut d = Driver::new("/diff/ab", from);
@@ -106,9 +106,9 @@ proptest! {
             // Some runs are within one second.
             now += n % 2;
             match step {
-                Move::Put(id, v) => p.put(version(id, v), at(now)),
-                Move::Delete(id) => p.delete(&format!("item {id}"), at(now)),
-                Move::Run => {
+                SimulationStep::Put(id, v) => p.put(version(id, v), at(now)),
+                SimulationStep::Delete(id) => p.delete(&format!("item {id}"), at(now)),
+                SimulationStep::Run => {
                     d.before.push(p.clone());
                     let before = p.snapshots.len();
                     let deltas = p.run(at(now));
@@ -116,20 +116,21 @@ proptest! {
                         minted.push((p.chain.cursor.to_string(), deltas));
                     }
                 }
-                Move::Error => {
+                SimulationStep::Error => {
                     p.chain.health.failed("TIMEOUT", None);
                     p.carry(at(now));
                 }
-                Move::Pass(faults) => {
+                SimulationStep::Pass(faults) => {
+                    // Longer than every poll interval and backoff here, so that the pass sends requests.
                     now += 4000;
                     d.pass(&p, at(now), &faults);
                 }
-                Move::Killed(requests, events) => {
+                SimulationStep::Killed(requests, events) => {
                     now += 4000;
                     for _ in 0..requests {
                         d.take_events(usize::MAX);
-                        let Some(request) = d.follower.poll_request(at(now)) else { break };
-                        d.send(&p, at(now), &request, Fault::None);
+                        let Some(request) = d.follower.poll_request(Now::simulated(at(now))) else { break };
+                        d.send(&p, at(now), &request, ResponseFault::None);
                     }
                     d.take_events(usize::from(events));
                     d.restart("/diff/ab");
@@ -139,7 +140,8 @@ proptest! {
         now += 100_000;
         d.pass(&p, at(now), &[]);
         prop_assert_eq!(d.incomplete(), 0, "{:?}", d.notices);
-        arrived_once(&d.told, &minted)?;
+        assert_arrived_once(&d.changes, &minted)?;
+        // Changes after the last mint are in the log and not yet published.
         let minted_upto = p.chain.minted_seq;
         let mut live = HashMap::new();
         for change in p.log.iter().filter(|c| c.seq <= minted_upto) {
@@ -148,7 +150,7 @@ proptest! {
                 _ => live.insert(change.item.id.clone(), change.item.clone()),
             };
         }
-        prop_assert_eq!(applied(&d.told), live);
+        prop_assert_eq!(applied(&d.changes), live);
     }
 
     #[test]
@@ -168,11 +170,11 @@ proptest! {
         let mut now = at(0);
         for body in bodies {
             while f.poll_event().is_some() {}
-            now = f.poll_timeout().unwrap_or(now).max(now);
-            let Some(request) = f.poll_request(now) else { continue };
-            f.handle_head(now, request.id, ResponseHead { status, url: request.url, headers: HeaderMap::new() });
-            f.handle_chunk(now, request.id, body.into());
-            f.handle_end(now, request.id, Ok(()));
+            now = f.poll_timeout().map(Monotonic::simulated_wall).unwrap_or(now).max(now);
+            let Some(request) = f.poll_request(Now::simulated(now)) else { continue };
+            f.handle_head(Now::simulated(now), request.id, ResponseHead { status, url: request.url, headers: HeaderMap::new() });
+            f.handle_chunk(Now::simulated(now), request.id, body.into());
+            f.handle_end(Now::simulated(now), request.id, Ok(()));
         }
     }
 }

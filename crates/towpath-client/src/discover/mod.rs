@@ -1,0 +1,243 @@
+//! Discovery: finds the protocol with the strongest delivery guarantee that a URL offers.
+//!
+//! A single request usually suffices. It shows the document's format and namespaces, its links, and a feed's list
+//! of URLs. For a site's root, discovery also requests the DiffDelta manifest. For a web page it probes the feeds that
+//! the page links to. Among all offers the strongest guarantee wins (see [`Protocol`]), and the first of equals.
+
+mod detect;
+mod keys;
+
+use std::time::Duration;
+
+use http::header::ACCEPT;
+use jiff::Timestamp;
+use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, TransferError};
+use url::Url;
+
+use super::fetch::{Fetcher, StreamingResponse};
+use super::protocol::Protocol;
+
+pub use detect::{ProbedResponse, alternates, describe, offers};
+
+/// Number of bytes of a document that are read first.
+const START_BYTES: usize = 64 << 10;
+
+/// Maximum number of bytes read if the beginning shows no protocol.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Response time after which a second request without long poll is sent.
+///
+/// A Smart Feed without items holds a request until its first item arrives.
+const LONG_POLL_AFTER: Duration = Duration::from_secs(2);
+
+/// Maximum number of a page's feeds that are probed.
+const MAX_ALTERNATES: usize = 6;
+
+/// `Accept` header of probes: feed formats first, HTML last.
+const ACCEPTED_TYPES: &str = "application/json, application/feed+json, application/atom+xml, application/rss+xml, \
+                        multipart/mixed;q=0.9, application/xml;q=0.8, text/xml;q=0.8, text/html;q=0.5, */*;q=0.1";
+
+/// A protocol by which a feed can be followed, and the URL for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// URL to follow.
+    pub url: String,
+    /// Evidence for the protocol, as a phrase that fits after "because".
+    pub why: String,
+}
+
+/// Discovery found no protocol.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// The response did not arrive whole.
+    #[error("{url}: {source}")]
+    Transfer {
+        /// The requested URL.
+        url: String,
+        /// The transfer error.
+        source: TransferError,
+    },
+    /// The server responded with an error status.
+    #[error("{url}: the server answers {status}")]
+    Status {
+        /// The requested URL.
+        url: String,
+        /// Status code.
+        status: u16,
+        /// The server's `Retry-After`.
+        retry_after: Option<Duration>,
+    },
+    /// The document is not a feed.
+    #[error("{url}: {what}, not a feed that can be recognised; name its protocol with --protocol")]
+    Unknown {
+        /// The requested URL.
+        url: String,
+        /// Description of the document.
+        what: String,
+    },
+}
+
+impl DiscoverError {
+    /// Returns the server's `Retry-After`, if it sent one.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl From<DiscoverError> for FollowError {
+    fn from(error: DiscoverError) -> Self {
+        match error {
+            DiscoverError::Transfer { url, source } => Self::Transfer { url, source },
+            DiscoverError::Status { url, status, .. } => Self::Status { url, status },
+            DiscoverError::Unknown { url, what } => Self::Protocol {
+                url,
+                reason: format!(
+                    "{what}, not a feed that can be recognised; name its protocol with --protocol"
+                ),
+            },
+        }
+    }
+}
+
+/// Finds the strongest protocol that a URL offers, directly or through the feeds that it links to.
+///
+/// # Errors
+///
+/// [`DiscoverError`] about `url` itself. Linked feeds that fail are skipped.
+pub async fn discover(fetcher: &Fetcher, url: &str) -> Result<Offer, DiscoverError> {
+    let response = probe_without_long_poll(fetcher, url).await?;
+    let unknown = |what: String| DiscoverError::Unknown { url: url.to_owned(), what };
+    let final_url = Url::parse(&response.head.url).map_err(|e| unknown(e.to_string()))?;
+    let probed = response.probed(&final_url);
+    let mut found = offers(&probed);
+    // The manifest stands at a fixed path of the site, so only a site's root suggests it.
+    if final_url.path() == "/" && !found.iter().any(|offer| offer.protocol == Protocol::DiffDelta) {
+        found.extend(site_manifest(fetcher, &final_url).await);
+    }
+    if found.is_empty() {
+        found = linked_feeds(fetcher, &probed).await;
+    }
+    // Offers come before the status: an empty replication feed responds 404 and is still one.
+    if let Some(offer) = strongest(found) {
+        return Ok(offer);
+    }
+    if !probed.is_ok() {
+        let (status, retry_after) = (response.head.status, response.head.retry_after(Timestamp::now()));
+        return Err(DiscoverError::Status { url: url.to_owned(), status, retry_after });
+    }
+    Err(unknown(describe(&probed)))
+}
+
+/// Returns the strongest offer, the first of equals. Its reason also names the guarantee and the weaker protocols.
+fn strongest(found: Vec<Offer>) -> Option<Offer> {
+    let mut others: Vec<Protocol> = found.iter().map(|offer| offer.protocol).collect();
+    let mut offer = found.into_iter().min_by_key(|offer| offer.protocol)?;
+    others.sort_unstable();
+    others.dedup();
+    others.retain(|protocol| *protocol != offer.protocol);
+    let others: Vec<&str> = others.into_iter().map(Protocol::name).collect();
+    let also = if others.is_empty() { String::new() } else { format!("; weaker: {}", others.join(", ")) };
+    offer.why = format!("{} ({}{also})", offer.why, offer.protocol.guarantee());
+    Some(offer)
+}
+
+/// Requests a site's DiffDelta manifest, which only its well-known URL shows (DiffDelta, section 8).
+async fn site_manifest(fetcher: &Fetcher, site: &Url) -> Option<Offer> {
+    let url = site.join("/.well-known/diffdelta.json").ok()?;
+    let response = probe(fetcher, url.as_str()).await.ok()?;
+    let mut offers = offers(&response.probed(&url)).into_iter();
+    let offer = offers.find(|offer| offer.protocol == Protocol::DiffDelta)?;
+    Some(Offer { why: "the site has a DiffDelta manifest".to_owned(), ..offer })
+}
+
+/// Probes the feeds that a page links to. Feeds that fail are skipped.
+async fn linked_feeds(fetcher: &Fetcher, page: &ProbedResponse<'_>) -> Vec<Offer> {
+    let mut found = Vec::new();
+    for url in alternates(page).into_iter().take(MAX_ALTERNATES) {
+        let Ok(response) = probe_without_long_poll(fetcher, &url).await else { continue };
+        let Ok(final_url) = Url::parse(&response.head.url) else { continue };
+        let of_feed = offers(&response.probed(&final_url)).into_iter();
+        found
+            .extend(of_feed.map(|offer| Offer { why: format!("the page names it: {}", offer.why), ..offer }));
+    }
+    found
+}
+
+/// A response with the beginning of its body.
+struct ResponseStart {
+    head: ResponseHead,
+    start: Vec<u8>,
+}
+
+impl ResponseStart {
+    fn probed<'a>(&'a self, url: &'a Url) -> ProbedResponse<'a> {
+        ProbedResponse { url, head: &self.head, start: &self.start }
+    }
+
+    /// Returns true if the bytes read so far suffice for a decision.
+    fn is_conclusive(&self) -> bool {
+        let Ok(url) = Url::parse(&self.head.url) else { return true };
+        let probed = self.probed(&url);
+        let text = self.start.trim_ascii_start();
+        !matches!(text.first(), Some(b'{' | b'<'))
+            || !offers(&probed).is_empty()
+            || !alternates(&probed).is_empty()
+    }
+}
+
+/// Probes a URL, even if it is a Smart Feed that holds requests while it has no items.
+async fn probe_without_long_poll(fetcher: &Fetcher, url: &str) -> Result<ResponseStart, DiscoverError> {
+    // Both requests run on: whichever responds first decides, so a slow server costs no extra time.
+    tokio::select! {
+        response = probe(fetcher, url) => response,
+        Some(response) = probe_with_timeout_0(fetcher, url) => Ok(response),
+    }
+}
+
+/// Probes with `timeout=0` (Smart Feeds: "A wait of 0 means to return immediately").
+///
+/// Returns `None` if the response is not a Smart Feed's: any other server may ignore or misread the parameter.
+async fn probe_with_timeout_0(fetcher: &Fetcher, url: &str) -> Option<ResponseStart> {
+    tokio::time::sleep(LONG_POLL_AFTER).await;
+    let mut immediate = Url::parse(url).ok()?;
+    if immediate.query_pairs().any(|(name, _)| name == "timeout") {
+        return None;
+    }
+    immediate.query_pairs_mut().append_pair("timeout", "0");
+    let mut response = probe(fetcher, immediate.as_str()).await.ok()?;
+    // The offer must name the URL without timeout=0, or the follower would poll in a busy loop.
+    url.clone_into(&mut response.head.url);
+    let final_url = Url::parse(url).ok()?;
+    let is_smart = offers(&response.probed(&final_url)).iter().any(|offer| offer.protocol == Protocol::Smart);
+    is_smart.then_some(response)
+}
+
+async fn probe(fetcher: &Fetcher, url: &str) -> Result<ResponseStart, DiscoverError> {
+    let failed = |source| DiscoverError::Transfer { url: url.to_owned(), source };
+    let mut request = Request::get(RequestId(0), url).with(ACCEPT, ACCEPTED_TYPES);
+    // Only the beginning is read, so a large Content-Length must not be rejected.
+    request.max_body = u64::MAX;
+    let StreamingResponse { head, mut body, .. } = fetcher.fetch(&request).await.map_err(failed)?;
+    let mut response = ResponseStart { head, start: Vec::new() };
+    let mut enough = START_BYTES;
+    while let Some(chunk) = body.chunk().await.map_err(failed)? {
+        response.start.extend_from_slice(&chunk);
+        if response.start.len() < enough {
+            continue;
+        }
+        if enough >= MAX_BYTES || response.is_conclusive() {
+            break;
+        }
+        // Feeds with a long head or a large first item show their protocol only later.
+        enough *= 4;
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests;

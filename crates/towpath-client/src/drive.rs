@@ -1,0 +1,327 @@
+//! Drivers of followers and checks: send their requests and deliver their changes to an output.
+
+use std::future::Future;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
+
+use super::clock::{DriverClock as _, SystemClock};
+use super::fetch::Fetcher;
+use super::listen::CallQueue;
+use super::request_driver::{ExchangeProgress, RequestDriver};
+use super::response_hints::ResponseHints;
+use crate::stop::{Stop, stopped};
+
+/// Maximum number of changes in a batch.
+const BATCH_CHANGES: usize = 1000;
+/// Maximum content of a batch in bytes; a single change may exceed it.
+const BATCH_BYTES: usize = 4 << 20;
+/// Maximum time that a change waits in a batch before delivery.
+const BATCH_AGE: Duration = Duration::from_millis(200);
+/// Time that an output has to finish a delivery after the stop signal.
+pub(super) const DELIVERY_GRACE: Duration = Duration::from_secs(5);
+
+/// Interval of progress messages during a long initial sync.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Destination of a follower's changes.
+pub trait Output: Send {
+    /// Delivery failure, which ends the follow.
+    type Error: Send;
+
+    /// Delivers changes in order, then stores the checkpoint that covers them and all earlier ones.
+    ///
+    /// Both must be durable when it returns. An output that stores both in one transaction follows exactly once.
+    fn deliver(
+        &mut self,
+        changes: Vec<Followed>,
+        checkpoint: Option<Value>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Reports a warning or an error to the operator.
+    fn notice(&mut self, notice: FollowNotice);
+
+    /// Called when everything that the publisher has was fetched and delivered.
+    fn caught_up(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// A message about a follow, beside its changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FollowNotice {
+    /// A warning; following continues.
+    Warning(String),
+    /// Items are missing that the publisher no longer has.
+    Incomplete(String),
+    /// An attempt failed; see [`Event::Failed`].
+    Failed(FollowError),
+}
+
+/// Result of a follow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FollowSummary {
+    /// True if the stop signal ended it.
+    pub stopped: bool,
+    /// Error of the last failed attempt, if any failed.
+    pub failed: Option<FollowError>,
+    /// True if items are missing that the publisher no longer has.
+    pub incomplete: bool,
+}
+
+/// Runs a follower until it is finished, the stop signal is set, or the output fails.
+///
+/// Memory is bounded: one batch, and one chunk for each request in flight.
+///
+/// # Errors
+///
+/// Errors of [`Output::deliver`].
+pub async fn drive<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    output: &mut O,
+    stop: &Stop,
+) -> Result<FollowSummary, O::Error> {
+    drive_with_calls(follower, fetcher, output, stop, CallQueue::none()).await
+}
+
+/// Like [`drive`], and passes callback requests to the follower.
+///
+/// # Errors
+///
+/// Errors of [`Output::deliver`].
+pub async fn drive_with_calls<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    output: &mut O,
+    stop: &Stop,
+    calls: CallQueue,
+) -> Result<FollowSummary, O::Error> {
+    let mut requests = RequestDriver::new(fetcher.clone());
+    run(&mut requests, follower, output, stop, calls).await
+}
+
+/// Like [`drive`], and returns the hints found in the responses.
+pub(super) async fn drive_with_hints<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    output: &mut O,
+    stop: &Stop,
+) -> Result<(FollowSummary, ResponseHints), O::Error> {
+    let mut requests = RequestDriver::new(fetcher.clone());
+    let summary = run(&mut requests, follower, output, stop, CallQueue::none()).await?;
+    Ok((summary, requests.hints))
+}
+
+async fn run<F: Follower + ?Sized, O: Output>(
+    requests: &mut RequestDriver,
+    follower: &mut F,
+    output: &mut O,
+    stop: &Stop,
+    mut calls: CallQueue,
+) -> Result<FollowSummary, O::Error> {
+    let mut batch = DeliveryBatch::new(output, stop);
+    let mut last_progress = Instant::now();
+    let mut has_response = false;
+    while !*stop.borrow() {
+        if last_progress.elapsed() >= PROGRESS_INTERVAL {
+            last_progress = Instant::now();
+            // A large initial sync may take hours without any checkpoint; the operator should see that it works.
+            follower.progress().inspect(|progress| tracing::info!("{progress}"));
+        }
+        batch.take_events(follower).await?;
+        // A failed attempt also sets the timer, which would otherwise look like being up to date.
+        has_response &= !std::mem::take(&mut batch.has_failed);
+        if has_response && follower.has_caught_up() {
+            has_response = false;
+            // The changes must be durable before the output is told that it is up to date.
+            batch.deliver().await?;
+            batch.output.caught_up().await;
+        }
+        requests.send(follower);
+        // Polling for requests may have produced events as well.
+        batch.take_events(follower).await?;
+        if follower.is_finished() {
+            break;
+        }
+        let due = batch.due();
+        tokio::select! {
+            progress = requests.next_event(follower) => match progress {
+                ExchangeProgress::Advanced => {}
+                ExchangeProgress::ResponseComplete => has_response = true,
+                ExchangeProgress::Idle => {
+                    batch.fail_stuck();
+                    break;
+                }
+            },
+            pending = calls.next() => {
+                let reply = follower.handle_call(SystemClock.now(), &pending.call);
+                // An error means that the caller has disconnected.
+                let _ = pending.reply.send(reply);
+            }
+            // A slow document must not hold back the changes that have already arrived from it.
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => batch.deliver().await?,
+            () = stopped(stop) => {}
+        }
+    }
+    // The last changes are delivered after a stop too, within the grace period.
+    let finished = follower.is_finished();
+    batch.deliver().await?;
+    Ok(batch.finish(!finished && *stop.borrow()))
+}
+
+/// Runs a check until it is finished or the stop signal is set; returns true if it is finished.
+pub async fn drive_check<C: Checker + ?Sized>(
+    check: &mut C,
+    fetcher: &Fetcher,
+    stop: &Stop,
+    mut calls: CallQueue,
+) -> bool {
+    let mut requests = RequestDriver::new(fetcher.clone());
+    while !*stop.borrow() {
+        requests.send(check);
+        if check.is_finished() {
+            return true;
+        }
+        tokio::select! {
+            progress = requests.next_event(check) => if progress == ExchangeProgress::Idle { return check.is_finished() },
+            pending = calls.next() => {
+                let reply = check.handle_call(SystemClock.now(), &pending.call);
+                let _ = pending.reply.send(reply);
+            }
+            () = stopped(stop) => {}
+        }
+    }
+    false
+}
+
+/// Changes of a follower that have not been delivered to the output.
+pub(super) struct DeliveryBatch<'a, O> {
+    output: &'a mut O,
+    stop: &'a Stop,
+    changes: Vec<Followed>,
+    bytes: usize,
+    /// The last checkpoint, with the number of `changes` that it covers.
+    checkpoint: Option<(Value, usize)>,
+    since: Option<Instant>,
+    /// Set when a delivery was abandoned. Later changes must not be delivered: they would leave a gap.
+    abandoned: bool,
+    /// Set when an attempt failed; cleared by the driver.
+    has_failed: bool,
+    summary: FollowSummary,
+}
+
+impl<'a, O: Output> DeliveryBatch<'a, O> {
+    pub(super) fn new(output: &'a mut O, stop: &'a Stop) -> Self {
+        Self {
+            output,
+            stop,
+            changes: Vec::new(),
+            bytes: 0,
+            checkpoint: None,
+            since: None,
+            abandoned: false,
+            has_failed: false,
+            summary: FollowSummary::default(),
+        }
+    }
+
+    /// Time at which the batch must be delivered even if it is not full.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.since.map(|since| since + BATCH_AGE)
+    }
+
+    pub(super) async fn take_events<F: Follower + ?Sized>(
+        &mut self,
+        follower: &mut F,
+    ) -> Result<(), O::Error> {
+        // A follower may have many events queued: the batch is delivered in between, so memory stays bounded.
+        while let Some(event) = follower.poll_event() {
+            self.add(event);
+            let full = self.changes.len() >= BATCH_CHANGES || self.bytes >= BATCH_BYTES;
+            if full || self.due().is_some_and(|due| Instant::now() >= due) {
+                self.deliver().await?;
+            }
+            // Events that are left are not lost: their checkpoint is not stored, so they are fetched again.
+            if *self.stop.borrow() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Change(change) => {
+                self.bytes += size(&change);
+                self.changes.push(*change);
+                self.since.get_or_insert_with(Instant::now);
+            }
+            Event::Checkpoint(state) => {
+                self.checkpoint = Some((state, self.changes.len()));
+                self.since.get_or_insert_with(Instant::now);
+            }
+            Event::Warning(text) => self.output.notice(FollowNotice::Warning(text)),
+            Event::Incomplete(text) => {
+                self.summary.incomplete = true;
+                self.output.notice(FollowNotice::Incomplete(text));
+            }
+            Event::Failed(error) => {
+                self.has_failed = true;
+                self.summary.failed = Some(error.clone());
+                self.output.notice(FollowNotice::Failed(error));
+            }
+        }
+    }
+
+    /// Delivers all changes: those covered by the checkpoint together with it, then the rest.
+    pub(super) async fn deliver(&mut self) -> Result<(), O::Error> {
+        let mut covered = std::mem::take(&mut self.changes);
+        (self.bytes, self.since) = (0, None);
+        // Changes after the checkpoint are delivered apart: stored with it, a crash could repeat or lose them.
+        if let Some((state, count)) = self.checkpoint.take() {
+            let rest = covered.split_off(count);
+            self.deliver_part(covered, Some(state)).await?;
+            covered = rest;
+        }
+        if covered.is_empty() { Ok(()) } else { self.deliver_part(covered, None).await }
+    }
+
+    async fn deliver_part(&mut self, changes: Vec<Followed>, state: Option<Value>) -> Result<(), O::Error> {
+        if self.abandoned {
+            return Ok(());
+        }
+        let stop = self.stop;
+        let stop_timeout = async {
+            stopped(stop).await;
+            tokio::time::sleep(DELIVERY_GRACE).await;
+        };
+        tokio::select! {
+            delivered = self.output.deliver(changes, state) => delivered,
+            // The reader of the output hangs. Its checkpoint was not stored, so the next run delivers these again.
+            () = stop_timeout => {
+                self.abandoned = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the result of the follow.
+    pub(super) fn finish(self, stopped: bool) -> FollowSummary {
+        FollowSummary { stopped, ..self.summary }
+    }
+
+    /// Fails a follower that waits for nothing, which would otherwise hang without a word.
+    fn fail_stuck(&mut self) {
+        let why = "internal error: the follower has no pending request and is not finished";
+        self.add(Event::Failed(FollowError::Usage(why.into())));
+    }
+}
+
+/// Approximate memory size of a change.
+fn size(change: &Followed) -> usize {
+    let content = change.item.content.as_ref().or(change.patch.as_ref());
+    content.map_or(0, |content| content.bytes.len()) + change.item.summary.as_ref().map_or(0, String::len)
+}

@@ -1,0 +1,409 @@
+//! HTTP client for feeds: sends one request and follows its redirects, with time and size limits.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, LOCATION};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
+use towpath_proto::address::NotPublic;
+use towpath_proto::follow::{Request, ResponseHead, TransferError};
+use url::{Origin, Url};
+
+use super::address_policy::{AddressPolicy, NamedNetworks, PolicyResolver, PrivateFetches, RefusedAddress};
+use super::body::{BodyLimits, StreamingBody};
+use super::coding::{self, DecodedBody};
+use super::explain;
+use super::memory_budget::{BodyShare, MemoryBudget};
+use super::tls::{self, SetupError};
+use crate::redact;
+
+/// Limits that apply to every request.
+#[derive(Debug, Clone)]
+pub struct FetchOptions {
+    /// Timeout of name resolution, connect and TLS handshake together.
+    pub connect_timeout: Duration,
+    /// Maximum time without a byte of the body.
+    pub stall_timeout: Duration,
+    /// Timeout of the whole exchange including redirects, in addition to the request's `patience`.
+    pub total_timeout: Duration,
+    /// Maximum number of redirects to follow.
+    pub max_redirects: usize,
+    /// Permits redirects from https to http.
+    pub allow_downgrade: bool,
+    /// Private addresses that are fetched from.
+    pub private: PrivateFetches,
+    /// Memory of all bodies at once.
+    pub memory: MemoryBudget,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(30),
+            total_timeout: Duration::from_secs(900),
+            max_redirects: 10,
+            allow_downgrade: false,
+            private: PrivateFetches::Named,
+            memory: MemoryBudget::default(),
+        }
+    }
+}
+
+/// A response whose body has not been read yet.
+#[derive(Debug)]
+pub struct StreamingResponse {
+    /// Status, headers and final URL. The body is decoded, so an encoded one has neither `Content-Encoding` nor
+    /// `Content-Length`.
+    pub head: ResponseHead,
+    /// The document's new URL, after permanent redirects (301, 308).
+    pub moved_to: Option<String>,
+    /// The body, empty for HEAD, 204 and 304.
+    pub body: StreamingBody,
+}
+
+/// A response with its complete body.
+#[derive(Debug)]
+pub struct FullResponse {
+    /// Status, headers and final URL.
+    pub head: ResponseHead,
+    /// As [`StreamingResponse::moved_to`].
+    pub moved_to: Option<String>,
+    /// The decoded body.
+    pub body: Bytes,
+    /// Memory of the body, to be held as long as it.
+    pub share: Option<BodyShare>,
+}
+
+/// Fetches documents. Cheap to clone; clones share their connections.
+///
+/// It connects to public addresses, and to private ones as far as [`with_named`](Self::with_named) opens them: see
+/// [`address_policy`](crate::address_policy).
+#[derive(Debug, Clone)]
+pub struct Fetcher {
+    clients: Arc<PolicyClients>,
+    named: Arc<NamedScope>,
+    options: FetchOptions,
+    origin_headers: Option<Arc<OriginHeaders>>,
+}
+
+/// The policy of fetches without named private addresses.
+static PUBLIC_ADDRESSES: AddressPolicy = AddressPolicy::PUBLIC;
+
+/// An HTTP client for each address policy.
+///
+/// They share no connections: a pooled connection to a private address is not checked again.
+#[derive(Debug)]
+struct PolicyClients {
+    connect_timeout: Duration,
+    public: reqwest::Client,
+    /// Clients with private networks. There are as many as sets of networks that the operator names: few.
+    others: Mutex<HashMap<AddressPolicy, reqwest::Client>>,
+    networks: NamedNetworks,
+}
+
+impl PolicyClients {
+    fn new(connect_timeout: Duration) -> Result<Self, SetupError> {
+        let public = client(connect_timeout, &AddressPolicy::PUBLIC)?;
+        Ok(Self { connect_timeout, public, others: Mutex::default(), networks: NamedNetworks::default() })
+    }
+
+    fn of(&self, policy: &AddressPolicy) -> Result<reqwest::Client, SetupError> {
+        if *policy == AddressPolicy::PUBLIC {
+            return Ok(self.public.clone());
+        }
+        let mut others = self.others.lock();
+        if let Some(known) = others.get(policy) {
+            return Ok(known.clone());
+        }
+        let created = client(self.connect_timeout, policy)?;
+        others.insert(policy.clone(), created.clone());
+        Ok(created)
+    }
+}
+
+fn client(connect_timeout: Duration, policy: &AddressPolicy) -> Result<reqwest::Client, SetupError> {
+    let resolver = PolicyResolver::new(policy.clone());
+    tls::build(|| {
+        reqwest::Client::builder()
+            .user_agent(concat!("towpath/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(connect_timeout)
+            .dns_resolver(resolver.clone())
+            // Redirects are followed here, to see each hop: permanent moves, credentials, downgrades to http.
+            .redirect(reqwest::redirect::Policy::none())
+            // Old feed servers send headers that RFC 9112 forbids; browsers accept them too.
+            .http1_ignore_invalid_headers_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+    })
+}
+
+/// URLs that the operator named, and the addresses that they open.
+#[derive(Debug, Default)]
+struct NamedScope {
+    urls: Vec<Url>,
+    opened: OnceCell<AddressPolicy>,
+}
+
+/// Headers that are sent to one origin with every request, and to no other.
+#[derive(Debug)]
+struct OriginHeaders {
+    origin: Origin,
+    headers: HeaderMap,
+}
+
+impl Fetcher {
+    /// Creates a fetcher with its own connections.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError`] if TLS cannot be set up on this machine.
+    pub fn new(options: FetchOptions) -> Result<Self, SetupError> {
+        let clients = Arc::new(PolicyClients::new(options.connect_timeout)?);
+        Ok(Self { clients, named: Arc::default(), options, origin_headers: None })
+    }
+
+    /// Returns a fetcher for requests to URLs that the operator or user named, and to everything that these lead to.
+    ///
+    /// If such a URL has a private address, its private network is open to the requests. URLs named earlier count no
+    /// more. Never pass a URL that a publisher named.
+    #[must_use]
+    pub fn with_named<'a>(&self, urls: impl IntoIterator<Item = &'a str>) -> Self {
+        let urls = urls.into_iter().filter_map(|url| Url::parse(url).ok()).collect();
+        Self { named: Arc::new(NamedScope { urls, opened: OnceCell::new() }), ..self.clone() }
+    }
+
+    /// Returns the memory budget of all requests.
+    pub fn memory(&self) -> &MemoryBudget {
+        &self.options.memory
+    }
+
+    /// Returns the addresses that these requests may lead to.
+    async fn policy(&self) -> &AddressPolicy {
+        let open = || async {
+            let mut networks = BTreeSet::new();
+            for url in &self.named.urls {
+                networks.extend(self.clients.networks.of(url, self.options.connect_timeout).await);
+            }
+            AddressPolicy::Public(networks)
+        };
+        match self.options.private {
+            PrivateFetches::None => &PUBLIC_ADDRESSES,
+            PrivateFetches::Named => self.named.opened.get_or_init(open).await,
+            PrivateFetches::All => &AddressPolicy::Any,
+        }
+    }
+
+    /// Returns a fetcher that also sends these headers to the origin (scheme, host and port) of `address`.
+    ///
+    /// They replace a request's own headers of the same names. No other origin receives them, even after redirects.
+    #[must_use]
+    pub fn with_headers(&self, address: &str, headers: HeaderMap) -> Self {
+        let url = Url::parse(address).ok();
+        let origin_headers = url.map(|url| Arc::new(OriginHeaders { origin: url.origin(), headers }));
+        Self { origin_headers, ..self.clone() }
+    }
+
+    /// Sends a request, follows its redirects and returns the head of the response. An error status is not an error.
+    ///
+    /// # Errors
+    ///
+    /// Every [`TransferError`] except [`TransferError::TooLarge`]; none repeats the request's URL.
+    pub async fn fetch(&self, request: &Request) -> Result<StreamingResponse, TransferError> {
+        let policy = self.policy().await;
+        let http = self.clients.of(policy).map_err(|e| TransferError::Connect(e.to_string()))?;
+        // A long poll may legitimately take its whole patience before the first byte, hence the sum.
+        let deadline = Instant::now() + request.patience + self.options.total_timeout;
+        let mut hop = Hop::first(request)?;
+        let mut redirects = Redirects::new(hop.url.clone());
+        loop {
+            // An address in the URL itself never reaches the resolver.
+            policy.check_literal(&hop.url).map_err(|reason| hop.refused(reason))?;
+            let response = self.send(&http, &hop, request.patience, deadline).await?;
+            let Some(target) = redirect_target(&hop.url, &response)? else {
+                return Ok(self.response(&hop, request.max_body, deadline, &redirects, response));
+            };
+            redirects.check(&hop, &target, &self.options)?;
+            redirects.record(response.status(), &target);
+            hop.redirect(response.status(), target);
+        }
+    }
+
+    /// Sends a request and reads the complete body into memory, up to [`Request::max_body`].
+    ///
+    /// # Errors
+    ///
+    /// Every [`TransferError`].
+    pub async fn fetch_whole(&self, request: &Request) -> Result<FullResponse, TransferError> {
+        let StreamingResponse { head, moved_to, body: mut streaming } = self.fetch(request).await?;
+        let body = streaming.collect().await?;
+        Ok(FullResponse { head, moved_to, body, share: streaming.take_share() })
+    }
+
+    async fn send(
+        &self,
+        http: &reqwest::Client,
+        hop: &Hop,
+        patience: Duration,
+        deadline: Instant,
+    ) -> Result<reqwest::Response, TransferError> {
+        let mut headers = hop.headers.clone();
+        if let Some(own) = self.origin_headers.as_ref().filter(|own| own.origin == hop.url.origin()) {
+            own.headers.iter().for_each(|(name, value)| drop(headers.insert(name, value.clone())));
+        }
+        let request = http.request(hop.method.clone(), hop.url.clone()).headers(headers);
+        let request = if hop.body.is_empty() { request } else { request.body(hop.body.clone()) };
+        // Each redirect gets the request's patience, but all of them share the deadline.
+        let wait = patience.min(deadline.saturating_duration_since(Instant::now()));
+        match timeout(wait, request.send()).await {
+            Ok(response) => response.map_err(|e| explain::request_error(&e)),
+            Err(_) => Err(TransferError::Timeout(format!("no answer within {wait:?}"))),
+        }
+    }
+
+    fn response(
+        &self,
+        hop: &Hop,
+        max_body: u64,
+        deadline: Instant,
+        redirects: &Redirects,
+        response: reqwest::Response,
+    ) -> StreamingResponse {
+        let mut head = ResponseHead {
+            status: response.status().as_u16(),
+            url: hop.url.to_string(),
+            headers: response.headers().clone(),
+        };
+        let limits = BodyLimits { size: max_body, stall: self.options.stall_timeout, deadline };
+        // These carry the Content-Length and coding of a body that is not sent (RFC 9110, section 8.6).
+        let body = if hop.method == Method::HEAD || matches!(head.status, 204 | 304) {
+            StreamingBody::empty(limits)
+        } else {
+            let content_length = head.header(CONTENT_LENGTH.as_str()).and_then(|v| v.parse().ok());
+            let decoded = DecodedBody::new(response, &mut head.headers);
+            StreamingBody::new(decoded, content_length, limits, self.options.memory.body())
+        };
+        StreamingResponse { head, moved_to: redirects.moved_to(), body }
+    }
+}
+
+/// The request as sent to one URL of a redirect chain.
+struct Hop {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Hop {
+    fn first(request: &Request) -> Result<Self, TransferError> {
+        let url = Url::parse(&request.url).map_err(|e| TransferError::Url(e.to_string()))?;
+        if !is_web(&url) {
+            return Err(TransferError::Url(format!("{:?} is neither http nor https", url.scheme())));
+        }
+        let (mut headers, body) = (request.headers.clone(), request.body.clone());
+        // reqwest's own decoding is off: it hides the encoded length and has no limit of the window.
+        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(coding::ACCEPTED));
+        Ok(Self { method: request.method.clone(), url, headers, body })
+    }
+
+    fn refused(&self, reason: NotPublic) -> TransferError {
+        let host = self.url.host_str().unwrap_or_default().to_owned();
+        TransferError::Address(RefusedAddress { host, reason }.to_string())
+    }
+
+    /// Continues at the redirect's target (RFC 9110, section 15.4), without credentials if the origin changes.
+    fn redirect(&mut self, status: StatusCode, target: Url) {
+        // RFC 9110, section 15.4.4: 303 turns every method into GET, except HEAD. Browsers do so for POST after 301
+        // and 302.
+        let see_other = status == StatusCode::SEE_OTHER && self.method != Method::HEAD;
+        let found = matches!(status.as_u16(), 301 | 302) && self.method == Method::POST;
+        if see_other || found {
+            self.method = Method::GET;
+            self.body = Bytes::new();
+            for name in [CONTENT_TYPE, CONTENT_LENGTH] {
+                self.headers.remove(name);
+            }
+        }
+        // An open redirect on a trusted server would otherwise hand its token to an attacker.
+        if target.origin() != self.url.origin() {
+            for name in [AUTHORIZATION, COOKIE] {
+                self.headers.remove(name);
+            }
+        }
+        self.url = target;
+    }
+}
+
+/// The redirects followed so far.
+struct Redirects {
+    /// The first URL and the target of each redirect.
+    visited: Vec<Url>,
+    /// Number of permanent redirects before the first temporary one.
+    permanent: usize,
+}
+
+impl Redirects {
+    fn new(first: Url) -> Self {
+        Self { visited: vec![first], permanent: 0 }
+    }
+
+    fn count(&self) -> usize {
+        self.visited.len() - 1
+    }
+
+    fn check(&self, hop: &Hop, target: &Url, options: &FetchOptions) -> Result<(), TransferError> {
+        let error = |reason: String| Err(TransferError::Redirect(redact::text(&reason)));
+        // file: and other schemes would let a publisher read local files into a mirror.
+        if !is_web(target) {
+            return error(format!("to {target}, which is neither http nor https"));
+        }
+        // Whoever can answer over plain http could otherwise replace the feed's content.
+        if hop.url.scheme() == "https" && target.scheme() == "http" && !options.allow_downgrade {
+            return error(format!("from https to unencrypted {target}"));
+        }
+        // A POST may be redirected to its own URL: 303 turns it into a GET.
+        if hop.method == Method::GET && self.visited.contains(target) {
+            return error(format!("in a loop, back to {target}"));
+        }
+        if self.count() >= options.max_redirects {
+            return error(format!("more than {} times", options.max_redirects));
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, status: StatusCode, target: &Url) {
+        // A permanent redirect behind a temporary one says nothing about the first URL.
+        if matches!(status.as_u16(), 301 | 308) && self.permanent == self.count() {
+            self.permanent += 1;
+        }
+        self.visited.push(target.clone());
+    }
+
+    fn moved_to(&self) -> Option<String> {
+        (self.permanent > 0).then(|| self.visited.get(self.permanent).map(Url::to_string))?
+    }
+}
+
+fn is_web(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+}
+
+/// Target of a redirect; `None` for any other response.
+fn redirect_target(base: &Url, response: &reqwest::Response) -> Result<Option<Url>, TransferError> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let error = |reason: &str| TransferError::Redirect(redact::text(reason));
+    let location = response.headers().get(LOCATION).ok_or_else(|| error("without a Location header"))?;
+    // Some servers send unescaped UTF-8, which HeaderValue::to_str would reject.
+    let location = std::str::from_utf8(location.as_bytes()).map_err(|_| error("to an unreadable URL"))?;
+    let target = base.join(location.trim());
+    let target = target.map_err(|e| error(&format!("to {location:?}, which is not a URL ({e})")))?;
+    Ok(Some(target))
+}

@@ -1,0 +1,234 @@
+//! The simple way to follow one feed: a builder, and a stream of its changes.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use towpath_proto::follow::{FollowError, Followed, Follower, StartFrom};
+
+use super::discover::discover;
+use super::drive::{FollowNotice, FollowSummary, Output, drive};
+use super::fetch::{FetchOptions, Fetcher};
+use super::protocol::{FollowerConfig, Protocol, follower};
+
+/// Builder of a follow of one feed. The crate's documentation has an example.
+#[derive(Debug, Clone)]
+pub struct Follow {
+    url: String,
+    protocol: Option<Protocol>,
+    from: StartFrom,
+    state: Option<Value>,
+    once: bool,
+    fetcher: Option<Fetcher>,
+}
+
+/// A saved position, from which [`Follow::resume`] continues. Serialise it to store it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Protocol of the follow.
+    pub protocol: Protocol,
+    /// URL that is followed, after discovery.
+    pub url: String,
+    /// State of the protocol's follower.
+    pub state: Value,
+}
+
+/// An event of a follow.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FollowEvent {
+    /// A change of the feed.
+    Change(Box<Followed>),
+    /// Covers every change before it. Store it once these are processed.
+    Checkpoint(Checkpoint),
+    /// A warning, or an error after which the follow continues.
+    Notice(FollowNotice),
+}
+
+impl Follow {
+    /// Follows the feed at `url` from its beginning, without end, by the strongest protocol that it offers.
+    pub fn new(url: impl Into<String>) -> Self {
+        let from = StartFrom::Beginning;
+        Self { url: url.into(), protocol: None, from, state: None, once: false, fetcher: None }
+    }
+
+    /// Continues an earlier follow after its checkpoint.
+    pub fn resume(checkpoint: Checkpoint) -> Self {
+        let Checkpoint { protocol, url, state } = checkpoint;
+        Self { protocol: Some(protocol), state: Some(state), ..Self::new(url) }
+    }
+
+    /// Sets the start position. Ignored after [`Follow::resume`].
+    #[must_use]
+    pub fn start(mut self, from: StartFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Sets the protocol, instead of discovering it.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    /// Ends the follow once all current changes are delivered.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
+    /// Sets the HTTP client, to share connections or to send headers.
+    #[must_use]
+    pub fn fetcher(mut self, fetcher: Fetcher) -> Self {
+        self.fetcher = Some(fetcher);
+        self
+    }
+
+    /// Discovers the protocol, unless it is known, and starts following in a task of the current Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
+    pub async fn open(self) -> Result<FollowStream, FollowError> {
+        let Self { url, protocol, from, state, once, fetcher } = self;
+        let fetcher = match fetcher {
+            Some(fetcher) => fetcher,
+            None => Fetcher::new(FetchOptions::default()).map_err(|e| FollowError::Usage(e.to_string()))?,
+        };
+        let fetcher = fetcher.with_named([url.as_str()]);
+        // A resumed follow has both: discovering again might find another protocol, whose state differs.
+        let (protocol, url) = match protocol {
+            Some(protocol) => (protocol, url),
+            None => {
+                let offer = discover(&fetcher, &url).await?;
+                (offer.protocol, offer.url)
+            }
+        };
+        let follower =
+            follower(protocol, FollowerConfig { url: url.clone(), from, state, once, every: None })?;
+        Ok(FollowStream::spawn(follower, fetcher, protocol, url, once))
+    }
+}
+
+/// Events of a running follow. Dropping the stream stops the follow.
+#[derive(Debug)]
+pub struct FollowStream {
+    protocol: Protocol,
+    url: String,
+    once: bool,
+    messages: mpsc::UnboundedReceiver<StreamMessage>,
+    /// Events of the last delivery that were not returned yet.
+    pending: VecDeque<FollowEvent>,
+    /// Acknowledges the last delivery, which lets the driver continue.
+    delivered: Option<oneshot::Sender<()>>,
+    stop: watch::Sender<bool>,
+}
+
+/// StreamMessage from the driver's task to the stream.
+#[derive(Debug)]
+enum StreamMessage {
+    Delivery { changes: Vec<Followed>, checkpoint: Option<Value>, delivered: oneshot::Sender<()> },
+    Notice(FollowNotice),
+    Finished(FollowSummary),
+}
+
+impl FollowStream {
+    fn spawn(
+        mut follower: Box<dyn Follower>,
+        fetcher: Fetcher,
+        protocol: Protocol,
+        url: String,
+        once: bool,
+    ) -> Self {
+        // Unbounded, because notices cannot wait. At most one delivery is queued: the next waits for its acknowledgement.
+        let (sender, messages) = mpsc::unbounded_channel();
+        let (stop, stopped) = watch::channel(false);
+        // A task of its own: the driver must handle timers and responses while the caller processes a batch.
+        tokio::spawn(async move {
+            let mut output = StreamOutput { messages: sender };
+            if let Ok(summary) = drive(&mut *follower, &fetcher, &mut output, &stopped).await {
+                let _ = output.messages.send(StreamMessage::Finished(summary));
+            }
+        });
+        Self { protocol, url, once, messages, pending: VecDeque::new(), delivered: None, stop }
+    }
+
+    /// Protocol of the follow.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// URL that is followed, after discovery.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the next event; `None` at the end of a follow with [`Follow::once`]. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// The [`FollowError`] that ended a follow with [`Follow::once`]. A follow without it retries instead, and reports
+    /// the error as a [`FollowEvent::Notice`].
+    pub async fn next(&mut self) -> Result<Option<FollowEvent>, FollowError> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            // The caller asks for more, so it has processed the last delivery.
+            self.delivered.take().map(|delivered| delivered.send(()));
+            match self.messages.recv().await {
+                Some(StreamMessage::Delivery { changes, checkpoint, delivered }) => {
+                    self.pending.extend(changes.into_iter().map(|c| FollowEvent::Change(Box::new(c))));
+                    let (protocol, url) = (self.protocol, self.url.clone());
+                    let checkpoint = checkpoint.map(|state| Checkpoint { protocol, url, state });
+                    self.pending.extend(checkpoint.map(FollowEvent::Checkpoint));
+                    self.delivered = Some(delivered);
+                }
+                // Without retries the error is the result, below.
+                Some(StreamMessage::Notice(FollowNotice::Failed(_))) if self.once => {}
+                Some(StreamMessage::Notice(notice)) => return Ok(Some(FollowEvent::Notice(notice))),
+                Some(StreamMessage::Finished(summary)) => match summary.failed {
+                    Some(error) if self.once => return Err(error),
+                    _ => {}
+                },
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Drop for FollowStream {
+    fn drop(&mut self) {
+        // Lets the driver end at its next step; the dropped receiver fails a delivery that waits.
+        let _ = self.stop.send(true);
+    }
+}
+
+/// Output that forwards to a [`FollowStream`].
+struct StreamOutput {
+    messages: mpsc::UnboundedSender<StreamMessage>,
+}
+
+/// The stream was dropped.
+struct StreamDropped;
+
+impl Output for StreamOutput {
+    type Error = StreamDropped;
+
+    async fn deliver(
+        &mut self,
+        changes: Vec<Followed>,
+        checkpoint: Option<Value>,
+    ) -> Result<(), StreamDropped> {
+        let (delivered, acknowledged) = oneshot::channel();
+        let message = StreamMessage::Delivery { changes, checkpoint, delivered };
+        self.messages.send(message).map_err(|_| StreamDropped)?;
+        acknowledged.await.map_err(|_| StreamDropped)
+    }
+
+    fn notice(&mut self, notice: FollowNotice) {
+        let _ = self.messages.send(StreamMessage::Notice(notice));
+    }
+}

@@ -1,0 +1,263 @@
+//! Pool of HTTP/1.1 connections without TLS, with little overhead: a hub sends tens of thousands of requests a second.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::{TcpStream, lookup_host};
+use url::{Host, Url};
+
+use super::callback::{AddressGate, CallbackError, CallbackOptions, CallbackResponse, MAX_RESPONSE_BYTES};
+use super::explain::root_cause;
+
+/// Maximum time that an idle connection is kept.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(20);
+/// Maximum number of idle connections to all hosts.
+const MAX_IDLE_CONNECTIONS: usize = 4096;
+
+const USER_AGENT_VALUE: HeaderValue =
+    HeaderValue::from_static(concat!("towpath/", env!("CARGO_PKG_VERSION")));
+
+/// Sends requests over pooled connections without TLS.
+#[derive(Debug, Clone)]
+pub(super) struct Http1Pool {
+    options: CallbackOptions,
+    gate: Option<AddressGate>,
+    idle: Arc<Mutex<IdleConnections>>,
+}
+
+/// A connection that can take a request.
+#[derive(Debug)]
+struct IdleConnection {
+    sender: SendRequest<Full<Bytes>>,
+    since: Instant,
+}
+
+/// A request that was not sent.
+pub(super) type UnsentRequest = (Method, HeaderMap, Bytes);
+
+/// Splits an http URL into authority and request target; `None` if it needs a full parser.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("http://")?;
+    let (authority, target) = rest.split_at(rest.find('/')?);
+    // Whatever is not in normal form is left to the URL parser: two spellings of one host must not share a pool entry.
+    let is_normal = |b: u8| {
+        b.is_ascii_graphic()
+            // These are percent-encoded by the URL parser, so as they stand they are not in normal form.
+            && !matches!(b, b'#' | b'\\' | b'"' | b'<' | b'>' | b'{' | b'}' | b'`' | b'^' | b'|')
+    };
+    // A path with "/." may contain dot segments, which the URL parser removes.
+    (target.bytes().all(is_normal) && !target.contains("/.")).then_some((authority, target))
+}
+
+/// Idle connections by authority. The one used last is reused first, so that the others can expire.
+#[derive(Debug, Default)]
+struct IdleConnections {
+    by_authority: HashMap<String, Vec<IdleConnection>>,
+    count: usize,
+}
+
+impl IdleConnections {
+    fn take(&mut self, authority: &str) -> Option<IdleConnection> {
+        let idle = self.by_authority.get_mut(authority)?;
+        while let Some(last) = idle.pop() {
+            self.count -= 1;
+            if last.sender.is_ready() && last.since.elapsed() < MAX_IDLE_TIME {
+                return Some(last);
+            }
+        }
+        self.by_authority.remove(authority);
+        None
+    }
+
+    fn put_back(&mut self, authority: &str, sender: SendRequest<Full<Bytes>>, limit: usize) {
+        // Eviction only when the pool is full: a scan after each request would cost more than idle sockets.
+        if self.count >= MAX_IDLE_CONNECTIONS {
+            self.evict_expired();
+        }
+        if sender.is_closed() || self.count >= MAX_IDLE_CONNECTIONS || limit == 0 {
+            return;
+        }
+        let since = Instant::now();
+        match self.by_authority.get_mut(authority) {
+            Some(idle) if idle.len() >= limit => return,
+            Some(idle) => idle.push(IdleConnection { sender, since }),
+            None => {
+                self.by_authority.insert(authority.to_owned(), vec![IdleConnection { sender, since }]);
+            }
+        }
+        self.count += 1;
+    }
+
+    /// Drops connections that are closed or were idle for too long.
+    fn evict_expired(&mut self) {
+        for idle in self.by_authority.values_mut() {
+            idle.retain(|idle| idle.since.elapsed() < MAX_IDLE_TIME && !idle.sender.is_closed());
+        }
+        self.by_authority.retain(|_, idle| !idle.is_empty());
+        self.count = self.by_authority.values().map(Vec::len).sum();
+    }
+}
+
+impl Http1Pool {
+    pub(super) fn new(options: CallbackOptions, gate: Option<AddressGate>) -> Self {
+        Self { options, gate, idle: Arc::default() }
+    }
+
+    /// Sends a request over an idle connection; returns the request if there is none.
+    ///
+    /// Connections are pooled under the authority's normal form, and only after its address was checked. A request
+    /// that names the same authority in that form therefore needs neither parsing nor name resolution.
+    pub(super) async fn call_idle(
+        &self,
+        (method, headers, body): UnsentRequest,
+        url: &str,
+    ) -> Result<Result<CallbackResponse, CallbackError>, UnsentRequest> {
+        let Some((authority, target)) = split(url) else { return Err((method, headers, body)) };
+        let Some(IdleConnection { mut sender, .. }) = self.idle.lock().take(authority) else {
+            return Err((method, headers, body));
+        };
+        let (retry_method, retry_body) = (method.clone(), body.clone());
+        let request = match request(method, target, authority, headers, body) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error)),
+        };
+        match sender.try_send_request(request).await {
+            Ok(response) => Ok(self.finish(authority, sender, response).await),
+            Err(mut error) => match error.take_message() {
+                // The peer closed the idle connection and no byte was sent, so that even a POST may be repeated.
+                Some(unsent) => Err((retry_method, unsent.into_parts().0.headers, retry_body)),
+                None => Ok(Err(CallbackError::Connect(root_cause(error.error())))),
+            },
+        }
+    }
+
+    /// Sends a request over a new connection and reads its response.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<CallbackResponse, CallbackError> {
+        let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
+        let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
+        let request = request(method, target, authority, headers, body)?;
+        let (mut sender, address) = self.connect(url).await?;
+        let sent = sender.send_request(request).await;
+        let response = sent.map_err(|e| CallbackError::Connect(root_cause(&e)))?;
+        let received = self.finish(authority, sender, response).await?;
+        Ok(CallbackResponse { address: Some(address), ..received })
+    }
+
+    /// Reads a response and returns its connection to the pool.
+    async fn finish(
+        &self,
+        authority: &str,
+        mut sender: SendRequest<Full<Bytes>>,
+        response: Response<Incoming>,
+    ) -> Result<CallbackResponse, CallbackError> {
+        let (received, is_whole) = read(response).await?;
+        // Unread bytes of a body would be taken for the next response.
+        if is_whole && sender.ready().await.is_ok() {
+            self.idle.lock().put_back(authority, sender, self.options.idle_connections);
+        }
+        Ok(received)
+    }
+
+    /// Opens a connection to the first of the host's permitted addresses that accepts one.
+    async fn connect(&self, url: &Url) -> Result<(SendRequest<Full<Bytes>>, IpAddr), CallbackError> {
+        let connecting = async {
+            let addresses = self.resolve(url).await?;
+            let mut failure = CallbackError::Connect("the name has no address".into());
+            for address in addresses {
+                if let Some(Err(error)) = self.gate.as_ref().map(|gate| gate.check(address.ip())) {
+                    failure = error;
+                    continue;
+                }
+                match open(address).await {
+                    Ok(sender) => return Ok((sender, address.ip())),
+                    // As in a browser, every address of the name is tried: the first may be an unreachable IPv6
+                    // one.
+                    Err(reason) => failure = CallbackError::Connect(reason),
+                }
+            }
+            Err(failure)
+        };
+        let limit = self.options.connect_timeout;
+        tokio::time::timeout(limit, connecting).await.unwrap_or(Err(CallbackError::Timeout(limit)))
+    }
+
+    async fn resolve(&self, url: &Url) -> Result<Vec<SocketAddr>, CallbackError> {
+        let port = url.port_or_known_default().unwrap_or(80);
+        let addresses = match url.host() {
+            Some(Host::Ipv4(address)) => vec![SocketAddr::new(IpAddr::V4(address), port)],
+            Some(Host::Ipv6(address)) => vec![SocketAddr::new(IpAddr::V6(address), port)],
+            Some(Host::Domain(name)) => {
+                let resolved = lookup_host((name, port)).await;
+                resolved.map_err(|e| CallbackError::Connect(e.to_string()))?.collect()
+            }
+            None => return Err(CallbackError::Url("it has no host".into())),
+        };
+        Ok(self.options.policy().filter(addresses)?)
+    }
+}
+
+async fn open(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, String> {
+    let stream = TcpStream::connect(address).await.map_err(|e| e.to_string())?;
+    // Head and body may be two writes; Nagle's algorithm would delay the second by a round trip.
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| root_cause(&e))?;
+    // hyper drives the connection in a task of its own; the sender ends it when dropped.
+    tokio::spawn(async move {
+        if let Err(e) = connection.await {
+            tracing::debug!("callback connection failed: {e}");
+        }
+    });
+    Ok(sender)
+}
+
+fn request(
+    method: Method,
+    target: &str,
+    authority: &str,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, CallbackError> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() =
+        target.parse().map_err(|e: http::uri::InvalidUri| CallbackError::Url(e.to_string()))?;
+    *request.headers_mut() = headers;
+    let host = HeaderValue::from_str(authority).map_err(|e| CallbackError::Url(e.to_string()))?;
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().insert(USER_AGENT, USER_AGENT_VALUE);
+    Ok(request)
+}
+
+/// Reads a response, up to [`MAX_RESPONSE_BYTES`] of its body; the flag says whether the body was read to its end.
+async fn read(response: Response<Incoming>) -> Result<(CallbackResponse, bool), CallbackError> {
+    let (parts, mut incoming) = response.into_parts();
+    let mut received = CallbackResponse::head(parts.status, &parts.headers);
+    let mut body = BytesMut::new();
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|e| CallbackError::Connect(root_cause(&e)))?;
+        if let Some(data) = frame.data_ref() {
+            body.extend_from_slice(data);
+        }
+        if body.len() > MAX_RESPONSE_BYTES {
+            return Ok((received, false));
+        }
+    }
+    received.body = body.freeze();
+    Ok((received, true))
+}

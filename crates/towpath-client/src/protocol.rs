@@ -1,0 +1,194 @@
+//! Protocols, and constructors of their followers and checks.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
+use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
+use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
+use towpath_proto::push::websub::check::HubChecker;
+use towpath_proto::push::websub::follow::PushFollower;
+use towpath_proto::push::websub::subscriber as push;
+use towpath_proto::replication::check::{ReplicationCheckOptions, ReplicationChecker};
+use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
+use towpath_proto::smart::check::SmartChecker;
+use towpath_proto::smart::follow::SmartFollower;
+use towpath_proto::smart::wire::with_parameter;
+use towpath_proto::sup::check::SupChecker;
+
+use crate::random::unguessable;
+
+/// A protocol. The order is that of the delivery guarantee, strongest first: exactly once, at least once, best effort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// DiffDelta: exactly once, with verifiable cursors.
+    DiffDelta,
+    /// Data Replication: exactly once if entries have ids, otherwise at least once.
+    Replication,
+    /// Smart Feeds: exactly once by cursor.
+    Smart,
+    /// Feed History: at least once.
+    History,
+    /// Plain RSS, Atom or JSON Feed: best effort, only the entries in the document at each poll.
+    Rss,
+    /// Simple Update Protocol: names the feeds that changed, not their changes.
+    Sup,
+}
+
+impl Protocol {
+    /// All protocols, strongest guarantee first.
+    pub const ALL: [Self; 6] =
+        [Self::DiffDelta, Self::Replication, Self::Smart, Self::History, Self::Rss, Self::Sup];
+
+    /// Name on the command line and in state files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DiffDelta => "diffdelta",
+            Self::Replication => "replication",
+            Self::Smart => "smart",
+            Self::History => "history",
+            Self::Rss => "rss",
+            Self::Sup => "sup",
+        }
+    }
+
+    /// Delivery guarantee, in words.
+    pub fn guarantee(self) -> &'static str {
+        match self {
+            Self::DiffDelta | Self::Replication | Self::Smart => "exactly once",
+            Self::History => "at least once",
+            Self::Rss => "best effort",
+            Self::Sup => "names only the feeds that changed",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
+        known.ok_or_else(|| {
+            format!("{text:?} is not a protocol; expected one of {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
+}
+
+/// Query parameter of a callback URL that holds its unguessable key.
+const CALLBACK_KEY: &str = "towpath-key";
+/// Time without a push after which the feed is pulled.
+const PULL_AFTER: Duration = Duration::from_secs(600);
+
+/// Configuration of a follower.
+#[derive(Debug, Clone)]
+pub struct FollowerConfig {
+    /// URL of the feed.
+    pub url: String,
+    /// Start position, used if there is no state.
+    pub from: StartFrom,
+    /// Last checkpoint of the same feed and protocol.
+    pub state: Option<Value>,
+    /// Finish once all current changes are delivered.
+    pub once: bool,
+    /// Poll interval, for protocols that leave it to the client (Data Replication, Feed History). `None` means the
+    /// protocol's default.
+    pub every: Option<Duration>,
+}
+
+/// Creates the follower of a feed.
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
+pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
+    let FollowerConfig { url, from, state, once, every } = config;
+    Ok(match protocol {
+        Protocol::DiffDelta => {
+            // Random jitter spreads the polls of many clients that start together.
+            let options = FollowOptions { from, state, once, jitter: fastrand::u64(..) };
+            Box::new(DiffDeltaFollower::new(&url, options)?)
+        }
+        Protocol::Replication => {
+            let defaults = ReplicationOptions::default();
+            let options = ReplicationOptions { once, poll: every.unwrap_or(defaults.poll), ..defaults };
+            Box::new(ReplicationFollower::new(&url, from, state, options)?)
+        }
+        Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
+        // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
+        Protocol::History | Protocol::Rss => {
+            let defaults = HistoryOptions::default();
+            let options = HistoryOptions { once, poll: every.unwrap_or(defaults.poll), ..defaults };
+            Box::new(HistoryFollower::new(&url, from, state, options)?)
+        }
+        Protocol::Sup => {
+            let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
+            return Err(FollowError::Usage(format!("{url}: {why}")));
+        }
+    })
+}
+
+/// Creates a follower of a Smart Feed that subscribes `callback` at the feed's hub.
+///
+/// Also returns the query parameter that the hub's requests must carry. It is part of the registered callback URL and
+/// unguessable, so that strangers cannot deliver (WebSub, section 8.2).
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] if the URL, the state or the start position does not fit.
+pub fn pushed_follower(
+    config: FollowerConfig,
+    callback: &str,
+) -> Result<(PushFollower, String), FollowError> {
+    let FollowerConfig { url, from, state, .. } = config;
+    let (callback, key) = with_key(callback);
+    let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
+    let follower = PushFollower::new(&url, &from, state, options)?;
+    Ok((follower, key))
+}
+
+/// Creates a check of a topic and its hub that subscribes `callback`.
+///
+/// Also returns the query parameter that the hub's requests must carry, as [`pushed_follower`].
+pub fn hub_checker(url: &str, callback: &str) -> (HubChecker, String) {
+    let (callback, key) = with_key(callback);
+    (HubChecker::new(url, callback, secret()), key)
+}
+
+fn with_key(callback: &str) -> (String, String) {
+    // 128 bits: a stranger who knows the callback's address still cannot guess it.
+    let key = format!("{:032x}", unguessable());
+    (with_parameter(callback, CALLBACK_KEY, &key), format!("{CALLBACK_KEY}={key}"))
+}
+
+fn secret() -> String {
+    format!("{:032x}{:032x}", unguessable(), unguessable())
+}
+
+/// Creates the conformance check of a feed.
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] if the URL cannot be checked.
+pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
+    Ok(match protocol {
+        Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?),
+        Protocol::Replication => Box::new(ReplicationChecker::new(url, ReplicationCheckOptions::default())),
+        Protocol::Smart => Box::new(SmartChecker::new(url)),
+        Protocol::History | Protocol::Rss => {
+            let history = protocol == Protocol::History;
+            Box::new(HistoryChecker::new(url, HistoryCheck { history, ..HistoryCheck::default() }))
+        }
+        Protocol::Sup => Box::new(SupChecker::new(url)),
+    })
+}

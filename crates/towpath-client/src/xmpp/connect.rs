@@ -1,0 +1,55 @@
+//! TCP connect and STARTTLS.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A connection, with or without TLS.
+pub(super) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
+
+/// Environment variable, as OpenSSL's, with a PEM file to trust instead of the built-in certificates.
+const CERTIFICATE_FILE: &str = "SSL_CERT_FILE";
+
+/// Connects to `server`; the flag says whether it is on this machine.
+pub(super) async fn connect(server: &str) -> io::Result<(Box<dyn AsyncStream>, bool)> {
+    let stream = TcpStream::connect(server).await?;
+    // Stanzas are small; Nagle's algorithm would delay each by a round trip.
+    stream.set_nodelay(true)?;
+    // Loopback needs no TLS: nobody else can listen, and PLAIN is acceptable.
+    let is_local = stream.peer_addr()?.ip().to_canonical().is_loopback();
+    Ok((Box::new(stream), is_local))
+}
+
+/// Encrypts a connection and verifies that the server's certificate is for `host`.
+pub(super) async fn encrypt(stream: Box<dyn AsyncStream>, host: &str) -> io::Result<Box<dyn AsyncStream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let connector = TlsConnector::from(Arc::new(config()?));
+    Ok(Box::new(connector.connect(name, stream).await?))
+}
+
+fn config() -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    match std::env::var_os(CERTIFICATE_FILE) {
+        Some(file) => {
+            for certificate in CertificateDer::pem_file_iter(file).map_err(io::Error::other)? {
+                roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+        }
+    }
+    // Explicit, so that a program with another default provider still works.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

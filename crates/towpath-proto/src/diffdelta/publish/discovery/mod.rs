@@ -1,0 +1,243 @@
+//! Builds the documents around the feeds: manifest, source list, health, archive indexes and schemas
+//! (sections 8 and 9).
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::chain::{DocumentChain, whole_second};
+use super::document::json;
+use super::site::SiteUrl;
+use super::source::{SourcePublisher, clamp_ttl};
+use crate::diffdelta::wire::cursor::Cursor;
+use crate::diffdelta::wire::headers::{archive_index_path, paths};
+use crate::diffdelta::wire::{
+    ArchiveIndex, FetchStatus, SCHEMA_VERSION, SnapshotEntry, StatusError, TTL_SEC,
+};
+
+/// File names and texts of the schemas under `/schema/v1/`.
+const SCHEMAS: [(&str, &str); 3] = [
+    ("diff.schema.json", include_str!("../../wire/schema/diff.schema.json")),
+    ("known_issues.schema.json", include_str!("../../wire/schema/known_issues.schema.json")),
+    ("wellknown.schema.json", include_str!("../../wire/schema/wellknown.schema.json")),
+];
+
+/// Path of the known issues.
+pub const KNOWN_ISSUES_PATH: &str = "/diff/known_issues.json";
+/// Known deviations and surprises of our documents, as JSON.
+const KNOWN_ISSUES: &str = include_str!("../../wire/schema/known_issues.json");
+
+/// Returns path and text of every schema (section 9), with its URL as `$id`.
+pub fn schemas(site: &SiteUrl) -> Vec<(String, Bytes)> {
+    // The schemas are templates: `$id` must be the URL at which they are served.
+    let base = site.absolute("");
+    let schema = |(name, text): &(&str, &str)| {
+        (format!("/schema/v1/{name}"), Bytes::from(text.replace("{base_url}", &base)))
+    };
+    SCHEMAS.iter().map(schema).collect()
+}
+
+/// Returns `/diff/known_issues.json`.
+pub fn known_issues() -> Bytes {
+    Bytes::from_static(KNOWN_ISSUES.as_bytes())
+}
+
+/// The discovery manifest (section 8).
+#[derive(Serialize)]
+struct Manifest<'a> {
+    capabilities: Capabilities,
+    endpoints: Endpoints,
+    generated_at: Timestamp,
+    limits: ManifestLimits,
+    polling: ManifestPolling,
+    schema_version: &'a str,
+    service: &'a str,
+    sources_supported: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Capabilities {
+    cursor_supported: bool,
+    etag_supported: bool,
+    known_issues_supported: bool,
+    per_source_endpoints: bool,
+    telemetry_opt_in: bool,
+    webhooks_supported: bool,
+}
+
+#[derive(Serialize)]
+struct Endpoints {
+    diff_by_source_template: String,
+    diff_latest: String,
+    healthz: String,
+    known_issues: String,
+    schemas: SchemaEndpoints,
+}
+
+#[derive(Serialize)]
+struct SchemaEndpoints {
+    diff: String,
+    known_issues: String,
+    wellknown: String,
+}
+
+#[derive(Serialize)]
+struct ManifestLimits {
+    max_items_per_bucket: u32,
+    max_summary_chars: u32,
+    target_max_payload_kb: u32,
+}
+
+#[derive(Serialize)]
+struct ManifestPolling {
+    max_ttl_sec: u64,
+    notes: &'static str,
+    recommended_ttl_sec: u64,
+}
+
+/// Builds `/.well-known/diffdelta.json`. `sources` are all sources, at least one, sorted by name.
+pub fn manifest(site: &SiteUrl, sources: &[SourcePublisher<'_>], ttl_sec: u64, now: Timestamp) -> Bytes {
+    let schema = |name: &str| site.absolute(&format!("/schema/v1/{name}.schema.json"));
+    json(&Manifest {
+        capabilities: Capabilities {
+            cursor_supported: true,
+            etag_supported: true,
+            known_issues_supported: true,
+            per_source_endpoints: true,
+            telemetry_opt_in: false,
+            // The WebSub hub pushes other documents of a feed, never these.
+            webhooks_supported: false,
+        },
+        endpoints: Endpoints {
+            diff_by_source_template: site.absolute("/diff/{source}/latest.json"),
+            diff_latest: site.absolute("/diff/latest.json"),
+            healthz: site.absolute("/healthz.json"),
+            known_issues: site.absolute(KNOWN_ISSUES_PATH),
+            schemas: SchemaEndpoints {
+                diff: schema("diff"),
+                known_issues: schema("known_issues"),
+                wellknown: schema("wellknown"),
+            },
+        },
+        generated_at: whole_second(now),
+        // The largest values that the manifest's schema allows. Real documents may exceed them, which the known
+        // issues state.
+        limits: ManifestLimits {
+            max_items_per_bucket: 200,
+            max_summary_chars: 2000,
+            target_max_payload_kb: 2000,
+        },
+        polling: ManifestPolling {
+            max_ttl_sec: *TTL_SEC.end(),
+            notes: "Poll head.json with If-None-Match. Every snapshot is listed, oldest first, in \
+                    /archive/{source}/index.json (the global feed's in /archive/_global/index.json).",
+            recommended_ttl_sec: clamp_ttl(ttl_sec),
+        },
+        schema_version: SCHEMA_VERSION,
+        service: "towpath",
+        sources_supported: sources.iter().map(|s| s.id.as_str()).collect(),
+    })
+}
+
+#[derive(Serialize)]
+struct SourceList<'a> {
+    generated_at: Timestamp,
+    sources: Vec<ListedSource<'a>>,
+}
+
+#[derive(Serialize)]
+struct ListedSource<'a> {
+    archive_index_url: String,
+    cursor: Cursor,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<StatusError>,
+    head_url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_ok_at: Option<Timestamp>,
+    latest_url: String,
+    source_id: &'a str,
+    stale: bool,
+    status: FetchStatus,
+    ttl_sec: u64,
+}
+
+/// Builds `/diff/sources.json`: the health and the URLs of every source.
+pub fn sources(site: &SiteUrl, sources: &[(SourcePublisher<'_>, &DocumentChain)], now: Timestamp) -> Bytes {
+    let listed = sources.iter().map(|(source, chain)| {
+        let status = source.status(chain, now);
+        let id = source.id.as_str();
+        let link = |file: &str| site.link(&paths(Some(id), file)[0]);
+        ListedSource {
+            archive_index_url: site.link(&archive_index_path(Some(id))),
+            cursor: chain.cursor,
+            error: status.error,
+            head_url: link("head.json"),
+            last_ok_at: chain.health.last_ok_at.map(whole_second),
+            latest_url: link("latest.json"),
+            source_id: id,
+            stale: status.stale.unwrap_or(false),
+            status: status.status,
+            ttl_sec: status.ttl_sec,
+        }
+    });
+    json(&SourceList { generated_at: whole_second(now), sources: listed.collect() })
+}
+
+#[derive(Serialize)]
+struct Healthz<'a> {
+    generated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica_age: Option<Option<u64>>,
+    sources_ok: usize,
+    sources_stale: Vec<&'a str>,
+    sources_total: usize,
+    status: &'static str,
+}
+
+/// Builds `/healthz.json`: `ok`, or `degraded` with the names of the stale sources.
+///
+/// `replica_age` is set if the node's replica lags: its age in seconds, or `Some(None)` if unknown (`null`).
+pub fn healthz(
+    sources: &[(SourcePublisher<'_>, &DocumentChain)],
+    replica_age: Option<Option<u64>>,
+    now: Timestamp,
+) -> Bytes {
+    // A source that was never fetched counts as stale too.
+    let stale = sources.iter().filter(|(_, chain)| chain.health.status() != FetchStatus::Ok);
+    let stale: Vec<&str> = stale.map(|(source, _)| source.id.as_str()).collect();
+    json(&Healthz {
+        generated_at: whole_second(now),
+        sources_ok: sources.len() - stale.len(),
+        sources_total: sources.len(),
+        status: if stale.is_empty() && replica_age.is_none() { "ok" } else { "degraded" },
+        replica_age,
+        sources_stale: stale,
+    })
+}
+
+/// Builds `/archive/{source}/index.json` from snapshots, oldest first. `name` is the source or `_global`.
+pub fn archive_index(name: &str, snapshots: Vec<SnapshotEntry>) -> Bytes {
+    json(&ArchiveIndex { snapshots, source_id: name.to_owned() })
+}
+
+/// Appends a snapshot to an index without parsing it, so the cost does not grow with the archive.
+///
+/// `index` must come from [`archive_index`] or this function; returns `None` otherwise.
+pub fn append_to_archive_index(index: &[u8], snapshot: &SnapshotEntry) -> Option<Bytes> {
+    const START: &[u8] = b"{\"snapshots\":[";
+    // From the end: a URL in an entry could contain the same bytes, the tail itself cannot come later.
+    let end = memchr::memmem::rfind(index, b"],\"source_id\":")?;
+    let (entries, tail) = index.split_at(end);
+    let listed = entries.strip_prefix(START)?;
+    let mut text = Vec::with_capacity(index.len() + 400);
+    text.extend_from_slice(entries);
+    if !listed.is_empty() {
+        text.push(b',');
+    }
+    text.extend_from_slice(&json(snapshot));
+    text.extend_from_slice(tail);
+    Some(text.into())
+}
+
+#[cfg(test)]
+mod tests;

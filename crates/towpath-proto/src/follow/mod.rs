@@ -1,0 +1,28 @@
+//! The kit of every follower and conformance check: exchange of requests and responses, backoff, time.
+//!
+//! A follower is a state machine without sockets or clock. Its driver calls, in this order, over and over:
+//!
+//! 1. [`Follower::poll_event`] until it is empty: deliver the changes, flush them, then persist the last
+//!    [`Event::Checkpoint`];
+//! 2. [`Exchange::poll_request`] until it is empty: send each request;
+//! 3. for each response [`Exchange::handle_head`], [`Exchange::handle_chunk`] for every piece of the body,
+//!    and [`Exchange::handle_end`] once;
+//! 4. with no request in flight, wait until [`Exchange::poll_timeout`] and start over. The follower has ended
+//!    when [`Exchange::is_finished`].
+//!
+//! Every call passes in [`Now`]: monotonic time for timers, wall-clock time for dates.
+
+mod backoff;
+mod exchange;
+pub(crate) mod probes;
+pub(crate) mod single_request;
+mod start;
+mod time;
+
+pub use backoff::Backoff;
+pub use exchange::{
+    Call, Checker, Event, Exchange, FollowError, Followed, Follower, Reply, Request, RequestId, ResponseHead,
+    TransferError, retry_after,
+};
+pub use start::StartFrom;
+pub use time::{Monotonic, Now};

@@ -1,0 +1,161 @@
+//! Parsed feed document of any format.
+
+use jiff::Timestamp;
+
+use super::budget::Budget;
+use super::error::FormatError;
+use crate::item::{Author, Item};
+
+/// Format of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// RSS 0.9x, 1.0 or 2.0.
+    Rss,
+    /// Atom 1.0, or 0.3.
+    Atom,
+    /// JSON Feed 1.0 or 1.1.
+    JsonFeed,
+    /// Any JSON, mapped by pointers.
+    Json,
+}
+
+/// Parsed feed document of any format.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedDocument {
+    /// Format that was detected.
+    pub format: Format,
+    /// Title of the feed, plain text.
+    pub title: Option<String>,
+    /// Id of the feed, if the format has one.
+    pub id: Option<String>,
+    /// Time of the feed's last change.
+    pub updated: Option<Timestamp>,
+    /// URL of the feed's page, absolute.
+    pub home: Option<String>,
+    /// Language tag of the feed.
+    pub lang: Option<String>,
+    /// Items in document order.
+    pub items: Vec<Item>,
+    /// Times of the last change in the feed, if our writer gave them apart from the items' own dates: index
+    /// in `items`, ascending, and time.
+    pub modified: Vec<(usize, Timestamp)>,
+    /// Deleted entries (RFC 6721 `at:deleted-entry`).
+    pub deleted: Vec<DeletedEntry>,
+    /// Links of the feed, absolute: `self`, `hub`, `prev`, `prev-archive`, `next`, …
+    pub links: Vec<FeedLink>,
+    /// Feed History's stateful flag, if present.
+    pub stateful: Option<bool>,
+    /// RFC 5005 `fh:complete`: the document is the whole feed.
+    pub complete: bool,
+    /// RFC 5005 `fh:archive`: the document is an archive document.
+    pub archive: bool,
+    /// Minutes for which the document may be cached (RSS 2.0 `ttl`).
+    pub ttl: Option<u32>,
+    /// Cursors of a Smart Feed's range.
+    pub smart: SmartHead,
+    /// Parts that were skipped as malformed, such as dates, or entries without an id. Each names its
+    /// position.
+    pub problems: Vec<String>,
+}
+
+/// Elements of Smart Feeds in the head of an Atom document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SmartHead {
+    /// `fo:total`: number of items in the feed.
+    pub total: Option<u64>,
+    /// `fo:last_cursor`: cursor of the last item in the document.
+    pub last_cursor: Option<String>,
+    /// `fo:prev_cursor`: cursor before the first item in the document.
+    pub prev_cursor: Option<String>,
+}
+
+/// Deleted entry (RFC 6721).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletedEntry {
+    /// Id of the entry.
+    pub id: String,
+    /// Time of the deletion.
+    pub when: Option<Timestamp>,
+}
+
+/// Link of a feed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedLink {
+    /// Relation as written (`alternate` by default).
+    pub rel: String,
+    /// Target, absolute if the base is known.
+    pub href: String,
+    /// Media type of the target, if given.
+    pub media_type: Option<String>,
+}
+
+impl FeedDocument {
+    /// Creates an empty document.
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            title: None,
+            id: None,
+            updated: None,
+            home: None,
+            lang: None,
+            items: Vec::new(),
+            modified: Vec::new(),
+            deleted: Vec::new(),
+            links: Vec::new(),
+            stateful: None,
+            complete: false,
+            archive: false,
+            ttl: None,
+            smart: SmartHead::default(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Appends a parsed item, with the time of its last change in the feed if given.
+    pub(crate) fn push(
+        &mut self,
+        read: Option<(Item, Option<Timestamp>)>,
+        budget: &mut Budget,
+    ) -> Result<(), FormatError> {
+        let Some((item, modified)) = read else { return Ok(()) };
+        budget.item(&item)?;
+        self.modified.extend(modified.map(|time| (self.items.len(), time)));
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Gives the feed's authors to entries without authors (RFC 4287, section 4.2.1; JSON Feed 1.1,
+    /// "authors").
+    pub(crate) fn inherit_authors(
+        &mut self,
+        authors: &[Author],
+        budget: &mut Budget,
+    ) -> Result<(), FormatError> {
+        let text = |author: &Author| {
+            let lengths = [&author.email, &author.url].map(|text| text.as_ref().map_or(0, String::len));
+            author.name.len() + lengths.iter().sum::<usize>()
+        };
+        // Every entry gets a copy, so each one costs the budget the whole list.
+        let size = size_of_val(authors) + authors.iter().map(text).sum::<usize>();
+        for item in self.items.iter_mut().filter(|item| item.authors.is_empty()) {
+            budget.spend(size, || {
+                format!("too many entries without authors for the feed's {} authors", authors.len())
+            })?;
+            item.authors = authors.to_vec();
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if the document lists every item, so that absence means removal: Feed History's flag 0
+    /// (section 3) or RFC 5005's `fh:complete`.
+    pub fn is_complete(&self) -> bool {
+        // A window of the latest items must never be taken for the whole feed.
+        self.complete || self.stateful == Some(false)
+    }
+
+    /// Returns the target of the first link with this relation.
+    pub fn link(&self, rel: &str) -> Option<&str> {
+        self.links.iter().find(|l| l.rel == rel).map(|l| l.href.as_str())
+    }
+}

@@ -1,0 +1,15 @@
+//! HTML in feeds: plain text excerpts, visible and hidden contents, and links of a page's head.
+//!
+//! All readers use the tokens of the HTML standard (section 13.2.5) and build no tree. Time and memory are
+//! linear in the input, regardless of nesting and unclosed elements.
+
+mod alternates;
+mod content;
+mod head_links;
+mod text;
+mod tokens;
+
+pub use alternates::{Alternate, alternates};
+pub use content::{HtmlContent, HtmlLink, content};
+pub use head_links::head_links;
+pub use text::to_text;

@@ -1,0 +1,306 @@
+//! Any JSON as a feed, mapped by pointers (RFC 6901).
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeSeed as _;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::budget::Budget;
+use super::date;
+use super::error::FormatError;
+use super::feed_document::{FeedDocument, Format};
+use super::json::{Base, kind, scalar, syntax_error, without_mark};
+use super::json_value::{BoundedValue, SharedBudget};
+use crate::Timestamp;
+use crate::item::{Author, Content, Item};
+
+mod node;
+mod stream;
+mod template;
+
+use node::RawNode;
+use stream::{ItemsValue, RawItemReader, read_items};
+use template::{TemplatePart, parts};
+
+/// Pointers (RFC 6901) to the parts of a JSON feed. `items` is relative to the document, all others to an
+/// item.
+///
+/// A value with `{` is a template. In `https://example.com/{/id}` each `{pointer}` is replaced by the value
+/// it points to, percent-encoded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mapping {
+    /// Array of items, or object whose values are the items. The empty pointer is the document itself.
+    #[serde(default)]
+    pub items: String,
+    /// Id of the item: text, or a number as written.
+    pub id: String,
+    /// See [`crate::item::Item::url`].
+    pub url: Option<String>,
+    /// See [`crate::item::Item::title`].
+    pub title: Option<String>,
+    /// See [`crate::item::Item::summary`].
+    pub summary: Option<String>,
+    /// Text of the content, of type `content_type`. Without it the content is the whole item as JSON.
+    pub content: Option<String>,
+    /// Media type of `content`, not a pointer. `text/html` by default.
+    pub content_type: Option<String>,
+    /// Name, or array of names.
+    pub authors: Option<String>,
+    /// Tag, or array of tags.
+    pub tags: Option<String>,
+    /// Date, date and time, or Unix seconds.
+    pub published: Option<String>,
+    /// Date, date and time, or Unix seconds.
+    pub updated: Option<String>,
+}
+
+/// Characters that stay unencoded in a URL (RFC 3986, section 2.3).
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Maximum number of reported problems.
+const MAX_PROBLEMS: usize = 100;
+
+/// Reads any JSON as a feed. Relative URLs are resolved against `base_url`.
+///
+/// Without a mapping for it, an item's content is the item itself, as compact JSON with sorted keys and
+/// numbers as written.
+pub(crate) fn read(
+    text: &str,
+    mapping: &Mapping,
+    base_url: Option<&str>,
+    budget: Budget,
+) -> Result<FeedDocument, FormatError> {
+    mapping.check()?;
+    let text = without_mark(text);
+    let (base, feed) = (Base::new(base_url, budget), FeedDocument::new(Format::Json));
+    let mut reader = MappedListReader { text, mapping, base, feed, count: 0 };
+    let what = match read_items(text, &mapping.items, &mut reader)? {
+        ItemsValue::List => None,
+        ItemsValue::Nothing => Some("nothing"),
+        ItemsValue::Other(kind) => Some(kind),
+    };
+    if let Some(what) = what {
+        let reason = format!("{what} is there instead of an array or object");
+        return Err(mapping_error(&mapping.items, reason));
+    }
+    // A single item without id is skipped; without any id the pointer is wrong.
+    if reader.feed.items.is_empty() && reader.count > 0 {
+        let reason = format!("nothing is there in any of the {} items", reader.count);
+        return Err(mapping_error(&mapping.id, reason));
+    }
+    Ok(reader.feed)
+}
+
+/// Reader of all items. Only one item at a time stands in memory as a tree.
+struct MappedListReader<'a> {
+    text: &'a str,
+    mapping: &'a Mapping,
+    base: Base,
+    feed: FeedDocument,
+    /// Number of items so far, skipped ones included.
+    count: usize,
+}
+
+impl RawItemReader for MappedListReader<'_> {
+    fn read_item(&mut self, raw: &RawValue) -> Result<(), FormatError> {
+        let before = self.base.budget.left();
+        let shared = SharedBudget::new(&mut self.base.budget);
+        let mut parser = serde_json::Deserializer::from_str(raw.get());
+        let value = BoundedValue { shared: &shared, depth: 0 }.deserialize(&mut parser).map_err(|error| {
+            let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+            shared.exceeded().unwrap_or_else(|| syntax_error(self.text, offset, &error))
+        })?;
+        let tree = before.saturating_sub(self.base.budget.left());
+        // Parsed and kept as text: a value alone would change numbers beyond 64 bits.
+        let item = RawNode { value: &value, raw };
+        let (base, problems) = (&mut self.base, &mut self.feed.problems);
+        let mut reader = MappedItemReader { mapping: self.mapping, index: self.count, item, base, problems };
+        self.count += 1;
+        if let Some(item) = reader.read()? {
+            self.base.budget.item(&item)?;
+            self.feed.items.push(item);
+        }
+        self.base.budget.refund(tree);
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.feed.items.clear();
+        self.feed.problems.clear();
+        self.count = 0;
+    }
+}
+
+fn mapping_error(pointer: &str, reason: String) -> FormatError {
+    FormatError::Mapping { place: format!("{pointer:?}"), reason }
+}
+
+impl Mapping {
+    /// Checks that each value is a pointer (RFC 6901, section 3) or a template of pointers.
+    pub fn check(&self) -> Result<(), FormatError> {
+        if !is_pointer(&self.items) {
+            // Checked before reading, so that a typo is not reported as an empty feed.
+            return Err(mapping_error(&self.items, "items is not a pointer: it must begin with /".into()));
+        }
+        let fields = [
+            ("id", Some(&self.id)),
+            ("url", self.url.as_ref()),
+            ("title", self.title.as_ref()),
+            ("summary", self.summary.as_ref()),
+            ("content", self.content.as_ref()),
+            ("authors", self.authors.as_ref()),
+            ("tags", self.tags.as_ref()),
+            ("published", self.published.as_ref()),
+            ("updated", self.updated.as_ref()),
+        ];
+        for (name, value) in fields {
+            let Some(value) = value else { continue };
+            check_value(value).map_err(|reason| mapping_error(value, format!("{name} {reason}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks a pointer or template.
+fn check_value(value: &str) -> Result<(), String> {
+    if !value.contains('{') {
+        return if is_pointer(value) { Ok(()) } else { Err("is not a pointer: it must begin with /".into()) };
+    }
+    for part in parts(value) {
+        match part {
+            TemplatePart::Unclosed(rest) => {
+                return Err(format!(
+                    "has a {{ without its }}: a pointer is written {{/id}}, here is {rest:?}"
+                ));
+            }
+            TemplatePart::Pointer(pointer) if !is_pointer(pointer) => {
+                return Err(format!("has {{{pointer}}}, which is not a pointer: it must begin with /"));
+            }
+            TemplatePart::Pointer(_) | TemplatePart::Text(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_pointer(text: &str) -> bool {
+    text.is_empty() || text.starts_with('/')
+}
+
+/// Reader of an item.
+struct MappedItemReader<'a> {
+    mapping: &'a Mapping,
+    index: usize,
+    item: RawNode<'a>,
+    base: &'a mut Base,
+    problems: &'a mut Vec<String>,
+}
+
+impl MappedItemReader<'_> {
+    fn read(&mut self) -> Result<Option<Item>, FormatError> {
+        let mapping = self.mapping;
+        let Some(id) = self.text(Some(&mapping.id)).filter(|id| !id.is_empty()) else {
+            self.problem(&mapping.id, "the item has no id and was skipped");
+            return Ok(None);
+        };
+        let url = self.text(mapping.url.as_ref()).map(|u| self.base.resolve(u)).transpose()?;
+        Ok(Some(Item {
+            id,
+            url,
+            title: self.text(mapping.title.as_ref()),
+            summary: self.text(mapping.summary.as_ref()),
+            content: self.content(),
+            authors: self.authors(),
+            tags: self.list(mapping.tags.as_ref(), scalar),
+            published: self.date(mapping.published.as_ref()),
+            updated: self.date(mapping.updated.as_ref()),
+            ..Item::default()
+        }))
+    }
+
+    fn problem(&mut self, pointer: &str, what: &str) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(format!("item {}, {pointer:?}: {what}", self.index + 1));
+        }
+    }
+
+    /// Returns the text or number that a pointer or template selects.
+    fn text(&mut self, pointer: Option<&String>) -> Option<String> {
+        let pointer = pointer?;
+        if pointer.contains('{') {
+            // The pointer of a template that matches nothing is not a problem: the field stays absent.
+            return template(pointer, self.item);
+        }
+        let text = self.item.scalar(pointer);
+        if text.is_none()
+            && let Some(found) = self.item.value.pointer(pointer).filter(|found| !found.is_null())
+        {
+            // An absent or null value is normal; a value of another type hints at a wrong pointer.
+            self.problem(pointer, &format!("{} is there instead of text", kind(found)));
+        }
+        text
+    }
+
+    fn content(&mut self) -> Option<Content> {
+        let Some(pointer) = &self.mapping.content else {
+            return Some(Content::new("application/json", self.item.compact()));
+        };
+        let text = match self.item.value.pointer(pointer) {
+            Some(Value::Array(_) | Value::Object(_)) => self.item.at(pointer).map(RawNode::compact),
+            _ => self.text(Some(pointer)),
+        };
+        let media_type = self.mapping.content_type.as_deref().unwrap_or("text/html");
+        text.map(|text| Content::new(media_type, text))
+    }
+
+    fn authors(&mut self) -> Vec<Author> {
+        self.list(self.mapping.authors.as_ref(), |found| match found {
+            Value::Object(_) => {
+                // An author without a name could not be shown.
+                serde_json::from_value(found.clone()).ok().filter(|a: &Author| !a.name.is_empty())
+            }
+            _ => scalar(found).map(Author::named),
+        })
+    }
+
+    /// Applies `read` to a value, or to each value of an array.
+    fn list<T>(&mut self, pointer: Option<&String>, read: impl Fn(&Value) -> Option<T>) -> Vec<T> {
+        let Some(pointer) = pointer else { return Vec::new() };
+        let found: Vec<&Value> = match self.item.value.pointer(pointer) {
+            Some(Value::Array(values)) => values.iter().collect(),
+            Some(Value::Null) | None => Vec::new(),
+            Some(one) => vec![one],
+        };
+        let list: Vec<T> = found.iter().filter_map(|v| read(v)).collect();
+        if list.len() < found.len() {
+            self.problem(pointer, "a value that is not text was skipped");
+        }
+        list
+    }
+
+    fn date(&mut self, pointer: Option<&String>) -> Option<Timestamp> {
+        let text = self.text(pointer).filter(|t| !t.trim().is_empty())?;
+        let date = date::parse_or_seconds(&text);
+        if date.is_none() {
+            let text: String = text.chars().take(60).collect();
+            self.problem(pointer.map_or("", |p| p), &format!("this is not a date: {text:?}"));
+        }
+        date
+    }
+}
+
+/// Expands a template; `None` if a pointer selects no text.
+fn template(template: &str, item: RawNode<'_>) -> Option<String> {
+    let mut out = String::with_capacity(template.len() + 16);
+    for part in parts(template) {
+        match part {
+            TemplatePart::Text(text) => out.push_str(text),
+            TemplatePart::Pointer(pointer) => {
+                // Encoded, because a value with a slash or a question mark would change the URL's structure.
+                out.extend(utf8_percent_encode(&item.scalar(pointer)?, UNRESERVED));
+            }
+            TemplatePart::Unclosed(_) => return None,
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,122 @@
+//! Reading a feed document of any format.
+
+use std::borrow::Cow;
+
+use super::budget::Budget;
+use super::error::FormatError;
+use super::feed_document::{FeedDocument, Format};
+use super::limits::DocumentLimits;
+use super::{atom, json_feed, json_pointers, rss, sniff, xml};
+
+/// Options of reading a document.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReadOptions<'a> {
+    /// Format; detected if `None`. [`Format::Json`] needs `mapping`.
+    pub format: Option<Format>,
+    /// `Content-Type` header, for the character set (RFC 7303, section 3) and as a hint.
+    pub content_type: Option<&'a str>,
+    /// URL of the document: the base of relative URLs.
+    pub base_url: Option<&'a str>,
+    /// Mapping of any other JSON.
+    pub mapping: Option<&'a json_pointers::Mapping>,
+    /// Limits of the document.
+    pub limits: DocumentLimits,
+}
+
+/// Reads a feed document of any format.
+///
+/// Without a format, the content decides; JSON other than JSON Feed needs a mapping. Malformed parts, such as
+/// dates, or items without an id, are skipped and reported in [`FeedDocument::problems`]. A document that is
+/// not reliable as a whole is an error.
+///
+/// ```
+/// use towpath_proto::format::{Format, ReadOptions, read};
+///
+/// let rss = br#"<rss version="2.0"><channel><title>News</title>
+///     <item><guid>one</guid><title>Ten boats</title></item></channel></rss>"#;
+/// let feed = read(rss, &ReadOptions::default())?;
+/// assert_eq!((feed.format, feed.items[0].id.as_str()), (Format::Rss, "one"));
+/// # Ok::<(), towpath_proto::format::FormatError>(())
+/// ```
+pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatError> {
+    let mut budget = Budget::new(bytes.len(), options.limits);
+    let (text, mut problems) = sniff::decode(bytes, options.content_type);
+    if let Cow::Owned(text) = &text {
+        budget.store(text.len())?;
+    }
+    let mut feed = match (sniff::kind(&text), options.format) {
+        // An empty document is not an empty feed: absence would delete every item.
+        (sniff::DocumentKind::Empty, _) => return Err(FormatError::Unknown("the document is empty".into())),
+        (sniff::DocumentKind::Html, _) => {
+            let reason = "this is an HTML page; the feed's own address is needed";
+            return Err(FormatError::Unknown(reason.into()));
+        }
+        (sniff::DocumentKind::Other, _) => {
+            let start: String = text.trim_start().chars().take(40).collect();
+            return Err(FormatError::Unknown(format!("neither XML nor JSON begins with {start:?}")));
+        }
+        (sniff::DocumentKind::Xml, None | Some(Format::Rss | Format::Atom)) => {
+            let unreplaced = problems.len();
+            let text = sniff::replace_non_xml(text, &mut problems);
+            if problems.len() > unreplaced {
+                budget.store(text.len())?;
+            }
+            read_xml(&text, options, budget)?
+        }
+        (sniff::DocumentKind::Json, Some(Format::JsonFeed)) => {
+            json_feed::read(&text, options.base_url, budget)?
+        }
+        (sniff::DocumentKind::Json, None | Some(Format::Json)) => read_json(&text, options, budget)?,
+        (kind, Some(format)) => {
+            return Err(FormatError::Unknown(format!("{kind:?} instead of the requested {format:?}")));
+        }
+    };
+    problems.append(&mut feed.problems);
+    feed.problems = problems;
+    Ok(feed)
+}
+
+fn read_json(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
+    match options.mapping {
+        Some(mapping) => json_pointers::read(text, mapping, options.base_url, budget),
+        // JSON Feed is the only JSON format that needs no mapping.
+        None if options.format.is_none() => json_feed::read(text, options.base_url, budget),
+        None => Err(FormatError::Mapping {
+            place: "(no mapping)".into(),
+            reason: "JSON needs a mapping that locates the items".into(),
+        }),
+    }
+}
+
+fn read_xml(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
+    let mut xml = xml::XmlReader::with_budget(text, options.base_url, budget);
+    let root = loop {
+        match xml.next()? {
+            xml::XmlToken::Start(tag) => break tag,
+            xml::XmlToken::Text(_) => {}
+            xml::XmlToken::End | xml::XmlToken::Eof => {
+                return Err(FormatError::Unknown("there is no element in this XML".into()));
+            }
+        }
+    };
+    // The root element decides, because media types of feeds are unreliable.
+    let format = match (root.ns, root.local) {
+        (xml::Ns::Atom, "feed" | "entry") => Format::Atom,
+        (xml::Ns::Rss, "rss") | (xml::Ns::Rdf, "RDF") => Format::Rss,
+        _ => {
+            let name: String = root.name.chars().take(60).collect();
+            return Err(FormatError::Unknown(format!("XML with the root <{name}> is neither RSS nor Atom")));
+        }
+    };
+    if let Some(asked) = options.format.filter(|asked| *asked != format) {
+        return Err(FormatError::Unknown(format!("{format:?} instead of the requested {asked:?}")));
+    }
+    let mut feed = FeedDocument::new(format);
+    match format {
+        Format::Atom => atom::read(&mut xml, root, &mut feed)?,
+        _ => rss::read(&mut xml, root, &mut feed)?,
+    }
+    xml.finish()?;
+    feed.problems = xml.into_problems();
+    Ok(feed)
+}

@@ -1,0 +1,136 @@
+//! A document in the form that the follower needs.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::format::{self, FormatError, ReadOptions};
+use crate::history::wire::{CURRENT, Predecessor, THIS};
+use crate::item::Item;
+
+/// A document as received.
+#[derive(Debug, Clone)]
+pub(super) struct FetchedDocument {
+    /// URL of the response, after redirects.
+    pub(super) url: String,
+    pub(super) content_type: Option<String>,
+    pub(super) body: Bytes,
+}
+
+/// A version of an entry.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct EntryVersion {
+    /// The item; for a deletion only its id.
+    pub(super) item: Item,
+    /// Date of the version: our own `modified`, else `updated`; for a deletion its date.
+    pub(super) rank: Option<Timestamp>,
+    pub(super) is_deleted: bool,
+}
+
+/// Contents of a document.
+#[derive(Debug)]
+pub(super) struct DocumentContents {
+    pub(super) predecessor: Predecessor,
+    /// Permanent URL of this document (-00, section 4).
+    pub(super) this: Option<String>,
+    /// True for an archive document (RFC 5005, section 4); the newest document is at `current`.
+    pub(super) is_archive: bool,
+    pub(super) current: Option<String>,
+    /// Seconds for which the document is fresh.
+    pub(super) ttl: Option<u64>,
+    /// The last version of each entry, the oldest first as far as dates show.
+    pub(super) versions: Vec<EntryVersion>,
+    /// Parts that were skipped.
+    pub(super) problems: Vec<String>,
+    updated: Option<Timestamp>,
+}
+
+impl DocumentContents {
+    pub(super) fn of(fetched: &FetchedDocument) -> Result<Self, FormatError> {
+        let options = ReadOptions {
+            content_type: fetched.content_type.as_deref(),
+            base_url: Some(&fetched.url),
+            ..ReadOptions::default()
+        };
+        let mut feed = format::read(&fetched.body, &options)?;
+        let mut modified = vec![None; feed.items.len()];
+        for (index, time) in std::mem::take(&mut feed.modified) {
+            if let Some(entry) = modified.get_mut(index) {
+                *entry = Some(time);
+            }
+        }
+        let (predecessor, this) = (Predecessor::of(&feed), feed.link(THIS).map(str::to_owned));
+        let items = std::mem::take(&mut feed.items).into_iter().zip(modified);
+        // Documents list the newest entry first. Without dates their order is all that is known.
+        let mut versions: Vec<EntryVersion> = items
+            .rev()
+            .map(|(item, modified)| EntryVersion { rank: modified.or(item.updated), item, is_deleted: false })
+            .collect();
+        // After the items: where dates decide nothing, a deletion wins over its entry.
+        let deletions = std::mem::take(&mut feed.deleted).into_iter().rev();
+        versions.extend(deletions.map(|deletion| EntryVersion {
+            item: Item::new(deletion.id),
+            rank: deletion.when,
+            is_deleted: true,
+        }));
+        // Sorted only if every version has a date: a mix would put undated ones at an arbitrary place.
+        if versions.iter().all(|version| version.time().is_some()) {
+            versions.sort_by_key(EntryVersion::time);
+        }
+        let (is_archive, current) = (feed.archive, feed.link(CURRENT).map(str::to_owned));
+        let (updated, problems) = (feed.updated, feed.problems);
+        let ttl = feed.ttl.map(|minutes| u64::from(minutes) * 60);
+        Ok(Self {
+            predecessor,
+            this,
+            is_archive,
+            current,
+            ttl,
+            versions: last_of_each(versions),
+            problems,
+            updated,
+        })
+    }
+
+    /// Returns true if the whole document is older than a time.
+    pub(super) fn is_before(&self, time: Timestamp) -> bool {
+        // An undated version may be newer than any time, so its document is in range.
+        let all = || self.versions.iter().all(|version| version.rank.is_some_and(|rank| rank < time));
+        self.updated.is_some_and(|updated| updated < time) || !self.versions.is_empty() && all()
+    }
+}
+
+impl EntryVersion {
+    /// Returns the sort key.
+    fn time(&self) -> Option<Timestamp> {
+        self.rank.or(self.item.published)
+    }
+}
+
+/// Returns the newest version of each entry.
+///
+/// "If multiple atom:entry elements with the same atom:id value appear in an Atom Feed Document, they represent the same
+/// entry" (RFC 4287, section 4.1.1).
+fn last_of_each(versions: Vec<EntryVersion>) -> Vec<EntryVersion> {
+    let mut chosen: HashMap<&str, usize> = HashMap::with_capacity(versions.len());
+    for (index, version) in versions.iter().enumerate() {
+        let last = chosen.entry(&version.item.id).or_insert(index);
+        // Only two dates can prove that the later place has the older version.
+        let is_older = matches!((version.rank, versions[*last].rank), (Some(a), Some(b)) if a < b);
+        if !is_older {
+            *last = index;
+        }
+    }
+    // The usual case: no id occurs twice, and nothing is moved.
+    if chosen.len() == versions.len() {
+        return versions;
+    }
+    let mut is_chosen = vec![false; versions.len()];
+    chosen.into_values().for_each(|index| is_chosen[index] = true);
+    versions
+        .into_iter()
+        .zip(is_chosen)
+        .filter_map(|(version, is_chosen)| is_chosen.then_some(version))
+        .collect()
+}

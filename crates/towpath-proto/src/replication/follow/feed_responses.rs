@@ -1,0 +1,258 @@
+//! Handles the responses while the follower crawls and walks along the feed's pages.
+
+use bytes::Bytes;
+use http::Method;
+use jiff::SignedDuration;
+
+use super::crawl::{CrawlGoal, CrawlStep};
+use super::state::{FollowStart, SnapshotCheckpoint};
+use super::walk::{ForwardWalk, SkipRule, WalkError};
+use super::{FollowPhase, ReplicationFollower};
+use crate::follow::{Event, FollowError, Now, ResponseHead};
+use crate::replication::wire::ReplicationError;
+use crate::replication::wire::{FeedPageHead, says_empty};
+
+/// Time for which a feed that ends before the position is taken for a lagging replica.
+const MAX_REPLICA_LAG: SignedDuration = SignedDuration::from_secs(30);
+
+impl ReplicationFollower {
+    pub(super) fn crawl_head(&mut self, now: Now, head: &ResponseHead) {
+        let FollowPhase::Crawl { crawl, url, answered, .. } = &mut self.phase else { return };
+        *answered = true;
+        let (url, is_entry) = (url.clone(), !crawl.has_begun());
+        match head.status {
+            // A user may pass the URL of a snapshot's index in place of the feed.
+            200 if is_entry && is_json(head) => self.enter_snapshot(url),
+            200 => match FeedPageHead::parse(&head.url, &head.headers) {
+                Ok(page) => self.crawl_page(now, &url, page),
+                Err(error) => self.fail_protocol(now, &url, &error),
+            },
+            // Some publishers answer an empty feed with 204, since a page cannot be empty.
+            204 if is_entry => self.handle_empty_feed(now),
+            404 if is_entry => {
+                // HEAD has no body, and only the body tells an empty feed from a missing one.
+                self.request = Some(self.send(Method::GET, &url, None));
+                self.phase = FollowPhase::Probe { status: 404, body: Vec::new() };
+            }
+            405 | 501 if !self.without_head => {
+                self.without_head = true;
+                self.head(&url);
+            }
+            // Cleanup may remove a page during the crawl. A single restart finds the new oldest page; more
+            // would never end.
+            404 | 410 if !is_entry && !self.restarted => {
+                self.restarted = true;
+                self.begin();
+            }
+            status => self.fail(now, FollowError::Status { url, status }),
+        }
+    }
+
+    /// Switches to a snapshot, because the URL is that of its index.
+    fn enter_snapshot(&mut self, index: String) {
+        self.state.snapshot = Some(SnapshotCheckpoint { index, ..Default::default() });
+        self.begin();
+    }
+
+    fn crawl_page(&mut self, now: Now, url: &str, page: FeedPageHead) {
+        let FollowPhase::Crawl { crawl, skip, url: current, answered } = &mut self.phase else { return };
+        match crawl.step(page) {
+            Ok(CrawlStep::Back(prev)) => {
+                current.clone_from(&prev);
+                *answered = false;
+                self.head(&prev);
+            }
+            Ok(CrawlStep::Start { page, proven }) => {
+                // The snapshot was taken with this page as the last one, so all later changes are on it or
+                // after it.
+                let is_first = |known: &String| self.state.position.is_none() && *known == page;
+                let proven = proven
+                    || matches!(&self.state.start, FollowStart::Snapshot { page: known, .. } if is_first(known));
+                let walk = ForwardWalk::new(&self.feed, self.options.max_entity, skip.clone(), proven);
+                self.walk(walk, page, None, false);
+            }
+            Err(error) => self.fail_protocol(now, url, &error),
+        }
+    }
+
+    pub(super) fn walk_head(&mut self, now: Now, head: &ResponseHead) {
+        let FollowPhase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
+        let url = url.clone();
+        match head.status {
+            200 => match FeedPageHead::parse(&head.url, &head.headers) {
+                Ok(page) => {
+                    let next = page.next.clone();
+                    match walk.open(page) {
+                        Ok(()) => self.request_ahead(next),
+                        Err(error) => self.handle_walk_error(now, error),
+                    }
+                }
+                Err(error) => self.fail_protocol(now, &url, &error),
+            },
+            // The usual poll: a single conditional request.
+            304 if *is_resumed => {
+                self.request = None;
+                self.state.behind_since = None;
+                self.wait_at_end(now);
+            }
+            404 if *is_resumed => {
+                if self.may_be_lagging(now) {
+                    return self.wait_for_replica(now, FollowError::Status { url, status: 404 });
+                }
+                self.crawl();
+            }
+            // Retention removed the page. Its entities may be on no page any more, which the crawl reports.
+            410 if *is_resumed => self.crawl(),
+            404 | 410 if !self.restarted => {
+                self.restarted = true;
+                self.crawl();
+            }
+            status => self.fail(now, FollowError::Status { url, status }),
+        }
+    }
+
+    /// Requests the next page while this one is read, so that the publisher can build and send it meanwhile.
+    fn request_ahead(&mut self, next: Option<String>) {
+        let Some(next) = next else { return };
+        let after = self.request;
+        self.ahead = Some(self.send(Method::GET, &next, None));
+        if let Some(request) = self.requests.back_mut() {
+            // The driver sends it when the current response has begun, so pages stay in order.
+            request.after = after;
+        }
+    }
+
+    /// Reads a piece of a page, or its end, and updates the position.
+    pub(super) fn walk_piece(&mut self, now: Now, piece: Option<Bytes>) {
+        let FollowPhase::Walk { walk, .. } = &mut self.phase else { return };
+        let events = &mut self.events;
+        let before = events.len();
+        let mut deliver = |event| events.push_back(event);
+        let (head, result) = match piece {
+            Some(piece) => (None, walk.read(Some(piece), &mut deliver)),
+            None => match walk.close(&mut deliver) {
+                Ok(head) => (head, Ok(())),
+                Err(error) => (None, Err(error)),
+            },
+        };
+        let has_events = self.events.len() > before;
+        let has_changes = self.events.range(before..).any(|event| matches!(event, Event::Change(_)));
+        if walk.skip == SkipRule::Nothing
+            && let Some(last) = &walk.last
+        {
+            self.state.position = Some(last.clone());
+        }
+        if has_changes {
+            self.record_progress();
+        }
+        if let Err(error) = result {
+            // Checkpoint before the failure: complete entities are not delivered twice.
+            if has_events {
+                self.checkpoint();
+            }
+            return self.handle_walk_error(now, error);
+        }
+        match head {
+            Some(head) => self.end_of_page(now, head),
+            None if has_events => self.checkpoint(),
+            None => {}
+        }
+    }
+
+    fn end_of_page(&mut self, now: Now, head: FeedPageHead) {
+        let FollowPhase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
+        if walk.skip == SkipRule::Nothing {
+            self.state.behind_since = None;
+        }
+        if let Some(next) = head.next {
+            url.clone_from(&next);
+            *is_resumed = false;
+            self.checkpoint();
+            self.request = self.ahead.take().or_else(|| Some(self.send(Method::GET, &next, None)));
+            return;
+        }
+        // Entities appended from now on are delivered whatever their time, unless the start is in the future.
+        if !matches!(walk.skip, SkipRule::Older(time) if time > now.wall) {
+            self.state.position.clone_from(&walk.last);
+        }
+        self.checkpoint();
+        self.wait_at_end(now);
+    }
+
+    fn handle_walk_error(&mut self, now: Now, error: WalkError) {
+        let FollowPhase::Walk { walk, url, .. } = &self.phase else { return };
+        let url = walk.page_url().unwrap_or(url).to_owned();
+        match error {
+            WalkError::Broken(error) => self.fail_protocol(now, &url, &error),
+            WalkError::Changed(error) => {
+                // From now on a missing entity is explained, and need not wait for a replica.
+                self.is_changed = true;
+                self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
+                self.crawl();
+            }
+            WalkError::Behind(error) if self.may_be_lagging(now) => {
+                self.wait_for_replica(now, FollowError::Protocol { url, reason: error.to_string() });
+            }
+            WalkError::Behind(ReplicationError::MissingContentId(_)) => {
+                self.handle_missing_content_id(now, &url);
+            }
+            WalkError::Behind(error) => self.handle_walk_error(now, WalkError::Changed(error)),
+            WalkError::NoContentId => self.handle_missing_content_id(now, &url),
+        }
+    }
+
+    /// Returns true if missing entities may be due to a lagging replica.
+    ///
+    /// That holds for [`MAX_REPLICA_LAG`], and as long as the responses state a lag.
+    fn may_be_lagging(&mut self, now: Now) -> bool {
+        // A persisted time in the future comes from a wrong clock. Waiting starts again.
+        let since = self.state.behind_since.filter(|since| *since <= now.wall).unwrap_or(now.wall);
+        self.state.behind_since = Some(since);
+        !self.is_changed && (self.is_stale || now.wall.duration_since(since) < MAX_REPLICA_LAG)
+    }
+
+    fn wait_for_replica(&mut self, now: Now, error: FollowError) {
+        self.checkpoint();
+        self.fail(now, error);
+    }
+
+    /// Handles a "missing content ID": continues at least once from its time, or fails if that is unknown.
+    fn handle_missing_content_id(&mut self, now: Now, url: &str) {
+        match (&self.state.position, &self.state.start) {
+            (Some(position), _) => {
+                let error = ReplicationError::MissingContentId(position.content_id.clone());
+                let modified = position.modified;
+                self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
+                self.crawl_to(CrawlGoal::Time(modified), SkipRule::Older(modified));
+            }
+            (None, FollowStart::Id(id)) => {
+                let error = ReplicationError::MissingContentId(id.clone());
+                self.fail(now, FollowError::Usage(format!("{url}: {error}")));
+                self.finished = true;
+            }
+            _ => self.crawl(),
+        }
+    }
+
+    pub(super) fn probe_end(&mut self, now: Now) {
+        let FollowPhase::Probe { status, body } = &self.phase else { return };
+        match *status {
+            204 => self.handle_empty_feed(now),
+            404 if says_empty(body) => self.handle_empty_feed(now),
+            // The feed was published meanwhile.
+            200 if !self.restarted => {
+                self.restarted = true;
+                self.begin();
+            }
+            status => {
+                let url = self.entry();
+                self.fail(now, FollowError::Status { url, status });
+            }
+        }
+    }
+}
+
+fn is_json(head: &ResponseHead) -> bool {
+    let media_type = head.header("content-type").and_then(|t| t.split(';').next()).unwrap_or_default();
+    media_type.trim().eq_ignore_ascii_case("application/json")
+}

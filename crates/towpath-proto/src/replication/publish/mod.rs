@@ -1,0 +1,8 @@
+//! From a feed's log to multipart pages and snapshots.
+
+mod page;
+pub mod pages;
+pub mod snapshot;
+
+pub use super::wire::{EMPTY_FEED, empty_feed};
+pub use page::{FeedPageLinks, MultipartPage, PageBuilder, page, page_url};

@@ -1,0 +1,146 @@
+//! Rules of the text for publishers, and the tests of single responses.
+
+use super::response::SmartResponse;
+use crate::report::Rule;
+use crate::smart::wire::Collection;
+use crate::smart::wire::accept::PageFormat;
+use crate::smart::wire::atom::entry_without_id;
+
+pub(super) const OFFERED: Rule = Rule::must("As Abstract", "The feed offers a pull interface");
+pub(super) const ORDER: Rule = Rule::must("As Abstract", "The items have a consistent ordering");
+pub(super) const UNIQUE: Rule = Rule::must("As Abstract", "All items have a unique id within the feed");
+pub(super) const DELETED: Rule =
+    Rule::must("As Abstract", "A deleted item is stripped of content and marked as deleted");
+pub(super) const SINCE: Rule = Rule::must("Pull Interface", "since limits to items after a cursor");
+pub(super) const UNTIL: Rule = Rule::must("Pull Interface", "until limits to items before a cursor");
+pub(super) const MAX: Rule = Rule::must("Pull Interface", "max limits the number of items");
+pub(super) const DEFAULT_MAX: Rule = Rule::should("Pull Interface", "There is a default maximum");
+pub(super) const LAST_CURSOR: Rule = Rule::must("Pull Interface", "A cursor is provided for the last item");
+pub(super) const TIME: Rule = Rule::must("Pull Interface", "A time as position is inclusive");
+pub(super) const DEGRADE: Rule =
+    Rule::should("Pull Interface", "A cursor that cannot be read degrades gracefully");
+pub(super) const HOLD: Rule =
+    Rule::should("Updates/Synchronization via Pull", "A request is held until data becomes available");
+pub(super) const FORMAT: Rule =
+    Rule::must("HTTP Pull", "The answer is an ActivityStreams collection or an Atom document");
+pub(super) const COUNT: Rule = Rule::must("HTTP Pull", "count is the number of items in the answer");
+pub(super) const TOTAL: Rule = Rule::must("HTTP Pull", "totalItems is the number of items in the feed");
+pub(super) const URL: Rule = Rule::must("HTTP Pull", "url is the base URL of the feed");
+pub(super) const NEXT: Rule = Rule::must("HTTP Pull", "next is a fully constructed URL to the next page");
+pub(super) const AT_ONCE: Rule = Rule::must("HTTP Pull", "A timeout of 0 means to return immediately");
+pub(super) const SCRIPT: Rule =
+    Rule::must("HTTP Pull", "With callback the answer is application/javascript that calls it");
+pub(super) const ATOM_TOTAL: Rule = Rule::must("HTTP Pull", "fo:total is the number of items in the feed");
+pub(super) const ATOM_CURSOR: Rule = Rule::must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
+pub(super) const ATOM_SELF: Rule = Rule::must("HTTP Pull", "The rel=self link is the base URL of the feed");
+pub(super) const ATOM_ID: Rule = Rule::must("HTTP Pull", "Each entry has a fo:id");
+pub(super) const SAME_ITEMS: Rule = Rule::must("HTTP Pull", "The items are the same in both formats");
+
+/// Returns the format of a response.
+pub(super) fn format(response: &SmartResponse) -> Option<PageFormat> {
+    [PageFormat::Json, PageFormat::Atom].into_iter().find(|format| format.media_type() == response.media_type)
+}
+
+/// Parses a response in the expected format as a page. The error describes the problem.
+pub(super) fn page(response: &SmartResponse, expected: PageFormat) -> Result<Collection, String> {
+    if response.status != 200 || format(response) != Some(expected) {
+        return Err(response.describe());
+    }
+    let page = match expected {
+        PageFormat::Json => Collection::from_json(&response.body),
+        PageFormat::Atom => Collection::from_atom(&response.body, &response.url),
+    };
+    page.map_err(|error| format!("{}: {error}", response.url))
+}
+
+/// Returns the rules that apply to one format only.
+pub(super) fn of_format(format: PageFormat) -> &'static [Rule] {
+    match format {
+        PageFormat::Json => &[COUNT, TOTAL, URL],
+        PageFormat::Atom => &[ATOM_TOTAL, ATOM_CURSOR, ATOM_SELF, ATOM_ID],
+    }
+}
+
+/// Tests a single page, rule by rule. `None` means that the rule holds.
+pub(super) fn page_problems(
+    format: PageFormat,
+    page: &Collection,
+    body: &[u8],
+    base: &str,
+) -> Vec<(Rule, Option<String>)> {
+    let mut problems = match format {
+        PageFormat::Json => json_problems(page, base),
+        PageFormat::Atom => atom_problems(page, body, base),
+    };
+    problems.extend([(UNIQUE, duplicate_item(page)), (DELETED, deleted_with_content(page))]);
+    problems
+}
+
+fn json_problems(page: &Collection, base: &str) -> Vec<(Rule, Option<String>)> {
+    let count = page.items.len() as u64;
+    let if_broken = |is_broken: bool, text: String| is_broken.then_some(text);
+    vec![
+        (
+            COUNT,
+            if_broken(page.count != Some(count), format!("count is {:?} with {count} items", page.count)),
+        ),
+        (
+            TOTAL,
+            if_broken(
+                // The number may grow between two requests, so it is compared with this page only.
+                page.total.is_none_or(|total| total < count),
+                format!("totalItems is {:?}", page.total),
+            ),
+        ),
+        (URL, if_broken(page.url.as_deref() != Some(base), format!("url is {:?}", page.url))),
+        (LAST_CURSOR, if_broken(count > 0 && page.last_cursor.is_none(), "last_cursor is missing".into())),
+    ]
+}
+
+fn atom_problems(page: &Collection, body: &[u8], base: &str) -> Vec<(Rule, Option<String>)> {
+    let cursor = !page.items.is_empty() && page.last_cursor.is_none();
+    let without_id = entry_without_id(body).map(|index| format!("entry {index} has none"));
+    vec![
+        (ATOM_TOTAL, page.total.is_none().then(|| "fo:total is missing".to_owned())),
+        (ATOM_CURSOR, cursor.then(|| "fo:last_cursor is missing".to_owned())),
+        (ATOM_SELF, (page.url.as_deref() != Some(base)).then(|| format!("rel=self is {:?}", page.url))),
+        (ATOM_ID, without_id),
+    ]
+}
+
+fn duplicate_item(page: &Collection) -> Option<String> {
+    let mut ids = std::collections::HashSet::new();
+    let duplicate = page.items.iter().find(|object| !ids.insert(&object.item.id))?;
+    Some(format!("item {:?} occurs twice", duplicate.item.id))
+}
+
+fn deleted_with_content(page: &Collection) -> Option<String> {
+    let mut deleted = page.items.iter().filter(|object| object.deleted);
+    let with_content = deleted.find(|object| object.item.content.is_some())?;
+    Some(format!("item {:?} is deleted and has content", with_content.item.id))
+}
+
+/// Returns true if a response is a script.
+pub(super) fn is_script(response: &SmartResponse) -> bool {
+    matches!(response.media_type.as_str(), "application/javascript" | "text/javascript")
+}
+
+/// Describes the problem of a script that must call `callback` with a collection, or with the text of an Atom document.
+pub(super) fn script_problem(response: &SmartResponse, callback: &str) -> Option<String> {
+    if response.status != 200 {
+        return Some(response.describe());
+    }
+    let text = String::from_utf8_lossy(&response.body);
+    let call =
+        text.split_once(&format!("{callback}(")).map(|(_, rest)| rest.trim_end().trim_end_matches(';'));
+    let Some(argument) = call.and_then(|rest| rest.trim_end().strip_suffix(')')) else {
+        return Some(format!("{}: does not call {callback}", response.url));
+    };
+    // A JSON string is an Atom document, any other value a collection.
+    let page = match serde_json::from_str::<String>(argument) {
+        Ok(atom) => Collection::from_atom(atom.as_bytes(), &response.url),
+        Err(_) => Collection::from_json(argument.as_bytes()),
+    };
+    let error = page.err()?;
+    Some(format!("{}: the argument of {callback} is {error}", response.url))
+}

@@ -1,0 +1,150 @@
+//! Cursors ("Cursors"): sequence cursors, and the choice between them and T+O+C.
+//!
+//! A sequence cursor is `{letter}{seq}-{check}`: `c` or `m` for the sort key, the position in decimal, and a check
+//! of ten hex digits over both and the log's identity. So a cursor of another feed, another server or the other
+//! order, and a truncated one, is detected without reading the log. To the client a cursor is opaque.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::toc::TocCursor;
+use crate::change::Seq;
+use crate::smart::wire::spec::OrderBy;
+
+/// Kind of cursor that a feed issues. Every feed accepts both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CursorKind {
+    /// Positions in the log ("Cursors", 1).
+    #[default]
+    Sequence,
+    /// Timestamp, offset and checksum ("Cursors", 2).
+    Toc,
+}
+
+/// Identity of a log, as its cursors carry it. Cheap to clone: it is shared.
+#[derive(Clone)]
+pub struct LogTag(Arc<Sha256>);
+
+impl LogTag {
+    /// Returns the tag of a log.
+    ///
+    /// No other feed, no other server, and no later log of the same name may have the same `identity`.
+    pub fn new(identity: &str) -> Self {
+        Self(Arc::new(Sha256::new_with_prefix(Sha256::digest(identity))))
+    }
+
+    // Forty bits are enough: a cursor that passes by chance only selects another position of the same feed.
+    fn check(&self, by: OrderBy, seq: Seq) -> String {
+        // The hasher has absorbed the identity already: a page of cursors hashes only the positions.
+        let mut hasher = Sha256::clone(&self.0);
+        hasher.update([letter(by)]);
+        hasher.update(seq.to_be_bytes());
+        hex::encode(&hasher.finalize()[..5])
+    }
+
+    /// Returns the sequence cursor of a position.
+    pub fn cursor(&self, by: OrderBy, seq: Seq) -> String {
+        format!("{}{seq}-{}", char::from(letter(by)), self.check(by, seq))
+    }
+}
+
+impl std::fmt::Debug for LogTag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogTag")
+    }
+}
+
+fn letter(by: OrderBy) -> u8 {
+    match by {
+        OrderBy::Created => b'c',
+        OrderBy::Modified => b'm',
+    }
+}
+
+/// A parsed cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParsedCursor {
+    /// A position of this log and this order.
+    Sequence(Seq),
+    /// A T+O+C cursor, still to be compared with the log.
+    Toc(TocCursor),
+}
+
+/// Maximum length of a cursor of either kind, in bytes.
+const MAX_CURSOR: usize = 64;
+
+/// Parses a cursor; `None` if it is not of this log and this order ("processing SHOULD gracefully degrade").
+pub fn read(text: &str, tag: &LogTag, by: OrderBy) -> Option<ParsedCursor> {
+    // A parameter value may be far longer. No cursor is, so a long one is not even split.
+    if text.len() > MAX_CURSOR {
+        return None;
+    }
+    // Both kinds are tried, so that a feed can change its kind without invalidating the cursors of its clients.
+    if let Some(toc) = TocCursor::parse(text) {
+        return Some(ParsedCursor::Toc(toc));
+    }
+    let digits = text.get(1..)?.split_once('-')?.0;
+    let seq: Seq = digits.parse().ok()?;
+    // Comparing the whole text also rejects leading zeros and signs: a cursor has one spelling.
+    (tag.cursor(by, seq) == text).then_some(ParsedCursor::Sequence(seq))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_by_its_own_log_and_order_only() {
+        let tag = LogTag::new("http://example.com/feeds/a#1");
+        for seq in [0, 1, 9, 10_000_000, u64::MAX] {
+            let cursor = tag.cursor(OrderBy::Modified, seq);
+            assert!(cursor.len() <= 32);
+            assert_eq!(read(&cursor, &tag, OrderBy::Modified), Some(ParsedCursor::Sequence(seq)));
+            assert_eq!(read(&cursor, &tag, OrderBy::Created), None);
+            assert_eq!(read(&cursor, &LogTag::new("http://example.com/feeds/a#2"), OrderBy::Modified), None);
+            for cut in 0..cursor.len() {
+                assert_eq!(read(&cursor[..cut], &tag, OrderBy::Modified), None, "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_cursor_is_not_read() {
+        let tag = LogTag::new("a");
+        let good = tag.cursor(OrderBy::Modified, 12);
+        let check = &good[4..];
+        for bad in [
+            String::new(),
+            "é1-".into(),
+            format!("m012-{check}"),
+            format!("m+12-{check}"),
+            format!("x12-{check}"),
+            format!("m13-{check}"),
+            format!("{good} "),
+            good.to_uppercase(),
+            "m99999999999999999999999-0000000000".into(),
+            "m".repeat(1 << 20),
+        ] {
+            assert_eq!(read(&bad, &tag, OrderBy::Modified), None, "{bad:.40}");
+        }
+    }
+
+    #[test]
+    fn both_kinds_are_understood() {
+        let read = read("1389003527_0_3678689003", &LogTag::new("a"), OrderBy::Created);
+        assert_eq!(
+            read,
+            Some(ParsedCursor::Toc(TocCursor { time: 1_389_003_527, offset: 0, checksum: 3_678_689_003 }))
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "[cm]?[0-9_-]{0,30}.{0,12}") {
+            let _ = read(&text, &LogTag::new("a"), OrderBy::Modified);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Errors of a pull request.
+
+use super::query::QueryError;
+
+/// Error of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PullError {
+    /// The client's fault: 400.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The client's fault: 404.
+    #[error("the feed has no item {0:?} to use as a position")]
+    UnknownId(String),
+    /// Our fault: the result belongs to another read than the one that was requested.
+    #[error("internal error: the result of a log read does not match the read that was requested")]
+    UnexpectedResult,
+}

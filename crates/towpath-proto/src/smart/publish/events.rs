@@ -1,0 +1,109 @@
+//! Server-Sent Events of a feed: its items in the order of their changes (HTML, section 9.2).
+
+use super::cursor::LogTag;
+use super::page::PullPage;
+use super::query::{PullLimits, PullQuery};
+use crate::change::Change;
+use crate::format::activity_streams::ActivityObject;
+use crate::smart::wire::spec::{FeedOrder, OrderBy, PositionSpec};
+
+/// The content type of an event stream.
+pub const EVENT_STREAM: &str = "text/event-stream";
+
+// Clients ignore a line that begins with a colon (HTML, section 9.2.6).
+/// A comment to send periodically, so that proxies do not close an idle connection.
+pub const KEEP_ALIVE: &[u8] = b":\n\n";
+
+/// Maximum length of a `Last-Event-ID`, in bytes; a longer one counts as unreadable.
+const MAX_LAST_EVENT_ID: usize = 256;
+
+/// Returns the query whose pages make up a stream: after the client's last event, else after `start`.
+///
+/// An id that cannot be read degrades as any cursor does: everything is sent again.
+pub fn stream_query(
+    last_event_id: Option<&str>,
+    start: Option<PositionSpec>,
+    limits: &PullLimits,
+) -> PullQuery {
+    let last = last_event_id.map(str::trim).filter(|id| !id.is_empty());
+    // `?` is never a cursor, so a hostile id degrades without a copy of it.
+    let last = last.map(|id| if id.len() > MAX_LAST_EVENT_ID { "?" } else { id });
+    PullQuery {
+        order: FeedOrder::MODIFIED,
+        since: last.map(|id| PositionSpec::Cursor(id.to_owned())).or(start),
+        until: None,
+        max: limits.default_items,
+        requested_max: None,
+        timeout: limits.max_timeout,
+        callback: None,
+        base_query: String::new(),
+    }
+}
+
+/// Appends one change as an event: `id` is its cursor, `event` its operation, `data` its object.
+pub fn push_event(out: &mut Vec<u8>, tag: &LogTag, change: &Change) {
+    let cursor = tag.cursor(OrderBy::Modified, OrderBy::Modified.position(change));
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(cursor.as_bytes());
+    out.extend_from_slice(b"\nevent: ");
+    out.extend_from_slice(change.op.as_str().as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    // JSON escapes line ends, so `data` is one line. Neither the object nor the writer can fail.
+    let written = serde_json::to_writer(&mut *out, &ActivityObject { change, cursor: Some(&cursor) });
+    debug_assert!(written.is_ok());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Appends a page's changes as events.
+pub fn push_page(out: &mut Vec<u8>, tag: &LogTag, page: &PullPage) {
+    for change in &page.changes {
+        push_event(out, tag, change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Op;
+    use crate::smart::publish::cursor::{self, ParsedCursor};
+    use crate::smart::publish::testing::change;
+
+    #[test]
+    fn an_event_is_a_change_on_one_line() {
+        let tag = LogTag::new("a");
+        let mut put = change(7, "a\r\nb\u{2028}", 5);
+        // Line ends in a title must not forge a field.
+        put.item.title = Some("line\n\ndata: forged\r".into());
+        let mut gone = change(8, "b", 6);
+        gone.op = Op::Delete;
+        let mut out = Vec::new();
+        let page = PullPage { changes: vec![put, gone], ..PullPage::empty(2, jiff::Timestamp::UNIX_EPOCH) };
+        push_page(&mut out, &tag, &page);
+        let text = String::from_utf8(out).unwrap();
+        let events: Vec<&str> = text.split_terminator("\n\n").collect();
+        assert_eq!(events.len(), 2);
+        for (event, (op, seq)) in events.iter().zip([("put", 7), ("delete", 8)]) {
+            let lines: Vec<&str> = event.split('\n').collect();
+            assert_eq!(lines.len(), 3);
+            let id = lines[0].strip_prefix("id: ").unwrap();
+            assert_eq!(cursor::read(id, &tag, OrderBy::Modified), Some(ParsedCursor::Sequence(seq)));
+            assert_eq!(lines[1], format!("event: {op}"));
+            let object: serde_json::Value =
+                serde_json::from_str(lines[2].strip_prefix("data: ").unwrap()).unwrap();
+            assert_eq!(object["towpath"]["cursor"], id);
+            assert!(!event.contains('\r'));
+        }
+    }
+
+    #[test]
+    fn a_stream_goes_on_after_the_last_event() {
+        let limits = PullLimits::default();
+        let since = |id| stream_query(id, None, &limits).since;
+        assert_eq!(since(None), None);
+        assert_eq!(since(Some(" ")), None);
+        assert_eq!(since(Some("m7-0123456789")), Some(PositionSpec::Cursor("m7-0123456789".into())));
+        assert_eq!(since(Some(&"m".repeat(1 << 20))), Some(PositionSpec::Cursor("?".into())));
+        let start = Some(PositionSpec::Cursor("x".into()));
+        assert_eq!(stream_query(None, start.clone(), &limits).since, start);
+    }
+}

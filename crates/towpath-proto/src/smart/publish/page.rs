@@ -1,0 +1,27 @@
+//! A page: the result of a pull request.
+
+use jiff::Timestamp;
+
+use crate::change::Change;
+
+/// Result of a pull request, independent of its format.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PullPage {
+    /// The items in the requested order, as the reader may see them.
+    pub changes: Vec<Change>,
+    /// Cursor of the last item; of an empty page the cursor of the request, if it had one.
+    pub last_cursor: Option<String>,
+    /// True if the log has more after `last_cursor` now.
+    pub more: bool,
+    /// Number of items that the reader may see, tombstones included.
+    pub total: u64,
+    /// Time of the feed's last change; the Unix epoch if it has none.
+    pub updated: Timestamp,
+}
+
+impl PullPage {
+    /// Returns a page without items.
+    pub fn empty(total: u64, updated: Timestamp) -> Self {
+        Self { changes: Vec::new(), last_cursor: None, more: false, total, updated }
+    }
+}

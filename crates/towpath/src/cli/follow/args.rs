@@ -1,0 +1,102 @@
+//! Arguments of `towpath follow`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use towpath_proto::follow::StartFrom;
+use url::Url;
+
+use crate::cli::account::AccountArgs;
+use crate::cli::feed_url::{parse_feed, parse_url};
+use crate::cli::protocol_arg::{ProtocolArg, parse_protocol};
+use crate::cli::read_token::ReadTokenArgs;
+use crate::config::parse_duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct FollowArgs {
+    /// URLs of the feeds to follow
+    #[arg(value_name = "URL", value_parser = parse_feed, required_unless_present = "feeds")]
+    pub(crate) urls: Vec<Url>,
+    /// Also follow the feeds listed in FILE: one URL per line (# starts a comment line), or OPML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) feeds: Option<PathBuf>,
+    /// Protocol: auto, diffdelta, replication, history, smart, sup or rss
+    #[arg(long, default_value = "auto", value_parser = parse_protocol)]
+    pub(crate) protocol: ProtocolArg,
+    /// Save the position of each feed in FILE, and resume from it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<PathBuf>,
+    /// Start position without saved state: beginning, now, a time (RFC 3339) or a cursor
+    #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_start)]
+    pub(crate) from: StartFrom,
+    /// Exit once all current changes are printed
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Poll interval for feeds without SUP, when following several feeds [default: 15m]
+    #[arg(long, value_name = "TIME", value_parser = parse_every)]
+    pub(crate) every: Option<Duration>,
+    /// Subscribe --callback at the feed's hub, and pull only what it misses (Smart Feeds)
+    #[arg(long, requires = "callback", conflicts_with = "once")]
+    pub(crate) push: bool,
+    /// Public URL that the hub calls, which must reach --callback-listen
+    #[arg(long, value_name = "URL", requires = "push", value_parser = parse_url)]
+    pub(crate) callback: Option<Url>,
+    /// Address on which to receive the hub's calls [default: the callback's port]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
+    pub(crate) callback_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) token: ReadTokenArgs,
+    #[command(flatten)]
+    pub(crate) account: AccountArgs,
+}
+
+/// Parses the start position of a follow.
+fn parse_start(text: &str) -> Result<StartFrom, String> {
+    Ok(match text {
+        "" => return Err("the start position is empty".into()),
+        "beginning" => StartFrom::Beginning,
+        "now" => StartFrom::Now,
+        _ => parse_time(text).map_or_else(|| StartFrom::Position(text.to_owned()), StartFrom::Time),
+    })
+}
+
+/// Parses an RFC 3339 time, or a date as its start in UTC.
+fn parse_time(text: &str) -> Option<Timestamp> {
+    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
+    text.parse().ok().or_else(|| day().map(|day| day.timestamp()))
+}
+
+/// Parses a poll interval of a second or more.
+fn parse_every(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        every if every < Duration::from_secs(1) => Err("it must be a second or more".into()),
+        every => Ok(every),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_position_is_a_keyword_a_time_or_a_cursor() {
+        let time = |text: &str| StartFrom::Time(text.parse().unwrap());
+        for (text, start) in [
+            ("beginning", StartFrom::Beginning),
+            ("now", StartFrom::Now),
+            ("2024-02-29T12:00:00+02:00", time("2024-02-29T10:00:00Z")),
+            ("2024-02-29", time("2024-02-29T00:00:00Z")),
+            ("sha256:ab", StartFrom::Position("sha256:ab".into())),
+            ("1389003527_0_3678689003", StartFrom::Position("1389003527_0_3678689003".into())),
+            ("<id@example.com>", StartFrom::Position("<id@example.com>".into())),
+        ] {
+            assert_eq!(parse_start(text), Ok(start), "{text}");
+        }
+        assert!(parse_start("").is_err());
+    }
+}

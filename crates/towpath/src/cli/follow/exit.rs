@@ -1,0 +1,67 @@
+//! Exit codes of `towpath follow`.
+
+use towpath_client::FollowSummary;
+use towpath_client::fleet::FleetSummary;
+use towpath_proto::follow::FollowError;
+
+use crate::cli::error::Exit;
+
+/// Exit code of one feed.
+pub(crate) fn exit(summary: &FollowSummary, once: bool) -> Exit {
+    // Without --once a follow only ends by being stopped, so that is success.
+    let done = summary.stopped && !once;
+    match &summary.failed {
+        // Usage comes first: a retry cannot succeed, whereas other failures may be temporary.
+        Some(FollowError::Usage(_)) if !done => Exit::Usage,
+        Some(_) if !done => Exit::Failed,
+        _ if summary.stopped && once => {
+            eprintln!("towpath: stopped before the end");
+            Exit::Failed
+        }
+        _ if summary.incomplete => Exit::Incomplete,
+        _ => Exit::Done,
+    }
+}
+
+/// Exit code of several feeds, by the worst result: usage error, failure, missing items.
+pub(super) fn fleet_exit(summary: &FleetSummary, once: bool) -> Exit {
+    if once && summary.stopped {
+        eprintln!("towpath: stopped before the end");
+        return Exit::Failed;
+    }
+    match summary {
+        FleetSummary { misused: 1.., .. } if once => Exit::Usage,
+        FleetSummary { failed: 1.., .. } if once => Exit::Failed,
+        FleetSummary { incomplete: 1.., .. } => Exit::Incomplete,
+        _ => Exit::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_of_a_follow() {
+        let failed = Some(FollowError::Status { url: "http://x/".into(), status: 500 });
+        let misused = Some(FollowError::Usage("no".into()));
+        let ended = |stopped, failed: &Option<FollowError>, incomplete| FollowSummary {
+            stopped,
+            failed: failed.clone(),
+            incomplete,
+        };
+        for (ended, once, expected) in [
+            (ended(false, &None, false), true, Exit::Done),
+            (ended(false, &None, true), true, Exit::Incomplete),
+            (ended(false, &failed, true), true, Exit::Failed),
+            (ended(false, &misused, false), false, Exit::Usage),
+            (ended(true, &None, false), true, Exit::Failed),
+            (ended(true, &None, false), false, Exit::Done),
+            // Failures were retried until the follow was stopped; missing items stay missing.
+            (ended(true, &failed, false), false, Exit::Done),
+            (ended(true, &failed, true), false, Exit::Incomplete),
+        ] {
+            assert_eq!(exit(&ended, once), expected, "{ended:?}");
+        }
+    }
+}

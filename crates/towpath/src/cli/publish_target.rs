@@ -1,0 +1,237 @@
+//! Destination of commands that publish: a running server, or the data folder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Method, header};
+use serde_json::Value;
+use towpath_client::{FetchOptions, Fetcher, FullResponse};
+use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
+use towpath_proto::line::Line;
+use towpath_proto::{FeedId, NewChange, Op};
+use towpath_store::Expected;
+use url::Url;
+
+use super::config_args::ConfigArgs;
+use super::error::CliError;
+use super::feed_url::parse_url;
+use super::open;
+use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
+use crate::engine::Engine;
+use crate::engine::publish::publish;
+use crate::protocols::addresses::item_url;
+use crate::protocols::diffdelta;
+
+/// Options that select the server or data folder.
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// URL of the server [default: the configured server if it runs, else the data folder]
+    #[arg(long, value_name = "URL", value_parser = parse_url)]
+    server: Option<Url>,
+    /// Bearer token for publishing [default: the first in the configuration]
+    #[arg(long, value_name = "TOKEN", env = "TOWPATH_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+/// Parses the id of a feed.
+pub(super) fn feed_id(text: &str) -> Result<FeedId, CliError> {
+    FeedId::new(text).map_err(|e| CliError::usage(e.to_string()))
+}
+
+/// Destination of changes: a running server, or the data folder.
+pub(crate) enum PublishTarget {
+    /// A server, over HTTP.
+    Server(ServerClient),
+    /// The data folder, which this process has opened.
+    Folder(Arc<Engine>),
+}
+
+impl TargetArgs {
+    /// Finds a running server, or opens the data folder.
+    pub(crate) async fn open(&self) -> Result<PublishTarget, CliError> {
+        let config = self.config.load()?;
+        let fetcher =
+            Fetcher::new(FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() });
+        let fetcher = fetcher.map_err(|e| CliError::failed(e.to_string()))?;
+        let token = self.token.clone().or_else(|| publishing_token(&config));
+        if let Some(base) = &self.server {
+            return Ok(PublishTarget::Server(ServerClient {
+                fetcher: fetcher.with_named([base.as_str()]),
+                base: base.as_str().trim_end_matches('/').to_owned(),
+                token,
+            }));
+        }
+        let base = config.local_url();
+        let server = ServerClient { fetcher: fetcher.with_named([base.as_str()]), base, token };
+        // Another program may listen on the configured port.
+        if server.is_towpath().await {
+            return Ok(PublishTarget::Server(server));
+        }
+        Ok(PublishTarget::Folder(open::engine(config).await?))
+    }
+}
+
+/// Returns a token of the configuration that may publish. A hash is of no use to a client.
+fn publishing_token(config: &Config) -> Option<String> {
+    let plain = |token: &&Secret| TokenDigest::parse(token.expose()).is_none();
+    let publishes = |token: &&TokenConfig| token.rights.iter().any(|right| *right != TokenRight::Read);
+    let named = config.tokens.iter().filter(publishes).filter_map(|token| token.token.as_ref());
+    config.server.tokens.iter().filter(plain).chain(named).map(|token| token.expose().to_owned()).next()
+}
+
+/// Returns true if a server with this configuration runs on this machine.
+pub(crate) async fn is_running(fetcher: Fetcher, config: &Config) -> bool {
+    let base = config.local_url();
+    ServerClient { fetcher: fetcher.with_named([base.as_str()]), base, token: None }.is_towpath().await
+}
+
+impl PublishTarget {
+    /// Appends a batch.
+    pub(crate) async fn append(&self, feed: &FeedId, changes: Vec<NewChange>) -> Result<(), CliError> {
+        match self {
+            Self::Server(server) => server.append(feed, &changes).await,
+            Self::Folder(engine) => {
+                let Some(known) = engine.feed_to_publish(feed) else {
+                    return Err(CliError::usage(format!("the configuration has no feed {feed:?}")));
+                };
+                if let Some(why) = known.not_published_to() {
+                    return Err(CliError::failed(why));
+                }
+                let now = engine.now();
+                // Times in the future would push the feed's clock forward: modified never decreases along a log.
+                let changes = changes.into_iter().map(|change| change.not_after(now)).collect();
+                let published = publish(engine.store.as_ref(), feed, Expected::Any, changes).await;
+                published.map(drop).map_err(|e| CliError::failed(e.to_string()))
+            }
+        }
+    }
+
+    /// Deletes an item.
+    pub(crate) async fn delete(&self, feed: &FeedId, id: &str) -> Result<(), CliError> {
+        match self {
+            Self::Server(server) => server.delete(feed, id).await,
+            Self::Folder(engine) => {
+                let latest = engine.store.latest(feed, id).await?;
+                // Like the server, which responds 404 for an item that does not exist.
+                if latest.is_none_or(|latest| latest.op == Op::Delete) {
+                    return Err(CliError::failed(format!("feed {feed} has no item {id:?}")));
+                }
+                self.append(feed, vec![NewChange::delete(id)]).await
+            }
+        }
+    }
+
+    /// Publishes appended changes of the folder, and closes it.
+    pub(crate) async fn close(&self) {
+        if let Self::Folder(engine) = self {
+            if let Err(e) = diffdelta::publish_pending(engine, false).await {
+                eprintln!("towpath: cannot publish documents now, the server will do so when it starts: {e}");
+            }
+            engine.store.close().await;
+        }
+    }
+}
+
+/// Client of a running server.
+pub(crate) struct ServerClient {
+    fetcher: Fetcher,
+    base: String,
+    token: Option<String>,
+}
+
+impl ServerClient {
+    async fn is_towpath(&self) -> bool {
+        let Ok((200, body)) = self.send(Request::get(RequestId(0), format!("{}/feeds", self.base))).await
+        else {
+            return false;
+        };
+        serde_json::from_slice::<Value>(&body).is_ok_and(|list| list["service"] == "towpath")
+    }
+
+    async fn append(&self, feed: &FeedId, changes: &[NewChange]) -> Result<(), CliError> {
+        let mut body = Vec::new();
+        for change in changes {
+            let mut line = Line::new(change.op, &change.item, change.patch.as_ref());
+            // Imported items keep their times.
+            line.modified = change.modified;
+            serde_json::to_writer(&mut body, &line).map_err(|e| CliError::failed(e.to_string()))?;
+            body.push(b'\n');
+        }
+        let request = Request::get(RequestId(0), format!("{}/feeds/{feed}/items", self.base));
+        let request = request.with(header::CONTENT_TYPE, "application/x-ndjson");
+        self.change(Request { method: Method::POST, body: body.into(), ..request }).await.map(drop)
+    }
+
+    async fn delete(&self, feed: &FeedId, id: &str) -> Result<(), CliError> {
+        let url = item_url(&self.base, feed, id);
+        self.change(Request { method: Method::DELETE, ..Request::get(RequestId(0), url) }).await.map(drop)
+    }
+
+    /// Creates a snapshot and returns its URL.
+    pub(crate) async fn snapshot(&self, feed: &FeedId) -> Result<String, CliError> {
+        let url = format!("{}/feeds/{feed}/snapshots", self.base);
+        let request = Request::get(RequestId(0), &url);
+        // A snapshot of ten million items takes minutes.
+        let patience = Duration::from_secs(24 * 3600);
+        let head = self.change(Request { method: Method::POST, patience, ..request }).await?;
+        let location = head.header("location").map(str::to_owned);
+        location.ok_or_else(|| CliError::failed(format!("{url}: the response has no Location header")))
+    }
+
+    async fn change(&self, request: Request) -> Result<ResponseHead, CliError> {
+        let request = self.authorized(request);
+        let url = request.url.clone();
+        match self.fetcher.fetch_whole(&request).await {
+            Ok(FullResponse { head, .. }) if (200..300).contains(&head.status) => Ok(head),
+            Ok(FullResponse { head: ResponseHead { status, .. }, body, .. }) => {
+                Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))))
+            }
+            Err(e) => Err(CliError::failed(format!("{url}: {e}"))),
+        }
+    }
+
+    /// Returns every readable feed with its status.
+    pub(crate) async fn feeds(&self) -> Result<Vec<Value>, CliError> {
+        let url = format!("{}/feeds?status", self.base);
+        let mut list = self.json(&url).await?;
+        match list["feeds"].take() {
+            Value::Array(feeds) => Ok(feeds),
+            _ => Err(CliError::failed(format!("{url}: the response is not a list of feeds"))),
+        }
+    }
+
+    async fn json(&self, url: &str) -> Result<Value, CliError> {
+        let (status, body) = self
+            .send(self.authorized(Request::get(RequestId(0), url)))
+            .await
+            .map_err(|e| CliError::failed(format!("{url}: {e}")))?;
+        if status != 200 {
+            return Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))));
+        }
+        serde_json::from_slice(&body).map_err(|e| CliError::failed(format!("{url}: not JSON: {e}")))
+    }
+
+    /// Adds the token, if there is one.
+    fn authorized(&self, request: Request) -> Request {
+        match &self.token {
+            Some(token) => request.with(header::AUTHORIZATION, &format!("Bearer {token}")),
+            None => request,
+        }
+    }
+
+    async fn send(&self, request: Request) -> Result<(u16, Bytes), TransferError> {
+        let response = self.fetcher.fetch_whole(&request).await?;
+        Ok((response.head.status, response.body))
+    }
+}
+
+/// Returns the detail of a problem document (RFC 9457), or the beginning of another body.
+fn detail(body: &[u8]) -> String {
+    let problem: Option<Value> = serde_json::from_slice(body).ok();
+    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+    detail.map_or_else(|| String::from_utf8_lossy(body).chars().take(200).collect(), str::to_owned)
+}

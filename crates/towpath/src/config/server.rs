@@ -1,0 +1,141 @@
+//! `[server]`: the address, the data folder and the limits of the server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use towpath_client::PrivateFetches;
+
+use super::durations::{duration, five_minutes};
+use super::rate_limit::RateLimitConfig;
+use super::secret::Secret;
+use super::trusted_proxies::TrustedProxies;
+
+/// Private addresses that sources are fetched from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrivateFetchesConfig {
+    /// None, even if a source's own address is private.
+    None,
+    /// The private network of a source's own address, for this source.
+    #[default]
+    Named,
+    /// All, also where a publisher's redirects and links lead there.
+    All,
+}
+
+impl From<PrivateFetchesConfig> for PrivateFetches {
+    fn from(config: PrivateFetchesConfig) -> Self {
+        match config {
+            PrivateFetchesConfig::None => Self::None,
+            PrivateFetchesConfig::Named => Self::Named,
+            PrivateFetchesConfig::All => Self::All,
+        }
+    }
+}
+
+/// `[server.tls]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file with the server's certificate, followed by those of its issuers.
+    pub cert: PathBuf,
+    /// PEM file with the certificate's private key.
+    pub key: PathBuf,
+}
+
+/// `[server]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Public URL without a trailing slash. Default: `http://` (`https://` with TLS) and `listen`, with loopback instead of an unspecified
+    /// address.
+    pub base_url: Option<String>,
+    /// Certificate and key, to serve TLS instead of plain HTTP.
+    pub tls: Option<TlsConfig>,
+    /// The data folder.
+    pub data: PathBuf,
+    /// Cluster whose log this node replicates into the data folder: `nats://host:port,host:port`. Without it the data
+    /// folder is the log itself.
+    pub cluster: Option<Secret>,
+    /// Bearer tokens with all rights, as they are or as `sha256:…`. Without any token that may publish, programs on
+    /// this machine may, unless `base_url` is public. See also `[[token]]`.
+    pub tokens: Vec<Secret>,
+    /// Networks of proxies in front of this server. Their `X-Forwarded-For` or `Forwarded` header is believed to name the
+    /// client.
+    pub trusted_proxies: TrustedProxies,
+    /// Origins whose pages may read the feeds in a browser, such as `https://app.example`, or `*`. Default: every one if
+    /// `base_url` is public, else none.
+    pub cors_origins: Option<Vec<String>>,
+    /// Limits of expensive requests per client.
+    pub rate_limit: RateLimitConfig,
+    /// Lets publishing create feeds that the file does not name. True without a file.
+    pub create_feeds: bool,
+    /// Number of threads that serve requests; default: the number of cores.
+    pub threads: Option<usize>,
+    /// Memory limit of prebuilt documents, in MiB.
+    pub cache_mib: u64,
+    /// Maximum number of concurrent fetches of sources.
+    pub fetches: usize,
+    /// Memory limit of all documents that are being fetched and read at once, in MiB.
+    pub fetch_mib: u64,
+    /// Private addresses that sources are fetched from.
+    pub private_fetches: PrivateFetchesConfig,
+    /// Maximum number of open connections. Default: as many as the limit of open files leaves room for.
+    pub max_connections: Option<usize>,
+    /// Maximum number of open connections from one IPv4 address or IPv6 /64. Loopback addresses and trusted
+    /// proxies have no limit.
+    pub max_connections_per_address: usize,
+    /// Maximum number of clients that wait for changes: long polls and event streams.
+    pub waiters: usize,
+    /// Maximum duration of a long poll, whatever the request asks for.
+    #[serde(deserialize_with = "duration")]
+    pub longest_wait: Duration,
+    /// Bytes per second that a client reads, and sends of a request's body, at least.
+    pub min_rate: u32,
+    /// Time that a client may be slower than `min_rate`.
+    #[serde(deserialize_with = "duration")]
+    pub rate_grace: Duration,
+    /// Memory limit of response bodies that wait to be sent, in MiB.
+    pub response_mib: usize,
+    /// Interval of comments on an idle event stream, so that proxies do not close it.
+    #[serde(deserialize_with = "duration")]
+    pub heartbeat: Duration,
+    /// Permits subscribers' callbacks on this machine and in private networks.
+    pub allow_private_callbacks: bool,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            base_url: None,
+            tls: None,
+            data: PathBuf::from("data"),
+            cluster: None,
+            tokens: Vec::new(),
+            trusted_proxies: TrustedProxies::default(),
+            cors_origins: None,
+            rate_limit: RateLimitConfig::default(),
+            create_feeds: false,
+            threads: None,
+            cache_mib: 64,
+            fetches: 16,
+            fetch_mib: 256,
+            private_fetches: PrivateFetchesConfig::Named,
+            max_connections: None,
+            max_connections_per_address: 1024,
+            waiters: 50_000,
+            longest_wait: five_minutes(),
+            min_rate: 1000,
+            rate_grace: Duration::from_secs(10),
+            response_mib: 128,
+            // Common proxies close connections that are idle for 30 or 60 s.
+            heartbeat: Duration::from_secs(25),
+            allow_private_callbacks: false,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! SUP links: every response for a feed names the document that lists its updates (Simple Update Protocol,
+//! sections 6.1 and 6.3).
+
+use std::collections::HashSet;
+
+use http::header::LINK;
+use http::{HeaderMap, HeaderValue};
+use towpath_proto::FeedId;
+use towpath_proto::sup::discovery::{SupLink, X_SUP_ID};
+use towpath_proto::sup::id::SupId;
+
+use crate::document::feed_path::feed_in;
+
+/// SUP links of all feeds. Nothing else adds them to responses.
+#[derive(Debug, Default)]
+pub struct SupLinks {
+    base_url: String,
+    /// Query of the links to the SUP document.
+    query: &'static str,
+    /// Feeds that need a token to read.
+    private: HashSet<FeedId>,
+    secret: String,
+}
+
+impl SupLinks {
+    /// Makes the links of a server at `base_url`.
+    ///
+    /// SUP IDs of the `private` feeds are derived from the `secret`: only a reader who was sent a feed's link can tell
+    /// which updates are that feed's.
+    pub fn new(base_url: &str, private: HashSet<FeedId>, secret: &str) -> Self {
+        Self { base_url: base_url.to_owned(), query: "?seconds=60", private, secret: secret.to_owned() }
+    }
+
+    /// Returns the links of a static tree at another address. File hosts ignore queries, so the links have none.
+    pub fn for_tree(&self, base_url: &str) -> Self {
+        Self {
+            base_url: base_url.to_owned(),
+            query: "",
+            private: self.private.clone(),
+            secret: self.secret.clone(),
+        }
+    }
+
+    /// Address of the SUP document, without its query.
+    pub fn document_url(&self) -> String {
+        format!("{}/sup.json", self.base_url)
+    }
+
+    /// Returns a feed's SUP ID, which all of its documents share (section 4).
+    pub fn sup_id(&self, feed: &FeedId) -> SupId {
+        SupId::of(&self.id_source(feed))
+    }
+
+    /// Returns a feed's link to the SUP document.
+    pub fn link(&self, feed: &FeedId) -> SupLink {
+        SupLink::new(&format!("{}{}", self.document_url(), self.query), &self.id_source(feed))
+    }
+
+    /// Returns the address that the SUP ID is the digest of.
+    fn id_source(&self, feed: &FeedId) -> String {
+        let address = format!("{}/feeds/{feed}", self.base_url);
+        if self.private.contains(feed) { format!("{address}#{}", self.secret) } else { address }
+    }
+
+    /// Adds a feed's link to the headers of a response, unless it is there already.
+    pub fn add_to(&self, feed: &FeedId, headers: &mut HeaderMap) {
+        // Prebuilt documents carry it from the cache, and routing adds it to all responses.
+        if headers.contains_key(X_SUP_ID) {
+            return;
+        }
+        let link = self.link(feed);
+        // The configuration check rejects base URLs that cannot be header values.
+        if let Ok(address) = HeaderValue::from_str(&link.href()) {
+            headers.insert(X_SUP_ID, address);
+        }
+        if let Ok(link) = HeaderValue::from_str(&link.link_header()) {
+            // Appended: the response has links of its own protocol already.
+            headers.append(LINK, link);
+        }
+    }
+
+    /// Adds the link of the feed that the request's path belongs to, if any.
+    pub fn add_by_path(&self, path: &str, headers: &mut HeaderMap) {
+        if let Some(feed) = name_in(path).and_then(|name| FeedId::new(name).ok()) {
+            self.add_to(&feed, headers);
+        }
+    }
+
+    /// Returns true for paths of feeds that need a token to read.
+    ///
+    /// A path with percent-encoded characters counts as private: the check compares undecoded names, so an encoded
+    /// name of a private feed must not slip through.
+    pub fn is_private(&self, path: &str) -> bool {
+        // Most servers have no private feed, and this runs for every document that is cached.
+        if self.private.is_empty() {
+            return false;
+        }
+        let name = name_in(path);
+        path.split(['?', '#']).next().is_some_and(|path| path.contains('%'))
+            || name.is_some_and(|name| self.private.iter().any(|feed| feed.as_str() == name))
+    }
+}
+
+/// Returns the feed's name in a path.
+fn name_in(path: &str) -> Option<&str> {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let mut segments = path.split('/').skip(1);
+    let parts = [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);
+    feed_in(&parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::sup::discovery::discover;
+
+    use super::*;
+
+    fn id(name: &str) -> FeedId {
+        FeedId::new(name).unwrap()
+    }
+
+    /// Sections 6.1 and 6.3, and section 4: "A single feed MUST always map to a single, stable SUP ID".
+    #[test]
+    fn sections_4_and_6_one_link_for_all_documents_of_a_feed() {
+        let links = SupLinks::new("https://a.example", HashSet::new(), "s");
+        for path in
+            ["/feeds/kev/items?max=1", "/diff/kev/head.json", "/diff/source/kev/head.json", "/archive/kev/x"]
+        {
+            let mut headers = HeaderMap::new();
+            headers.append(LINK, HeaderValue::from_static("<x>; rel=self"));
+            links.add_by_path(path, &mut headers);
+            links.add_by_path(path, &mut headers);
+            assert_eq!(headers.get_all(LINK).iter().count(), 2, "{path}");
+            let found = discover(&headers, &[], None);
+            assert_eq!((found.links, found.warnings), (vec![links.link(&id("kev"))], vec![]), "{path}");
+        }
+        assert_eq!(links.link(&id("kev")).id, links.sup_id(&id("kev")).to_string());
+        for path in ["/", "/diff/head.json", "/archive/_global/index.json", "/sup.json", "/feeds"] {
+            let mut headers = HeaderMap::new();
+            links.add_by_path(path, &mut headers);
+            assert!(headers.is_empty(), "{path}");
+        }
+    }
+
+    #[test]
+    fn nobody_can_work_out_the_id_of_a_private_feed() {
+        let private = HashSet::from([id("own")]);
+        let one = SupLinks::new("https://a.example", private.clone(), "1");
+        let other = SupLinks::new("https://a.example", private, "2");
+        assert_ne!(one.sup_id(&id("own")), other.sup_id(&id("own")));
+        assert_eq!(one.sup_id(&id("news")), other.sup_id(&id("news")));
+        assert!(one.is_private("/feeds/own/items?a=%") && one.is_private("/feeds/%6fwn"));
+        assert!(!one.is_private("/feeds/news?a=%"));
+    }
+}

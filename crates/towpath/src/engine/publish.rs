@@ -1,0 +1,38 @@
+//! Appends of what people and programs publish.
+
+use towpath_proto::diff::{KnownItems, without_unchanged};
+use towpath_proto::{FeedId, NewChange};
+use towpath_store::{AppendError, Appended, Expected, Store};
+
+/// Result of publishing a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Published {
+    /// Result of the append.
+    pub appended: Appended,
+    /// Number of changes that were left out, since they change nothing.
+    pub unchanged: usize,
+}
+
+/// Appends a batch without the changes that change nothing: a file that is imported again appends nothing.
+///
+/// # Errors
+///
+/// As [`Store::append`].
+pub async fn publish(
+    store: &dyn Store,
+    feed: &FeedId,
+    expected: Expected,
+    changes: Vec<NewChange>,
+) -> Result<Published, AppendError> {
+    let count = changes.len();
+    let ids: Vec<String> = changes.iter().map(|change| change.item.id.clone()).collect();
+    let known = match store.head(feed).await?.seq {
+        // A new feed has no items: its first import looks up none.
+        0 => KnownItems::new(),
+        _ => store.content_hashes(feed, Some(&ids)).await?,
+    };
+    // An item that others change between the read and the append counts as unchanged at the time of the read.
+    let changes = without_unchanged(known, changes);
+    let unchanged = count - changes.len();
+    Ok(Published { appended: store.append(feed, expected, changes).await?, unchanged })
+}

@@ -1,0 +1,261 @@
+//! The engine: everything that requests, sources and protocols share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use towpath_proto::FeedId;
+use towpath_proto::risk::{RiskError, Scorer};
+use towpath_store::{FeedSummary, LogHead, ReadError, Store, StoreFailure};
+
+use crate::config::{Config, FeedConfig, origins_for};
+use crate::document::cache::Documents;
+use crate::document::cors::CorsPolicy;
+use crate::document::response_memory::ResponseMemory;
+use crate::document::sup_links::SupLinks;
+use crate::engine::identity::identity;
+use crate::engine::rate_limit::RateLimit;
+use crate::engine::replica_age::ReplicaAge;
+use crate::engine::store_health::StoreHealth;
+use crate::engine::tokens::TokenSet;
+use crate::engine::{Extensions, Feed, Metrics};
+use crate::store_error::StoreError;
+
+/// The registry of a running towpath.
+pub struct Engine {
+    /// The configuration.
+    pub config: Config,
+    /// Address that readers use, without a slash at its end.
+    pub base_url: String,
+    /// True while it makes documents of a static tree, which nobody can subscribe to.
+    pub is_tree: bool,
+    /// Tokens that are valid now. Reading the configuration again replaces them.
+    pub tokens: Arc<ArcSwap<TokenSet>>,
+    /// The log.
+    pub store: Arc<dyn Store>,
+    /// Cache of prebuilt documents.
+    pub documents: Documents,
+    /// Bodies of responses that wait to be sent.
+    pub response_memory: Arc<ResponseMemory>,
+    /// SUP links of all feeds.
+    pub sup_links: Arc<SupLinks>,
+    /// Origins whose pages may read.
+    pub cors: Arc<CorsPolicy>,
+    /// Risk scorer with the rules of the configuration.
+    pub scorer: Scorer,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Runtime of work that does not serve requests.
+    pub runtime: tokio::runtime::Handle,
+    /// State that protocols keep.
+    pub extensions: Extensions,
+    /// Secret identity of the data folder.
+    pub(crate) identity: String,
+    /// Limit of expensive requests; `None` if there is none.
+    pub(crate) rate_limit: Option<RateLimit>,
+    replica_age: ReplicaAge,
+    pub(super) store_health: StoreHealth,
+    is_shared: bool,
+    feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
+}
+
+/// Reason why an engine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The rules of the configuration cannot be read.
+    #[error("cannot read the risk rules {path}: {reason}")]
+    Rules {
+        /// Path of the file.
+        path: String,
+        /// Cause.
+        reason: String,
+    },
+}
+
+impl From<ReadError> for EngineError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Engine {
+    /// Opens an engine on a store, with the feeds of the configuration and of the log.
+    ///
+    /// Also returns the end of each feed's log. Appends move no head before `listen` was called.
+    ///
+    /// # Errors
+    ///
+    /// A store that cannot be read, or invalid risk rules.
+    pub async fn open(
+        config: Config,
+        store: Arc<dyn Store>,
+    ) -> Result<(Arc<Self>, Vec<FeedSummary>), EngineError> {
+        let scorer = scorer(&config)?;
+        let is_shared = store.replica_status().is_some();
+        let identity = identity(store.as_ref(), is_shared).await?;
+        let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
+        let sup_links = Arc::new(SupLinks::new(&config.base_url(), private.collect(), &identity));
+        let cors = cors(&config, &config.base_url());
+        let mut feeds = configured(&config);
+        let filters = filters(&config, &feeds);
+        let mut heads = store.heads().await?;
+        // The log of a feed that left the configuration stays on disk, but is not served.
+        heads.retain(|head| config.server.create_feeds || feeds.contains_key(&head.feed));
+        for FeedSummary { feed: id, head: LogHead { seq, .. }, appended } in &heads {
+            let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
+            let feed = feeds.entry(id.clone()).or_insert_with(new);
+            feed.head.store(*seq, Ordering::Release);
+            feed.set_last_append(*appended);
+        }
+        // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
+        feeds.extend(filters);
+        let engine = Self {
+            base_url: config.base_url(),
+            is_tree: false,
+            tokens: Arc::new(ArcSwap::from_pointee(TokenSet::new(&config))),
+            documents: Documents::new(config.server.cache_mib << 20, sup_links.clone())
+                .with_cors(cors.clone()),
+            response_memory: ResponseMemory::new(config.server.response_mib << 20),
+            sup_links,
+            cors,
+            store,
+            scorer,
+            metrics: Metrics::default(),
+            runtime: tokio::runtime::Handle::current(),
+            extensions: Extensions::default(),
+            identity,
+            rate_limit: RateLimit::new(config.server.rate_limit),
+            replica_age: ReplicaAge::default(),
+            store_health: StoreHealth::default(),
+            is_shared,
+            feeds: Arc::new(RwLock::new(feeds)),
+            config,
+        };
+        Ok((Arc::new(engine), heads))
+    }
+
+    /// Returns the same log and feeds as readers of a static tree at `base_url` see them.
+    ///
+    /// Every document has the tree's addresses, and none is cached. Appends call no hooks here.
+    pub fn at_base_url(&self, base_url: &str) -> Arc<Self> {
+        let sup_links = Arc::new(self.sup_links.for_tree(base_url));
+        Arc::new(Self {
+            base_url: base_url.to_owned(),
+            is_tree: true,
+            tokens: self.tokens.clone(),
+            // An export builds each document once, so a cache would only cost memory.
+            documents: Documents::new(0, sup_links.clone()),
+            response_memory: self.response_memory.clone(),
+            sup_links,
+            cors: cors(&self.config, base_url),
+            store: self.store.clone(),
+            scorer: self.scorer.clone(),
+            metrics: Metrics::default(),
+            runtime: self.runtime.clone(),
+            extensions: Extensions::default(),
+            identity: self.identity.clone(),
+            rate_limit: None,
+            replica_age: ReplicaAge::default(),
+            store_health: StoreHealth::default(),
+            is_shared: self.is_shared,
+            feeds: self.feeds.clone(),
+            config: self.config.clone(),
+        })
+    }
+
+    /// Returns the feed of an existing log. If publishing may create feeds, another node may have created it.
+    pub(super) fn feed_of_log(&self, id: &FeedId) -> Option<Arc<Feed>> {
+        // The map's read lock is taken first: creating takes the write lock, and appends come often.
+        if let Some(feed) = self.feed(id.as_str()) {
+            return Some(feed);
+        }
+        let new = self.unlisted_feed(id)?;
+        // Another thread may have created it since the look-up above, so `entry` decides again.
+        Some(self.feeds.write().entry(id.clone()).or_insert(new).clone())
+    }
+
+    /// Returns the feed of a name.
+    pub fn feed(&self, id: &str) -> Option<Arc<Feed>> {
+        self.feeds.read().get(id).cloned()
+    }
+
+    /// Returns the feed of a name to publish to. Where publishing may create feeds, a new one is listed only once an
+    /// append to it has succeeded.
+    pub fn feed_to_publish(&self, id: &FeedId) -> Option<Arc<Feed>> {
+        self.feed(id.as_str()).or_else(|| self.unlisted_feed(id))
+    }
+
+    fn unlisted_feed(&self, id: &FeedId) -> Option<Arc<Feed>> {
+        let may_create = self.config.server.create_feeds;
+        may_create.then(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))))
+    }
+
+    /// Returns all feeds, sorted by name.
+    pub fn feeds(&self) -> Vec<Arc<Feed>> {
+        let mut feeds: Vec<_> = self.feeds.read().values().cloned().collect();
+        // Lists and digests over all feeds must not change with the map's random order.
+        feeds.sort_unstable_by(|a, b| a.id().cmp(b.id()));
+        feeds
+    }
+
+    /// Returns the time. Everything below the engine gets it as an argument.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// Returns true if other nodes write to the store that this one reads.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Returns the replica's age in seconds, `Some(None)` if it is unknown, or `None` if the replica is current.
+    pub fn replica_age(&self) -> Option<Option<u64>> {
+        self.replica_age.get()
+    }
+
+    /// Returns the failure for which the store takes no writes.
+    pub fn store_failure(&self) -> Option<Arc<StoreFailure>> {
+        self.store_health.failure()
+    }
+
+    /// Measures the replica's age.
+    pub(crate) fn refresh_replica_age(&self) {
+        if let Some(status) = self.store.replica_status() {
+            let seconds = self.replica_age.set(status.current_at, self.now());
+            self.metrics.replica_age.set(seconds);
+        }
+    }
+}
+
+/// Makes the feeds of the configuration that have a log of their own.
+fn configured(config: &Config) -> HashMap<FeedId, Arc<Feed>> {
+    let feeds = config.feeds.iter().filter(|feed| feed.filter.is_none());
+    feeds.map(|feed| (feed.id().clone(), Arc::new(Feed::new(feed.clone())))).collect()
+}
+
+/// Makes the feeds that show items of other feeds.
+fn filters(config: &Config, logs: &HashMap<FeedId, Arc<Feed>>) -> Vec<(FeedId, Arc<Feed>)> {
+    let filter = |feed: &FeedConfig| {
+        let of = logs.get(&feed.filter.as_ref()?.of)?;
+        Some((feed.id().clone(), Arc::new(Feed::on(feed.clone(), of.head.clone()))))
+    };
+    config.feeds.iter().filter_map(filter).collect()
+}
+
+/// Makes the CORS policy of what is read at a base URL.
+fn cors(config: &Config, base_url: &str) -> Arc<CorsPolicy> {
+    Arc::new(CorsPolicy::new(&origins_for(config.server.cors_origins.as_deref(), base_url)))
+}
+
+fn scorer(config: &Config) -> Result<Scorer, EngineError> {
+    let Some(path) = &config.risk.rules else { return Ok(Scorer::default()) };
+    let error = |reason: String| EngineError::Rules { path: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
+    Scorer::with_rules(&text).map_err(|e: RiskError| error(e.to_string()))
+}

@@ -1,0 +1,42 @@
+//! Parts of a request that routes of every protocol read: the feed, and parameters of the query.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use towpath_proto::FeedId;
+
+use crate::document::route_error::RouteError;
+use crate::engine::{Engine, Feed};
+
+/// Returns the feed of a name.
+pub(crate) fn known_feed(engine: &Engine, name: &str) -> Result<Arc<Feed>, RouteError> {
+    engine.feed(name).ok_or_else(|| no_feed(name))
+}
+
+/// Returns the feed of a name that has a log of its own, also one that publishing may create.
+pub(crate) fn feed_with_log(engine: &Engine, name: &str) -> Result<Arc<Feed>, RouteError> {
+    let id = FeedId::new(name).map_err(|e| RouteError::not_found(e.to_string()))?;
+    let feed = engine.feed_to_publish(&id).ok_or_else(|| no_feed(name))?;
+    feed.without_log().map_or(Ok(feed), |why| Err(RouteError::conflict(why)))
+}
+
+/// Makes the error for a feed that does not exist.
+pub(crate) fn no_feed(name: &str) -> RouteError {
+    // A name comes from the address, which may be as long as a request's head.
+    let shown: String = name.chars().take(64).collect();
+    RouteError::not_found(format!(
+        "there is no feed {shown:?}; add a [[feed]] with this id to the configuration"
+    ))
+}
+
+/// Returns the parameters of a query, decoded.
+pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    url::form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+}
+
+/// Parses a number in a path: digits without leading zeros, so that each document has one address.
+pub(crate) fn path_number(text: &str) -> Result<u64, RouteError> {
+    let number = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
+    // `pages/07` would be a second address of page 7, with a cache entry and a link of its own.
+    number.ok_or_else(|| RouteError::not_found("there is nothing at this address"))
+}

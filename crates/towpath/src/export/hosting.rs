@@ -1,0 +1,311 @@
+//! Configuration for those who serve a tree in a folder: nginx, and hosts that read `_headers` and `_redirects`.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use towpath_proto::diffdelta::headers::{IMMUTABLE, JSON, MUTABLE};
+use towpath_proto::history::wire::Syntax;
+use towpath_proto::sup::discovery::REL;
+
+use crate::document::cors::{CorsPolicy, EXPOSED, MAX_AGE, METHODS, REQUEST_HEADERS};
+use crate::export::tree_document::TreeDocument;
+
+const CHECK: &str = "no-cache";
+
+/// Headers of documents with one kind of path.
+struct Class {
+    /// Paths, as a regular expression.
+    paths: String,
+    /// Paths with placeholders, as the header files of hosts have them.
+    patterns: Vec<String>,
+    media_type: String,
+    cache: &'static str,
+    is_index: bool,
+}
+
+/// Every kind of document whose headers follow from its path.
+fn classes() -> Vec<Class> {
+    let class = |paths: &str, patterns: &[&str], media_type: &str, cache| Class {
+        paths: paths.to_owned(),
+        patterns: patterns.iter().map(|&pattern| pattern.to_owned()).collect(),
+        media_type: media_type.to_owned(),
+        cache,
+        is_index: false,
+    };
+    let index = |class: Class| Class { is_index: true, ..class };
+    let mut classes = vec![
+        class(
+            r"/(?:diff/[^.]+\.json|archive/[^/]+/index\.json|healthz\.json|\.well-known/diffdelta\.json)",
+            &["/diff/*", "/archive/:feed/index.json", "/healthz.json", "/.well-known/diffdelta.json"],
+            JSON,
+            MUTABLE,
+        ),
+        class(
+            r"/(?:archive/[^/]+/[0-9]+/[0-9]+/[0-9]+/[^/]+\.json|schema/v1/[^/]+\.json)",
+            &["/archive/:feed/:year/:month/:day/:file", "/schema/v1/*"],
+            JSON,
+            IMMUTABLE,
+        ),
+        class(r"/sup\.json", &["/sup.json"], "application/json", "public, max-age=60"),
+        class(r"/sup/300\.json", &["/sup/300.json"], "application/json", "public, max-age=300"),
+        class(
+            r"/sup/(?:3600|86400)\.json",
+            &["/sup/3600.json", "/sup/86400.json"],
+            "application/json",
+            "public, max-age=3600",
+        ),
+        index(class(r"/feeds(?:/[^/]+)?", &["/feeds", "/feeds/:feed"], JSON, CHECK)),
+        index(class(r"/feeds/[^/]+/snapshots", &["/feeds/:feed/snapshots"], "application/json", CHECK)),
+        class(
+            r"/feeds/[^/]+/snapshots/latest",
+            &["/feeds/:feed/snapshots/latest"],
+            "application/json",
+            CHECK,
+        ),
+        index(class(r"/feeds/[^/]+/snapshots/[0-9]+", &[], "application/json", IMMUTABLE)),
+    ];
+    for syntax in Syntax::ALL {
+        let name = syntax.name().replace('.', r"\.");
+        let media_type = syntax.content_type();
+        let newest = format!("/feeds/:feed/{}", syntax.name());
+        classes.push(index(class(&format!("/feeds/[^/]+/{name}"), &[&newest], media_type, CHECK)));
+        let windows = format!("/feeds/[^/]+/{name}/[0-9]+-[0-9]+");
+        classes.push(class(&windows, &[], media_type, IMMUTABLE));
+        let (pages, pattern) = (format!("/feeds/[^/]+/{name}/[0-9]+"), format!("{newest}/:page"));
+        // The last of them will be replaced. Only the name of its file tells which it is.
+        classes.push(class(&pages, &[&pattern], media_type, CHECK));
+    }
+    classes
+}
+
+/// The files, as documents of the tree.
+pub(super) fn configuration(base_url: &str, root: &Path, cors: &CorsPolicy) -> Vec<TreeDocument> {
+    let file = |path: &str, body: String| TreeDocument {
+        path: path.to_owned(),
+        body: Bytes::from(body),
+        headers: HeaderMap::new(),
+    };
+    vec![
+        file("/.towpath/towpath-http.conf", nginx_maps(base_url, cors)),
+        file("/.towpath/towpath.conf", nginx_locations(base_url, root, cors)),
+        file("/_headers", headers(base_url, cors)),
+        file("/_redirects", redirects(base_url)),
+    ]
+}
+
+/// The path that a base URL has before all others.
+fn path_of(base_url: &str) -> &str {
+    let authority = base_url.find("://").map_or(0, |at| at + 3);
+    base_url[authority..].find('/').map_or("", |at| base_url[authority + at..].trim_end_matches('/'))
+}
+
+/// Variables from the names that symbolic links lead to. They count in the whole of nginx, so their names are ours.
+fn nginx_maps(base_url: &str, cors: &CorsPolicy) -> String {
+    let mut text = String::from(
+        "# Made by towpath. To be included where nginx has `http { … }`.\n\
+         # What a document's headers are stands in the name of the file that its path leads to.\n",
+    );
+    let at = r"/\.towpath/bodies/feeds/";
+    text.push_str(&format!(
+        "map $realpath_root $towpath_page_cache {{\n    default \"{IMMUTABLE}\";\n    \"~{at}.+;c=0;\" {CHECK};\n}}\n"
+    ));
+    let mut map = |variable: &str, lines: &[String]| {
+        text.push_str(&format!("map $realpath_root ${variable} {{\n    default \"\";\n"));
+        for line in lines {
+            text.push_str(&format!("    {line};\n"));
+        }
+        text.push_str("}\n");
+    };
+    map(
+        "towpath_multipart",
+        &[format!(r#""~{at}.+;b=(?<towpath_b>[^;/]+);" 'multipart/mixed; boundary="$towpath_b"'"#)],
+    );
+    map(
+        "towpath_cache",
+        &[
+            format!("\"~{at}.+;c=0;\" no-cache"),
+            format!("\"~{at}.+;c=i;\" \"{IMMUTABLE}\""),
+            format!("\"~{at}.+;c=(?<towpath_c>[0-9]+);\" \"public, max-age=$towpath_c\""),
+        ],
+    );
+    for (variable, fact, rel) in
+        [("towpath_self", "o", "self"), ("towpath_prev", "p", "prev"), ("towpath_next", "n", "next")]
+    {
+        let feed = format!("{variable}_feed");
+        let number = format!("{variable}_number");
+        map(
+            variable,
+            &[format!(
+                "\"~{at}(?<{feed}>[^/]+)/replication/.*;{fact}=(?<{number}>[0-9]+);\" \
+                 '<{base_url}/feeds/${feed}/replication/pages/${number}>; rel={rel}'"
+            )],
+        );
+    }
+    let sup = |variable: &str, value: &str| {
+        [format!(
+            "\"~{at}.+;s=(?<{variable}_id>[0-9a-f]+);\" '{}'",
+            value.replace("ID", &format!("${variable}_id"))
+        )]
+    };
+    map("towpath_sup", &sup("towpath_sup", &format!("{base_url}/sup.json#ID")));
+    let link = format!("<{base_url}/sup.json#ID>; rel=\"{REL}\"; type=\"application/json\"");
+    map("towpath_sup_link", &sup("towpath_sup_link", &link));
+    if let CorsPolicy::Listed(origins) = cors {
+        // nginx sends no header whose value is empty, so other origins get none.
+        text.push_str("map $http_origin $towpath_origin {\n    default \"\";\n");
+        for origin in origins.iter().filter_map(|origin| origin.to_str().ok()) {
+            text.push_str(&format!("    \"{origin}\" \"{origin}\";\n"));
+        }
+        text.push_str("}\n");
+    }
+    text
+}
+
+/// Headers by which other origins' pages may read a document behind nginx.
+fn nginx_cors(cors: &CorsPolicy) -> Vec<(&'static str, &'static str)> {
+    match cors {
+        CorsPolicy::SameOrigin => Vec::new(),
+        CorsPolicy::AnyOrigin => {
+            vec![("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", EXPOSED)]
+        }
+        CorsPolicy::Listed(_) => vec![
+            ("Access-Control-Allow-Origin", "$towpath_origin"),
+            ("Access-Control-Expose-Headers", EXPOSED),
+            ("Vary", "Origin"),
+        ],
+    }
+}
+
+/// Answer to a preflight, within a location. Headers of the location are not inherited beside those of the block.
+fn nginx_preflight(cors: &[(&str, &str)]) -> String {
+    if cors.is_empty() {
+        return String::new();
+    }
+    let more = [
+        ("Access-Control-Allow-Methods", METHODS),
+        ("Access-Control-Allow-Headers", REQUEST_HEADERS),
+        ("Access-Control-Max-Age", MAX_AGE),
+    ];
+    let line = |(name, value): &(&str, &str)| format!("        add_header {name} \"{value}\";\n");
+    let lines: String = cors.iter().chain(&more).map(line).collect();
+    format!("    if ($request_method = OPTIONS) {{\n{lines}        return 204;\n    }}\n")
+}
+
+fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
+    let mut text = String::from("# Made by towpath. To be included where nginx has `server { … }`.\n");
+    // A dot in a regular expression fits any character.
+    let prefix = path_of(base_url).replace('.', r"\.");
+    // A quote in the folder's name would end nginx's string.
+    let root = root.display().to_string().replace('\\', r"\\").replace('"', "\\\"");
+    let cors = nginx_cors(cors);
+    let preflight = nginx_preflight(&cors);
+    let mut location = |paths: &str, file: &str, media_type: &str, headers: &[(&str, &str)]| {
+        text.push_str(&format!("location ~ \"^{prefix}(?<towpath_path>{paths})$\" {{\n"));
+        text.push_str(&format!("    alias \"{root}$towpath_path{file}\";\n"));
+        // An empty `types` has nginx take the type from `default_type`, not from the file's name.
+        text.push_str("    gzip_static on;\n    gzip_vary on;\n    types {}\n");
+        text.push_str(&format!("    default_type \"{media_type}\";\n"));
+        text.push_str(&preflight);
+        for (name, value) in headers.iter().chain(&cors) {
+            text.push_str(&format!("    add_header {name} \"{value}\";\n"));
+        }
+        text.push_str("}\n");
+    };
+    for class in classes() {
+        let is_page = class.paths.ends_with("/[0-9]+") && !class.is_index;
+        let file = if class.is_index { "/index" } else { "" };
+        let cache = if is_page { "$towpath_page_cache" } else { class.cache };
+        location(&class.paths, file, &class.media_type, &[("Cache-Control", cache)]);
+    }
+    // Their media type contains a boundary, so it cannot be a constant of the location.
+    let pages = [
+        ("Content-Type", "$towpath_multipart"),
+        ("Cache-Control", "$towpath_cache"),
+        ("Link", "$towpath_self"),
+        ("Link", "$towpath_prev"),
+        ("Link", "$towpath_next"),
+        ("X-SUP-ID", "$towpath_sup"),
+        ("Link", "$towpath_sup_link"),
+    ];
+    location("/feeds/[^/]+/replication", "/index", "", &pages);
+    location("/feeds/[^/]+/replication/pages/[0-9]+", "", "", &pages);
+    location("/feeds/[^/]+/snapshots/[0-9]+/pages/[0-9]+", "", "", &pages);
+    // State and bodies under other names must not be served as documents.
+    let own = format!("location ~ \"^{prefix}/(?:\\.towpath/|_headers$|_redirects$)\" {{ return 404; }}\n");
+    text.push_str(&own);
+    text
+}
+
+/// Netlify's and Cloudflare Pages' form. No path fits two rules, for their headers would be joined.
+fn headers(base_url: &str, cors: &CorsPolicy) -> String {
+    let prefix = path_of(base_url);
+    let mut text = String::new();
+    let origin = match cors {
+        CorsPolicy::SameOrigin => None,
+        CorsPolicy::AnyOrigin => Some("*"),
+        CorsPolicy::Listed(origins) if origins.len() == 1 => origins[0].to_str().ok(),
+        CorsPolicy::Listed(_) => {
+            text.push_str("# These hosts cannot choose among several cors_origins, so other origins' pages read nothing.\n");
+            None
+        }
+    };
+    for class in classes() {
+        for pattern in &class.patterns {
+            text.push_str(&format!("{prefix}{pattern}\n  Content-Type: {}\n", class.media_type));
+            text.push_str(&format!("  Cache-Control: {}\n", class.cache));
+            if let Some(origin) = origin {
+                text.push_str(&format!("  Access-Control-Allow-Origin: {origin}\n"));
+                text.push_str(&format!("  Access-Control-Expose-Headers: {EXPOSED}\n"));
+            }
+        }
+    }
+    text
+}
+
+/// Redirect rules of the same hosts, for files that are not at their path.
+fn redirects(base_url: &str) -> String {
+    let prefix = path_of(base_url);
+    let mut text = String::new();
+    for class in classes().iter().filter(|class| class.is_index) {
+        for pattern in &class.patterns {
+            text.push_str(&format!("{prefix}{pattern} {prefix}{pattern}/index 200\n"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rule_of_headers_overlaps_another() {
+        let text = headers("https://a.example/base", &CorsPolicy::AnyOrigin);
+        let rules: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+        let mut seen = std::collections::HashSet::new();
+        assert!(rules.iter().all(|rule| rule.starts_with("/base/") && seen.insert(*rule)), "{rules:?}");
+        assert!(rules.len() <= 100, "what Cloudflare Pages takes");
+        let redirects = redirects("https://a.example");
+        assert!(redirects.contains("/feeds/:feed/atom /feeds/:feed/atom/index 200\n"), "{redirects}");
+    }
+
+    #[test]
+    fn origins_of_hosts_that_cannot_choose() {
+        let of = |origins: &[&str]| {
+            let origins: Vec<_> = origins.iter().map(|&origin| origin.to_owned()).collect();
+            headers("https://a.example", &CorsPolicy::new(&origins))
+        };
+        assert!(!of(&[]).contains("Access-Control"));
+        assert!(of(&["*"]).contains("  Access-Control-Allow-Origin: *\n"));
+        assert!(of(&["https://b.example"]).contains("  Access-Control-Allow-Origin: https://b.example\n"));
+        let several = of(&["https://b.example", "https://c.example"]);
+        assert!(several.starts_with('#') && !several.contains("Access-Control"));
+    }
+
+    #[test]
+    fn the_path_of_an_address() {
+        assert_eq!(path_of("https://a.example"), "");
+        assert_eq!(path_of("https://a.example/x/y"), "/x/y");
+    }
+}

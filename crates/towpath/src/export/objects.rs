@@ -1,0 +1,209 @@
+//! A tree on object storage: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+//!
+//! Keys are the paths without their first slash, below the prefix. Content types and cache rules are kept with the
+//! objects; what they have no place for is kept as metadata: `link` (all `Link` headers as one) and `supid`
+//! (`X-SUP-ID`).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, BackoffConfig, Error, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme,
+    PutMode, PutOptions, RetryConfig,
+};
+use towpath_client::{explain, install_provider};
+use url::Url;
+
+use crate::document::cors::CorsPolicy;
+use crate::export::target::{Target, TargetError};
+use crate::export::tree_document::TreeDocument;
+
+/// A bucket or a container, and a prefix of keys in it.
+pub struct Objects {
+    store: Box<dyn ObjectStore>,
+    prefix: Path,
+    place: String,
+}
+
+/// Limits of retries, in number and time: they bridge an outage of seconds.
+fn patience() -> RetryConfig {
+    let backoff = BackoffConfig { init_backoff: Duration::from_millis(200), ..BackoffConfig::default() };
+    RetryConfig { backoff, max_retries: 5, retry_timeout: Duration::from_secs(60) }
+}
+
+impl Objects {
+    /// Parsed address of a target; everything else comes from the environment.
+    pub(super) fn open(url: &Url) -> Result<Self, TargetError> {
+        install_provider();
+        let wrong = |reason: String| TargetError::Place { place: url.to_string(), reason };
+        let (scheme, prefix) = ObjectStoreScheme::parse(url).map_err(|e| wrong(e.to_string()))?;
+        let text = url.as_str();
+        let store: Result<Box<dyn ObjectStore>, Error> = match scheme {
+            ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
+                .with_url(text)
+                .with_retry(patience())
+                .build()
+                .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+            ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
+                .with_url(text)
+                .with_retry(patience())
+                .build()
+                .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+            ObjectStoreScheme::MicrosoftAzure => MicrosoftAzureBuilder::from_env()
+                .with_url(text)
+                .with_retry(patience())
+                .build()
+                .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+            _ => return Err(wrong("not s3://, gs:// or az://, and no path of a folder".into())),
+        };
+        let store = store.map_err(|e| wrong(reason(&e)))?;
+        Ok(Self::on(store, prefix, text))
+    }
+
+    /// A tree in a store that is open.
+    pub fn on(store: Box<dyn ObjectStore>, prefix: Path, place: &str) -> Self {
+        Self { store, prefix, place: place.trim_end_matches('/').to_owned() }
+    }
+
+    fn key(&self, path: &str) -> Path {
+        Path::from_iter(self.prefix.parts().chain(Path::from(path).parts()))
+    }
+
+    fn error(&self, path: &str, error: &Error) -> TargetError {
+        TargetError::Storage { address: format!("{}{path}", self.place), reason: reason(error) }
+    }
+}
+
+#[async_trait]
+impl Target for Objects {
+    async fn read(&self, path: &str) -> Result<Option<Bytes>, TargetError> {
+        let got = match self.store.get(&self.key(path)).await {
+            Ok(got) => got,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(e) => return Err(self.error(path, &e)),
+        };
+        got.bytes().await.map(Some).map_err(|e| self.error(path, &e))
+    }
+
+    async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError> {
+        let options = PutOptions { attributes: attributes(document), ..PutOptions::default() };
+        let put = self.store.put_opts(&self.key(&document.path), document.body.clone().into(), options).await;
+        put.map_err(|e| self.error(&document.path, &e))?;
+        Ok(document.body.len() as u64)
+    }
+
+    async fn create(&self, document: &TreeDocument) -> Result<bool, TargetError> {
+        let mode = PutMode::Create;
+        let options = PutOptions { attributes: attributes(document), mode, ..PutOptions::default() };
+        let key = self.key(&document.path);
+        match self.store.put_opts(&key, document.body.clone().into(), options).await {
+            Ok(_) => Ok(true),
+            // Backends report a lost condition in either way.
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
+            // Storage without conditional writes: two writers at once may both believe that they came first.
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                self.put(document).await.map(|_| true)
+            }
+            Err(e) => Err(self.error(&document.path, &e)),
+        }
+    }
+
+    /// Object storage has no incomplete writes to remove.
+    async fn take_over(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    async fn remove(&self, path: &str) -> Result<(), TargetError> {
+        match self.store.delete(&self.key(path)).await {
+            // A killed export may have removed it already.
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.error(path, &e)),
+        }
+    }
+
+    /// Acknowledged objects are durable.
+    async fn sync(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn configuration(&self, _base_url: &str, _cors: &CorsPolicy) -> Vec<TreeDocument> {
+        Vec::new()
+    }
+}
+
+fn attributes(document: &TreeDocument) -> Attributes {
+    let mut attributes = Attributes::new();
+    let links = document.links();
+    let kept = [
+        (Attribute::ContentType, document.header(CONTENT_TYPE.as_str())),
+        (Attribute::CacheControl, document.header(CACHE_CONTROL.as_str())),
+        (Attribute::Metadata("link".into()), links.as_deref()),
+        (Attribute::Metadata("supid".into()), document.header("x-sup-id")),
+    ];
+    for (name, value) in kept {
+        if let Some(value) = value {
+            attributes.insert(name, value.to_owned().into());
+        }
+    }
+    attributes
+}
+
+/// Formats the cause of an error and a remedy, in one line.
+fn reason(error: &Error) -> String {
+    let cause = explain::reason(error);
+    let help = match error {
+        Error::NotFound { .. } => "there is no such bucket",
+        Error::PermissionDenied { .. } => "the credentials do not allow this",
+        Error::Unauthenticated { .. } => "the credentials are wrong, or there are none",
+        _ => return cause,
+    };
+    format!("{help}: {cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn documents_have_their_headers_and_prefix() {
+        let store = std::sync::Arc::new(InMemory::new());
+        let objects = Objects::on(Box::new(store.clone()), Path::from("my/tree"), "s3://bucket/my/tree/");
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("multipart/mixed; boundary=\"x\""));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.append("link", HeaderValue::from_static("<a>; rel=self"));
+        headers.append("link", HeaderValue::from_static("<b>; rel=prev"));
+        headers.insert("x-sup-id", HeaderValue::from_static("https://a.example/sup.json#1"));
+        let path = "/feeds/kev/replication".to_owned();
+        let document = TreeDocument { path: path.clone(), body: Bytes::from_static(b"12345"), headers };
+        assert!(objects.create(&document).await.unwrap() && !objects.create(&document).await.unwrap());
+        assert_eq!(objects.put(&document).await.unwrap(), 5);
+        let got = store.get(&Path::from("my/tree/feeds/kev/replication")).await.unwrap();
+        let attribute = |name| got.attributes.get(&name).map(|value| value.as_ref().to_owned());
+        assert_eq!(attribute(Attribute::CacheControl).as_deref(), Some("no-cache"));
+        assert_eq!(attribute(Attribute::ContentType).as_deref(), Some("multipart/mixed; boundary=\"x\""));
+        let links = attribute(Attribute::Metadata("link".into()));
+        assert_eq!(links.as_deref(), Some("<a>; rel=self, <b>; rel=prev"));
+        assert_eq!(objects.read(&path).await.unwrap().as_deref(), Some(&b"12345"[..]));
+        objects.remove(&path).await.unwrap();
+        objects.remove(&path).await.unwrap();
+        assert_eq!(objects.read(&path).await.unwrap(), None);
+    }
+
+    #[test]
+    fn an_address_that_is_no_storage_is_refused() {
+        for bad in ["ftp://a/b", "s3://", "http://", "memory:///x"] {
+            let opened = crate::export::open_target(bad);
+            assert!(matches!(opened, Err(TargetError::Place { .. })), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Targets of a tree: folders and object storage.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::document::cors::CorsPolicy;
+use crate::export::tree_document::TreeDocument;
+
+/// A target for trees. Putting a document replaces the one at its path atomically.
+#[async_trait]
+pub trait Target: Send + Sync {
+    /// Reads the body at a path; `None` if there is none.
+    async fn read(&self, path: &str) -> Result<Option<Bytes>, TargetError>;
+
+    /// Puts a document if there is none at its path. Returns true if there was none.
+    async fn create(&self, document: &TreeDocument) -> Result<bool, TargetError>;
+
+    /// Removes incomplete writes of earlier writers. Their running writes fail, as far as this kind of target can ensure
+    /// that.
+    async fn take_over(&self) -> Result<(), TargetError>;
+
+    /// Puts a document, with the headers that this kind of target can store. Returns the number of written bytes.
+    async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError>;
+
+    /// Removes a document, if it exists.
+    async fn remove(&self, path: &str) -> Result<(), TargetError>;
+
+    /// Makes all writes before it durable.
+    async fn sync(&self) -> Result<(), TargetError>;
+
+    /// Makes configuration files for web servers that serve the tree: headers that the target does not store.
+    fn configuration(&self, base_url: &str, cors: &CorsPolicy) -> Vec<TreeDocument>;
+}
+
+/// Failure of a target.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// A file operation failed: a full disk, a read-only folder.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// Error of the system.
+        source: std::io::Error,
+    },
+    /// The address of the target is invalid.
+    #[error("{place}: {reason}")]
+    Place {
+        /// The address.
+        place: String,
+        /// Cause.
+        reason: String,
+    },
+    /// The storage, the network or the credentials failed.
+    #[error("{address}: {reason}")]
+    Storage {
+        /// The requested address.
+        address: String,
+        /// Cause, and what to do.
+        reason: String,
+    },
+}

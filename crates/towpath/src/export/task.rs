@@ -1,0 +1,236 @@
+//! Keeping a tree up to date.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use towpath_proto::FeedId;
+use towpath_proto::follow::Backoff;
+use towpath_store::LogHead;
+
+use crate::engine::Engine;
+use crate::engine::roles::{self, Lease, Roles};
+use crate::export::summary::ExportSummary;
+use crate::export::target::Target;
+use crate::export::tree::{ExportError, ExportedFeeds, Tree, name_of};
+use crate::stop::{Stop, stopped};
+
+/// Interval of exporting all feeds: snapshots, for example, change without an append.
+const FULL_INTERVAL: Duration = Duration::from_secs(300);
+/// Waits after failed exports.
+// A bucket that is unreachable for a night must not be asked every second.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
+
+/// A tree to keep up to date.
+#[derive(Clone)]
+pub struct KeptTree {
+    /// Target of the tree.
+    pub target: Arc<dyn Target>,
+    /// Address that its readers use, without a slash at its end.
+    pub base_url: String,
+    /// Shortest time between two exports.
+    pub every: Duration,
+}
+
+/// Feeds with changes since their last export.
+#[derive(Default)]
+struct ChangedFeeds {
+    feeds: Mutex<HashSet<FeedId>>,
+    changed: Notify,
+    /// True while a task exports. Without that, the set would only grow.
+    is_exporting: AtomicBool,
+}
+
+impl ChangedFeeds {
+    /// Collects the appends to all feeds.
+    fn of(engine: &Engine) -> Arc<Self> {
+        let changes = Arc::new(Self::default());
+        let noted = changes.clone();
+        engine.store.on_append(Arc::new(move |id: &FeedId, _: LogHead| {
+            if noted.is_exporting.load(Ordering::Acquire) {
+                noted.note([id.clone()]);
+            }
+        }));
+        changes
+    }
+
+    fn note(&self, feeds: impl IntoIterator<Item = FeedId>) {
+        self.feeds.lock().extend(feeds);
+        self.changed.notify_one();
+    }
+
+    fn take(&self) -> Vec<FeedId> {
+        self.feeds.lock().drain().collect()
+    }
+}
+
+/// Keeps a tree up to date while this node has the role, until `stop` turns true.
+///
+/// Any number of nodes may be configured with the same target: the role has the tree's name.
+pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, kept: KeptTree, stop: Stop) {
+    let Some(name) = name(&engine, &kept, &stop).await else { return };
+    let changes = ChangedFeeds::of(&engine);
+    let task = |lease, stop| {
+        let (engine, kept, name, changes) = (engine.clone(), kept.clone(), name.clone(), changes.clone());
+        keep_now(TreeKeeper { engine, kept, name, changes, lease }, stop)
+    };
+    roles.run_while_held(&roles::export(&name), stop, task).await;
+}
+
+/// Reads the tree's name, as soon as its target responds.
+async fn name(engine: &Engine, kept: &KeptTree, stop: &Stop) -> Option<String> {
+    let mut backoff = ExportBackoff::default();
+    loop {
+        let wait = match name_of(kept.target.as_ref()).await {
+            Ok(name) => return Some(name),
+            Err(e) => {
+                engine.metrics.exports_failed.inc();
+                backoff.failed(&e)
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stopped(stop) => return None,
+        }
+    }
+}
+
+/// Exports changed feeds at the configured interval. An export that `stop` interrupts leaves no broken link, and the next
+/// holder of the role continues it.
+async fn keep_now(keeper: TreeKeeper, stop: Stop) {
+    let changes = keeper.changes.clone();
+    changes.is_exporting.store(true, Ordering::Release);
+    tokio::select! {
+        // Broken off wherever it is: puts are atomic, and the stored state tells the next holder.
+        () = keeper.run() => {}
+        () = stopped(&stop) => {}
+    }
+    changes.is_exporting.store(false, Ordering::Release);
+    // The next holder of the role begins with all feeds.
+    changes.take();
+}
+
+struct TreeKeeper {
+    engine: Arc<Engine>,
+    kept: KeptTree,
+    name: String,
+    changes: Arc<ChangedFeeds>,
+    lease: Lease,
+}
+
+impl TreeKeeper {
+    async fn run(&self) {
+        let mut tree = None;
+        let mut backoff = ExportBackoff::default();
+        let mut next_all = Instant::now();
+        loop {
+            let (which, is_all) = match Instant::now() >= next_all {
+                true => (ExportedFeeds::All, true),
+                false => (ExportedFeeds::These(self.changes.take()), false),
+            };
+            // Kept for the case that the export fails: an export of all includes them.
+            let taken = if is_all { self.changes.take() } else { Vec::new() };
+            match self.export(&mut tree, which.clone()).await {
+                Ok(summary) => {
+                    backoff.succeeded(&summary);
+                    if is_all {
+                        next_all = Instant::now() + FULL_INTERVAL;
+                    }
+                    let late = tree.as_ref().map(Tree::take_late).unwrap_or_default();
+                    // The global feed may show the exported changes a moment later only, so another round follows.
+                    if summary.feeds > 0 || !late.is_empty() {
+                        self.changes.note(late);
+                    }
+                    // Before waiting for changes: appends meanwhile go into one export.
+                    tokio::time::sleep(self.kept.every).await;
+                }
+                Err(e) => {
+                    self.engine.metrics.exports_failed.inc();
+                    if let ExportedFeeds::These(ids) = which {
+                        self.changes.note(ids);
+                    }
+                    self.changes.note(taken);
+                    tokio::time::sleep(backoff.failed(&e)).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = self.changes.changed.notified() => {}
+                () = tokio::time::sleep_until(next_all) => {}
+            }
+        }
+    }
+
+    async fn export(
+        &self,
+        tree: &mut Option<Tree>,
+        which: ExportedFeeds,
+    ) -> Result<ExportSummary, ExportError> {
+        let tree = match tree {
+            Some(tree) => tree,
+            None => {
+                let KeptTree { target, base_url, .. } = &self.kept;
+                let opened =
+                    Tree::open(&self.engine, target.clone(), &self.name, base_url, self.lease.clone())
+                        .await?;
+                tree.insert(opened)
+            }
+        };
+        let summary = tree.export(which).await?;
+        self.engine.metrics.exports_ok.inc();
+        self.engine.metrics.export_documents.inc_by(summary.written);
+        Ok(summary)
+    }
+}
+
+/// Logs repeated errors once, and grows the wait between attempts.
+#[derive(Default)]
+struct ExportBackoff {
+    logged: Option<String>,
+    failures: u32,
+}
+
+impl ExportBackoff {
+    fn failed(&mut self, error: &ExportError) -> Duration {
+        let message = error.to_string();
+        if self.logged.as_ref() != Some(&message) {
+            tracing::warn!("{message}; it is tried again");
+            self.logged = Some(message);
+        }
+        self.failures = self.failures.saturating_add(1);
+        BACKOFF.wait(self.failures)
+    }
+
+    fn succeeded(&mut self, summary: &ExportSummary) {
+        // Feeds that fail are logged once, not with every export.
+        let message = (!summary.failed.is_empty()).then(|| summary.failed.join("; "));
+        match &message {
+            Some(message) if self.logged.as_ref() != Some(message) => tracing::warn!("{message}"),
+            None if self.logged.is_some() => tracing::info!("exporting again"),
+            _ => {}
+        }
+        tracing::debug!(written = summary.written, removed = summary.removed, "exported");
+        (self.logged, self.failures) = (message, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::target::TargetError;
+
+    #[test]
+    fn waits_grow_to_a_minute_and_begin_anew() {
+        let mut backoff = ExportBackoff::default();
+        let storage = |reason: &str| TargetError::Storage { address: "s3://a".into(), reason: reason.into() };
+        let waits: Vec<u64> =
+            (0..8).map(|_| backoff.failed(&storage("no network").into()).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        backoff.succeeded(&ExportSummary::default());
+        assert_eq!(backoff.failed(&storage("no network").into()), Duration::from_secs(1));
+    }
+}

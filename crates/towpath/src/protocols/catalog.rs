@@ -1,0 +1,124 @@
+//! Descriptions of feeds for programs: identity, state and addresses.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde::Serialize;
+use towpath_store::LogHead;
+
+use crate::document::prebuilt::Answer;
+use crate::document::respond::whole;
+use crate::document::route_error::RouteError;
+use crate::engine::{Engine, Feed};
+use crate::protocols::addresses::{FeedAddress, addresses};
+use crate::store_error::StoreError;
+
+const JSON: &str = "application/json; charset=utf-8";
+
+/// A feed with its state and addresses. `S` describes the source of its items.
+#[derive(Debug, Serialize)]
+pub(crate) struct FeedDescription<S: Serialize> {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    #[serde(flatten)]
+    pub(crate) status: FeedStatus<S>,
+    pub(crate) addresses: Vec<FeedAddress>,
+}
+
+/// State of a feed.
+#[derive(Debug, Serialize)]
+pub(crate) struct FeedStatus<S: Serialize> {
+    pub(crate) seq: u64,
+    pub(crate) items: u64,
+    pub(crate) live: u64,
+    pub(crate) modified: Option<jiff::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<S>,
+}
+
+/// Entry of a feed in the list of feeds.
+#[derive(Serialize)]
+pub(crate) struct FeedEntry<S: Serialize> {
+    id: String,
+    title: String,
+    url: String,
+    /// State of the feed, if requested.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<FeedStatus<S>>,
+}
+
+impl<S: Serialize> FeedEntry<S> {
+    pub(crate) fn new(engine: &Engine, feed: &Feed) -> Self {
+        Self {
+            id: feed.id().to_string(),
+            title: feed.config.title().to_owned(),
+            url: format!("{}/feeds/{}", engine.base_url, feed.id()),
+            status: None,
+        }
+    }
+}
+
+/// Reads the state of a feed.
+pub(crate) async fn feed_status<S: Serialize>(
+    engine: &Engine,
+    feed: &Feed,
+    source: Option<S>,
+) -> Result<FeedStatus<S>, StoreError> {
+    let LogHead { seq, modified, items, live } = engine.store.head(feed.log()).await?;
+    // An empty log has 1970 as its time, which would look like a date.
+    Ok(FeedStatus { seq, items, live, modified: (seq > 0).then_some(modified), source })
+}
+
+/// Describes a feed.
+pub(crate) async fn describe<S: Serialize>(
+    engine: &Engine,
+    feed: &Feed,
+    source: Option<S>,
+) -> Result<FeedDescription<S>, StoreError> {
+    Ok(FeedDescription {
+        id: feed.id().to_string(),
+        title: feed.config.title().to_owned(),
+        status: feed_status(engine, feed, source).await?,
+        addresses: addresses(&engine.base_url, feed),
+    })
+}
+
+/// Returns the public feeds. A private feed is not even named to strangers.
+pub(crate) fn public_feeds(engine: &Engine) -> Vec<Arc<Feed>> {
+    let mut feeds = engine.feeds();
+    feeds.retain(|feed| feed.config.is_public());
+    feeds
+}
+
+/// Answers with the list of public feeds.
+pub(crate) fn public_list(engine: &Engine) -> Result<Answer, RouteError> {
+    let feeds = public_feeds(engine);
+    list(&feeds.iter().map(|feed| FeedEntry::<()>::new(engine, feed)).collect::<Vec<_>>())
+}
+
+/// Answers with a list of feeds.
+pub(crate) fn list<S: Serialize>(feeds: &[FeedEntry<S>]) -> Result<Answer, RouteError> {
+    json(&serde_json::json!({ "service": "towpath", "feeds": feeds }))
+}
+
+/// Answers with a value as JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<Answer, RouteError> {
+    let body = serde_json::to_vec(value).map_err(|e| RouteError::internal(e.to_string()))?;
+    Ok(whole(StatusCode::OK, JSON, body))
+}
+
+/// Answers with a feed's description in a static tree.
+///
+/// It has no state of the source, which the tree would show too late, and only addresses that the tree has.
+pub(crate) async fn tree_description(
+    engine: &Engine,
+    feed: &Feed,
+    has: impl Fn(&str) -> bool,
+) -> Result<Answer, StoreError> {
+    let mut description = describe::<()>(engine, feed, None).await?;
+    // Long polls, streams, subscriptions and publishing cannot be files.
+    let needs_server = |name: &str| matches!(name, "smart" | "events" | "hub" | "items");
+    description.addresses.retain(|address| !needs_server(address.name) && has(address.name));
+    let body = serde_json::to_vec(&description).map_err(|e| StoreError::View(e.to_string()))?;
+    Ok(whole(StatusCode::OK, JSON, body))
+}

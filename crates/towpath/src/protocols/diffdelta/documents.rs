@@ -1,0 +1,67 @@
+//! The cached documents of a chain: `head.json`, `latest.json` and the archive's index.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::diffdelta::cursor::Cursor;
+use towpath_proto::diffdelta::headers::{self, Resource, archive_index_path};
+use towpath_proto::diffdelta::publish::DocumentChain;
+use towpath_proto::diffdelta::wire::GLOBAL;
+
+use crate::document::prebuilt::{Document, Valid};
+use crate::engine::Engine;
+
+/// Current documents of a chain.
+pub(super) struct CurrentDocuments {
+    head: Arc<Document>,
+    latest: Arc<Document>,
+}
+
+impl CurrentDocuments {
+    /// Returns the document of a file name.
+    pub(super) fn named(self, file: &str) -> Arc<Document> {
+        if file == "head.json" { self.head } else { self.latest }
+    }
+}
+
+/// Caches a chain's current documents at all of their addresses.
+pub(super) fn put(
+    engine: &Engine,
+    name: &str,
+    chain: &DocumentChain,
+    head: Bytes,
+    latest: Bytes,
+) -> CurrentDocuments {
+    let source = (name != GLOBAL).then_some(name);
+    let put = |file, resource, body| {
+        let paths = headers::paths(source, file);
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        engine.documents.put_all(&paths, make(resource, chain.cursor, body, Valid::UntilReplaced))
+    };
+    // A mint adds to the index. It is long and seldom read, so it is made on request.
+    engine.documents.forget(&archive_index_path(source));
+    CurrentDocuments {
+        head: put("head.json", Resource::Head, head),
+        latest: put("latest.json", Resource::Latest, latest),
+    }
+}
+
+/// Makes a document with the headers of its resource. Its ETag is the cursor in every coding (section 6.1).
+pub(super) fn make(resource: Resource, cursor: Cursor, body: Bytes, valid: Valid) -> Document {
+    let headers = resource.headers(cursor, &body);
+    Document::new(body, headers, valid).with_one_tag()
+}
+
+/// Drops a chain's documents from the cache. The next request makes them from the stored chain.
+pub(crate) fn forget(engine: &Engine, name: &str) {
+    let source = (name != GLOBAL).then_some(name);
+    for path in ["head.json", "latest.json"].into_iter().flat_map(|file| headers::paths(source, file)) {
+        engine.documents.forget(&path);
+    }
+    engine.documents.forget(&archive_index_path(source));
+}
+
+/// Returns a snapshot's path without the site's base URL.
+pub(crate) fn archive_path(url: &str) -> &str {
+    url.find("/archive/").map_or(url, |at| &url[at..])
+}

@@ -1,0 +1,427 @@
+//! The global feed: every source's deltas in one chain.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, Notify};
+use towpath_proto::FeedId;
+use towpath_proto::diffdelta::delta_item::RenderedItem;
+use towpath_proto::diffdelta::global::{GlobalChain, GlobalPublisher, PendingDeltas};
+use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments, SourcePublisher};
+use towpath_proto::diffdelta::wire::{GLOBAL, SnapshotEntry};
+use towpath_store::{Precondition, Store, Table, TableWrite};
+
+use crate::engine::roles::Lease;
+use crate::engine::work::blocking;
+use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::documents::{self, archive_path};
+use crate::protocols::diffdelta::site::{site, source as source_of};
+use crate::protocols::diffdelta::stored::{StoredChain, snapshot_index, snapshot_writes};
+use crate::store_error::StoreError;
+
+/// Global feed of an engine.
+#[derive(Default)]
+pub(crate) struct GlobalFeed {
+    state: Mutex<GlobalState>,
+    /// Woken when a source ran.
+    source_ran: Notify,
+}
+
+#[derive(Default)]
+struct GlobalState {
+    /// True after the stored state was read.
+    loaded: bool,
+    global: GlobalChain,
+    /// Chain after the last mint, and that mint's snapshot, from which a carry is built.
+    minted: DocumentChain,
+    snapshot: Bytes,
+    /// Path of that snapshot.
+    path: String,
+    /// Current chain, `head.json` and `latest.json`.
+    current: Option<(DocumentChain, Bytes, Bytes)>,
+    /// Chain of each source after its last run.
+    sources: BTreeMap<FeedId, DocumentChain>,
+    pending: PendingDeltas,
+    /// True if a source ran since the last document.
+    dirty: bool,
+    /// Stored bytes of this state, and the lease under which it is written.
+    stored: Option<Bytes>,
+    lease: Option<Lease>,
+}
+
+/// Stored state, written with each mint. In a cluster each carry is written as well, so that every node serves it.
+#[derive(Serialize, Deserialize)]
+struct StoredGlobal {
+    global: GlobalChain,
+    path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    carried: Option<CarriedLatest>,
+    #[serde(default)]
+    head: String,
+}
+
+/// `latest.json` as it was carried: the buckets are those of the snapshot, and stand at the ends of both.
+#[derive(Serialize, Deserialize)]
+struct CarriedLatest {
+    /// The chain as the mint left it.
+    minted: DocumentChain,
+    /// Bytes before the end that both documents share.
+    begin: String,
+    /// Begin of that end in the snapshot.
+    end_at: usize,
+}
+
+impl CarriedLatest {
+    fn new(minted: DocumentChain, snapshot: &[u8], latest: &[u8]) -> Self {
+        // A carry changes only the document's first fields, and its buckets may take megabytes.
+        let same = snapshot.iter().rev().zip(latest.iter().rev()).take_while(|(a, b)| a == b).count();
+        // Not within a character.
+        let is_whole = |at: usize| latest.get(at).is_none_or(|byte| byte & 0xC0 != 0x80);
+        let cut = (latest.len() - same..=latest.len()).find(|at| is_whole(*at)).unwrap_or(latest.len());
+        let end_at = snapshot.len() - (latest.len() - cut);
+        Self { minted, begin: String::from_utf8_lossy(&latest[..cut]).into_owned(), end_at }
+    }
+
+    fn latest(&self, snapshot: &[u8]) -> Bytes {
+        [self.begin.as_bytes(), snapshot.get(self.end_at..).unwrap_or_default()].concat().into()
+    }
+}
+
+// No feed can have the name `_global`, so the key is free.
+const KEY: &[u8] = b"diffdelta/_global/chain";
+
+impl GlobalFeed {
+    /// Adds the result of a source's run.
+    pub(super) async fn add_run(
+        &self,
+        engine: &Arc<Engine>,
+        source: &FeedId,
+        chain: DocumentChain,
+        minted: Vec<RenderedItem>,
+    ) -> Result<(), StoreError> {
+        // In a cluster the chain is read after its write, whichever node made it.
+        if engine.is_shared() {
+            return Ok(());
+        }
+        // Private feeds are in no document over all feeds.
+        if !engine.feed(source.as_str()).is_some_and(|feed| feed.is_listed()) {
+            return Ok(());
+        }
+        let mut state = self.state.lock().await;
+        state.sources.insert(source.clone(), chain);
+        state.pending.add(minted);
+        state.dirty = true;
+        self.source_ran.notify_one();
+        // Not later: a document has a limit, and many sources may mint within one interval.
+        if state.pending.is_full() {
+            make_next(engine, &mut state).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a source's stored chain, with its new mints if this node publishes the global feed. Returns the last minted
+    /// position, if it changed.
+    pub(super) async fn refresh(&self, engine: &Arc<Engine>, feed: &Feed) -> Result<Option<u64>, StoreError> {
+        let mut state = self.state.lock().await;
+        let chain = StoredChain::load(engine.store.as_ref(), feed.id().as_str()).await?.chain();
+        let known = state.sources.get(feed.id()).map_or(0, |known| known.snapshots);
+        // A carried chain has no new changes for SUP to list.
+        let minted = (chain.snapshots > known).then_some(chain.minted_seq);
+        if state.lease.is_none() || !state.loaded {
+            state.sources.insert(feed.id().clone(), chain);
+            return Ok(minted);
+        }
+        state.dirty = true;
+        self.source_ran.notify_one();
+        let taken = recover(engine, &mut state, feed.id(), chain).await;
+        state.loaded = taken.is_ok();
+        taken.map(|()| minted)
+    }
+
+    /// Begins to publish, from the stored state.
+    pub(crate) async fn take_over(&self, lease: Lease) {
+        let mut state = self.state.lock().await;
+        // Not loaded: the node that had the role before may have published since.
+        (state.lease, state.loaded) = (Some(lease), false);
+    }
+
+    /// Stops publishing: another node may begin.
+    pub(crate) async fn hand_over(&self) {
+        let mut state = self.state.lock().await;
+        (state.lease, state.loaded, state.pending) = (None, false, PendingDeltas::new());
+    }
+
+    /// Waits until no document is being published, and holds off the next until the result is dropped.
+    pub(super) async fn hold(&self) -> impl Drop + '_ {
+        self.state.lock().await
+    }
+
+    /// Returns when a source has run.
+    pub(super) async fn source_ran(&self) {
+        self.source_ran.notified().await;
+    }
+
+    /// Every source's chain as its last run left it.
+    pub(crate) async fn sources(&self) -> BTreeMap<FeedId, DocumentChain> {
+        self.state.lock().await.sources.clone()
+    }
+
+    /// The chain, `head.json` and `latest.json`; none before the first source ran.
+    pub(crate) async fn current(&self) -> Option<(DocumentChain, Bytes, Bytes)> {
+        self.state.lock().await.current.clone()
+    }
+
+    /// Returns true if sources minted changes that no global document has.
+    pub(crate) async fn has_news(&self) -> bool {
+        !self.state.lock().await.pending.is_empty()
+    }
+
+    /// Reads the stored state, every source's chain, and mints that no global document has.
+    pub(crate) async fn load(&self, engine: &Arc<Engine>) -> Result<(), StoreError> {
+        let mut state = self.state.lock().await;
+        if state.loaded { Ok(()) } else { load(engine, &mut state).await }
+    }
+
+    /// Publishes the next document: a mint if sources minted, else a carry. Does nothing if no source ran.
+    pub(crate) async fn run(&self, engine: &Arc<Engine>) -> Result<(), StoreError> {
+        let mut state = self.state.lock().await;
+        if !state.loaded {
+            load(engine, &mut state).await?;
+        }
+        if !state.dirty || state.sources.is_empty() {
+            return Ok(());
+        }
+        make_next(engine, &mut state).await
+    }
+}
+
+async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), StoreError> {
+    let store = engine.store.as_ref();
+    state.pending = PendingDeltas::new();
+    // Mints after those that the global feed includes are read again below.
+    state.sources.clear();
+    state.stored = None;
+    if let Some((kept, snapshot, bytes)) = stored(store).await? {
+        state.snapshot = snapshot;
+        state.minted = kept.carried.map_or_else(|| kept.global.chain.clone(), |carried| carried.minted);
+        (state.global, state.path, state.stored) = (kept.global, kept.path, Some(bytes));
+    }
+    let mut chains = Vec::new();
+    for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
+        let chain = StoredChain::load(store, feed.id().as_str()).await?.chain();
+        if let Some(told) = state.global.included.get(feed.id()) {
+            let mut shown = chain.clone();
+            (shown.cursor, shown.snapshots) = (told.cursor, told.snapshots);
+            state.sources.insert(feed.id().clone(), shown);
+        }
+        chains.push((feed.id().clone(), chain));
+    }
+    for (source, chain) in chains {
+        recover(engine, state, &source, chain).await?;
+    }
+    state.loaded = true;
+    state.dirty = true;
+    Ok(())
+}
+
+/// Reads the stored state of the global feed, and its last snapshot.
+async fn stored(store: &dyn Store) -> Result<Option<(StoredGlobal, Bytes, Bytes)>, StoreError> {
+    let Some(bytes) = store.get(Table::Chains, KEY).await? else { return Ok(None) };
+    let kept: StoredGlobal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
+    // Carried before anything was minted.
+    if kept.path.is_empty() {
+        return Ok(Some((kept, Bytes::new(), bytes)));
+    }
+    let snapshot = store.get(Table::Documents, kept.path.as_bytes()).await?;
+    let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{} is missing", kept.path)))?;
+    Ok(Some((kept, snapshot, bytes)))
+}
+
+/// The chain, `head.json` and `latest.json` as the node that makes them stored them.
+pub(super) async fn load_shared(
+    engine: &Engine,
+) -> Result<Option<(DocumentChain, Bytes, Bytes)>, StoreError> {
+    let Some((kept, snapshot, _)) = stored(engine.store.as_ref()).await? else { return Ok(None) };
+    let latest = kept.carried.map_or(snapshot.clone(), |carried| carried.latest(&snapshot));
+    Ok(Some((kept.global.chain, kept.head.into(), latest)))
+}
+
+/// Adds a source's chain, with its mints that no global document has. The chain is shown up to the last published mint,
+/// so that a crash in between loses nothing.
+async fn recover(
+    engine: &Arc<Engine>,
+    state: &mut GlobalState,
+    source: &FeedId,
+    chain: DocumentChain,
+) -> Result<(), StoreError> {
+    let mut told = state.global.included.get(source).cloned().unwrap_or_default();
+    // Mints that are pending already must not be added twice.
+    if let Some(known) = state.sources.get(source).filter(|known| known.snapshots > told.snapshots) {
+        (told.cursor, told.snapshots) = (known.cursor, known.snapshots);
+    }
+    if chain.snapshots > told.snapshots {
+        let mut shown = chain.clone();
+        (shown.cursor, shown.snapshots) = (told.cursor, told.snapshots);
+        for SnapshotEntry { url, cursor, .. } in
+            snapshot_index(engine.store.as_ref(), source.as_str(), told.snapshots).await?
+        {
+            let path = archive_path(&url);
+            let snapshot = engine.store.get(Table::Documents, path.as_bytes()).await?;
+            let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{path} is missing")))?;
+            state.pending.recover(source, &snapshot).map_err(|e| damaged(&e))?;
+            shown.snapshots += 1;
+            shown.cursor = cursor.parse().map_err(|e| damaged(&e))?;
+            state.sources.insert(source.clone(), shown.clone());
+            if state.pending.is_full() {
+                mint(engine, state).await?;
+            }
+        }
+    }
+    state.sources.insert(source.clone(), chain);
+    Ok(())
+}
+
+/// Mints or carries, and caches the result. After a failure the pending deltas are read again from the sources'
+/// snapshots.
+async fn make_next(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), StoreError> {
+    let first =
+        state.global.chain.is_unpublished() && state.sources.values().any(|chain| !chain.is_unpublished());
+    let made = if first || !state.pending.is_empty() {
+        mint(engine, state).await
+    } else {
+        carry(engine, state).await
+    };
+    state.loaded = made.is_ok();
+    let published = made?;
+    state.dirty = false;
+    if engine.is_shared() {
+        return Ok(());
+    }
+    state.current = Some((published.chain.clone(), published.head.clone(), published.latest.clone()));
+    documents::put(engine, GLOBAL, &published.chain, published.head, published.latest);
+    Ok(())
+}
+
+/// The snapshot, its index entry and the chain are written in one.
+async fn mint(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<PublishedDocuments, StoreError> {
+    // Taken even if the write fails: `make_next` then has everything read again.
+    let pending = std::mem::take(&mut state.pending);
+    let (published, global) =
+        make(engine, state, move |global, chain, sources, now| Ok(global.mint(chain, sources, pending, now)))
+            .await?;
+    if let Some(snapshot) = &published.snapshot {
+        let head = String::from_utf8_lossy(&published.head).into_owned();
+        let kept = StoredGlobal { global: global.clone(), path: snapshot.path.clone(), carried: None, head };
+        let (writes, conditions) = snapshot_writes(GLOBAL, &published);
+        write(engine, state, &kept, writes, conditions).await?;
+        state.path = kept.path;
+        engine.metrics.mints.inc();
+    }
+    state.minted = published.chain.clone();
+    state.snapshot = published.latest.clone();
+    state.global = global;
+    Ok(published)
+}
+
+/// Stores the state with other writes, unless another node has changed it.
+async fn write(
+    engine: &Engine,
+    state: &mut GlobalState,
+    kept: &StoredGlobal,
+    mut writes: Vec<TableWrite>,
+    mut conditions: Vec<Precondition>,
+) -> Result<(), StoreError> {
+    let value = serde_json::to_vec(kept).map_err(|e| StoreError::Encode(e.to_string()))?;
+    let value = Bytes::from(value);
+    conditions.push(Precondition { table: Table::Chains, key: KEY.to_vec(), value: state.stored.clone() });
+    conditions.extend(state.lease.iter().filter_map(Lease::condition));
+    writes.push(TableWrite { table: Table::Chains, key: KEY.to_vec(), value: Some(value.clone()) });
+    engine.store.write(writes, conditions).await?;
+    state.stored = Some(value);
+    Ok(())
+}
+
+async fn carry(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<PublishedDocuments, StoreError> {
+    let snapshot = state.snapshot.clone();
+    let (published, global) = make(engine, state, move |global, chain, sources, now| {
+        global.carry(chain, sources, &snapshot, now).map_err(|e| damaged(&e))
+    })
+    .await?;
+    if engine.is_shared() {
+        let head = String::from_utf8_lossy(&published.head).into_owned();
+        let carried = CarriedLatest::new(state.minted.clone(), &state.snapshot, &published.latest);
+        let (global, path) = (global.clone(), state.path.clone());
+        let kept = StoredGlobal { global, path, carried: Some(carried), head };
+        write(engine, state, &kept, Vec::new(), Vec::new()).await?;
+    }
+    state.global = global;
+    Ok(published)
+}
+
+/// Builds a document apart from the threads that serve.
+async fn make<F>(
+    engine: &Arc<Engine>,
+    state: &GlobalState,
+    how: F,
+) -> Result<(PublishedDocuments, GlobalChain), StoreError>
+where
+    F: FnOnce(
+            &GlobalPublisher<'_>,
+            &GlobalChain,
+            &[(SourcePublisher<'_>, &DocumentChain)],
+            jiff::Timestamp,
+        ) -> Result<(PublishedDocuments, GlobalChain), StoreError>
+        + Send
+        + 'static,
+{
+    let engine = engine.clone();
+    let sources = state.sources.clone();
+    // A carry is built from the last snapshot, so the chain must be the one of that mint.
+    let mut global = state.global.clone();
+    let (hash, generated_at) = (global.chain.hash, global.chain.generated_at);
+    global.chain = state.minted.clone();
+    (global.chain.hash, global.chain.generated_at) = (hash, generated_at);
+    blocking(move || {
+        let feeds: Vec<_> = sources.keys().filter_map(|id| engine.feed(id.as_str())).collect();
+        let ttl_sec = feeds.iter().map(|feed| feed.config.ttl.as_secs()).min().unwrap_or(300);
+        let shown: Vec<(SourcePublisher<'_>, &DocumentChain)> = feeds
+            .iter()
+            .filter_map(|feed| Some((source_of(&engine, feed), sources.get(feed.id())?)))
+            .collect();
+        how(&GlobalPublisher { site: site(&engine), ttl_sec }, &global, &shown, engine.now())
+    })
+    .await?
+}
+
+fn damaged(reason: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Damaged(format!("the global chain: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_carried_document_is_kept_without_its_buckets() {
+        for (snapshot, latest) in [
+            (r#"{"a":1,"buckets":["x","y"]}"#, r#"{"a":22,"buckets":["x","y"]}"#),
+            ("\u{e9}", "\u{129}"),
+            ("", "{}"),
+            ("same", "same"),
+            ("longer than", "an"),
+        ] {
+            let carried =
+                CarriedLatest::new(DocumentChain::default(), snapshot.as_bytes(), latest.as_bytes());
+            assert_eq!(carried.latest(snapshot.as_bytes()), latest);
+        }
+        let large = format!("1{}", "x".repeat(1000));
+        let carried = CarriedLatest::new(
+            DocumentChain::default(),
+            large.as_bytes(),
+            large.replace('1', "2").as_bytes(),
+        );
+        assert_eq!(carried.begin, "2");
+    }
+}

@@ -1,0 +1,25 @@
+//! DiffDelta: a chain of documents for each feed, stored beside the log, and the global feed over all of them.
+//!
+//! Each run of a source ends in [`publish`], whether it found changes or not. Feeds that are published to have no runs:
+//! a task publishes them after appends, many changes at a time where they come fast ([`run`]).
+
+mod documents;
+pub(crate) mod export;
+mod global;
+mod publish;
+mod run;
+pub(crate) mod serve;
+pub(crate) mod site;
+mod source_chain;
+mod state;
+mod stored;
+mod task;
+
+pub use publish::publish;
+pub use run::Run;
+pub use state::DiffDelta;
+pub use task::{publish_pending, recover, refresh, run};
+
+pub(crate) use documents::archive_path;
+pub(crate) use state::{on_append, on_chain_written};
+pub(crate) use task::apply_remote;

@@ -1,0 +1,36 @@
+//! Publishing a source's run: its chain, its documents and the global feed.
+
+use std::sync::Arc;
+
+use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::documents;
+use crate::protocols::diffdelta::run::Run;
+use crate::protocols::diffdelta::source_chain;
+use crate::protocols::diffdelta::state::DiffDelta;
+use crate::protocols::sup::Sup;
+use crate::store_error::StoreError;
+
+/// Adds a run of a source to its chain, and to the global feed.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
+    let _chain = DiffDelta::chain_lock(feed).lock().await;
+    let name = feed.id().as_str();
+    let outcome = source_chain::run(engine, feed, &run).await;
+    DiffDelta::of(engine).count_write(name);
+    if outcome.is_err() {
+        // The chain may be written although the run failed later, and a retry then has nothing left to publish.
+        documents::forget(engine, name);
+    }
+    // In a cluster every node makes its documents from the stored chain, the publishing node too.
+    let Some(published) = outcome?.filter(|_| !engine.is_shared()) else { return Ok(()) };
+    let minted = published.minted.then_some(published.chain.minted_seq);
+    documents::put(engine, name, &published.chain, published.head, published.latest);
+    // After the document is in the cache: a reader sent by SUP must find it.
+    if let Some(seq) = minted {
+        Sup::of(engine).on_late_document(feed, seq, engine.now());
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The tasks of DiffDelta: publishing feeds after appends, and the global feed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, timeout};
+
+use crate::engine::roles::{self, DIFFDELTA, Lease};
+use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::publish::publish;
+use crate::protocols::diffdelta::run::Run;
+use crate::protocols::diffdelta::state::DiffDelta;
+use crate::protocols::sup::Sup;
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+/// Shortest time between two mints of a feed that is published to.
+const MINT_INTERVAL: Duration = Duration::from_millis(250);
+/// Time until a feed is published again after the store took no writes.
+const RETRY: Duration = Duration::from_secs(2);
+/// Time that the global feed waits for more sources to finish their runs.
+const BATCH_DELAY: Duration = Duration::from_millis(100);
+/// Shortest time between two documents of the global feed without news.
+const CARRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Shortest time between such documents in a cluster, whose log keeps each of them.
+const SHARED_CARRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Longest wait for a role that is free, or whose last holder ran on the same folder.
+const LEASE_WAIT: Duration = Duration::from_secs(5);
+
+/// Publishes feeds after their appends, and the global feed, until `stop` turns true. Outside of a cluster [`recover`]
+/// comes first.
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
+    DiffDelta::of(&engine).set_publishing(true);
+    if engine.is_shared() {
+        DiffDelta::of(&engine).global.take_over(lease).await;
+        if let Err(e) = recover(&engine).await {
+            tracing::error!("cannot publish: {e}");
+        }
+    }
+    tokio::join!(run_feeds(&engine, stop.clone()), run_global(&engine, stop));
+    if engine.is_shared() {
+        DiffDelta::of(&engine).set_publishing(false);
+        DiffDelta::of(&engine).take_dirty();
+        DiffDelta::of(&engine).global.hand_over().await;
+    }
+}
+
+/// Reads every source's chain, which another node may have written.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn refresh(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
+        DiffDelta::of(engine).global.refresh(engine, &feed).await?;
+    }
+    Ok(())
+}
+
+/// Reads the chains that other nodes wrote, and lists updates whose documents came late.
+pub(crate) async fn apply_remote(engine: &Arc<Engine>) {
+    for name in DiffDelta::of(engine).take_written() {
+        if let Err(e) = apply_chain(engine, &name).await {
+            tracing::error!(feed = name, "cannot read the DiffDelta chain: {e}");
+        }
+    }
+}
+
+async fn apply_chain(engine: &Arc<Engine>, name: &str) -> Result<(), StoreError> {
+    let Some(feed) = engine.feed(name).filter(|feed| feed.is_listed()) else { return Ok(()) };
+    if let Some(seq) = DiffDelta::of(engine).global.refresh(engine, &feed).await? {
+        Sup::of(engine).on_late_document(&feed, seq, engine.now());
+    }
+    Ok(())
+}
+
+/// Publishes all changes that no document shows yet, once.
+///
+/// In a cluster the node with the role does that instead. With `in_doubt`, this waits a moment for the role of a node
+/// that may be gone.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn publish_pending(engine: &Arc<Engine>, in_doubt: bool) -> Result<(), StoreError> {
+    if !engine.is_shared() {
+        return publish_pending_now(engine).await;
+    }
+    // A running holder publishes by itself; waiting for its lease would only delay the caller.
+    if !in_doubt && !roles::is_free(engine, DIFFDELTA).await? {
+        return Ok(());
+    }
+    let mut holding = engine.store.acquire_lease(DIFFDELTA);
+    let Ok(lease) = timeout(LEASE_WAIT, holding.held()).await else { return Ok(()) };
+    DiffDelta::of(engine).global.take_over(lease).await;
+    let published = publish_pending_now(engine).await;
+    DiffDelta::of(engine).global.hand_over().await;
+    published
+}
+
+async fn publish_pending_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    recover(engine).await?;
+    publish_dirty(engine).await;
+    if engine.is_shared() {
+        // No task applies remote writes here, so the chains minted just now are read once.
+        refresh(engine).await?;
+    }
+    DiffDelta::of(engine).global.run(engine).await
+}
+
+/// Publishes changes that came while no server ran, or just before a crash.
+///
+/// Comes before the first request: until then no document shows the health of a source. A feed that fails does not stop
+/// the others; the first error is returned.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    DiffDelta::of(engine).global.load(engine).await?;
+    let mut result = Ok(());
+    for feed in engine.feeds().into_iter().filter(|feed| !feed.is_filter()) {
+        let published = recover_feed(engine, &feed).await;
+        // `and` keeps the first error.
+        result = result.and(published);
+    }
+    DiffDelta::of(engine).global.run(engine).await?;
+    result
+}
+
+async fn recover_feed(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
+    // A disabled source is never polled, so no other run would show that it is disabled.
+    let run = match &feed.config.source {
+        Some(source) if !source.enabled => Run::Disabled,
+        // Never polled with success: there is nothing to publish.
+        Some(_) if engine.store.head(feed.id()).await?.seq == 0 => return Ok(()),
+        _ => Run::Moved,
+    };
+    publish(engine, feed, run).await
+}
+
+async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {
+    loop {
+        tokio::select! {
+            () = DiffDelta::of(engine).feed_dirty.notified() => {}
+            () = stopped(&stop) => break,
+        }
+        publish_dirty(engine).await;
+        // After the mint, not before: a single append is published at once.
+        tokio::time::sleep(MINT_INTERVAL).await;
+    }
+    // Appends that were acknowledged just before the stop are published, too.
+    publish_dirty(engine).await;
+}
+
+async fn publish_dirty(engine: &Arc<Engine>) {
+    for id in DiffDelta::of(engine).take_dirty() {
+        let Some(feed) = engine.feed(id.as_str()) else { continue };
+        if let Err(e) = publish(engine, &feed, Run::Moved).await {
+            tracing::error!(feed = %id, "cannot publish: {e}");
+            if e.is_transient() {
+                let engine = engine.clone();
+                tokio::spawn(
+                    async move {
+                        tokio::time::sleep(RETRY).await;
+                        DiffDelta::of(&engine).mark_dirty(id);
+                    }
+                    .boxed(),
+                );
+            }
+        }
+    }
+}
+
+async fn run_global(engine: &Arc<Engine>, stop: Stop) {
+    let global = &DiffDelta::of(engine).global;
+    let carries = if engine.is_shared() { SHARED_CARRY_INTERVAL } else { CARRY_INTERVAL };
+    let mut last = Instant::now();
+    let mut waiting = false;
+    loop {
+        let due = last + carries;
+        tokio::select! {
+            () = global.source_ran() => tokio::time::sleep(BATCH_DELAY).await,
+            () = tokio::time::sleep_until(due), if waiting => {}
+            () = stopped(&stop) => break,
+        }
+        // News is never held back; a run without news may wait for the interval.
+        waiting = !global.has_news().await && Instant::now() < due;
+        if waiting {
+            continue;
+        }
+        last = Instant::now();
+        if let Err(e) = global.run(engine).await {
+            report(&e);
+            // Tried again when the interval ends, not at once: the store may need time.
+            waiting = true;
+        }
+    }
+    if let Err(e) = global.run(engine).await {
+        report(&e);
+    }
+}
+
+fn report(error: &StoreError) {
+    if error.is_conflict() {
+        tracing::info!("another node publishes the global feed");
+    } else {
+        tracing::error!("cannot publish the global feed: {error}");
+    }
+}

@@ -1,0 +1,387 @@
+//! Documents of Feed History (RFC 5005): a feed as Atom, RSS and JSON Feed, the newest document and the older ones.
+//!
+//! [`towpath_proto::history::publish`] decides which changes are in which document. Documents are built from the log on
+//! request, and cached.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK};
+use http::{HeaderMap, HeaderValue};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use towpath_proto::change::{Change, Op, Seq};
+use towpath_proto::format::{FeedLink, http_date, link};
+use towpath_proto::history::publish::{FeedInfo, HistoryDocument, LogWindow};
+use towpath_proto::history::wire::{SUP, Syntax};
+use towpath_proto::replication::pages::{Cleanup, PageState};
+use towpath_store::{ItemOrder, SeqRange};
+
+use crate::document::prebuilt::{Document, Valid};
+use crate::engine::work::blocking;
+use crate::engine::{Engine, Feed};
+use crate::protocols::addresses::{feed_links, hub_url};
+use crate::protocols::pages::table::sealed_page;
+use crate::protocols::pages::{Division, READ, cleanup, cleanup_version, divided, number_at, read_range};
+use crate::store_error::StoreError;
+
+/// Largest complete feed, in bytes of its items' contents: its document is built in memory.
+const MAX_COMPLETE: usize = 64 << 20;
+/// Largest complete feed, in items.
+// Checked before anything is read. The bytes are known only while reading.
+const MAX_COMPLETE_ITEMS: u64 = 100_000;
+
+/// Address of a document within its feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HistoryAddress {
+    /// Newest document.
+    Newest,
+    /// Archive document of the page with this number.
+    Page(u64),
+    /// An earlier version of the newest document, by its first and last change.
+    Window(Seq, Seq),
+}
+
+/// Result of looking up a document.
+pub(crate) enum HistoryLookup {
+    /// The document.
+    Document(Arc<Document>),
+    /// The document was removed by retention.
+    Gone,
+    /// No such document.
+    NotFound,
+    /// The feed is complete and has more items than one document can hold.
+    TooLarge,
+}
+
+/// Looks up a document of a feed that has a log of its own.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn document(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    syntax: Syntax,
+    which: HistoryAddress,
+) -> Result<HistoryLookup, StoreError> {
+    let path = path(feed, syntax, which);
+    if let Some(known) = engine.documents.get(&path) {
+        return Ok(HistoryLookup::Document(known));
+    }
+    // After an append all followers ask at once: one of them builds the document.
+    let _building = feed.extensions.get_or_insert_with(HistoryLock::default).0.lock().await;
+    // Looked up again: whoever held the lock before may just have built it.
+    if let Some(known) = engine.documents.get(&path) {
+        return Ok(HistoryLookup::Document(known));
+    }
+    // Read before the document is built, so that a removal meanwhile shows in the comparison below.
+    let version = cleanup_version(feed).load(Ordering::Acquire);
+    let made = match (feed.config.complete, which) {
+        (true, HistoryAddress::Newest) => complete(engine, feed, syntax).await?,
+        // A complete feed has no past: what is not in its document does not exist (RFC 5005, section 2).
+        (true, _) => Err(HistoryLookup::NotFound),
+        (false, _) => partial(engine, feed, syntax, which).await?,
+    };
+    Ok(match made {
+        Ok(document) => {
+            let document = engine.documents.put(&path, document);
+            // Retention first removes links, then drops documents. This one may have been cached between the two.
+            if cleanup_version(feed).load(Ordering::Acquire) != version {
+                engine.documents.forget(&path);
+            }
+            HistoryLookup::Document(document)
+        }
+        Err(found) => found,
+    })
+}
+
+/// Held while a document of the feed is built.
+#[derive(Default)]
+struct HistoryLock(tokio::sync::Mutex<()>);
+
+/// Drops the documents of a page from the cache, and the newest documents with them.
+pub(crate) fn forget(engine: &Engine, feed: &Feed, number: u64) {
+    for syntax in Syntax::ALL {
+        engine.documents.forget(&path(feed, syntax, HistoryAddress::Page(number)));
+        engine.documents.forget(&path(feed, syntax, HistoryAddress::Newest));
+    }
+}
+
+/// Value that was looked up, or the result to return instead.
+type HistoryResult<T> = Result<Result<T, HistoryLookup>, StoreError>;
+
+/// Builds a document of a range of the log.
+async fn partial(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    syntax: Syntax,
+    which: HistoryAddress,
+) -> HistoryResult<Document> {
+    let version = cleanup_version(feed).load(Ordering::Acquire);
+    let cleanup = cleanup(engine, feed).await?;
+    let division = divided(engine, feed).await?;
+    let (place, first, last) = match which {
+        HistoryAddress::Newest => {
+            let window = newest(&division, cleanup);
+            (HistoryDocument::Newest(window), window.first, window.last)
+        }
+        HistoryAddress::Page(number) => match page(engine, feed, number, &division, cleanup).await? {
+            Ok(found) => found,
+            Err(none) => return Ok(Err(none)),
+        },
+        HistoryAddress::Window(first, last) => {
+            match window(engine, feed, (first, last), &division, cleanup).await? {
+                Ok(window) => (HistoryDocument::Window(window), first, last),
+                Err(none) => return Ok(Err(none)),
+            }
+        }
+    };
+    let changes = if first <= last { read_range(engine, feed, first, last).await? } else { Vec::new() };
+    let plan = match which {
+        HistoryAddress::Newest => DocumentPlan::until_append(engine, feed, place, last),
+        // It changes when the page after it is sealed, too.
+        HistoryAddress::Page(number) if division.last.is_none_or(|page| number >= page.number) => {
+            let seq = division.open.map_or(0, |page| page.last);
+            DocumentPlan {
+                place,
+                valid: Valid::At { head: feed.head.clone(), seq },
+                modified: None,
+                cache: REVALIDATE,
+            }
+        }
+        HistoryAddress::Page(_) | HistoryAddress::Window(..) => {
+            // Immutable to readers, but retention can remove it, and then the cache must not serve it.
+            let valid = Valid::At { head: cleanup_version(feed).clone(), seq: version };
+            DocumentPlan {
+                place,
+                valid,
+                modified: changes.last().map(|change| change.modified),
+                cache: IMMUTABLE,
+            }
+        }
+    };
+    make(engine, feed, syntax, plan, changes).await
+}
+
+/// Returns the range of the newest document: the last sealed page, unless it was removed, and the newest page. Its `prev`
+/// link is removed with the page that it leads to.
+fn newest(division: &Division, cleanup: Cleanup) -> LogWindow {
+    // With the last sealed page: right after sealing, the open page holds a single change.
+    let listed = division.last.filter(|page| cleanup.state(page.number) == PageState::Listed);
+    let begin = listed.or(division.open);
+    LogWindow {
+        first: begin.map_or(1, |page| page.first),
+        last: division.open.map_or(0, |page| page.last),
+        prev: begin.filter(|page| cleanup.has_prev(page.number)).map(|page| page.number - 1),
+    }
+}
+
+/// Returns the range of a page's document.
+async fn page(
+    engine: &Engine,
+    feed: &Feed,
+    number: u64,
+    division: &Division,
+    cleanup: Cleanup,
+) -> HistoryResult<(HistoryDocument, Seq, Seq)> {
+    if cleanup.state(number) == PageState::Gone {
+        return Ok(Err(HistoryLookup::Gone));
+    }
+    let sealed = sealed_page(engine.store.as_ref(), feed.id(), number).await?;
+    let Some(span) = sealed.map(|page| page.span) else { return Ok(Err(HistoryLookup::NotFound)) };
+    // An archive document names the next one, so it does not exist before that one.
+    let is_last = division.last.is_none_or(|last| number >= last.number);
+    let place = if is_last {
+        HistoryDocument::Window(LogWindow { first: span.first, last: span.last, prev: before(number) })
+    } else {
+        HistoryDocument::Archive(number)
+    };
+    Ok(Ok((place, span.first, span.last)))
+}
+
+/// Returns the range of an earlier newest document: from the begin of a page to a position on it or on the next page.
+async fn window(
+    engine: &Engine,
+    feed: &Feed,
+    (first, last): (Seq, Seq),
+    division: &Division,
+    cleanup: Cleanup,
+) -> HistoryResult<LogWindow> {
+    let Some(open) = division.open.filter(|open| (first..=open.last).contains(&last)) else {
+        return Ok(Err(HistoryLookup::NotFound));
+    };
+    if first >= open.first {
+        let window = LogWindow { first, last, prev: before(open.number) };
+        return Ok(if first == open.first { Ok(window) } else { Err(HistoryLookup::NotFound) });
+    }
+    let lowest = cleanup.gone_below.max(1);
+    if lowest >= open.number {
+        return Ok(Err(HistoryLookup::Gone));
+    }
+    let number = number_at(engine, feed, first, lowest..=open.number - 1).await?;
+    let store = engine.store.as_ref();
+    let Some(page) = sealed_page(store, feed.id(), number).await? else {
+        return Ok(Err(HistoryLookup::NotFound));
+    };
+    // The search ends at the oldest page that is left, so an earlier position was removed.
+    if first < page.span.first {
+        return Ok(Err(HistoryLookup::Gone));
+    }
+    let after = sealed_page(store, feed.id(), number + 1).await?.map_or(open.last, |page| page.span.last);
+    let is_one = first == page.span.first && last <= after;
+    // Exactly what was once the newest document. Other ranges would be documents that nobody named.
+    Ok(if is_one {
+        Ok(LogWindow { first, last, prev: before(number) })
+    } else {
+        Err(HistoryLookup::NotFound)
+    })
+}
+
+/// Returns the page before a page. For immutable documents: a removal does not change them.
+fn before(number: u64) -> Option<u64> {
+    (number > 1).then(|| number - 1)
+}
+
+/// Builds the document of a complete feed: every item.
+async fn complete(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax) -> HistoryResult<Document> {
+    // Read before the log: a document that an append overtakes is not served from the cache.
+    let seq = feed.head.load(Ordering::Acquire);
+    if engine.store.head(feed.id()).await?.live > MAX_COMPLETE_ITEMS {
+        return Ok(Err(HistoryLookup::TooLarge));
+    }
+    let mut changes: Vec<Change> = Vec::new();
+    let (mut along, mut bytes) = (SeqRange::default(), 0);
+    loop {
+        let page = engine.store.items(feed.id(), ItemOrder::Modified, along, READ).await?;
+        let Some(reached) = page.last() else { break };
+        along.after = Some(reached.seq);
+        // The last change gives the document its date, even if it is a deletion.
+        changes.pop_if(|last| last.op == Op::Delete);
+        let end = reached.seq;
+        changes.extend(
+            page.into_iter().filter(|change| change.op != Op::Delete || change.seq == end).inspect(
+                |change| bytes += change.item.content.as_ref().map_or(0, |content| content.bytes.len()),
+            ),
+        );
+        if bytes > MAX_COMPLETE {
+            return Ok(Err(HistoryLookup::TooLarge));
+        }
+    }
+    let plan = DocumentPlan::until_append(engine, feed, HistoryDocument::Complete, seq);
+    make(engine, feed, syntax, plan, changes).await
+}
+
+/// Properties of a document to build.
+struct DocumentPlan {
+    place: HistoryDocument,
+    valid: Valid,
+    modified: Option<Timestamp>,
+    cache: &'static str,
+}
+
+// A year is the usual "for ever" of caches; `immutable` also stops revalidation on reload (RFC 8246).
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+const REVALIDATE: &str = "no-cache";
+
+impl DocumentPlan {
+    /// Plans a document that shows the log up to its end.
+    ///
+    /// Its Last-Modified is the time of the last append here. A further append within that second would give another
+    /// document the same date, so the document has no date until the second is over.
+    fn until_append(engine: &Engine, feed: &Feed, place: HistoryDocument, seq: Seq) -> Self {
+        let head = feed.head.clone();
+        // If the log grew since, the time belongs to a later document.
+        let is_there = head.load(Ordering::Acquire) == seq;
+        let (moved, now) = (feed.last_append(), engine.now());
+        let is_over = moved.is_none_or(|moved| moved.as_second() < now.as_second());
+        // The rest of this second: then the document is built once more, with its date.
+        let rest = u64::try_from(1_000_000_000 - now.subsec_nanosecond()).unwrap_or(0);
+        let valid = if is_over {
+            Valid::At { head, seq }
+        } else {
+            Valid::AtUntil { head, seq, end: Instant::now() + Duration::from_nanos(rest) }
+        };
+        Self { place, valid, modified: moved.filter(|_| is_there && is_over), cache: REVALIDATE }
+    }
+}
+
+async fn make(
+    engine: &Engine,
+    feed: &Feed,
+    syntax: Syntax,
+    plan: DocumentPlan,
+    changes: Vec<Change>,
+) -> HistoryResult<Document> {
+    let info = info(engine, feed);
+    let DocumentPlan { place, valid, modified, cache } = plan;
+    let made = blocking(move || {
+        let body = Bytes::from(info.document(syntax, &place, &changes));
+        let mut headers = headers(syntax, &body, &info.document_links(syntax, &place));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+        if let Some(Ok(modified)) = modified.map(|time| HeaderValue::from_str(&http_date::write(time))) {
+            headers.insert(LAST_MODIFIED, modified);
+        }
+        Document::new(body, headers, valid)
+    });
+    Ok(Ok(made.await?))
+}
+
+/// Makes the headers of a document. They contain its links, so that followers can walk back with HEAD requests.
+fn headers(syntax: Syntax, body: &[u8], links: &[FeedLink]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    // A digest of the body: all nodes of a cluster, and restarts, give the same tag.
+    let tag = format!("\"{}\"", hex::encode(&Sha256::digest(body)[..16]));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(syntax.content_type()));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    // The SUP link is added to every response of a feed, whatever the protocol.
+    for one in links.iter().filter(|link| link.rel != SUP) {
+        if let Ok(value) = HeaderValue::from_str(&link::write(&one.href, &one.rel)) {
+            headers.append(LINK, value);
+        }
+    }
+    headers
+}
+
+/// Builds the part of the newest document that a hub delivers to its subscribers (WebSub, section 7).
+pub(crate) fn part(engine: &Engine, feed: &Feed, syntax: Syntax, changes: &[Change]) -> String {
+    info(engine, feed).document(syntax, &HistoryDocument::Push, changes)
+}
+
+/// Makes the `Link` header of a delivery: the hub and the topic.
+pub(crate) fn topic_links(engine: &Engine, feed: &Feed, syntax: Syntax) -> String {
+    let is_topic = |link: &&FeedLink| matches!(link.rel.as_str(), "hub" | "self");
+    let links = info(engine, feed).document_links(syntax, &HistoryDocument::Push);
+    let links: Vec<String> = links.iter().filter(is_topic).map(|l| link::write(&l.href, &l.rel)).collect();
+    links.join(", ")
+}
+
+/// Returns the description of a feed in its documents.
+fn info(engine: &Engine, feed: &Feed) -> FeedInfo {
+    let url = format!("{}/feeds/{}", engine.base_url, feed.id());
+    FeedInfo {
+        // The page for browsers is the feed's home page in its documents.
+        home: Some(url.clone()),
+        url,
+        name: feed.id().to_string(),
+        title: feed.config.title().to_owned(),
+        lang: feed.config.lang.clone(),
+        links: feed_links(engine, feed),
+        // A static tree has no server, so nobody could subscribe there.
+        hub: (!engine.is_tree).then(|| hub_url(engine, feed.id())),
+    }
+}
+
+/// Path of a document.
+pub(crate) fn path(feed: &Feed, syntax: Syntax, which: HistoryAddress) -> String {
+    let newest = format!("/feeds/{}/{}", feed.id(), syntax.name());
+    match which {
+        HistoryAddress::Newest => newest,
+        HistoryAddress::Page(number) => format!("{newest}/{number}"),
+        HistoryAddress::Window(first, last) => format!("{newest}/{first}-{last}"),
+    }
+}

@@ -1,0 +1,19 @@
+//! The protocols that a server speaks.
+//!
+//! Each folder has the same parts: `state.rs` keeps what the protocol knows, `serve.rs` answers its routes, and `task.rs`
+//! runs beside the server. [`start`] puts them together.
+
+pub(crate) mod addresses;
+pub(crate) mod catalog;
+pub mod diffdelta;
+pub mod history;
+pub mod pages;
+pub mod remote_writes;
+pub mod replication;
+pub mod smart;
+mod start;
+pub mod sup;
+pub mod websub;
+pub mod xmpp;
+
+pub use start::{at_base_url, start};

@@ -1,0 +1,74 @@
+//! Retention of pages: "A prev link may be removed from an older page as part of a gradual cleanup process."
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use towpath_proto::replication::pages::Retention;
+use towpath_store::TableWrite;
+
+use crate::config::RetentionConfig;
+use crate::engine::roles::{Lease, conditions};
+use crate::engine::{Engine, Feed, json_record};
+use crate::protocols::pages::cleanup::{notify_removed, set_cleanup};
+use crate::protocols::pages::log_range::report;
+use crate::protocols::pages::table::{self, RECORDS, RetentionRecord};
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+/// Longest and shortest time between two rounds.
+const LONGEST: Duration = Duration::from_secs(60);
+const SHORTEST: Duration = Duration::from_millis(200);
+
+/// Removes pages that are too old or too many, feed by feed, until `stop` turns true.
+pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
+    let feeds: Vec<(Arc<Feed>, RetentionConfig)> =
+        engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), feed.config.retention?))).collect();
+    let times = feeds.iter().flat_map(|(_, retention)| [Some(retention.grace), retention.age]);
+    let Some(shortest) = times.flatten().min() else { return };
+    // A quarter, so that a page outlives its time by no more than that.
+    let wait = (shortest / 4).clamp(SHORTEST, LONGEST);
+    while !*stop.borrow() {
+        for (feed, retention) in &feeds {
+            report(feed, "remove old pages", remove_old(engine, lease, feed, *retention, engine.now()).await);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stopped(&stop) => {}
+        }
+    }
+}
+
+async fn remove_old(
+    engine: &Engine,
+    lease: &Lease,
+    feed: &Feed,
+    config: RetentionConfig,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let store = engine.store.as_ref();
+    let key = table::retention_key(feed.id());
+    let before: RetentionRecord = json_record::load(store, &key).await?.unwrap_or_default();
+    let sealed = table::sealed_pages_from(store, feed.id(), before.cleanup.first_page).await?;
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let retention =
+        Retention { age: config.age.map(seconds), bytes: config.bytes, grace: seconds(config.grace) };
+    let mut after = before.clone();
+    after.cleanup = retention.decide(now, &sealed, before.cleanup, &mut after.pending);
+    if after == before {
+        return Ok(());
+    }
+    // Stored before it takes effect: a removed page must not come back after a crash.
+    store.write(vec![json_record::put(key, &after)], conditions(lease)).await?;
+    // Before the listeners: a document that is built after they dropped it has the new links.
+    set_cleanup(feed, after.cleanup);
+    notify_removed(engine, feed, before.cleanup, after.cleanup);
+    let gone: Vec<u64> = (before.cleanup.gone_below.max(1)..after.cleanup.gone_below).collect();
+    // Records last, because readers are told "gone" by the cleanup state already.
+    for some in gone.chunks(RECORDS) {
+        let writes: Vec<TableWrite> =
+            some.iter().map(|number| json_record::remove(table::page_key(feed.id(), *number))).collect();
+        store.write(writes, conditions(lease)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Stored records of sealed pages and of retention.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use towpath_proto::FeedId;
+use towpath_proto::replication::pages::{Cleanup, PageSpan, UnlinkedPages};
+use towpath_proto::replication::publish::{FeedPageLinks, MultipartPage};
+use towpath_store::{Store, Table};
+
+use crate::engine::json_record;
+use crate::engine::table_scan::TableScan;
+use crate::store_error::StoreError;
+
+/// Number of records removed in one write.
+pub(crate) const RECORDS: usize = 1000;
+
+/// Headers of a page of Data Replication. Stored with the page, so that HEAD needs no body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PageHeaders {
+    content_type: String,
+    last_modified: Timestamp,
+    digest: [u8; 32],
+    /// Length of the body in bytes.
+    pub(crate) length: u64,
+}
+
+impl PageHeaders {
+    /// Takes the headers of a page.
+    pub(crate) fn of(page: &MultipartPage) -> Self {
+        Self {
+            content_type: page.content_type.clone(),
+            last_modified: page.last_modified,
+            digest: page.digest,
+            length: page.body.len() as u64,
+        }
+    }
+
+    fn without_body(&self) -> MultipartPage {
+        MultipartPage {
+            body: Bytes::new(),
+            content_type: self.content_type.clone(),
+            last_modified: self.last_modified,
+            digest: self.digest,
+        }
+    }
+
+    /// Returns the headers of a snapshot's page.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        self.without_body().headers()
+    }
+
+    /// Returns the headers of a feed's page.
+    pub(crate) fn feed_headers(&self, links: &FeedPageLinks) -> HeaderMap {
+        self.without_body().feed_headers(links)
+    }
+}
+
+/// Record of a sealed page: its range of the log, and the headers of its page of Data Replication.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SealedPage {
+    pub(crate) span: PageSpan,
+    pub(crate) made: PageHeaders,
+}
+
+/// Removed pages, and pages whose grace period runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RetentionRecord {
+    pub(crate) cleanup: Cleanup,
+    pub(crate) pending: Vec<UnlinkedPages>,
+}
+
+/// Key of the last sealed page's record.
+pub(crate) fn last_key(feed: &FeedId) -> Vec<u8> {
+    format!("replication/{feed}/last").into_bytes()
+}
+
+pub(crate) fn page_key(feed: &FeedId, number: u64) -> Vec<u8> {
+    format!("replication/{feed}/page/{number:020}").into_bytes()
+}
+
+pub(crate) fn retention_key(feed: &FeedId) -> Vec<u8> {
+    format!("replication/{feed}/retention").into_bytes()
+}
+
+/// Returns a key without its last number.
+pub(crate) fn prefix(key: &[u8]) -> &[u8] {
+    &key[..key.len() - 20]
+}
+
+/// Reads the ranges of sealed pages from a number on, oldest first.
+pub(crate) async fn sealed_pages_from(
+    store: &dyn Store,
+    feed: &FeedId,
+    number: u64,
+) -> Result<Vec<PageSpan>, StoreError> {
+    // A scan begins behind its key, so the key before is given.
+    let before = page_key(feed, number.saturating_sub(1));
+    let mut spans = Vec::new();
+    let mut scan = TableScan::after(store, Table::Chains, prefix(&before), before.clone());
+    while let Some(records) = scan.next().await? {
+        for (key, value) in &records {
+            spans.push(json_record::parse::<SealedPage>(key, value)?.span);
+        }
+    }
+    Ok(spans)
+}
+
+/// Reads the record of a page; `None` before it is sealed.
+pub(crate) async fn sealed_page(
+    store: &dyn Store,
+    feed: &FeedId,
+    number: u64,
+) -> Result<Option<SealedPage>, StoreError> {
+    json_record::load(store, &page_key(feed, number)).await
+}

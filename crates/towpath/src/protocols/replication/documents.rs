@@ -1,0 +1,193 @@
+//! Documents of a feed's pages.
+
+use std::sync::Arc;
+
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderValue};
+use jiff::Timestamp;
+use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
+use towpath_proto::replication::publish::{self, FeedPageLinks, MultipartPage};
+
+use crate::document::prebuilt::{Document, Valid};
+use crate::engine::{Engine, Feed};
+use crate::protocols::pages::table::sealed_page;
+use crate::protocols::pages::{
+    SealedPage, VersionedCleanup, build_page, cleanup, divided, versioned_cleanup,
+};
+use crate::store_error::StoreError;
+
+/// Longest time that caches may keep a sealed page, in seconds.
+// Not for ever: the `prev` link of a sealed page can go.
+const DAY: u64 = 86_400;
+
+/// Address of a page within its feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageAddress {
+    /// Newest page.
+    Newest,
+    /// Page with this number.
+    Number(u64),
+}
+
+/// Result of looking up a page.
+pub(crate) enum PageLookup {
+    /// The page.
+    Page(Arc<Document>),
+    /// Headers and the length of the body, for a HEAD request.
+    Head(HeaderMap, u64),
+    /// No page yet: the feed is empty.
+    Empty,
+    /// The page was removed by retention.
+    Gone,
+    /// No such page.
+    NotFound,
+}
+
+/// Looks up a page of a feed; with `only_head`, its headers.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn page(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    which: PageAddress,
+    only_head: bool,
+) -> Result<PageLookup, StoreError> {
+    let PageAddress::Number(number) = which else { return newest(engine, feed, None, only_head).await };
+    // First: the page's record may still be there while its removal is under way.
+    if cleanup(engine, feed).await?.state(number) == PageState::Gone {
+        return Ok(PageLookup::Gone);
+    }
+    match sealed(engine, feed, number).await? {
+        Some(page) => serve_sealed(engine, feed, &page, only_head).await,
+        // Not sealed: it is the newest page, or does not exist.
+        None => newest(engine, feed, Some(number), only_head).await,
+    }
+}
+
+async fn sealed(engine: &Engine, feed: &Feed, number: u64) -> Result<Option<SealedPage>, StoreError> {
+    sealed_page(engine.store.as_ref(), feed.id(), number).await
+}
+
+async fn serve_sealed(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    page: &SealedPage,
+    only_head: bool,
+) -> Result<PageLookup, StoreError> {
+    if !only_head {
+        let body = build_page(engine, feed, &page.span, Vec::new()).await?;
+        let cleanup = versioned_cleanup(engine, feed).await?;
+        return Ok(PageLookup::Page(cache_page(engine, feed, &page.span, body, true, cleanup)));
+    }
+    let links = links(engine, feed, &page.span, true, cleanup(engine, feed).await?);
+    let headers = for_caches(feed, page.made.feed_headers(&links), true);
+    Ok(PageLookup::Head(headers, page.made.length))
+}
+
+/// Caches a page that was just sealed.
+pub(crate) fn on_sealed(
+    engine: &Engine,
+    feed: &Arc<Feed>,
+    sealed: &SealedPage,
+    page: &MultipartPage,
+    cleanup: VersionedCleanup,
+) {
+    cache_page(engine, feed, &sealed.span, page.clone(), true, cleanup);
+}
+
+/// Returns the newest page if it is the wanted one. The wanted page may have been sealed since it was looked up.
+async fn newest(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    wanted: Option<u64>,
+    only_head: bool,
+) -> Result<PageLookup, StoreError> {
+    let open = divided(engine, feed).await?.open;
+    let Some(open) = open else {
+        return Ok(if wanted.is_none() { PageLookup::Empty } else { PageLookup::NotFound });
+    };
+    match wanted {
+        Some(number) if number != open.number => match sealed(engine, feed, number).await? {
+            Some(page) => serve_sealed(engine, feed, &page, only_head).await,
+            None => Ok(PageLookup::NotFound),
+        },
+        _ => {
+            let page = build_page(engine, feed, &open, Vec::new()).await?;
+            let cleanup = versioned_cleanup(engine, feed).await?;
+            Ok(PageLookup::Page(cache_page(engine, feed, &open, page, false, cleanup)))
+        }
+    }
+}
+
+/// Caches a page with the links that it has after a cleanup.
+fn cache_page(
+    engine: &Engine,
+    feed: &Feed,
+    span: &PageSpan,
+    page: MultipartPage,
+    is_sealed: bool,
+    versioned: VersionedCleanup,
+) -> Arc<Document> {
+    let links = links(engine, feed, span, is_sealed, versioned.cleanup);
+    let headers = for_caches(feed, page.feed_headers(&links), is_sealed);
+    let valid =
+        if is_sealed { Valid::UntilReplaced } else { Valid::At { head: feed.head.clone(), seq: span.last } };
+    let path = page_path(feed, span.number);
+    let document = Document::new(page.body, headers, valid).dated_by_its_changes();
+    let document = if is_sealed {
+        engine.documents.put(&path, document)
+    } else {
+        // Both addresses show the same bytes. `self` is the page's own address in either.
+        engine.documents.put_all(&[&path, &newest_path(feed)], document)
+    };
+    // Retention first removes links, then drops documents. This one may have been cached between the two.
+    if !versioned.is_current(feed) {
+        forget(engine, feed, span.number);
+    }
+    document
+}
+
+/// Drops a page from the cache, and the newest page with it.
+pub(crate) fn forget(engine: &Engine, feed: &Feed, number: u64) {
+    engine.documents.forget(&page_path(feed, number));
+    engine.documents.forget(&newest_path(feed));
+}
+
+/// Returns the time of the first change of the oldest listed page; `None` while the feed is empty.
+pub(crate) async fn oldest(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Option<Timestamp>, StoreError> {
+    let open = divided(engine, feed).await?.open;
+    let first = sealed(engine, feed, cleanup(engine, feed).await?.first_page.max(1)).await?;
+    Ok(first.map(|page| page.span).or(open).map(|span| span.oldest))
+}
+
+fn links(engine: &Engine, feed: &Feed, span: &PageSpan, is_sealed: bool, cleanup: Cleanup) -> FeedPageLinks {
+    FeedPageLinks::new(&address(engine, feed), span, is_sealed, cleanup)
+}
+
+/// Returns the address of a feed's newest page.
+pub(crate) fn address(engine: &Engine, feed: &Feed) -> String {
+    format!("{}{}", engine.base_url, newest_path(feed))
+}
+
+fn newest_path(feed: &Feed) -> String {
+    format!("/feeds/{}/replication", feed.id())
+}
+
+fn page_path(feed: &Feed, number: u64) -> String {
+    publish::page_url(&newest_path(feed), number)
+}
+
+/// Adds the lifetime in caches.
+///
+/// Retention may remove the `prev` link of a sealed page. A reader of an old copy must still find the page that the link
+/// names: it exists until the grace period ends, so caches keep a copy for half of that.
+fn for_caches(feed: &Feed, mut headers: HeaderMap, is_sealed: bool) -> HeaderMap {
+    let age = feed.config.retention.map_or(DAY, |retention| (retention.grace.as_secs() / 2).min(DAY));
+    let value = if is_sealed { format!("public, max-age={age}") } else { "no-cache".to_owned() };
+    if let Ok(value) = HeaderValue::from_str(&value) {
+        headers.insert(CACHE_CONTROL, value);
+    }
+    headers
+}

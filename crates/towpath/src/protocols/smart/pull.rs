@@ -1,0 +1,237 @@
+//! Pull requests of Smart Feeds, answered from the log.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+use towpath_proto::FeedId;
+use towpath_proto::change::Seq;
+use towpath_proto::smart::log_read::{LogRead, LogReadHead, LogReadResult};
+use towpath_proto::smart::pull::{FeedSettings, Pull, PullError, PullPage, PullStep};
+use towpath_proto::smart::query::{PullQuery, QueryError};
+use towpath_proto::smart::spec::OrderBy;
+use towpath_store::{ItemOrder, ReadLimit, SeqRange, Store};
+
+use crate::config::TokenDigest;
+use crate::document::route_error::RouteError;
+use crate::engine::access::Access;
+use crate::engine::{Engine, Feed};
+use crate::protocols::smart::shared_poll::{
+    PollKey, PullPollHandle, PullWaiter, SharedFormat, SharedResponse,
+};
+use crate::protocols::smart::state::{Smart, settings};
+use crate::protocols::smart::wait_registry::{RunQuery, TooManyWaiters};
+use crate::store_error::StoreError;
+
+/// Builds the response of a shared poll from its page.
+pub type BuildResponse = fn(&PullRequest, &FeedSettings, &PullPage) -> SharedResponse;
+
+/// A pull request of a reader who is authorised already.
+#[derive(Clone)]
+pub struct PullRequest {
+    /// The engine that answers.
+    pub engine: Arc<Engine>,
+    /// The feed.
+    pub feed: Arc<Feed>,
+    /// The part of the feed that the reader may see.
+    pub access: Access,
+    /// Digest of the reader's token, for a private feed: tokens may be withdrawn while the request waits.
+    pub reader: Option<TokenDigest>,
+    /// The parameters of the request.
+    pub query: PullQuery,
+}
+
+/// A failed pull request.
+#[derive(Debug, thiserror::Error)]
+pub enum PullRequestError {
+    /// The request cannot be answered as it is; mostly the client's fault.
+    #[error(transparent)]
+    Pull(#[from] PullError),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Result of a pull request.
+pub enum PullResult {
+    /// A page.
+    Page(Box<PullPage>),
+    /// The request is at the head of the log, and may wait there.
+    AtHead {
+        /// Head of the log at that moment.
+        after: Seq,
+        /// The query to wait with: [`Pull::waiting_query`].
+        query: Box<PullQuery>,
+    },
+}
+
+impl PullRequest {
+    /// Returns the settings by which the feed is published.
+    pub fn settings(&self) -> &FeedSettings {
+        settings(&self.engine, &self.feed)
+    }
+
+    /// Returns true unless the reader's token was withdrawn since the request was authorised.
+    pub fn is_still_allowed(&self) -> bool {
+        let access = |reader: TokenDigest| {
+            self.engine.tokens.load().access_by_prefix(self.feed.id(), self.feed.log(), &reader.0)
+        };
+        // Public feeds have no reader, so this costs them nothing.
+        self.reader.is_none_or(|reader| access(reader) == Some(self.access))
+    }
+
+    /// Answers from the log as it is now.
+    pub async fn run(&self) -> Result<PullResult, PullRequestError> {
+        let view = Smart::of(&self.engine).view(&self.engine, &self.feed, self.access);
+        let mut pull = Pull::new(self.query.clone(), self.settings(), self.engine.now());
+        let mut step = pull.begin();
+        loop {
+            match step {
+                PullStep::Page(page) => return Ok(PullResult::Page(page)),
+                // `waiting_query` is equal for all requests at one position, whatever their spelling.
+                PullStep::Wait { after, .. } => {
+                    return Ok(PullResult::AtHead { after, query: Box::new(pull.waiting_query()) });
+                }
+                PullStep::Read(read) => {
+                    let answer = read_log(self.engine.store.as_ref(), self.feed.log(), read).await?;
+                    // A filter that is behind the head would hide items that the page's cursor goes past.
+                    if let (LogReadResult::Head(head), Some(view)) = (&answer, &view) {
+                        view.catch_up(&self.engine, head.seq).await?;
+                    }
+                    step = match &view {
+                        Some(view) => pull.handle_read(answer, Some(&*view.read()))?,
+                        None => pull.handle_read(answer, None)?,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Answers without waiting: always with a page, which may be empty.
+    pub fn run_without_waiting(mut self) -> BoxFuture<'static, Result<PullPage, PullRequestError>> {
+        self.query.timeout = Duration::ZERO;
+        Box::pin(async move {
+            match self.run().await? {
+                PullResult::Page(page) => Ok(*page),
+                // With a timeout of zero nothing can wait, so this would be a fault of ours.
+                PullResult::AtHead { .. } => Err(PullError::UnexpectedResult.into()),
+            }
+        })
+    }
+
+    /// Returns the time until which this request may wait.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.query.timeout
+    }
+
+    /// Waits for the log to grow beyond `after`, for a response to `query`.
+    ///
+    /// The first waiter's request is run for all that join later. So it is run with `query`
+    /// ([`Pull::waiting_query`]), in which nothing depends on this client alone.
+    pub fn join(
+        &self,
+        query: PullQuery,
+        after: Seq,
+        format: SharedFormat,
+        build: BuildResponse,
+    ) -> Result<PullWaiter, TooManyWaiters> {
+        let shared = Self { query: query.clone(), ..self.clone() };
+        let key = PollKey { feed: self.feed.id().clone(), access: self.access, query, format };
+        let registry = &Smart::of(&self.engine).wait_registry;
+        // By the log, not the feed: an append to a log wakes the waiters of its filters as well.
+        let waiter = registry.join(self.feed.log(), key, || shared.into_query(build))?;
+        self.check_head(after);
+        Ok(waiter)
+    }
+
+    /// Joins a shared poll that waits for the log to grow beyond `after`. Returns `None` if the log has grown, if the
+    /// poll is closed or if the registry is full: then the request must be run.
+    pub fn rejoin(&self, shared_poll: &PullPollHandle, after: Seq) -> Option<PullWaiter> {
+        // Checked before joining, too: a stale cache entry must not add a waiter.
+        if self.feed.head.load(Ordering::Acquire) != after {
+            return None;
+        }
+        let waiter = shared_poll.join()?;
+        self.check_head(after);
+        Some(waiter)
+    }
+
+    /// Runs the shared polls if an append came between reading the log and joining: its notification found no waiter.
+    fn check_head(&self, after: Seq) {
+        if self.feed.head.load(Ordering::Acquire) > after {
+            Smart::of(&self.engine).wait_registry.log_changed(self.feed.log());
+        }
+    }
+
+    fn into_query(self, build: BuildResponse) -> RunQuery<SharedResponse> {
+        let request = Arc::new(self);
+        Box::new(move || {
+            let request = request.clone();
+            Box::pin(async move {
+                match request.run().await {
+                    Ok(PullResult::Page(page)) => Some(build(&request, request.settings(), &page)),
+                    Ok(PullResult::AtHead { .. }) => None,
+                    // The waiters stay: each runs its own request at its deadline, and reports an error that lasts.
+                    Err(e) => {
+                        tracing::warn!(feed = %request.feed.id(), "cannot answer the waiting requests: {e}");
+                        None
+                    }
+                }
+            })
+        })
+    }
+}
+
+/// Reads from the store what a [`Pull`] needs next.
+async fn read_log(store: &dyn Store, log: &FeedId, read: LogRead) -> Result<LogReadResult, StoreError> {
+    Ok(match read {
+        LogRead::Head => {
+            let head = store.head(log).await?;
+            LogReadResult::Head(LogReadHead { seq: head.seq, modified: head.modified, items: head.items })
+        }
+        LogRead::LastBefore(time) => LogReadResult::Position(store.last_before(log, time).await?),
+        LogRead::Latest(id) => LogReadResult::Item(store.latest(log, &id).await?.map(Box::new)),
+        LogRead::Items { by, after, before, descending, items, bytes } => {
+            let order = match by {
+                OrderBy::Created => ItemOrder::Created,
+                OrderBy::Modified => ItemOrder::Modified,
+            };
+            let range = SeqRange { after, before, descending };
+            LogReadResult::Items(store.items(log, order, range, ReadLimit { items, bytes }).await?)
+        }
+    })
+}
+
+impl From<QueryError> for RouteError {
+    fn from(error: QueryError) -> Self {
+        let parameter = Some(error.parameter());
+        Self { parameter, ..Self::bad_request(error.to_string()) }
+    }
+}
+
+impl From<PullError> for RouteError {
+    fn from(error: PullError) -> Self {
+        match error {
+            PullError::Query(error) => error.into(),
+            PullError::UnknownId(_) => Self::not_found(error.to_string()),
+            PullError::UnexpectedResult => Self::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<PullRequestError> for RouteError {
+    fn from(error: PullRequestError) -> Self {
+        match error {
+            PullRequestError::Pull(error) => error.into(),
+            PullRequestError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<TooManyWaiters> for RouteError {
+    fn from(_: TooManyWaiters) -> Self {
+        Self::busy("too many clients are waiting; ask again later, or with timeout=0")
+    }
+}

@@ -1,0 +1,101 @@
+use std::time::Duration;
+
+use super::*;
+
+type CountRegistry = WaitRegistry<&'static str, usize>;
+
+fn feed() -> FeedId {
+    FeedId::new("feed").unwrap()
+}
+
+/// A query that returns the number of its runs, from the `first` run on.
+fn count_runs(runs: &Arc<AtomicUsize>, first: usize) -> RunQuery<usize> {
+    let runs = runs.clone();
+    Box::new(move || {
+        let count = runs.fetch_add(1, Ordering::SeqCst) + 1;
+        Box::pin(async move { (count >= first).then_some(count) })
+    })
+}
+
+/// A query without a response.
+fn none() -> RunQuery<usize> {
+    Box::new(|| Box::pin(async { None }))
+}
+
+#[tokio::test]
+async fn one_query_runs_once_for_all_waiters() {
+    let registry = Arc::new(CountRegistry::new(1000, Gauge::default()));
+    let runs = Arc::default();
+    let waiters: Vec<_> =
+        (0..1000).map(|_| registry.join(&feed(), "q", || count_runs(&runs, 2)).unwrap()).collect();
+    // The limit counts waiters, not polls: each holds a socket.
+    assert!(registry.is_full() && registry.join(&feed(), "q", none).is_err());
+    let waiting: Vec<_> =
+        waiters.into_iter().map(|waiter| tokio::spawn(async move { *waiter.response().await })).collect();
+    tokio::task::yield_now().await;
+    registry.log_changed(&feed());
+    while runs.load(Ordering::SeqCst) < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(registry.gauge.get(), 1000, "the first run has no response");
+    registry.log_changed(&feed());
+    for response in waiting {
+        assert_eq!(response.await.unwrap(), 2);
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    assert_eq!((registry.gauge.get(), registry.feeds.lock().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn the_last_waiter_removes_its_poll() {
+    let registry = Arc::new(CountRegistry::new(10, Gauge::default()));
+    let (a, b) = (registry.join(&feed(), "a", none).unwrap(), registry.join(&feed(), "b", none).unwrap());
+    let again = registry.join(&feed(), "a", none).unwrap();
+    assert_eq!(registry.feeds.lock()[&feed()].polls.len(), 2);
+    drop((a, b));
+    assert_eq!(registry.feeds.lock()[&feed()].polls.len(), 1);
+    let reused = registry.join(&feed(), "a", none).unwrap();
+    // The slot of the first waiter, which left: slots do not grow with each reconnect.
+    assert_eq!(reused.slot, 0);
+    drop((again, reused));
+    assert_eq!((registry.feeds.lock().len(), registry.gauge.get()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_waiter_that_joins_after_the_response_waits_for_the_next() {
+    let registry = Arc::new(CountRegistry::new(10, Gauge::default()));
+    let runs = Arc::default();
+    let first = registry.join(&feed(), "q", || count_runs(&runs, 1)).unwrap();
+    registry.log_changed(&feed());
+    assert_eq!(*first.response().await, 1);
+    let second = registry.join(&feed(), "q", || count_runs(&runs, 1)).unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(20), second.response()).await;
+    assert!(early.is_err());
+    registry.log_changed(&feed());
+    assert_eq!(*second.response().await, 2);
+}
+
+#[tokio::test]
+async fn a_handle_joins_its_poll_until_the_response_or_the_last_leave() {
+    let registry = Arc::new(CountRegistry::new(3, Gauge::default()));
+    let runs = Arc::default();
+    let first = registry.join(&feed(), "q", || count_runs(&runs, 1)).unwrap();
+    let handle = first.shared_poll();
+    let second = handle.join().unwrap();
+    assert_eq!((first.slot, second.slot, registry.gauge.get()), (0, 1, 2));
+    let other = registry.join(&feed(), "other", none).unwrap();
+    assert!(handle.join().is_none(), "the registry is full");
+    drop((first, other));
+    assert!(handle.is_open());
+    registry.log_changed(&feed());
+    assert_eq!(*second.response().await, 1);
+    assert!(handle.join().is_none() && !handle.is_open(), "it has its response");
+    // The refused joins above must not have been counted.
+    assert_eq!((registry.gauge.get(), runs.load(Ordering::SeqCst)), (1, 1));
+    drop(second);
+    let alone = registry.join(&feed(), "q", none).unwrap();
+    let handle = alone.shared_poll();
+    drop(alone);
+    assert!(handle.join().is_none() && !handle.is_open(), "the last waiter has left");
+    assert_eq!((registry.feeds.lock().len(), registry.gauge.get()), (0, 0));
+}

@@ -1,0 +1,8 @@
+//! Simple Update Protocol: the documents that list the feeds with recent updates.
+
+pub(crate) mod serve;
+mod state;
+
+pub use state::{DELAY, Sup};
+
+pub(crate) use state::{on_append, recover};

@@ -1,0 +1,63 @@
+//! Result of a confirmed request: a stored subscription, or its end.
+
+use std::sync::Arc;
+
+use towpath_proto::follow::Monotonic;
+use towpath_proto::push::websub::Mode;
+use towpath_proto::push::websub::address_block::AddressBlock;
+
+use crate::engine::Engine;
+use crate::protocols::websub::jobs::{PendingVerification, now};
+use crate::protocols::websub::request::SubscribeError;
+use crate::protocols::websub::state::HubState;
+use crate::protocols::websub::stored;
+
+/// Stores the result of a confirmed request.
+pub(super) async fn apply_confirmed(
+    engine: &Arc<Engine>,
+    pending: &PendingVerification,
+    ends: Monotonic,
+    address: Option<AddressBlock>,
+) -> Result<(), SubscribeError> {
+    let id = pending.id;
+    match pending.request.form.mode {
+        Mode::Subscribe => begin(engine, pending, ends, address).await,
+        Mode::Unsubscribe => {
+            // Removed here at once, so that no further delivery begins.
+            HubState::of(engine).remove(id);
+            stored::delete(engine.store.as_ref(), id, Vec::new()).await.map_err(SubscribeError::from)
+        }
+    }
+}
+
+async fn begin(
+    engine: &Arc<Engine>,
+    pending: &PendingVerification,
+    ends: Monotonic,
+    address: Option<AddressBlock>,
+) -> Result<(), SubscribeError> {
+    let PendingVerification { request, lease, id, .. } = pending;
+    let id = *id;
+    let subscription = request.subscription(*lease, now().date_of(ends))?.confirmed_by(address);
+    let known = match engine.is_shared() {
+        // The delivering node knows the position, and stores it from time to time.
+        true => stored::position(engine.store.as_ref(), id).await?,
+        false => HubState::of(engine).subscribers.lock().position(id),
+    };
+    if known.is_none() {
+        // Other subscriptions may have filled the hub meanwhile.
+        let address = subscription.address();
+        HubState::of(engine).subscribers.lock().check_limits(&request.topic.key, &address)?;
+    }
+    let position = match known {
+        Some(position) => position,
+        None => stored::end(engine, &request.topic).await?,
+    };
+    // Until it is in memory: else `save_positions` would not find it there, and delete it.
+    let _saving = HubState::of(engine).saving.read().await;
+    let new = if known.is_some() && engine.is_shared() { None } else { Some(position) };
+    stored::save(engine.store.as_ref(), id, &subscription, new).await?;
+    let (topic, access) = (Arc::new(request.topic.clone()), request.access);
+    HubState::of(engine).add(id, position, subscription, topic, access);
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! The task that delivers to subscribers.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use towpath_client::CallbackError;
+use towpath_proto::follow::Monotonic;
+use towpath_proto::push::websub::delivery::{AfterDelivery, DeliveredRange, DeliveryOutcome};
+use towpath_proto::push::websub::dispatch::{Dispatcher, DueDelivery, EndedDelivery, SLOW_ANSWER};
+use towpath_proto::push::websub::signature::{self, Algorithm};
+
+use crate::engine::Engine;
+use crate::engine::access::access_of;
+use crate::engine::roles::Lease;
+use crate::protocols::websub::jobs::now;
+use crate::protocols::websub::state::{HubState, VerifiedSubscriber};
+use crate::protocols::websub::{load, page, stored, verify};
+use crate::stop::{Stop, stopped};
+
+/// Interval of storing positions.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest sleep until the clock is read again: monotonic time stands still while a machine is suspended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// Time until a subscriber is asked again to renew, if too many were being asked.
+const RENEWAL_RETRY: Duration = Duration::from_secs(5);
+/// Time that deliveries get to finish when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Delivers to all subscribers until `stop` turns true.
+pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
+    HubState::of(&engine).take_over(engine.config.hub, lease.clone());
+    // No reason to stop: the subscriptions that were read get their deliveries.
+    if let Err(e) = load::load(&engine).await {
+        tracing::error!("cannot read the subscriptions: {e}");
+    }
+    let mut under_way = JoinSet::new();
+    let mut save = interval(SAVE_INTERVAL);
+    // After a slow write, the missed ticks must not follow all at once.
+    save.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !*stop.borrow() {
+        // First in the round: the deliveries started below include these appends.
+        HubState::of(&engine).dispatch_appends();
+        check_leases(&engine);
+        start(&engine, &lease, &stop, &mut under_way);
+        tokio::select! {
+            Some(ended) = under_way.join_next(), if !under_way.is_empty() => report(ended),
+            () = HubState::of(&engine).wake.notified() => {}
+            () = sleep(until_timeout(&engine)) => {}
+            _ = save.tick() => save_positions(&engine).await,
+            () = stopped(&stop) => {}
+        }
+    }
+    let finishing = async {
+        while let Some(ended) = under_way.join_next().await {
+            report(ended);
+        }
+    };
+    // A delivery without a response is sent again after the next start.
+    let _ = timeout(GRACE, finishing).await;
+    save_positions(&engine).await;
+    // After the last write of positions, which needs the lease as its precondition.
+    *HubState::of(&engine).lease.lock() = None;
+}
+
+async fn save_positions(engine: &Engine) {
+    if let Err(e) = stored::save_positions(engine).await {
+        tracing::warn!("cannot store the positions of subscribers: {e}");
+    }
+}
+
+fn until_timeout(engine: &Engine) -> Duration {
+    let next = HubState::of(engine).subscribers.lock().poll_timeout();
+    let wait = next.map(|next| next.since(now().monotonic));
+    // At least 10 ms: a subscriber that is due but waits for a free connection must not spin the loop.
+    wait.unwrap_or(LONGEST_SLEEP).clamp(Duration::from_millis(10), LONGEST_SLEEP)
+}
+
+/// Starts the deliveries that are due, as far as connections are free. A task that finished a delivery makes the next
+/// one, so there are never more tasks than connections.
+fn start(engine: &Arc<Engine>, lease: &Lease, stop: &Stop, under_way: &mut JoinSet<()>) {
+    while let Some((send, to)) = begin(engine, lease) {
+        let (engine, lease, stop) = (engine.clone(), lease.clone(), stop.clone());
+        under_way.spawn(async move {
+            let mut work = Some((send, to));
+            while let Some((send, to)) = work {
+                let ended = deliver(&engine, &lease, &to, send).await;
+                work = finish(&engine, ended, *stop.borrow() || !lease.is_current());
+            }
+            // A busy host may have a free connection now, and the next timeout may have changed.
+            HubState::of(&engine).wake.notify_one();
+        });
+    }
+}
+
+type Work = (DueDelivery, Arc<VerifiedSubscriber>);
+
+fn next(subscribers: &mut Dispatcher<Arc<VerifiedSubscriber>>, now: Monotonic) -> Option<Work> {
+    let send = subscribers.poll_delivery(now)?;
+    let to = subscribers.get(send.id)?.clone();
+    Some((send, to))
+}
+
+fn begin(engine: &Engine, lease: &Lease) -> Option<Work> {
+    if !lease.is_current() {
+        return None;
+    }
+    next(&mut HubState::of(engine).subscribers.lock(), now().monotonic)
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(e) = ended {
+        tracing::error!("a delivery panicked: {e}");
+    }
+}
+
+/// Makes a delivery (WebSub 7).
+async fn deliver(
+    engine: &Arc<Engine>,
+    lease: &Lease,
+    to: &VerifiedSubscriber,
+    send: DueDelivery,
+) -> EndedDelivery {
+    let ended = |range, outcome| EndedDelivery { id: send.id, range, outcome, took: Duration::ZERO };
+    let nothing_known = DeliveredRange { through: send.after, scanned: send.after };
+    // Tokens can be withdrawn while the server runs. The subscription then ends as with 410 from its callback.
+    let access = access_of(&to.topic.feed, &engine.tokens.load(), to.subscription.reader.as_deref());
+    if access != Some(to.access) {
+        tracing::info!(feed = %to.topic.feed.id(), "a subscription ended: its token was withdrawn");
+        return ended(nothing_known, DeliveryOutcome::Gone);
+    }
+    let page = match page::page(engine, to, send.after).await {
+        Ok(page) => page,
+        Err(e) => {
+            tracing::warn!(feed = %to.topic.feed.id(), "cannot build a delivery: {e}");
+            return ended(nothing_known, DeliveryOutcome::Refused(None));
+        }
+    };
+    if page.body.is_empty() {
+        return ended(page.carried, DeliveryOutcome::Nothing);
+    }
+    let mut headers = page.headers.clone();
+    if let Some(secret) = &to.subscription.secret {
+        let algorithm = Algorithm::of(to.subscription.dialect);
+        let signature = signature::sign(algorithm, secret.as_bytes(), &page.body);
+        if let Ok(value) = HeaderValue::from_str(&signature) {
+            headers.insert(HeaderName::from_static(signature::HEADER), value);
+        }
+    }
+    // Building the page takes time, in which another node may have taken over the role.
+    if !lease.is_current() {
+        return ended(nothing_known, DeliveryOutcome::Refused(None));
+    }
+    let begun = Instant::now();
+    let outcome = post(engine, &to.subscription.callback, send, headers, page.body.clone()).await;
+    EndedDelivery { took: begun.elapsed(), ..ended(page.carried, outcome) }
+}
+
+async fn post(
+    engine: &Engine,
+    callback: &str,
+    send: DueDelivery,
+    headers: HeaderMap,
+    body: Bytes,
+) -> DeliveryOutcome {
+    let hub = HubState::of(engine);
+    let caller = match hub.caller() {
+        Ok(caller) => caller,
+        Err(e) => {
+            tracing::error!("{e}");
+            return DeliveryOutcome::Refused(None);
+        }
+    };
+    let mut call = pin!(caller.call(Method::POST, callback, headers, body));
+    let called = match timeout(SLOW_ANSWER, &mut call).await {
+        Ok(called) => called,
+        Err(_) => {
+            if !hub.subscribers.lock().handle_overdue(send.id) {
+                tracing::debug!("{callback}: no answer within {SLOW_ANSWER:?}, and others wait");
+                return DeliveryOutcome::TooSlow;
+            }
+            // It left its connection to others.
+            hub.wake.notify_one();
+            call.await
+        }
+    };
+    match called {
+        Ok(called) => match called.status {
+            200..=299 => DeliveryOutcome::Accepted,
+            410 => DeliveryOutcome::Gone,
+            _ => DeliveryOutcome::Refused(called.retry_after),
+        },
+        Err(CallbackError::Url(_) | CallbackError::NotPublic(_)) => DeliveryOutcome::Refused(None),
+        Err(error) => {
+            tracing::debug!("{callback}: {error}");
+            DeliveryOutcome::Unreachable
+        }
+    }
+}
+
+/// Reports a finished delivery, and returns the next one unless the task is to stop.
+fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<Work> {
+    let EndedDelivery { id, outcome, .. } = ended;
+    let (metrics, now) = (&engine.metrics, now().monotonic);
+    match outcome {
+        DeliveryOutcome::Accepted => {
+            metrics.pushes_ok.inc();
+        }
+        DeliveryOutcome::Gone
+        | DeliveryOutcome::Refused(_)
+        | DeliveryOutcome::Unreachable
+        | DeliveryOutcome::TooSlow => {
+            metrics.pushes_failed.inc();
+        }
+        DeliveryOutcome::Nothing => {}
+    }
+    let mut subscribers = HubState::of(engine).subscribers.lock();
+    let verdict = subscribers.handle_end(now, ended);
+    if verdict == Some(AfterDelivery::Dropped)
+        && let Some(to) = subscribers.get(id)
+    {
+        tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
+    }
+    let work = if is_last { None } else { next(&mut subscribers, now) };
+    drop(subscribers);
+    match verdict {
+        Some(AfterDelivery::Done | AfterDelivery::Dropped) => {
+            HubState::of(engine).unsaved.lock().insert(id);
+        }
+        Some(AfterDelivery::Ended) => HubState::of(engine).end(id),
+        Some(AfterDelivery::Retry(_)) | None => {}
+    }
+    work
+}
+
+/// "Hubs MUST enforce lease expirations" (WebSub 5.3.1).
+fn check_leases(engine: &Arc<Engine>) {
+    loop {
+        let now = now();
+        let due = {
+            let mut subscribers = HubState::of(engine).subscribers.lock();
+            subscribers.poll_lease(now.monotonic).and_then(|id| Some((id, subscribers.get(id)?.clone())))
+        };
+        let Some((id, to)) = due else { return };
+        if to.ends <= now.monotonic {
+            HubState::of(engine).end(id);
+            continue;
+        }
+        let mut look = to.ends;
+        if verify::refresh(engine, id, &to).is_err() {
+            look = look.min(now.after(RENEWAL_RETRY));
+        }
+        HubState::of(engine).subscribers.lock().set_lease(id, look);
+    }
+}

@@ -1,0 +1,30 @@
+//! WebSub: the hub, to which every feed in every order can be subscribed (Smart Feeds, "HTTP Push").
+//!
+//! The store holds each subscription and its position. Deliveries are built from the log after appends, once for all
+//! subscribers at the same position. [`run`] is the one task that delivers; requests to the hub change its state
+//! ([`subscribe`]).
+
+mod calls;
+mod confirm;
+mod deliver;
+mod jobs;
+mod load;
+mod page;
+mod remote;
+mod request;
+pub(crate) mod serve;
+mod state;
+mod stored;
+mod topic;
+mod verifier;
+mod verify;
+
+pub use calls::{Inbox, inbox, open_inbox};
+pub use deliver::run;
+pub use request::{SubscribeError, SubscribeRequest, SubscribeResult};
+pub use state::HubState;
+pub use topic::{Topic, TopicError};
+pub use verify::subscribe;
+
+pub(crate) use remote::{apply_remote, on_subscription_written, recover};
+pub(crate) use state::on_append;

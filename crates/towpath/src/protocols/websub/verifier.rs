@@ -1,0 +1,207 @@
+//! Requests to callbacks that have not agreed to them yet: verifications and denials.
+//!
+//! Each attempt is a task. Between attempts a verification is an entry of the queue, without a task.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use tokio::time::timeout;
+use towpath_client::CallbackError;
+use towpath_client::callback::CallbackResponse as Response;
+use towpath_proto::follow::Monotonic;
+use towpath_proto::push::websub::address_block::AddressBlock;
+use towpath_proto::push::websub::request::VerifyMode;
+use towpath_proto::push::websub::verification_queue::{QueueFull, VerificationId};
+use towpath_proto::push::websub::verify::{CallbackResponse, VerificationOutcome, denial};
+
+use crate::engine::Engine;
+use crate::protocols::websub::confirm::apply_confirmed;
+use crate::protocols::websub::jobs::{PendingVerification, VerificationJob, now};
+use crate::protocols::websub::request::SubscribeError;
+use crate::protocols::websub::state::HubState;
+
+/// Pause before a verified subscription is stored again, while the store takes no writes.
+const SAVE_RETRY: Duration = Duration::from_secs(1);
+/// Shortest and longest sleep of the timer. Monotonic time stands still while a machine is suspended.
+const SLEEP: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+
+/// Queues a job for a client, and begins what may begin.
+pub(super) fn submit(
+    engine: &Arc<Engine>,
+    requester: Option<IpAddr>,
+    job: VerificationJob,
+) -> Result<(), QueueFull> {
+    let requester = requester.map(AddressBlock::of);
+    let address = AddressBlock::of_url(job.url());
+    let needs_timer = {
+        let mut queue = HubState::of(engine).verifier.queue.lock();
+        queue.jobs.submit(requester, address, job)?;
+        !std::mem::replace(&mut queue.has_timer, true)
+    };
+    if needs_timer {
+        engine.runtime.spawn(run_timer(Arc::downgrade(engine)));
+    }
+    begin_due(engine);
+    Ok(())
+}
+
+/// Calls a callback to tell it that its subscription is denied, if its address may get a request.
+pub(super) fn notify_denial(engine: &Arc<Engine>, url: String) {
+    if let Err(e) = submit(engine, None, VerificationJob::Deny(url)) {
+        tracing::debug!("cannot tell a subscriber that it is denied: {e}");
+    }
+}
+
+/// Begins what is due, until no verification is left. Holds the engine only while it works.
+async fn run_timer(engine: Weak<Engine>) {
+    loop {
+        let Some(at) = engine.upgrade() else { return };
+        begin_due(&at);
+        let wait = {
+            let mut queue = HubState::of(&at).verifier.queue.lock();
+            if queue.jobs.is_empty() {
+                queue.has_timer = false;
+                return;
+            }
+            queue.jobs.poll_timeout().map_or(SLEEP.1, |due| due.since(now().monotonic))
+        };
+        let wake = HubState::of(&at).verifier.wake.clone();
+        // A server that stops must not wait for the timer.
+        drop(at);
+        // Either the time has come, or an earlier one was set.
+        let _ = timeout(wait.clamp(SLEEP.0, SLEEP.1), wake.notified()).await;
+    }
+}
+
+/// Begins the jobs that are due, as far as slots are free.
+fn begin_due(engine: &Arc<Engine>) {
+    loop {
+        let (due, evicted) = {
+            let mut queue = HubState::of(engine).verifier.queue.lock();
+            (queue.jobs.poll(now().monotonic), queue.jobs.take_evicted())
+        };
+        for job in evicted {
+            tracing::debug!("{} is not verified: too many others wait", job.url());
+        }
+        let Some((id, job)) = due else { return };
+        let engine = engine.clone();
+        engine.runtime.clone().spawn(async move {
+            perform(&engine, id, job).await;
+            begin_due(&engine);
+            HubState::of(&engine).verifier.wake.notify_one();
+        });
+    }
+}
+
+async fn perform(engine: &Arc<Engine>, id: VerificationId, job: VerificationJob) {
+    match job {
+        VerificationJob::Ask(pending) => ask(engine, id, pending).await,
+        VerificationJob::Save(pending, ends, address) => save(engine, id, pending, ends, address).await,
+        VerificationJob::Deny(url) => match call(engine, &url).await {
+            Err(SubscribeError::Callback(CallbackError::NotAdmitted(address))) => {
+                deny_later(engine, id, address, VerificationJob::Deny(url));
+            }
+            result => {
+                if let Err(e) = result {
+                    tracing::debug!("cannot tell a subscriber that it is denied: {e}");
+                }
+                HubState::of(engine).verifier.queue.lock().jobs.handle_end(id);
+            }
+        },
+    }
+}
+
+fn deny_later(engine: &Engine, id: VerificationId, address: IpAddr, job: VerificationJob) {
+    let mut queue = HubState::of(engine).verifier.queue.lock();
+    queue.jobs.handle_denied(now().monotonic, id, AddressBlock::of(address), job);
+}
+
+async fn call(engine: &Engine, url: &str) -> Result<Response, SubscribeError> {
+    let client = HubState::of(engine).verifier.client()?;
+    Ok(client.call(Method::GET, url, HeaderMap::new(), Bytes::new()).await?)
+}
+
+/// Asks a callback once.
+async fn ask(engine: &Arc<Engine>, id: VerificationId, mut pending: Box<PendingVerification>) {
+    let before = pending.verification.clone();
+    let url = pending.verification.request_url(now().monotonic);
+    let called = call(engine, &url).await;
+    let answer = match &called {
+        Err(SubscribeError::Callback(CallbackError::NotAdmitted(address))) => {
+            // Nothing was sent, so it was no attempt.
+            pending.verification = before;
+            return deny_later(engine, id, *address, VerificationJob::Ask(pending));
+        }
+        Ok(called) => CallbackResponse::Response { status: called.status, body: &called.body },
+        Err(_) => CallbackResponse::None,
+    };
+    let verifier = &HubState::of(engine).verifier;
+    match pending.verification.handle_response(now().monotonic, answer) {
+        VerificationOutcome::Confirmed(ends) => {
+            let address = called.ok().and_then(|called| called.address).map(AddressBlock::of);
+            if let Some(address) = address {
+                verifier.queue.lock().jobs.handle_confirmed(now().monotonic, address);
+            }
+            save(engine, id, pending, ends, address).await;
+        }
+        VerificationOutcome::Refused(mut reason) => {
+            if let Err(error) = called {
+                reason = format!("{reason}: {error}");
+            }
+            let form = &pending.request.form;
+            tracing::debug!("{} of {} is not verified: {reason}", form.mode.name(), form.callback);
+            finish(engine, id, pending, Err(SubscribeError::NotVerified(reason)));
+        }
+        VerificationOutcome::RetryAt(at) => {
+            verifier.queue.lock().jobs.handle_retry(id, at, VerificationJob::Ask(pending));
+        }
+    }
+}
+
+/// Stores the result of a confirmed request.
+async fn save(
+    engine: &Arc<Engine>,
+    id: VerificationId,
+    pending: Box<PendingVerification>,
+    ends: Monotonic,
+    address: Option<AddressBlock>,
+) {
+    let done = apply_confirmed(engine, &pending, ends, address).await;
+    let now = now().monotonic;
+    if let Err(SubscribeError::Full(full)) = &done {
+        let form = &pending.request.form;
+        notify_denial(engine, denial(&form.callback, &form.topic, &full.to_string()));
+    }
+    match done {
+        // The subscriber has confirmed and relies on it, so storing is tried until it works.
+        Err(SubscribeError::Store(error))
+            if error.retry_after().is_some()
+                && pending.request.form.verify != VerifyMode::Sync
+                && now < ends =>
+        {
+            tracing::debug!(
+                "{} is verified, but its subscription cannot be stored yet: {error}",
+                pending.request.form.callback
+            );
+            let job = VerificationJob::Save(pending, ends, address);
+            HubState::of(engine).verifier.queue.lock().jobs.handle_retry(id, now + SAVE_RETRY, job);
+        }
+        done => finish(engine, id, pending, done),
+    }
+}
+
+fn finish(
+    engine: &Engine,
+    id: VerificationId,
+    pending: Box<PendingVerification>,
+    result: Result<(), SubscribeError>,
+) {
+    HubState::of(engine).verifier.queue.lock().jobs.handle_end(id);
+    if let Some(done) = pending.done {
+        // The client may have disconnected.
+        let _ = done.send(result);
+    }
+}

@@ -1,0 +1,22 @@
+//! State of XMPP outside of its task: the signal that a log has new changes.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::engine::{Append, Engine, Feed};
+
+/// Wakes the component's task after an append.
+#[derive(Default)]
+pub(super) struct LogChanged(pub(super) Notify);
+
+impl LogChanged {
+    pub(super) fn of(engine: &Engine) -> &Self {
+        engine.extensions.get_or_insert_with(Self::default)
+    }
+}
+
+/// Wakes the component's task. It looks at the heads of the feeds that have subscribers.
+pub(crate) fn on_append(engine: &Arc<Engine>, _: &Arc<Feed>, _: Append) {
+    LogChanged::of(engine).0.notify_one();
+}

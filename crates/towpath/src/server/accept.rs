@@ -1,0 +1,216 @@
+//! Accepting connections, and the worker threads that serve them.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::engine::Engine;
+use crate::server::admission::{Admission, AdmissionError};
+use crate::server::connection::{self, Accepted};
+use crate::server::descriptors::DescriptorBudget;
+use crate::server::log_throttle::LogThrottle;
+use crate::server::tls::TlsIdentity;
+use crate::stop::{Stop, stopped};
+
+/// Reason why the server cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address is in use, or does not belong to this machine.
+    #[error("cannot listen on {addr}: {reason}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Cause, and what to do.
+        reason: String,
+    },
+    /// A thread or its runtime cannot be started.
+    #[error("cannot start a worker: {0}")]
+    Worker(std::io::Error),
+}
+
+/// Opens the listening socket.
+///
+/// # Errors
+///
+/// An address that cannot be bound.
+pub fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
+    let error = |e: std::io::Error| {
+        let reason = match e.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                "the port is in use, perhaps by another towpath; stop that program, or choose another port with \
+                 --listen or [server] listen"
+                    .into()
+            }
+            std::io::ErrorKind::PermissionDenied => "not allowed; ports below 1024 need privileges".into(),
+            std::io::ErrorKind::AddrNotAvailable => "this machine does not have that address".into(),
+            _ => e.to_string(),
+        };
+        ServeError::Listen { addr, reason }
+    };
+    let open = || {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        // Allows binding over closing connections only: a live listener still holds the port.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&addr.into())?;
+        // Thousands of clients may reconnect at once after a restart; the usual backlog is 128.
+        socket.listen(4096)?;
+        Ok(TcpListener::from(socket))
+    };
+    open().map_err(error)
+}
+
+/// Serves until `stop` turns true, then finishes the running answers.
+///
+/// # Errors
+///
+/// A worker thread that cannot start.
+pub async fn serve(
+    listener: TcpListener,
+    engine: Arc<Engine>,
+    budget: DescriptorBudget,
+    tls: Option<TlsIdentity>,
+    stop: Stop,
+) -> Result<(), ServeError> {
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Worker)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let count = engine.config.server.threads.unwrap_or(cores).max(1);
+    let tls = tls.map(Arc::new);
+    if let Some(tls) = &tls {
+        tokio::spawn(tls.clone().watch(stop.clone()));
+    }
+    let mut workers = Vec::with_capacity(count);
+    for number in 0..count {
+        // All start before the first accept: a connection must never wait for a thread.
+        workers.push(Worker::start(number, engine.clone(), tls.clone(), stop.clone())?);
+    }
+    let server = &engine.config.server;
+    let max_connections = budget.connections_within(server.max_connections);
+    let total = engine.metrics.connections.clone();
+    let admission = Admission::new(max_connections, server, total);
+    let is_tls = tls.is_some();
+    Acceptor {
+        engine: &engine,
+        admission,
+        is_tls,
+        workers: &workers,
+        turn: 0,
+        refusals: LogThrottle::default(),
+    }
+    .run(&listener, stop)
+    .await;
+    // Before the grace period, so that new connections are refused and load balancers move on.
+    drop(listener);
+    finish(workers).await;
+    Ok(())
+}
+
+/// Bytes of a response that the kernel buffers beyond those that the network takes.
+const UNSENT: u32 = 128 << 10;
+
+/// Answer to a connection beyond the limits, written without reading a request.
+const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 10\r\nconnection: close\r\n\
+    content-type: text/plain\r\ncontent-length: 39\r\n\r\ntoo many open connections; retry later\n";
+
+/// Accepts connections and deals them out to the workers.
+struct Acceptor<'a> {
+    engine: &'a Engine,
+    admission: Admission,
+    is_tls: bool,
+    workers: &'a [Worker],
+    turn: usize,
+    refusals: LogThrottle,
+}
+
+impl Acceptor<'_> {
+    async fn run(mut self, listener: &tokio::net::TcpListener, stop: Stop) {
+        let mut failures = LogThrottle::default();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stopped(&stop) => return,
+            };
+            let handed = match accepted {
+                Ok((stream, peer)) => self.hand_over(stream, peer),
+                Err(e) => Err(e),
+            };
+            let Err(e) = handed else { continue };
+            if let Some(suppressed) = failures.due(Instant::now()) {
+                tracing::warn!("cannot accept a connection: {e} ({suppressed} more since the last warning)");
+            }
+            // Too many open files, mostly: a retry without a pause would spin.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Gives a connection to the next worker, or refuses it.
+    fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+        let permit = match self.admission.admit(peer.ip()) {
+            Ok(permit) => permit,
+            Err(error) => {
+                self.refuse(&stream, error);
+                return Ok(());
+            }
+        };
+        // Nagle's algorithm would hold back the last segment of a response for a round trip.
+        stream.set_nodelay(true)?;
+        // Slow readers would fill a buffer of megabytes in the kernel, and progress would show once in many seconds.
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
+        let connection = Accepted { stream: stream.into_std()?, peer, permit };
+        self.turn = (self.turn + 1) % self.workers.len();
+        // The worker is gone only after a panic. Dropping the connection refuses it.
+        let _ = self.workers[self.turn].connections.send(connection);
+        Ok(())
+    }
+
+    fn refuse(&mut self, stream: &TcpStream, error: AdmissionError) {
+        self.engine.metrics.connections_refused.inc();
+        if let Some(suppressed) = self.refusals.due(Instant::now()) {
+            tracing::warn!("refused a connection: {error} ({suppressed} more since the last warning)");
+        }
+        // A client that expects TLS could not read it.
+        if self.is_tls {
+            return;
+        }
+        // One attempt each, which never blocks: a new socket has room for the few bytes.
+        let _ = stream.try_write(REFUSAL);
+        // Closing a socket with unread bytes resets it, and the client might lose the answer.
+        let _ = stream.try_read(&mut [0; 4096]);
+    }
+}
+
+struct Worker {
+    connections: mpsc::UnboundedSender<Accepted>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Worker {
+    fn start(
+        number: usize,
+        engine: Arc<Engine>,
+        tls: Option<Arc<TlsIdentity>>,
+        stop: Stop,
+    ) -> Result<Self, ServeError> {
+        // Made here and not in the thread, so that its error reaches the caller.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(ServeError::Worker)?;
+        let (connections, accepted) = mpsc::unbounded_channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("serve-{number}"))
+            .spawn(move || runtime.block_on(connection::work(accepted, engine, tls, stop)))
+            .map_err(ServeError::Worker)?;
+        Ok(Self { connections, thread })
+    }
+}
+
+/// Waits for all workers. Their grace periods run at the same time.
+async fn finish(workers: Vec<Worker>) {
+    let threads: Vec<_> = workers.into_iter().map(|Worker { thread, .. }| thread).collect();
+    // Joining a thread blocks, which the runtime's threads must not.
+    let joining = tokio::task::spawn_blocking(|| threads.into_iter().for_each(|thread| drop(thread.join())));
+    let _ = joining.await;
+}

@@ -1,0 +1,3 @@
+//! The pages for browsers, and their JSON for programs.
+
+pub(crate) mod html;

@@ -1,0 +1,382 @@
+//! Mirrors: feeds that follow another feed.
+
+mod state;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use tokio::sync::Mutex;
+use towpath_client::{
+    DiscoverError, Fetcher, FollowNotice, FollowerConfig, Output, Protocol, discover, drive,
+    drive_with_calls, follower, pushed_follower, redact,
+};
+use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
+use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
+use towpath_store::{AppendError, Expected, ReadError, Table, TableWrite, WriteError};
+
+use super::poll::fingerprint;
+use super::state::{SourceFailure, SourceState};
+use crate::engine::roles::{self, Lease, Shard, conditions};
+use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::{Run, publish};
+use crate::protocols::websub;
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+pub(crate) use state::protocol;
+use state::{MirrorState, key};
+
+/// Waits between attempts to follow.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(600));
+/// Minimum time between two saves of a healthy mirror's state.
+const SAVE_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
+
+/// Follows every mirrored feed of a shard until the stop signal is set.
+pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease: Lease, stop: Stop) {
+    let mut follows = tokio::task::JoinSet::new();
+    for feed in engine.feeds().into_iter().filter(|feed| shard.has(feed.id().as_str())) {
+        let Some((source, url)) = feed.config.mirrored().filter(|(source, _)| source.enabled) else {
+            continue;
+        };
+        let (configured, url) = (fingerprint(source), url.to_owned());
+        let fetcher = fetcher.with_named([url.as_str()]).with_headers(&url, source.header_map());
+        let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
+        // A damaged status must not keep the mirror from running.
+        let state = state.unwrap_or_else(|e| {
+            tracing::error!(feed = %feed.id(), "{e}");
+            SourceState { configured, ..SourceState::default() }
+        });
+        let (engine, lease, state) = (engine.clone(), lease.clone(), Arc::new(Mutex::new(state)));
+        let target = MirrorTarget { engine, feed, lease, state };
+        follows.spawn(mirror(target, fetcher, url, stop.clone()).boxed());
+    }
+    while follows.join_next().await.is_some() {}
+}
+
+/// A local feed that mirrors another one.
+#[derive(Clone)]
+struct MirrorTarget {
+    engine: Arc<Engine>,
+    feed: Arc<Feed>,
+    lease: Lease,
+    /// State of the source, as shown in its status.
+    state: Arc<Mutex<SourceState>>,
+}
+
+impl MirrorTarget {
+    /// Records a successful sync, and saves it if it is a recovery or the last save is old.
+    async fn record_success(&self) {
+        let now = self.engine.now();
+        let mut state = self.state.lock().await;
+        // A date in the future is from a clock that was ahead: saving it again corrects it.
+        let is_fresh =
+            |at: Timestamp| (SignedDuration::ZERO..SAVE_INTERVAL).contains(&now.duration_since(at));
+        // A recovery is published at once, so that readers of the status see it.
+        let has_recovered = state.error.take().is_some();
+        if !has_recovered && state.last_ok.is_some_and(is_fresh) {
+            return;
+        }
+        (state.last_ok, state.failures) = (Some(now), 0);
+        self.save(&state).await;
+        if has_recovered {
+            self.publish(Run::Polled).await;
+        }
+    }
+
+    /// Records a failed attempt.
+    async fn record_failure(&self, error: SourceFailure) {
+        let run = Run::Failed { code: error.code.clone(), http_status: error.http_status };
+        let mut state = self.state.lock().await;
+        state.last_attempt = Some(self.engine.now());
+        state.failures = state.failures.saturating_add(1);
+        state.error = Some(error);
+        self.save(&state).await;
+        self.publish(run).await;
+    }
+
+    /// Wait before the next attempt: grows with consecutive failures.
+    async fn retry_wait(&self) -> Duration {
+        let failures = self.state.lock().await.failures.max(1);
+        BACKOFF.jittered(failures, fastrand::u64(..))
+    }
+
+    async fn save(&self, state: &SourceState) {
+        let Self { engine, feed, lease, .. } = self;
+        if let Err(e) = state.save(engine.store.as_ref(), lease, feed.id()).await {
+            tracing::error!(feed = %feed.id(), "cannot save the state of the mirror: {e}");
+        }
+    }
+
+    async fn publish(&self, run: Run) {
+        if let Err(e) = publish(&self.engine, &self.feed, run).await {
+            tracing::error!(feed = %self.feed.id(), "cannot publish: {e}");
+        }
+    }
+}
+
+async fn mirror(target: MirrorTarget, fetcher: Fetcher, url: String, stop: Stop) {
+    while !*stop.borrow() {
+        if let Err(e) = follow(&target, &fetcher, &url, &stop).await {
+            let (url, reason) = (redact::url(&url), redact::text(&e.to_string()));
+            tracing::warn!(feed = %target.feed.id(), "cannot mirror {url}: {reason}");
+            target.record_failure(e.to_source_error()).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(target.retry_wait().await) => {}
+            () = stopped(&stop) => {}
+        }
+    }
+}
+
+/// An attempt to mirror failed.
+#[derive(Debug, thiserror::Error)]
+enum MirrorError {
+    #[error(transparent)]
+    Discover(#[from] DiscoverError),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl MirrorError {
+    fn to_source_error(&self) -> SourceFailure {
+        let message = self.to_string();
+        let code = match self {
+            Self::Discover(DiscoverError::Transfer { source, .. }) => {
+                return SourceFailure::from_transfer(source, message);
+            }
+            Self::Discover(DiscoverError::Status { status, .. }) => {
+                return SourceFailure::from_status(*status, message);
+            }
+            Self::Discover(DiscoverError::Unknown { .. }) => "NOT_FOLLOWABLE",
+            Self::Follow(error) => return source_failure(error),
+            // The patch type is not supported, or the local item differs from the publisher's. Skipping it would corrupt
+            // the mirror, so it stops at this position.
+            Self::Append(AppendError::Patch { .. }) => "PATCH_NOT_APPLICABLE",
+            Self::Append(_) | Self::Store(_) => "STORE_ERROR",
+        };
+        SourceFailure::new(code, message)
+    }
+}
+
+impl From<ReadError> for MirrorError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<WriteError> for MirrorError {
+    fn from(error: WriteError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<(), MirrorError> {
+    let MirrorTarget { engine, feed, .. } = target;
+    let saved = MirrorState::load(engine, feed, url).await?;
+    let (followed_url, protocol, state) = match saved {
+        Some(saved) => (saved.follows, saved.protocol, Some(saved.state)),
+        None => {
+            // An empty Smart Feed may hold the probe until its first item, so this must be interruptible.
+            let offer = tokio::select! {
+                offer = discover(fetcher, url) => offer,
+                () = stopped(stop) => return Ok(()),
+            };
+            let offer = offer?;
+            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", redact::url(&offer.url), offer.protocol, offer.why);
+            (offer.url, offer.protocol.name().to_owned(), None)
+        }
+    };
+    let follow_protocol: Protocol = protocol.parse().map_err(FollowError::Usage)?;
+    let every = feed.config.source.as_ref().and_then(|source| source.every);
+    let config =
+        FollowerConfig { url: followed_url.clone(), from: StartFrom::Beginning, state, once: false, every };
+    let saved =
+        MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
+    let mut mirror = Mirror::new(target.clone(), saved).await?;
+    if feed.config.source.as_ref().is_some_and(|source| source.push) && follow_protocol == Protocol::Smart {
+        let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
+        let (mut follower, key) = pushed_follower(config, &callback)?;
+        let calls = websub::open_inbox(engine, feed, &key, &target.lease).await?;
+        drive_with_calls(&mut follower, fetcher, &mut mirror, stop, calls).await?;
+    } else {
+        drive(follower(follow_protocol, config)?.as_mut(), fetcher, &mut mirror, stop).await?;
+    }
+    Ok(())
+}
+
+/// Output that appends to the local log.
+///
+/// Changes are appended before their checkpoint is saved. After a crash between the two, the publisher delivers them
+/// again. The mirror recognises them, so that nothing is appended twice.
+struct Mirror {
+    target: MirrorTarget,
+    saved: MirrorState,
+    /// Last `seq` of the local log, as far as this mirror knows.
+    seq: u64,
+    /// Changes appended after the saved checkpoint, oldest first. The publisher will deliver them again.
+    unconfirmed: VecDeque<AppendedChange>,
+}
+
+/// Identity of an appended change, to recognise its redelivery without holding the item in memory.
+#[derive(Debug, PartialEq)]
+struct AppendedChange {
+    op: Op,
+    id: String,
+    /// Hash of the item for a put, of the patch for a patch, zero for a deletion.
+    hash: ContentHash,
+    entry_id: Option<String>,
+}
+
+impl AppendedChange {
+    /// Identity of a change in the log.
+    fn from_log(change: Change) -> Self {
+        let Change { op, item, patch, entry_id, hash, .. } = change;
+        // The hash of a patch's change is that of the resulting item.
+        let hash = if op == Op::Patch { hash_of_patch(patch) } else { hash };
+        Self { op, id: item.id, hash, entry_id }
+    }
+
+    /// Identity of a delivered change.
+    fn from_delivery(change: &NewChange) -> Self {
+        let hash = match change.op {
+            Op::Put => change.hash.unwrap_or_else(|| change.item.content_hash()),
+            Op::Patch => hash_of_patch(change.patch.clone()),
+            Op::Delete => ContentHash::default(),
+        };
+        Self { op: change.op, id: change.item.id.clone(), hash, entry_id: change.entry_id.clone() }
+    }
+}
+
+/// Hashes a patch as an item that has only the patch as content.
+fn hash_of_patch(patch: Option<Content>) -> ContentHash {
+    Item { content: patch, ..Item::default() }.content_hash()
+}
+
+impl Mirror {
+    async fn new(target: MirrorTarget, mut saved: MirrorState) -> Result<Self, StoreError> {
+        let MirrorTarget { engine, feed, .. } = &target;
+        // The caller names URL and protocol only; the stored state has the position.
+        if let Some(stored) = MirrorState::load(engine, feed, &saved.url).await? {
+            saved = stored;
+        }
+        let mut unconfirmed = VecDeque::new();
+        let mut after = saved.seq;
+        loop {
+            // Usually empty: only a crash between append and checkpoint leaves changes here.
+            let page = engine.store.read(feed.id(), after, towpath_store::ReadLimit::items(1000)).await?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            unconfirmed.extend(page.into_iter().map(AppendedChange::from_log));
+        }
+        Ok(Self { target, saved, seq: after, unconfirmed })
+    }
+
+    /// Returns true if this change is the redelivery of the next unconfirmed one.
+    fn is_redelivered(&mut self, change: &NewChange) -> bool {
+        let Some(next) = self.unconfirmed.front() else { return false };
+        if *next == AppendedChange::from_delivery(change) {
+            self.unconfirmed.pop_front();
+            return true;
+        }
+        // The publisher's history differs from the log. From here on every change is new.
+        self.unconfirmed.clear();
+        false
+    }
+}
+
+impl Mirror {
+    /// Appends changes. If a patch among them cannot be applied, appends those before it and fails.
+    ///
+    /// The next attempt delivers these again with the patch, and they are recognised.
+    async fn append(&mut self, changes: Vec<NewChange>) -> Result<(), MirrorError> {
+        let has_patch = changes.iter().any(|change| change.op == Op::Patch);
+        let mut applicable = if has_patch { changes.clone() } else { Vec::new() };
+        let appended = self.append_all(changes).await;
+        if let Err(MirrorError::Append(AppendError::Patch { index, .. })) = appended {
+            applicable.truncate(index);
+            self.append_all(applicable).await?;
+        }
+        appended
+    }
+
+    async fn append_all(&mut self, changes: Vec<NewChange>) -> Result<(), MirrorError> {
+        let MirrorTarget { engine, feed, lease, .. } = &self.target;
+        // If another node has taken over the mirror, both would append the same changes.
+        roles::check(lease)?;
+        // On a single node the mirror is the only writer; local publishing to a mirror is rejected.
+        let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
+        self.seq = engine.store.append(feed.id(), expected, changes).await?.head.seq;
+        Ok(())
+    }
+}
+
+impl Output for Mirror {
+    type Error = MirrorError;
+
+    async fn deliver(
+        &mut self,
+        changes: Vec<Followed>,
+        checkpoint: Option<Value>,
+    ) -> Result<(), Self::Error> {
+        let MirrorTarget { engine, feed, lease, .. } = self.target.clone();
+        let changes: Vec<NewChange> = changes
+            .into_iter()
+            .map(new_change)
+            .filter_map(|change| (!self.is_redelivered(&change)).then_some(change))
+            .collect();
+        if !changes.is_empty() {
+            self.append(changes).await?;
+        }
+        let Some(state) = checkpoint else { return Ok(()) };
+        self.saved.state = state;
+        self.saved.seq = if engine.is_shared() { self.seq } else { engine.store.head(feed.id()).await?.seq };
+        let value = serde_json::to_vec(&self.saved).unwrap_or_default();
+        let write = TableWrite { table: Table::Sources, key: key(&feed), value: Some(value.into()) };
+        engine.store.write(vec![write], conditions(&lease)).await?;
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: FollowNotice) {
+        let feed = self.target.feed.id();
+        match notice {
+            FollowNotice::Warning(text) => tracing::warn!(%feed, "{}", redact::text(&text)),
+            FollowNotice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
+            FollowNotice::Failed(error) => {
+                tracing::warn!(%feed, "{}", redact::text(&error.to_string()));
+                let target = self.target.clone();
+                // notice() is synchronous, and saving must not delay the follower.
+                tokio::spawn(async move { target.record_failure(source_failure(&error)).await }.boxed());
+            }
+        }
+    }
+
+    async fn caught_up(&mut self) {
+        self.target.record_success().await;
+    }
+}
+
+fn source_failure(error: &FollowError) -> SourceFailure {
+    let message = error.to_string();
+    match error {
+        FollowError::Transfer { source, .. } => SourceFailure::from_transfer(source, message),
+        FollowError::Status { status, .. } => SourceFailure::from_status(*status, message),
+        FollowError::Protocol { .. } => SourceFailure::new("PROTOCOL_ERROR", message),
+        FollowError::Usage(_) => SourceFailure::new("CONFIG_ERROR", message),
+    }
+}
+
+fn new_change(followed: Followed) -> NewChange {
+    let Followed { op, item, patch, modified, entry_id, .. } = followed;
+    NewChange { op, item, patch, modified, entry_id, hash: None }
+}
+
+#[cfg(test)]
+mod tests;

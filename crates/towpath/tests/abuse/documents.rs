@@ -1,0 +1,115 @@
+//! Hostile documents, and addresses that a stranger has a server fetch.
+
+use std::io::Write as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::common::{PATIENCE, TestFolder};
+use super::size;
+
+#[path = "fetching.rs"]
+mod fetching;
+
+use fetching::raw_server::{RawServer, ScriptStep, answer, send};
+
+const JSON: &str = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
+const ATOM: &str = "Content-Type: application/atom+xml\r\nContent-Encoding: gzip\r\n";
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Compresses a document of `size` bytes that repeats `each`.
+fn bomb(before: &str, each: &str, after: &str, size: usize) -> Vec<u8> {
+    let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    coder.write_all(before.as_bytes()).unwrap();
+    let block = each.repeat(1000);
+    for _ in 0..size / block.len() {
+        coder.write_all(block.as_bytes()).unwrap();
+    }
+    coder.write_all(after.as_bytes()).unwrap();
+    coder.finish().unwrap()
+}
+
+/// Returns the peak memory of a process, in MiB; `None` once it has ended.
+fn peak_mib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
+}
+
+/// Waits for a command, and returns its peak memory in MiB.
+fn peak_of(mut child: Child) -> u64 {
+    let (end, mut peak) = (Instant::now() + 4 * PATIENCE, 0);
+    while child.try_wait().unwrap().is_none() {
+        peak = peak_mib(child.id()).unwrap_or(0).max(peak);
+        assert!(Instant::now() < end, "the command does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    peak
+}
+
+/// A few kilobytes of gzip that are many small items: refused by name, while an honest source is read.
+#[test]
+fn many_small_items_do_not_fill_the_memory() {
+    let bytes = size(12 << 20, 63 << 20);
+    let json = bomb("[", "{\"id\":1},", "{\"id\":1}]", bytes);
+    let atom = "<feed xmlns='http://www.w3.org/2005/Atom'><id>i</id>";
+    let atom = bomb(atom, "<entry><id>a</id></entry>", "</feed>", bytes);
+    let runtime = runtime();
+    let origin = runtime.block_on(RawServer::start(move |asked| match asked.path.as_str() {
+        "/json" => answer("200 OK", JSON, &json),
+        "/atom" => answer("200 OK", ATOM, &atom),
+        _ => answer("200 OK", "", "<rss><channel><item><guid>1</guid></item></channel></rss>"),
+    }));
+    let mut config = String::new();
+    for (id, more) in
+        [("atom", ""), ("json", "format = \"json\"\n[feed.source.json]\nid = \"/id\"\n"), ("honest", "")]
+    {
+        let url = origin.url(&format!("/{id}"));
+        config += &format!("[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\n{more}");
+    }
+    let folder = TestFolder::new(&config);
+    let server = folder.serve();
+    for id in ["atom", "json"] {
+        let view = server.wait_for(&format!("/feeds/{id}"), |view| view["source"]["error"].is_object());
+        let message = view["source"]["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("(limit: "), "{message}");
+    }
+    server.wait_for_first("honest");
+    let peak = peak_mib(server.pid()).unwrap();
+    // Two documents at four times their size at most, and the server itself.
+    let allowed = 100 + 2 * ((4 * bytes as u64) >> 20).max(32);
+    assert!(peak < allowed, "serve took {peak} MiB of {allowed}");
+    drop(server);
+    let url = origin.url("/atom");
+    let mut follow = folder.command(&["follow", &url, "--once", "--protocol", "rss"]);
+    let follow = follow.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let peak = peak_of(follow.spawn().unwrap());
+    assert!(peak < allowed, "follow took {peak} MiB of {allowed}");
+}
+
+/// A page that is broken at its beginning and goes on: the rest is not stored.
+#[test]
+fn a_broken_page_is_checked_in_constant_memory() {
+    let bytes = size(24 << 20, 300 << 20);
+    let runtime = runtime();
+    let origin = runtime.block_on(RawServer::start(move |asked| {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: multipart/mixed; boundary=b\r\nContent-Length: {bytes}\r\n\
+             Last-Modified: Mon, 27 Nov 2023 03:10:00 GMT\r\nLink: </page>; rel=self\r\n\r\n"
+        );
+        if asked.method == "HEAD" {
+            return vec![send(head)];
+        }
+        let mut steps = vec![send(head), send("--b!")];
+        steps.extend(vec![ScriptStep::Send(vec![b'x'; 1 << 20]); bytes >> 20]);
+        steps
+    }));
+    let folder = TestFolder::new("");
+    let mut check = folder.command(&["check", &origin.url("/page"), "--protocol", "replication"]);
+    let check = check.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let peak = peak_of(check.spawn().unwrap());
+    assert!(origin.asked().iter().any(|asked| asked.method == "GET"), "no page was read");
+    assert!(peak < 80, "check took {peak} MiB");
+}

@@ -1,0 +1,123 @@
+//! TLS that the server serves itself, with curl as the client.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{PATIENCE, TestFolder, TestServer, stderr, stdout};
+
+const CONFIG: &str = "[server]\nrate_grace = \"1s\"\n[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
+    [[feed]]\nid = \"notes\"\n";
+
+/// Writes a new certificate with its key.
+fn write_certificate(dir: &TestFolder) {
+    let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    dir.write("cert.pem", pair.cert.pem().as_bytes());
+    dir.write("key.pem", pair.signing_key.serialize_pem().as_bytes());
+    dir.write("trusted.pem", pair.cert.pem().as_bytes());
+}
+
+/// A curl that trusts the certificate that was written last.
+fn curl(dir: &TestFolder, server: &TestServer, path: &str, args: &[&str]) -> Command {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--max-time", "60", "--cacert"]).arg(dir.path("trusted.pem"));
+    curl.args(args).arg(format!("{}{path}", server.base)).stdin(Stdio::null());
+    curl
+}
+
+fn run(dir: &TestFolder, server: &TestServer, path: &str, args: &[&str]) -> Output {
+    curl(dir, server, path, args).output().unwrap()
+}
+
+fn status(dir: &TestFolder, server: &TestServer, path: &str, args: &[&str]) -> String {
+    let args = [args, &["--output", "/dev/null", "--write-out", "%{http_code}"]].concat();
+    let output = run(dir, server, path, &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output)
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_feed_is_served_over_tls() {
+    let dir = TestFolder::new(CONFIG);
+    write_certificate(&dir);
+    let server = dir.serve();
+    assert!(server.base.starts_with("https://"), "{}", server.base);
+    let item = |id: &str| format!("/feeds/notes/items/{id}");
+    assert_eq!(status(&dir, &server, &item("a"), &["--request", "PUT", "--data", "x"]), "201");
+    assert_eq!(stdout(&run(&dir, &server, &item("a"), &[])), "x");
+    let page = stdout(&run(&dir, &server, "/feeds/notes/items", &[]));
+    assert!(page.contains(&format!("{}/feeds/notes", server.base)), "{page}");
+    let document = "/diff/notes/head.json";
+    let etag =
+        stdout(&run(&dir, &server, document, &["--output", "/dev/null", "--write-out", "%header{etag}"]));
+    assert_eq!(status(&dir, &server, document, &["--header", &format!("If-None-Match: {etag}")]), "304");
+    // A long poll waits, and is answered by an append.
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let cursor = page["last_cursor"].as_str().unwrap();
+    let path = format!("/feeds/notes/items?since=cursor:{cursor}&timeout=50");
+    let mut waiting = curl(&dir, &server, &path, &[]);
+    let waiting = waiting.stdout(Stdio::piped()).spawn().unwrap();
+    wait_until("the poll waits", || {
+        stdout(&run(&dir, &server, "/metrics", &[])).contains("towpath_waiters 1")
+    });
+    assert_eq!(status(&dir, &server, &item("b"), &["--request", "PUT", "--data", "y"]), "201");
+    let answer = stdout(&waiting.wait_with_output().unwrap());
+    assert!(answer.contains("\"b\""), "{answer}");
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_changed_certificate_is_used_without_a_restart() {
+    let dir = TestFolder::new(CONFIG);
+    write_certificate(&dir);
+    let server = dir.serve();
+    let works = || run(&dir, &server, "/healthz.json", &[]).status.success();
+    assert!(works());
+    // A broken file keeps the certificate in use, with one warning.
+    dir.write("cert.pem", b"broken");
+    wait_until("a warning", || dir.log().contains("the earlier certificate stays in use"));
+    assert!(works());
+    write_certificate(&dir);
+    wait_until("the new certificate is used", works);
+    let warnings = dir.log().lines().filter(|line| line.contains("stays in use")).count();
+    assert!((1..=2).contains(&warnings), "{}", dir.log());
+}
+
+#[test]
+fn a_missing_certificate_is_named() {
+    let dir = TestFolder::new(CONFIG);
+    let output = dir.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = stderr(&output);
+    assert!(message.contains("[server.tls] cert") && message.contains("cert.pem"), "{message}");
+    assert!(!dir.path("data").exists(), "nothing is created before");
+}
+
+#[test]
+fn a_tls_client_that_does_not_read_is_cut() {
+    let dir = TestFolder::new(CONFIG);
+    write_certificate(&dir);
+    let server = dir.serve();
+    dir.write("large", &vec![b'x'; 8 << 20]);
+    let file = format!("@{}", dir.path("large").display());
+    let put = ["--request", "PUT", "--header", "Content-Type: text/plain", "--data-binary", &file];
+    assert_eq!(status(&dir, &server, "/feeds/notes/items/large", &put), "201");
+    let slow = ["--limit-rate", "10", "--output", "/dev/null"];
+    let mut slow = curl(&dir, &server, "/feeds/notes/items/large", &slow).spawn().unwrap();
+    // The metrics' own connection is one.
+    let has_connections = |count: usize| {
+        let line = format!("towpath_connections {count}\n");
+        stdout(&run(&dir, &server, "/metrics", &[])).contains(&line)
+    };
+    wait_until("the client is connected", || has_connections(2));
+    wait_until("the client is cut", || has_connections(1));
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+}

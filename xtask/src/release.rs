@@ -1,0 +1,76 @@
+//! Release builds whose dependencies can be audited, and the list of these dependencies.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{self, root, status, target};
+
+/// Plugins of cargo, each in a fixed version. They are installed below the target folder, by these commands only.
+const AUDITABLE: (&str, &str) = ("cargo-auditable", "0.7.7");
+const CYCLONEDX: (&str, &str) = ("cargo-cyclonedx", "0.5.9");
+
+/// Builds the program for release, with the list of its dependencies inside, and writes the documents of [`sbom`].
+pub(crate) fn release() -> Result<(), String> {
+    let plugins = install(AUDITABLE)?;
+    let build = ["auditable", "build", "--release", "--locked", "--package", "towpath"];
+    status(cargo_with_plugins(&plugins).args(build))?;
+    println!("{}", target().join("release/towpath").display());
+    sbom()
+}
+
+/// Writes a CycloneDX document of each crate's dependencies to `sbom` in the target folder.
+pub(crate) fn sbom() -> Result<(), String> {
+    let plugins = install(CYCLONEDX)?;
+    let document = ["cyclonedx", "--format", "json", "--describe", "crate", "--spec-version", "1.5"];
+    status(cargo_with_plugins(&plugins).args(document))?;
+    let folder = target().join("sbom");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for document in documents()? {
+        let to = folder.join(document.file_name().unwrap_or_default());
+        // The plugin writes beside each Cargo.toml, among the sources. Copied: the folders may be on two file systems.
+        std::fs::copy(&document, &to).map_err(|e| format!("{}: {e}", to.display()))?;
+        std::fs::remove_file(&document).map_err(|e| format!("{}: {e}", document.display()))?;
+        println!("{}", to.display());
+    }
+    Ok(())
+}
+
+/// Documents that the plugin left in the folders of the workspace's crates.
+fn documents() -> Result<Vec<PathBuf>, String> {
+    let entries = |folder: &Path| -> Result<Vec<PathBuf>, String> {
+        let read = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(read.filter_map(|entry| Some(entry.ok()?.path())).collect())
+    };
+    let mut folders = entries(&root().join("crates"))?;
+    folders.push(root().join("xtask"));
+    let mut found = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        let files = entries(folder)?;
+        found.extend(files.into_iter().filter(|path| path.to_string_lossy().ends_with(".cdx.json")));
+    }
+    found.sort();
+    if found.is_empty() { Err("cargo-cyclonedx has written no document".into()) } else { Ok(found) }
+}
+
+/// Installs a plugin, unless it is there in this version; returns the folder of its program.
+fn install((name, version): (&str, &str)) -> Result<PathBuf, String> {
+    let folder = target().join("plugins").join(format!("{name}-{version}"));
+    if !folder.join("bin").join(name).exists() {
+        // `--locked`: the versions that the plugin's authors tested.
+        let install = ["install", "--locked", "--version", version, name, "--root"];
+        status(run::command().args(install).arg(&folder))?;
+    }
+    Ok(folder.join("bin"))
+}
+
+/// Cargo with a plugin in its path.
+fn cargo_with_plugins(plugins: &Path) -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(plugins.to_owned()).chain(std::env::split_paths(&path));
+    let mut command = run::command();
+    if let Ok(path) = std::env::join_paths(all) {
+        command.env("PATH", path);
+    }
+    command.current_dir(root());
+    command
+}
