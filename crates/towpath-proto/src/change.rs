@@ -108,6 +108,11 @@ impl NewChange {
         self
     }
 
+    /// Returns the content hash of the item, and keeps it in `hash`.
+    pub fn content_hash(&mut self) -> ContentHash {
+        *self.hash.get_or_insert_with(|| self.item.content_hash())
+    }
+
     /// Creates a deletion of the item with this id.
     pub fn delete(id: impl Into<String>) -> Self {
         Self { op: Op::Delete, ..Self::put(Item::new(id)) }

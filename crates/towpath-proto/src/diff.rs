@@ -129,15 +129,15 @@ pub fn without_unchanged(mut known: KnownItems, changes: Vec<NewChange>) -> Vec<
     // Ids whose state after a patch of this batch is unknown here: the patch is applied on append.
     let mut patched = HashSet::new();
     let mut is_change = |change: &mut NewChange| {
-        let id = &change.item.id;
         let hash = match change.op {
             Op::Patch => {
-                patched.insert(id.clone());
+                patched.insert(change.item.id.clone());
                 return true;
             }
-            Op::Put => Some(*change.hash.get_or_insert_with(|| change.item.content_hash())),
+            Op::Put => Some(change.content_hash()),
             Op::Delete => None,
         };
+        let id = &change.item.id;
         let was_patched = patched.remove(id);
         let before = known.insert(id.clone(), hash);
         was_patched || before != Some(hash)

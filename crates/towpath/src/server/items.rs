@@ -131,17 +131,17 @@ async fn append_if(
     engine: &Engine,
     feed: &Feed,
     condition: &ItemPrecondition,
-    change: NewChange,
+    mut change: NewChange,
 ) -> Result<(bool, Appended), RouteError> {
-    let id = change.item.id.as_str();
     for _ in 0..TRIES {
+        let id = change.item.id.as_str();
         let latest = engine.store.latest(feed.id(), id).await?.filter(|latest| latest.op != Op::Delete);
         // Patching or deleting an absent item would append a change that says nothing.
         if change.op != Op::Put && latest.is_none() {
             return Err(RouteError::not_found(format!("feed {} has no item {id:?}", feed.id())));
         }
         condition.check(latest.as_ref())?;
-        if let Some(latest) = latest.as_ref().filter(|latest| changes_nothing(latest, &change)) {
+        if let Some(latest) = latest.as_ref().filter(|latest| changes_nothing(latest, &mut change)) {
             let head = engine.store.head(feed.id()).await?;
             return Ok((true, Appended { first: latest.seq, head }));
         }
@@ -157,9 +157,9 @@ async fn append_if(
 }
 
 /// Returns true if a change leaves the item as it is: then nothing is appended, and readers are not woken.
-fn changes_nothing(latest: &Change, change: &NewChange) -> bool {
+fn changes_nothing(latest: &Change, change: &mut NewChange) -> bool {
     let after = match (change.op, &change.patch) {
-        (Op::Put, _) => Some(change.item.content_hash()),
+        (Op::Put, _) => Some(change.content_hash()),
         (Op::Patch, Some(patch)) => {
             towpath_proto::patch::apply(&latest.item, patch).ok().map(|item| item.content_hash())
         }

@@ -1,6 +1,6 @@
 //! State of a subscriber and of a topic.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::change::Seq;
@@ -45,11 +45,11 @@ pub(super) struct SubscriberEntry<S> {
 pub(super) struct TopicEntry {
     pub(super) name: Arc<str>,
     pub(super) head: Seq,
-    pub(super) subscribers: HashSet<SubscriptionId>,
+    pub(super) subscribers: BTreeSet<SubscriptionId>,
 }
 
 impl TopicEntry {
     pub(super) fn new(name: Arc<str>) -> Self {
-        Self { name, head: 0, subscribers: HashSet::new() }
+        Self { name, head: 0, subscribers: BTreeSet::new() }
     }
 }
