@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::run::{have, root, status, target};
 
 /// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP; a validator of
-/// Atom; the XMPP server of the component's tests; the web servers of exported trees and of docs/deployment.md; and the
-/// tools for network namespaces.
+/// Atom; the XMPP server of the component's tests; the web servers of exported trees and of docs/deployment.md; a browser;
+/// and the tools for network namespaces.
 pub(crate) fn tests() -> Result<PathBuf, String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
@@ -16,7 +16,9 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
         apt(&["python3", "python3-venv"])?;
     }
     prosody()?;
-    for (program, package) in [("nginx", "nginx-light"), ("caddy", "caddy"), ("curl", "curl")] {
+    for (program, package) in
+        [("nginx", "nginx-light"), ("caddy", "caddy"), ("curl", "curl"), ("chromium", "chromium")]
+    {
         if !have(program) {
             apt(&[package])?;
         }

@@ -6,11 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use towpath::config::{Config, TokenDigest};
 
-use super::common::{PATIENCE, TestFolder, TestResponse, TestServer, stderr, stdout};
+use super::common::{TestFolder, TestResponse, TestServer, stderr, stdout, wait_until};
 use super::size;
 
 /// Part of every secret in these tests. No output may have it.
@@ -27,14 +26,6 @@ fn get(server: &TestServer, path: &str, token: &str) -> TestResponse {
 
 fn hangup(server: &TestServer) {
     assert!(Command::new("kill").args(["-HUP", &server.pid().to_string()]).status().unwrap().success());
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn hash_of(token: &str) -> String {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::clustered;
-use crate::common::{PATIENCE, TestFolder, TestServer};
+use crate::common::{PATIENCE, TestFolder, TestServer, wait_until};
 use crate::size;
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
@@ -65,14 +65,6 @@ impl KeptConnection {
 fn noise(length: usize) -> Vec<u8> {
     let mut noise = fastrand::Rng::with_seed(length as u64);
     std::iter::repeat_with(|| noise.u8(..)).take(length).collect()
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]

@@ -1,19 +1,24 @@
-//! TLS that the server serves itself, with curl as the client.
+//! TLS that the server serves itself, with curl and a browser as clients.
 
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, TestFolder, TestServer, stderr, stdout};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::PublicKeyData as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::common::{TestFolder, TestServer, stderr, stdout, wait_until};
 
 const CONFIG: &str = "[server]\nrate_grace = \"1s\"\n[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
     [[feed]]\nid = \"notes\"\n";
 
-/// Writes a new certificate with its key.
-fn write_certificate(dir: &TestFolder) {
+/// Writes a new certificate with its key. Returns the digest of its public key, as browsers are told it.
+fn write_certificate(dir: &TestFolder) -> String {
     let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     dir.write("cert.pem", pair.cert.pem().as_bytes());
     dir.write("key.pem", pair.signing_key.serialize_pem().as_bytes());
     dir.write("trusted.pem", pair.cert.pem().as_bytes());
+    BASE64_STANDARD.encode(Sha256::digest(pair.signing_key.subject_public_key_info()))
 }
 
 /// A curl that trusts the certificate that was written last.
@@ -33,14 +38,6 @@ fn status(dir: &TestFolder, server: &TestServer, path: &str, args: &[&str]) -> S
     let output = run(dir, server, path, &args);
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 #[test]
@@ -88,6 +85,32 @@ fn a_changed_certificate_is_used_without_a_restart() {
     wait_until("the new certificate is used", works);
     let warnings = dir.log().lines().filter(|line| line.contains("stays in use")).count();
     assert!((1..=2).contains(&warnings), "{}", dir.log());
+}
+
+/// A browser that prints the page, and trusts the key with this digest beside its own authorities.
+fn in_browser(dir: &TestFolder, url: &str, trusted: &str) -> Output {
+    let mut browser = Command::new("chromium");
+    // The sandbox needs namespaces, which the user of the tests may not have.
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
+    browser.arg(format!("--user-data-dir={}", dir.path("browser").display()));
+    browser.arg(format!("--ignore-certificate-errors-spki-list={trusted}")).arg(url);
+    browser.stdin(Stdio::null()).output().expect("chromium is installed by `cargo xtask setup`")
+}
+
+#[test]
+fn a_browser_shows_a_page_over_tls() {
+    let dir = TestFolder::new(CONFIG);
+    let trusted = write_certificate(&dir);
+    let server = dir.serve();
+    assert_eq!(status(&dir, &server, "/feeds/notes/items/a", &["--request", "PUT", "--data", "x"]), "201");
+    let url = format!("{}/", server.base);
+    let shown = in_browser(&dir, &url, &trusted);
+    assert!(stdout(&shown).contains("/feeds/notes"), "{}", stderr(&shown));
+    // A certificate that it has no reason to trust is refused, so the page above came over TLS.
+    let stranger = BASE64_STANDARD.encode([0; 32]);
+    let shown = in_browser(&dir, &url, &stranger);
+    assert_eq!(stdout(&shown), "");
+    assert!(stderr(&shown).contains("ERR_CERT_AUTHORITY_INVALID"), "{}", stderr(&shown));
 }
 
 #[test]

@@ -24,6 +24,15 @@ use serde_json::Value;
 /// Longest time that any step may take before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Waits until something holds, and fails the test if it never does.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Folder with a configuration, for commands and servers.
 pub struct TestFolder {
     pub folder: tempfile::TempDir,
