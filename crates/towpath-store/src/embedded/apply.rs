@@ -20,7 +20,9 @@ use towpath_proto::feed_id::FeedId;
 
 use super::EmbeddedOptions;
 use super::decide::{DecidedGroup, IdUpdate, Lookup};
+use super::engine_error::{engine_reason, open_reason, read_error};
 use super::folder::DataFolder;
+use super::journal_mark::JournalMark;
 use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::bytes_of;
 use super::records::NewRecords;
@@ -40,6 +42,7 @@ pub(crate) struct StorageEngine {
     pub(super) documents: Keyspace,
     path: PathBuf,
     reserve: u64,
+    mark: JournalMark,
     /// Error of the first failed write. No write is accepted after it.
     failed: Mutex<Option<String>>,
     // Last field, dropped last: the folder is unlocked only after the engine has closed its files.
@@ -73,9 +76,13 @@ impl StorageEngine {
     /// Opens the engine in a folder that is locked and checked.
     pub(crate) fn open(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
         let path = folder.engine();
+        // Before the engine, which cuts a damaged journal at the damage.
+        let mark = folder.journal_mark()?;
         let opened = Self::open_keyspaces(&path, options);
-        let (db, keyspaces) = opened.map_err(|e| folder.refuse(engine_reason(&e)))?;
+        let (db, keyspaces) = opened.map_err(|e| folder.refuse(open_reason(&e, &path)))?;
         let [feeds, log, ids, modified, created, times, tables, documents] = keyspaces;
+        let commit = last_commit(&tables).map_err(|e| folder.refuse(e.to_string()))?;
+        mark.check(commit).map_err(|reason| folder.refuse(reason))?;
         // Only after the engine has opened: a folder without the format file is created anew.
         folder.finish()?;
         let (reserve, failed) = (options.reserve, Mutex::default());
@@ -91,6 +98,7 @@ impl StorageEngine {
             documents,
             path,
             reserve,
+            mark,
             failed,
             folder,
         })
@@ -231,7 +239,16 @@ impl StorageEngine {
                 None => batch.remove(&self.tables, keys::metadata(key)),
             }
         }
-        batch.commit().map_err(|e| self.fail(&e))
+        // A replica's batches are not synced: a power loss may take them, and the cluster's log brings them again.
+        let commit = (mode == ApplyMode::Synced).then(|| self.mark.next());
+        if let Some(commit) = commit {
+            batch.insert(&self.tables, keys::COMMIT, commit.to_be_bytes());
+        }
+        batch.commit().map_err(|e| self.fail(&e))?;
+        if let Some(commit) = commit {
+            self.mark.advance(commit);
+        }
+        Ok(())
     }
 
     /// Returns a value of the replica's metadata.
@@ -330,20 +347,10 @@ impl Lookup for StorageEngine {
     }
 }
 
-pub(super) fn read_error(error: &fjall::Error) -> StorageError {
-    StorageError::Read(engine_reason(error))
-}
-
-/// Text of an engine error for operators.
-fn engine_reason(error: &fjall::Error) -> String {
-    match error {
-        fjall::Error::Io(e) => e.to_string(),
-        fjall::Error::Storage(e) => format!("{e:?}"),
-        fjall::Error::Poisoned => "an earlier background write failed".into(),
-        fjall::Error::Locked => "another process has it open".into(),
-        fjall::Error::InvalidVersion(_) => "it was written by another version of the engine".into(),
-        other => format!("{other:?}"),
-    }
+/// Returns the number of the last commit; 0 in folders of earlier versions.
+fn last_commit(tables: &Keyspace) -> Result<u64, StorageError> {
+    let value = tables.get(keys::COMMIT).map_err(|e| read_error(&e))?;
+    value.map_or(Ok(0), |value| keys::read_seq(&value))
 }
 
 fn keyspace_options(values: ValueSize, options: &EmbeddedOptions) -> KeyspaceCreateOptions {

@@ -4,6 +4,7 @@
 //! towpath.lock     locked by the process that has the folder open
 //! towpath.new      there while a new folder is created
 //! towpath.format   "towpath store 1\n"; written once the engine has created its files
+//! towpath.journal  how far the engine's journal reached, see `journal_mark`
 //! engine/          the engine's files
 //! ```
 
@@ -11,6 +12,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::journal_mark::JournalMark;
 use super::permissions;
 use crate::OpenError;
 
@@ -60,6 +62,11 @@ impl DataFolder {
     /// Path of the engine's files.
     pub(crate) fn engine(&self) -> PathBuf {
         self.path.join(ENGINE)
+    }
+
+    /// Opens the mark of the journal, and compares it with the engine's files.
+    pub(crate) fn journal_mark(&self) -> Result<JournalMark, OpenError> {
+        JournalMark::open(&self.path, self.engine(), self.new).map_err(|reason| self.refuse(reason))
     }
 
     /// Marks a new folder as complete, once the engine has created its files.

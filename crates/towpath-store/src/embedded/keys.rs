@@ -14,6 +14,7 @@
 //! tables     table:1 key                      value
 //! tables     0                                next feed number:4
 //! tables     0 1 key                          metadata of a replica
+//! tables     0 2                              number of the last commit:8, which `journal_mark` compares
 //! documents  1 key                            value (of `Table::Documents`)
 //!
 //! time: seconds:8 since 1970, the sign bit flipped, then nanoseconds:4
@@ -125,6 +126,9 @@ pub(crate) fn entry(table: Table, key: &[u8]) -> Vec<u8> {
 
 /// Key of `tables` for the number of the next new feed.
 pub(crate) const NEXT_FEED: &[u8] = &[0];
+
+/// Key of `tables` for the number of the last commit.
+pub(crate) const COMMIT: &[u8] = &[0, 2];
 
 /// Key of `tables` for metadata of a replica.
 pub(crate) fn metadata(key: &[u8]) -> Vec<u8> {

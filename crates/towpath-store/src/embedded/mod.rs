@@ -6,13 +6,15 @@
 //! - `commit`: the thread that takes all waiting requests through these three as one group.
 //! - [`command`], [`replica`]: the same three in the order of a cluster's log.
 //! - `slot`: the engine, which is opened again after a failed write.
-//! - `keys`, `record`, `folder`: the stored format.
+//! - `keys`, `record`, `folder`, `journal_mark`: the stored format.
 
 mod apply;
 pub mod command;
 mod commit;
 mod decide;
+mod engine_error;
 mod folder;
+mod journal_mark;
 mod keys;
 mod notifier;
 mod permissions;

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{StorageEngine, read_error};
+use super::apply::StorageEngine;
+use super::engine_error::read_error;
 use super::keys::{self, FeedRow, IdRow};
 use super::read;
 use super::record::{self, bytes_of};
