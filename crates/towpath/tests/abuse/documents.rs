@@ -62,26 +62,25 @@ fn many_small_items_do_not_fill_the_memory() {
         "/atom" => answer("200 OK", ATOM, &atom),
         _ => answer("200 OK", "", "<rss><channel><item><guid>1</guid></item></channel></rss>"),
     }));
-    let mut config = String::new();
-    for (id, more) in
-        [("atom", ""), ("json", "format = \"json\"\n[feed.source.json]\nid = \"/id\"\n"), ("honest", "")]
-    {
-        let url = origin.url(&format!("/{id}"));
-        config += &format!("[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\n{more}");
-    }
-    let folder = TestFolder::new(&config);
-    let server = folder.serve();
-    for id in ["atom", "json"] {
+    // One document at four times its size at most, and the server itself.
+    let allowed = 100 + ((4 * bytes as u64) >> 20).max(32);
+    // One after the other: two at once may exceed the budget for bodies, and then one of them is read later.
+    for (id, more) in [("atom", ""), ("json", "format = \"json\"\n[feed.source.json]\nid = \"/id\"\n")] {
+        let mut config = String::new();
+        for (id, more) in [(id, more), ("honest", "")] {
+            let url = origin.url(&format!("/{id}"));
+            config += &format!("[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{url}\"\n{more}");
+        }
+        let folder = TestFolder::new(&config);
+        let server = folder.serve();
         let view = server.wait_for(&format!("/feeds/{id}"), |view| view["source"]["error"].is_object());
         let message = view["source"]["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains("(limit: "), "{message}");
+        server.wait_for_first("honest");
+        let peak = peak_mib(server.pid()).unwrap();
+        assert!(peak < allowed, "serve took {peak} MiB of {allowed} for {id}");
     }
-    server.wait_for_first("honest");
-    let peak = peak_mib(server.pid()).unwrap();
-    // Two documents at four times their size at most, and the server itself.
-    let allowed = 100 + 2 * ((4 * bytes as u64) >> 20).max(32);
-    assert!(peak < allowed, "serve took {peak} MiB of {allowed}");
-    drop(server);
+    let folder = TestFolder::new("");
     let url = origin.url("/atom");
     let mut follow = folder.command(&["follow", &url, "--once", "--protocol", "rss"]);
     let follow = follow.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
