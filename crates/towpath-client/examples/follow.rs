@@ -11,6 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         match event {
             FollowEvent::Change(change) => println!("{:?} {}", change.op, change.item.id),
             // A program would store this together with the changes before it, to resume from.
+            FollowEvent::Reset(reset) => println!("began anew: {}", reset.feed),
             FollowEvent::Checkpoint(_) => {}
             FollowEvent::Notice(notice) => eprintln!("{notice:?}"),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
-use towpath_proto::follow::{Checker, Event, FollowError, Followed, Follower};
+use towpath_proto::follow::{Checker, Event, FeedReset, FollowError, Followed, Follower};
 
 use super::clock::{DriverClock as _, SystemClock};
 use super::fetch::Fetcher;
@@ -40,6 +40,13 @@ pub trait Output: Send {
         checkpoint: Option<Value>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Tells that the publisher began anew: what was delivered before is void, and all that it has follows.
+    ///
+    /// Called in order with the changes, before the checkpoint that covers it. So it may be repeated after a crash.
+    fn reset(&mut self, _reset: FeedReset) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Reports a warning or an error to the operator.
     fn notice(&mut self, notice: FollowNotice);
 
@@ -56,6 +63,8 @@ pub enum FollowNotice {
     Warning(String),
     /// Items are missing that the publisher no longer has.
     Incomplete(String),
+    /// The publisher began anew; see [`Event::Reset`].
+    Reset(String),
     /// An attempt failed; see [`Event::Failed`].
     Failed(FollowError),
 }
@@ -67,7 +76,7 @@ pub struct FollowSummary {
     pub stopped: bool,
     /// Error of the last failed attempt, if any failed.
     pub failed: Option<FollowError>,
-    /// True if items are missing that the publisher no longer has.
+    /// True if items are missing that the publisher no longer has, or if it began anew.
     pub incomplete: bool,
 }
 
@@ -239,7 +248,10 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
     ) -> Result<(), O::Error> {
         // A follower may have many events queued: the batch is delivered in between, so memory stays bounded.
         while let Some(event) = follower.poll_event() {
-            self.add(event);
+            match event {
+                Event::Reset(reset) => self.reset(reset).await?,
+                event => self.add(event),
+            }
             let full = self.changes.len() >= BATCH_CHANGES || self.bytes >= BATCH_BYTES;
             if full || self.due().is_some_and(|due| Instant::now() >= due) {
                 self.deliver().await?;
@@ -250,6 +262,14 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             }
         }
         Ok(())
+    }
+
+    /// Delivers the changes so far, then the reset.
+    async fn reset(&mut self, reset: FeedReset) -> Result<(), O::Error> {
+        self.deliver().await?;
+        self.summary.incomplete = true;
+        self.output.notice(FollowNotice::Reset(reset.reason.clone()));
+        if self.abandoned { Ok(()) } else { self.output.reset(reset).await }
     }
 
     fn add(&mut self, event: Event) {
@@ -263,6 +283,8 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 self.checkpoint = Some((state, self.changes.len()));
                 self.since.get_or_insert_with(Instant::now);
             }
+            // Delivered in order, by `reset`.
+            Event::Reset(_) => {}
             Event::Warning(text) => self.output.notice(FollowNotice::Warning(text)),
             Event::Incomplete(text) => {
                 self.summary.incomplete = true;

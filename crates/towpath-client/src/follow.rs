@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use towpath_proto::follow::{FollowError, Followed, Follower, StartFrom};
+use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, StartFrom};
 
 use super::discover::discover;
 use super::drive::{FollowNotice, FollowSummary, Output, drive};
@@ -39,6 +39,8 @@ pub struct Checkpoint {
 pub enum FollowEvent {
     /// A change of the feed.
     Change(Box<Followed>),
+    /// The publisher began anew: items so far are void, and all that it has follows.
+    Reset(FeedReset),
     /// Covers every change before it. Store it once these are processed.
     Checkpoint(Checkpoint),
     /// A warning, or an error after which the follow continues.
@@ -130,6 +132,7 @@ pub struct FollowStream {
 #[derive(Debug)]
 enum StreamMessage {
     Delivery { changes: Vec<Followed>, checkpoint: Option<Value>, delivered: oneshot::Sender<()> },
+    Reset { reset: FeedReset, delivered: oneshot::Sender<()> },
     Notice(FollowNotice),
     Finished(FollowSummary),
 }
@@ -186,8 +189,14 @@ impl FollowStream {
                     self.pending.extend(checkpoint.map(FollowEvent::Checkpoint));
                     self.delivered = Some(delivered);
                 }
+                Some(StreamMessage::Reset { reset, delivered }) => {
+                    self.delivered = Some(delivered);
+                    return Ok(Some(FollowEvent::Reset(reset)));
+                }
                 // Without retries the error is the result, below.
                 Some(StreamMessage::Notice(FollowNotice::Failed(_))) if self.once => {}
+                // An event of its own.
+                Some(StreamMessage::Notice(FollowNotice::Reset(_))) => {}
                 Some(StreamMessage::Notice(notice)) => return Ok(Some(FollowEvent::Notice(notice))),
                 Some(StreamMessage::Finished(summary)) => match summary.failed {
                     Some(error) if self.once => return Err(error),
@@ -225,6 +234,12 @@ impl Output for StreamOutput {
         let (delivered, acknowledged) = oneshot::channel();
         let message = StreamMessage::Delivery { changes, checkpoint, delivered };
         self.messages.send(message).map_err(|_| StreamDropped)?;
+        acknowledged.await.map_err(|_| StreamDropped)
+    }
+
+    async fn reset(&mut self, reset: FeedReset) -> Result<(), StreamDropped> {
+        let (delivered, acknowledged) = oneshot::channel();
+        self.messages.send(StreamMessage::Reset { reset, delivered }).map_err(|_| StreamDropped)?;
         acknowledged.await.map_err(|_| StreamDropped)
     }
 

@@ -14,6 +14,7 @@
 //! while let Some(event) = feed.next().await? {
 //!     match event {
 //!         FollowEvent::Change(change) => titles.extend(change.item.title),
+//!         FollowEvent::Reset(_) => titles.clear(),
 //!         FollowEvent::Checkpoint(checkpoint) => saved = Some(checkpoint),
 //!         FollowEvent::Notice(notice) => eprintln!("{notice:?}"),
 //!     }
@@ -114,4 +115,4 @@ pub use stop::{Stop, stopped};
 pub use tls::{SetupError, install_provider};
 pub use validators::Validators;
 
-pub use towpath_proto::follow::{FollowError, Followed, StartFrom};
+pub use towpath_proto::follow::{FeedReset, FollowError, Followed, StartFrom};

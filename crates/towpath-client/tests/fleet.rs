@@ -200,7 +200,7 @@ impl FleetOutput for RecordedFleet {
     fn notice(&self, _feed: &str, notice: FollowNotice) {
         match notice {
             FollowNotice::Failed(_) => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
-            FollowNotice::Warning(text) | FollowNotice::Incomplete(text) => {
+            FollowNotice::Warning(text) | FollowNotice::Incomplete(text) | FollowNotice::Reset(text) => {
                 self.warnings.lock().unwrap().push(text);
             }
         }

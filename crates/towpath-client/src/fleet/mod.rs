@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use towpath_proto::follow::Exchange as _;
-use towpath_proto::follow::{Event, FollowError, Followed, Follower as _, Now, StartFrom};
+use towpath_proto::follow::{Event, FeedReset, FollowError, Followed, Follower as _, Now, StartFrom};
 use towpath_proto::sup::follow::{FeedKey, SupFollower, SupPollIntervals};
 use url::Url;
 
@@ -115,6 +115,15 @@ pub trait FleetOutput: Send + Sync + 'static {
         changes: Vec<Followed>,
         checkpoint: Option<Value>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Tells that the publisher of a feed began anew, as [`Output::reset`](crate::Output::reset) does.
+    fn reset(
+        &self,
+        _feed: &Arc<str>,
+        _reset: FeedReset,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Saves the due time of each feed, for [`FleetOptions::schedule`]. A stale schedule costs extra polls only.
     fn save_schedule(&self, schedule: Box<RawValue>) -> impl Future<Output = Result<(), Self::Error>> + Send;
@@ -261,7 +270,7 @@ impl<O: FleetOutput> Fleet<O> {
                 Event::Warning(text) => text,
                 Event::Failed(error) => format!("{error} (a SUP document)"),
                 // The consumer follows SUP documents, which have neither changes nor checkpoints.
-                Event::Change(_) | Event::Checkpoint(_) | Event::Incomplete(_) => continue,
+                Event::Change(_) | Event::Checkpoint(_) | Event::Incomplete(_) | Event::Reset(_) => continue,
             };
             self.poller.output.notice("", FollowNotice::Warning(text));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use towpath_proto::follow::{FollowError, Followed, StartFrom};
+use towpath_proto::follow::{FeedReset, FollowError, Followed, StartFrom};
 
 use super::{FeedRoute, FleetOutput, SavedFeed};
 use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
@@ -110,6 +110,12 @@ impl<O: FleetOutput> Output for FeedOutput<'_, O> {
             self.feed.as_ref().clone_into(&mut change.feed);
         }
         self.fleet.deliver(&self.feed, &self.route, changes, checkpoint).await
+    }
+
+    async fn reset(&mut self, mut reset: FeedReset) -> Result<(), O::Error> {
+        self.has_changed = true;
+        self.feed.as_ref().clone_into(&mut reset.feed);
+        self.fleet.reset(&self.feed, reset).await
     }
 
     fn notice(&mut self, notice: FollowNotice) {

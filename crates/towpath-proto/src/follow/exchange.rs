@@ -11,7 +11,7 @@ use super::time::{Monotonic, Now};
 use crate::change::Op;
 use crate::format::http_date;
 use crate::item::{Content, Item};
-use crate::line::Line;
+use crate::line::{Line, ResetLine};
 use crate::report::Report;
 
 /// Number of a request, chosen by the state machine and returned with every part of the response.
@@ -93,6 +93,11 @@ impl ResponseHead {
         self.headers.contains_key("towpath-replica-age")
     }
 
+    /// Returns whether the position of the request is unknown to the publisher ([`TOWPATH_RESET`]).
+    pub fn is_reset(&self) -> bool {
+        self.headers.contains_key(TOWPATH_RESET)
+    }
+
     /// See [`retry_after`].
     pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
         retry_after(&self.headers, now)
@@ -172,11 +177,34 @@ impl Followed {
     }
 }
 
+/// A publisher that began anew: its log is not the one that was followed.
+///
+/// Everything that it has follows. An item that does not follow exists no longer, and has no deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedReset {
+    /// Name of the feed at its publisher, or its URL.
+    pub feed: String,
+    /// Evidence, with the URL that gave it.
+    pub reason: String,
+}
+
+impl FeedReset {
+    /// Returns the line that `follow` prints.
+    pub fn line(&self) -> ResetLine {
+        ResetLine::new(self.feed.clone())
+    }
+}
+
+/// Response header of a publisher to whom the position of a request is unknown: its log began anew.
+pub const TOWPATH_RESET: &str = "towpath-reset";
+
 /// Output of a follower.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A change to deliver.
     Change(Box<Followed>),
+    /// The publisher began anew. Deliver it in order with the changes; exit code 3.
+    Reset(FeedReset),
     /// State that covers every change before this event. Persist it once those are delivered. A follower created
     /// with it resumes here.
     Checkpoint(Value),

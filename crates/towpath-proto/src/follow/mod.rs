@@ -21,8 +21,8 @@ mod time;
 
 pub use backoff::Backoff;
 pub use exchange::{
-    Call, Checker, Event, Exchange, FollowError, Followed, Follower, Reply, Request, RequestId, ResponseHead,
-    TransferError, retry_after,
+    Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, Reply, Request, RequestId,
+    ResponseHead, TOWPATH_RESET, TransferError, retry_after,
 };
 pub use start::StartFrom;
 pub use time::{Monotonic, Now};

@@ -94,6 +94,7 @@ pub fn drive(
                 Event::Warning(text) => result.warnings.push(text),
                 Event::Incomplete(text) => result.incomplete.push(text),
                 Event::Failed(error) => result.failed.push(error.to_string()),
+                Event::Reset(reset) => panic!("{reset:?}"),
             }
         }
         if let Some(request) = follower.poll_request(Now::simulated(*now)) {

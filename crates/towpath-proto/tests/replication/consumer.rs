@@ -19,6 +19,7 @@ pub(crate) struct RecordingConsumer {
     pub(crate) warnings: Vec<String>,
     pub(crate) incomplete: Vec<String>,
     pub(crate) failed: Vec<FollowError>,
+    pub(crate) resets: Vec<String>,
     pub(crate) requests: Vec<String>,
 }
 
@@ -106,6 +107,7 @@ impl RecordingConsumer {
                 Event::Warning(text) => self.warnings.push(text),
                 Event::Incomplete(text) => self.incomplete.push(text),
                 Event::Failed(error) => self.failed.push(error),
+                Event::Reset(reset) => self.resets.push(reset.reason),
             }
         }
     }
@@ -130,6 +132,7 @@ impl RecordingConsumer {
 
     pub(crate) fn assert_calm(&self) {
         assert_eq!((&self.failed, &self.incomplete, &self.warnings), (&vec![], &vec![], &vec![]));
+        assert_eq!(self.resets, Vec::<String>::new());
     }
 }
 

@@ -365,13 +365,40 @@ fn consumer_algorithm_a_reset_publisher_is_followed_from_the_last_time() {
         }
         assert_eq!(consumer.positions(), second.content_ids(), "{old} {new}");
         assert!(!consumer.incomplete.is_empty() && consumer.failed.is_empty());
+        assert_eq!(consumer.resets.len(), 1, "{old} {new}: {:?}", consumer.resets);
         // Afterwards following is exactly once again.
         consumer.incomplete.clear();
+        consumer.resets.clear();
         second.put(200);
         second.seal();
         run(&mut consumer, &second, |_, _| {});
         assert_eq!(consumer.positions(), second.content_ids());
         consumer.assert_calm();
+    }
+}
+
+/// The page of the position never was: the publisher says so, and has begun anew with fewer pages or none.
+#[test]
+fn a_publisher_that_never_had_the_page_has_begun_anew() {
+    for (entities, says_so) in [(0, true), (3, true), (3, false)] {
+        let mut first = MemoryPublisher::of(2);
+        (0..9).for_each(|second| first.put(second));
+        first.seal();
+        let mut consumer = follow_once(&first, StartFrom::Beginning, None);
+        consumer.told.clear();
+        let mut second = MemoryPublisher::of(2);
+        // Older than the position: entities may keep the times of another log.
+        (0..entities).for_each(|n| second.put(n));
+        second.seal();
+        for now in [1000, 1030, 1060] {
+            run_at(now, &mut consumer, &second, |request, response| {
+                if says_so && response.status == 404 && request.url.contains("/pages/") {
+                    response.headers.insert("towpath-reset", "position-unknown".parse().unwrap());
+                }
+            });
+        }
+        assert_eq!(consumer.resets.len(), usize::from(says_so), "{entities}: {:?}", consumer.incomplete);
+        assert_eq!(consumer.told.len(), if says_so { usize::try_from(entities).unwrap() } else { 0 });
     }
 }
 

@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use towpath_client::fleet::{FeedRoute, FleetOutput, SavedFeed};
 use towpath_client::{FollowNotice, Offer};
-use towpath_proto::follow::Followed;
+use towpath_proto::follow::{FeedReset, Followed};
 
-use super::lines::{LinesError, notice_text, write_lines};
+use super::lines::{LinesError, notice_text, write_lines, write_reset};
 use super::state_log::{StateEntry, StateLog};
 use super::terminal::plain;
 
@@ -53,8 +53,13 @@ impl FleetStates {
     }
 }
 
+/// Channel for the result of a queued delivery.
+type JobResult = oneshot::Receiver<Result<(), SharedLinesError>>;
+
 /// A queued delivery, and the channel for its result.
 struct WriteJob {
+    /// Written before the changes.
+    reset: Option<FeedReset>,
     changes: Vec<Followed>,
     entry: Option<StateEntry>,
     schedule: Option<Box<RawValue>>,
@@ -86,10 +91,14 @@ impl FleetLines {
         entry: Option<StateEntry>,
         schedule: Option<Box<RawValue>>,
     ) -> Result<(), SharedLinesError> {
+        let (done, written) = oneshot::channel();
+        let job = WriteJob { reset: None, changes, entry, schedule, done };
+        self.enqueue_job(job, written).await
+    }
+
+    async fn enqueue_job(&self, job: WriteJob, written: JobResult) -> Result<(), SharedLinesError> {
         let unknown = || Arc::new(LinesError::Broken("the writer thread has ended".into()));
         let broken = || self.failure.get().cloned().unwrap_or_else(unknown);
-        let (done, written) = oneshot::channel();
-        let job = WriteJob { changes, entry, schedule, done };
         self.jobs.send(job).await.map_err(|_| broken())?;
         written.await.map_err(|_| broken())?
     }
@@ -123,8 +132,11 @@ fn write(
     out: &mut impl Write,
     states: &Mutex<FleetStates>,
 ) -> Result<(), LinesError> {
-    let changes = batch.iter().flat_map(|job| &job.changes);
-    write_lines(out, changes)?;
+    // A reset separates the lines before it from those after it.
+    for jobs in batch.chunk_by(|_, next| next.reset.is_none()) {
+        jobs.first().and_then(|job| job.reset.as_ref()).map_or(Ok(()), |reset| write_reset(out, reset))?;
+        write_lines(out, jobs.iter().flat_map(|job| &job.changes))?;
+    }
     let entries: Vec<StateEntry> = batch.iter_mut().filter_map(|job| job.entry.take()).collect();
     let schedule = batch.iter_mut().filter_map(|job| job.schedule.take()).next_back();
     if entries.is_empty() && schedule.is_none() {
@@ -153,6 +165,12 @@ impl FleetOutput for FleetLines {
     ) -> Result<(), SharedLinesError> {
         let entry = checkpoint.map(|state| StateEntry { feed: feed.clone(), route: route.clone(), state });
         self.enqueue(changes, entry, None).await
+    }
+
+    async fn reset(&self, _feed: &Arc<str>, reset: FeedReset) -> Result<(), SharedLinesError> {
+        let (done, written) = oneshot::channel();
+        let job = WriteJob { reset: Some(reset), changes: Vec::new(), entry: None, schedule: None, done };
+        self.enqueue_job(job, written).await
     }
 
     async fn save_schedule(&self, schedule: Box<RawValue>) -> Result<(), SharedLinesError> {

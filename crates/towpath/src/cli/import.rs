@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
 use towpath_proto::format::{self, ReadOptions};
-use towpath_proto::line::Line;
+use towpath_proto::line::{Line, ResetLine};
 use towpath_proto::{FeedId, NewChange};
 
 use super::error::CliError;
@@ -23,6 +23,9 @@ const BATCH_BYTES: usize = 4 << 20;
 const MAX_FIRST_LINE: u64 = 64 << 20;
 /// Maximum size in bytes of a document other than NDJSON.
 const MAX_DOCUMENT: u64 = 1 << 30;
+
+/// Message about a line that says that the followed feed began anew.
+const RESET: &str = "warning: the followed feed began anew; items that it no longer has are not deleted here";
 
 /// Publishes a file's items and returns their number.
 ///
@@ -108,7 +111,9 @@ async fn import_lines(
         let read = input.read_until(b'\n', &mut line);
         let end = read.map_err(|e| CliError::failed(format!("cannot read {}: {e}", file.display())))? == 0;
         number += 1;
-        if !line.trim_ascii().is_empty() {
+        if ResetLine::is(&line) {
+            eprintln!("{}, line {number}: {RESET}", file.display());
+        } else if !line.trim_ascii().is_empty() {
             let change = Line::parse(&line).and_then(Line::into_change);
             let place = |e| CliError::failed(format!("{}, line {number}: {e}", file.display()));
             batch.push(change.map_err(place)?);

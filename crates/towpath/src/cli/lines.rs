@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 use towpath_client::{FollowNotice, Output};
-use towpath_proto::follow::{FollowError, Followed};
+use towpath_proto::follow::{FeedReset, FollowError, Followed};
 
 use super::state_file::{StateError, StateFile};
 use super::terminal::{plain, visible_json};
@@ -60,6 +60,18 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
         written
     }
 
+    async fn reset(&mut self, reset: FeedReset) -> Result<(), LinesError> {
+        let broken = || LinesError::Broken("an earlier batch was abandoned".into());
+        let mut writer = self.writer.take().ok_or_else(broken)?;
+        let written = tokio::task::spawn_blocking(move || {
+            let written = write_reset(&mut writer.out, &reset);
+            (writer, written)
+        });
+        let (writer, written) = written.await.map_err(|e| LinesError::Broken(e.to_string()))?;
+        self.writer = Some(writer);
+        written
+    }
+
     fn notice(&mut self, notice: FollowNotice) {
         eprintln!("towpath: {}", plain(&notice_text(notice)));
     }
@@ -70,6 +82,7 @@ pub(super) fn notice_text(notice: FollowNotice) -> String {
     match notice {
         FollowNotice::Warning(text) => format!("warning: {text}"),
         FollowNotice::Incomplete(text) => format!("incomplete: {text}"),
+        FollowNotice::Reset(text) => format!("reset: {text}"),
         FollowNotice::Failed(FollowError::Usage(text)) => text,
         FollowNotice::Failed(error) => format!("failed: {error}"),
     }
@@ -99,6 +112,17 @@ pub(super) fn write_lines<'a>(
     if text.is_empty() {
         return Ok(());
     }
+    flush_lines(out, text)
+}
+
+/// Writes the line of a reset, then flushes.
+pub(super) fn write_reset(out: &mut impl Write, reset: &FeedReset) -> Result<(), LinesError> {
+    let mut text = serde_json::to_vec(&reset.line()).map_err(|e| LinesError::Write(e.into()))?;
+    text.push(b'\n');
+    flush_lines(out, text)
+}
+
+fn flush_lines(out: &mut impl Write, text: Vec<u8>) -> Result<(), LinesError> {
     let text = visible_json(text);
     out.write_all(&text).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         // Closed pipes end the program quietly, as with other filters.
@@ -177,6 +201,16 @@ mod tests {
         let expected = "{\"feed\":\"f\",\"op\":\"delete\",\"id\":\"a\\n\",\"position\":\"7\"}\n\
                         {\"feed\":\"f\",\"op\":\"delete\",\"id\":\"b\",\"position\":\"7\"}\n";
         assert_eq!(seen, expected);
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_a_line_among_the_changes() {
+        let reader = LimitedPipe::with_room(1 << 20);
+        let mut lines = Lines::new(reader.clone(), None);
+        lines.deliver(vec![change("a")], None).await.unwrap();
+        lines.reset(FeedReset { feed: "f".into(), reason: "r".into() }).await.unwrap();
+        let seen = String::from_utf8(reader.seen.lock().unwrap().clone()).unwrap();
+        assert_eq!(seen.lines().nth(1), Some("{\"feed\":\"f\",\"op\":\"reset\"}"));
     }
 
     #[tokio::test]

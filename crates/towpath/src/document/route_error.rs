@@ -15,6 +15,8 @@ pub enum RouteErrorKind {
     NotFound,
     /// The feed exists and has no items yet.
     Empty,
+    /// The document never existed, although only this feed could have linked to it.
+    NeverExisted,
     /// The document existed and was removed for good.
     Gone,
     /// The request is malformed.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
+use towpath_proto::follow::TOWPATH_RESET;
 
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
@@ -69,7 +70,7 @@ impl<E: Into<RouteError>> From<E> for Problem {
 /// Returns the status of a kind of failure, and the last part of its problem type.
 fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
     match kind {
-        RouteErrorKind::NotFound => (StatusCode::NOT_FOUND, "not-found"),
+        RouteErrorKind::NotFound | RouteErrorKind::NeverExisted => (StatusCode::NOT_FOUND, "not-found"),
         RouteErrorKind::Empty => (StatusCode::NOT_FOUND, "empty"),
         RouteErrorKind::Gone => (StatusCode::GONE, "gone"),
         RouteErrorKind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request"),
@@ -96,6 +97,9 @@ fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
 /// Returns the header that a status requires, or that tells the client when to retry.
 fn header(kind: RouteErrorKind) -> Option<(HeaderName, String)> {
     let (name, value) = match kind {
+        RouteErrorKind::NeverExisted => {
+            (HeaderName::from_static(TOWPATH_RESET), "position-unknown".to_owned())
+        }
         RouteErrorKind::Method(allowed) => (ALLOW, allowed.to_owned()),
         // A 401 must have a challenge (RFC 9110, section 15.5.2).
         RouteErrorKind::Unauthorized => (WWW_AUTHENTICATE, "Bearer".to_owned()),

@@ -12,15 +12,22 @@ pub(super) struct ArchivePlan {
     pub(super) snapshots: Vec<SnapshotEntry>,
     /// Descriptions of missing changes that cannot be recovered.
     pub(super) gaps: Vec<String>,
+    /// True if the chain is whole from its start and never had the stored cursor: the publisher began anew.
+    pub(super) began_anew: bool,
 }
 
 /// Selects the snapshots of an index that come after `state`.
 pub(super) fn plan(mut index: ArchiveIndex, state: &DiffDeltaFollowState) -> ArchivePlan {
     let mut gaps = Vec::new();
+    let mut began_anew = false;
     let first = match (&state.cursor, state.since) {
         (None, None) => 0,
         (None, Some(since)) => first_since(&index.snapshots, since),
         (Some(cursor), _) => first_after(&index.snapshots, cursor, state).unwrap_or_else(|| {
+            began_anew = index.snapshots.first().is_some_and(|s| is_zero(&s.prev_cursor));
+            if began_anew {
+                return 0;
+            }
             // Section 1.3 forbids deletion, yet a publisher may trim its archive.
             gaps.push(format!(
                 "the archive no longer has {cursor}; changes between it and the oldest snapshot are lost"
@@ -35,7 +42,7 @@ pub(super) fn plan(mut index: ArchiveIndex, state: &DiffDeltaFollowState) -> Arc
             gaps.push(format!("the archive has nothing between {} and {}", pair[0].cursor, pair[1].cursor));
         }
     }
-    ArchivePlan { snapshots, gaps }
+    ArchivePlan { snapshots, gaps, began_anew }
 }
 
 /// Returns true if an index is older than the delivered state, as a cached copy may be.
@@ -131,6 +138,17 @@ mod tests {
         // The zero cursor precedes the first snapshot, and here that one is no longer listed.
         assert_eq!(plan(index(&trimmed[..2]), &at(&zero, None)).gaps.len(), 1);
         assert_eq!(plan(index(&[(&zero, "a")]), &at(&zero, None)).gaps.len(), 0);
+    }
+
+    #[test]
+    fn a_whole_chain_without_the_stored_cursor_is_another_one() {
+        let zero = crate::diffdelta::wire::cursor::Cursor::ZERO.to_string();
+        let walk = plan(index(&[(&zero, "x"), ("x", "y")]), &at("b", None));
+        assert_eq!((urls(&walk), walk.gaps.len(), walk.began_anew), (vec!["/0", "/1"], 0, true));
+        for known in ["x", "y", zero.as_str()] {
+            assert!(!plan(index(&[(&zero, "x"), ("x", "y")]), &at(known, None)).began_anew, "{known}");
+        }
+        assert!(!plan(index(&[("a", "x"), ("x", "y")]), &at("b", None)).began_anew, "its start was trimmed");
     }
 
     #[test]

@@ -11,11 +11,11 @@ use super::archive_plan::{ArchivePlan, ends_before, is_older, plan};
 use super::delivery::DocumentDelivery;
 use super::state::is_zero;
 use super::{DiffDeltaFollower, DocumentRequest, HeldLatest, NextAction, TTL_BOUNDS};
-use crate::diffdelta::wire::cursor::{Proof, prove};
+use crate::diffdelta::wire::cursor::{Cursor, Proof, prove};
 use crate::diffdelta::wire::locate::{DocumentLocation, FeedUrls, locate};
 use crate::diffdelta::wire::{ArchiveIndex, DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::SentRequest;
-use crate::follow::{Event, FollowError, ResponseHead, StartFrom};
+use crate::follow::{Event, FeedReset, FollowError, ResponseHead, StartFrom};
 
 /// Number of times an index may lag behind the latest document before it is ignored.
 // A lag fails the pass, and the backoff gives caches time to expire (60 seconds, section 6.4).
@@ -162,12 +162,16 @@ impl DiffDeltaFollower {
         }
         // Reaching the document once is enough; a later lag starts counting anew.
         self.lags = 0;
-        let ArchivePlan { snapshots, gaps } = plan(index, &self.state);
+        let ArchivePlan { snapshots, gaps, began_anew } = plan(index, &self.state);
         if self.state.since.is_some() && self.state.cursor.is_none() && snapshots.is_empty() {
             // No snapshot is as late as the requested start, so following begins after the latest document.
             let cursor = held.document.cursor.clone();
             self.next = self.start_after(cursor, None);
             return Ok(());
+        }
+        if began_anew {
+            let source = self.latest.as_ref().and_then(|held| held.document.source_id.clone());
+            self.begin_anew(url, source);
         }
         // Gaps are reported before the changes after them.
         self.outbox.extend(gaps.into_iter().map(Event::Incomplete));
@@ -175,6 +179,16 @@ impl DiffDeltaFollower {
         self.state.verified = true;
         self.next = NextAction::Walk;
         Ok(())
+    }
+
+    /// Reports that the publisher began anew: its chain starts at zero and lacks the stored cursor.
+    fn begin_anew(&mut self, url: &str, source: Option<String>) {
+        let stored = self.state.cursor.replace(Cursor::ZERO.to_string()).unwrap_or_default();
+        (self.state.generated_at, self.state.partial) = (None, None);
+        let reason =
+            format!("{url}: the publisher began anew: its archive starts at zero and never had {stored}");
+        let feed = source.unwrap_or_else(|| url.to_owned());
+        self.outbox.push_back(Event::Reset(FeedReset { feed, reason }));
     }
 
     fn handle_missing_index(&mut self, url: &str) -> Result<(), FollowError> {
@@ -188,6 +202,11 @@ impl DiffDeltaFollower {
         let cursor = &held.document.cursor;
         let missed = match &self.state.cursor {
             _ if self.follows_state(&held.document) => None,
+            // The first document of a chain, although one was followed before.
+            Some(_) if held.document.changed && is_zero(&held.document.prev_cursor) => {
+                self.begin_anew(&held.url, held.document.source_id.clone());
+                None
+            }
             Some(stored) => {
                 // A carried document does not name its predecessor. It may be the stored one: nothing lost.
                 let lost = if held.document.changed { "are lost" } else { "may be lost" };

@@ -8,7 +8,7 @@ use super::crawl::{CrawlGoal, CrawlStep};
 use super::state::{FollowStart, SnapshotCheckpoint};
 use super::walk::{ForwardWalk, SkipRule, WalkError};
 use super::{FollowPhase, ReplicationFollower};
-use crate::follow::{Event, FollowError, Now, ResponseHead};
+use crate::follow::{Event, FeedReset, FollowError, Now, ResponseHead};
 use crate::replication::wire::ReplicationError;
 use crate::replication::wire::{FeedPageHead, says_empty};
 
@@ -99,6 +99,7 @@ impl ReplicationFollower {
                 if self.may_be_lagging(now) {
                     return self.wait_for_replica(now, FollowError::Status { url, status: 404 });
                 }
+                self.says_reset = head.is_reset();
                 self.crawl();
             }
             // Retention removed the page. Its entities may be on no page any more, which the crawl reports.
@@ -219,6 +220,10 @@ impl ReplicationFollower {
     /// Handles a "missing content ID": continues at least once from its time, or fails if that is unknown.
     fn handle_missing_content_id(&mut self, now: Now, url: &str) {
         match (&self.state.position, &self.state.start) {
+            (Some(_), _) if self.has_begun_anew() => {
+                self.begin_anew(url);
+                self.crawl();
+            }
             (Some(position), _) => {
                 let error = ReplicationError::MissingContentId(position.content_id.clone());
                 let modified = position.modified;
@@ -232,6 +237,23 @@ impl ReplicationFollower {
             }
             _ => self.crawl(),
         }
+    }
+
+    /// Returns true if the position cannot have been removed by retention: the log is another one.
+    fn has_begun_anew(&self) -> bool {
+        let FollowPhase::Walk { walk, .. } = &self.phase else { return self.says_reset };
+        // A publisher that only renamed an entity still has the older ones.
+        self.says_reset || (self.is_changed && walk.begins_late())
+    }
+
+    /// Reports that the publisher began anew, and starts at its beginning.
+    pub(super) fn begin_anew(&mut self, url: &str) {
+        let Some(position) = self.state.position.take() else { return };
+        self.state.start = FollowStart::Beginning;
+        self.state.behind_since = None;
+        let id = position.content_id;
+        let reason = format!("{url}: the publisher began anew: its log never had the entity {id}");
+        self.events.push_back(Event::Reset(FeedReset { feed: self.feed.clone(), reason }));
     }
 
     pub(super) fn probe_end(&mut self, now: Now) {

@@ -8,6 +8,8 @@
 //!
 //! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
 //!   continues with the available pages.
+//! - If the position's page changed or never was, and the feed has nothing as old as the position, the publisher
+//!   began anew: [`Event::Reset`]. Everything is delivered.
 //! - Timestamps that go backwards are an [`Event::Warning`].
 //! - Any other violation is a [`FollowError::Protocol`] with the page's URL and the entity's number. Complete
 //!   entities before it are delivered, and the next attempt continues after them.
@@ -101,6 +103,8 @@ pub struct ReplicationFollower {
     is_stale: bool,
     /// True if the publisher is known to have changed entities that were read before.
     is_changed: bool,
+    /// True if the publisher never had the page of the position, as it says itself (`Towpath-Reset`).
+    says_reset: bool,
     finished: bool,
 }
 
@@ -177,6 +181,7 @@ impl ReplicationFollower {
             without_head: false,
             is_stale: false,
             is_changed: false,
+            says_reset: false,
             finished: false,
         })
     }
@@ -217,7 +222,7 @@ impl ReplicationFollower {
     fn begin(&mut self) {
         self.wake = None;
         self.retry_after = None;
-        self.is_changed = false;
+        (self.is_changed, self.says_reset) = (false, false);
         if let Some(checkpoint) = self.state.snapshot.clone() {
             let mut walk = SnapshotReader::new(checkpoint);
             let id = self.send(Method::GET, &walk.checkpoint.index, None);
@@ -317,6 +322,10 @@ impl ReplicationFollower {
     }
 
     fn handle_empty_feed(&mut self, now: Now) {
+        if self.says_reset && self.state.position.is_some() {
+            let url = self.entry();
+            self.begin_anew(&url);
+        }
         if self.state.start == FollowStart::Now {
             // Everything that is published from now on is new.
             self.state.start = FollowStart::Beginning;

@@ -238,6 +238,12 @@ impl ForwardWalk {
         Ok(Some(page.head))
     }
 
+    /// Returns true if the first entity of the feed is later than the start.
+    pub(super) fn begins_late(&self) -> bool {
+        // An error at the first entity leaves no last one.
+        self.last.is_none() && !self.proven
+    }
+
     /// Returns the URL of the page that is being read.
     pub(super) fn page_url(&self) -> Option<&str> {
         self.page.as_ref().map(|p| p.head.own.as_str())

@@ -178,6 +178,9 @@ impl SmartFollower {
         let read =
             if is_atom { Collection::from_atom(&body, &head.url) } else { Collection::from_json(&body) };
         let page = read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() });
+        if head.is_reset() && page.is_ok() && sent.purpose == PullGoal::Next {
+            self.begin_anew(&sent.url);
+        }
         self.handle_response(now, &sent, page);
     }
 

@@ -1,14 +1,27 @@
-//! Start positions and base URLs of a follower.
+//! Start positions, resets and base URLs of a follower.
 
 use serde_json::Value;
 use url::Url;
 
+use super::SmartFollower;
 use super::state::SmartFollowState;
-use crate::follow::FollowError;
+use crate::follow::{Event, FeedReset, FollowError};
 use crate::smart::wire::spec::{FeedOrder, PositionSpec};
 
 /// Parameters of a range, which are not part of a base URL.
 const RANGE: [&str; 5] = ["since", "until", "max", "timeout", "callback"];
+
+impl SmartFollower {
+    /// Reports that the publisher began anew. Its page begins at its start.
+    pub(super) fn begin_anew(&mut self, url: &str) {
+        let since = self.state.since.as_deref().unwrap_or_default();
+        let reason = format!("{url}: the publisher began anew: its log does not know the position {since:?}");
+        self.events.push_back(Event::Reset(FeedReset { feed: self.state.url.clone(), reason }));
+        // Times and cursors of the log before mean nothing in this one.
+        self.last_modified = None;
+        self.returns.clear();
+    }
+}
 
 /// Returns the base URL in the order to synchronise by ("the client should repeatedly poll a feed that is ordered by
 /// modified time"), and the order of `url` if it is another.

@@ -54,8 +54,19 @@ pub fn push_event(out: &mut Vec<u8>, tag: &LogTag, change: &Change) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends a page's changes as events.
+/// Appends the event that tells a client that its last event is of another log.
+///
+/// Its id is the start of this log, so that a client that is cut off here is not told twice.
+pub fn push_reset(out: &mut Vec<u8>, tag: &LogTag) {
+    let start = tag.cursor(OrderBy::Modified, 0);
+    out.extend_from_slice(format!("id: {start}\nevent: reset\ndata: {{\"op\":\"reset\"}}\n\n").as_bytes());
+}
+
+/// Appends a page's changes as events, after a reset if the page tells one.
 pub fn push_page(out: &mut Vec<u8>, tag: &LogTag, page: &PullPage) {
+    if page.reset {
+        push_reset(out, tag);
+    }
     for change in &page.changes {
         push_event(out, tag, change);
     }
@@ -93,6 +104,24 @@ mod tests {
             assert_eq!(object["towpath"]["cursor"], id);
             assert!(!event.contains('\r'));
         }
+    }
+
+    /// A client that was cut off after the reset goes on at the start of this log, without a second one.
+    #[test]
+    fn a_stream_of_another_log_begins_with_a_reset() {
+        let tag = LogTag::new("a");
+        let mut page =
+            PullPage { changes: vec![change(1, "a", 5)], ..PullPage::empty(1, jiff::Timestamp::MIN) };
+        page.reset = true;
+        let mut out = Vec::new();
+        push_page(&mut out, &tag, &page);
+        let text = String::from_utf8(out).unwrap();
+        let (reset, put) = text.split_once("\n\n").unwrap();
+        let id = reset
+            .strip_prefix("id: ")
+            .and_then(|rest| rest.strip_suffix("\nevent: reset\ndata: {\"op\":\"reset\"}"));
+        assert_eq!(cursor::read(id.unwrap(), &tag, OrderBy::Modified), Some(ParsedCursor::Sequence(0)));
+        assert!(put.contains("\nevent: put\n"), "{put}");
     }
 
     #[test]

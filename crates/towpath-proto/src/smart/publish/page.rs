@@ -17,11 +17,13 @@ pub struct PullPage {
     pub total: u64,
     /// Time of the feed's last change; the Unix epoch if it has none.
     pub updated: Timestamp,
+    /// True if `since` is a cursor of another log or order: the page begins at the start of this one.
+    pub reset: bool,
 }
 
 impl PullPage {
     /// Returns a page without items.
     pub fn empty(total: u64, updated: Timestamp) -> Self {
-        Self { changes: Vec::new(), last_cursor: None, more: false, total, updated }
+        Self { changes: Vec::new(), last_cursor: None, more: false, total, updated, reset: false }
     }
 }

@@ -14,6 +14,7 @@ use super::links::{PullPageLinks, topic_links};
 use super::page::PullPage;
 use super::query::{PullQuery, QueryError};
 use super::settings::FeedSettings;
+use crate::follow::TOWPATH_RESET;
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::{ATOM_TYPE, JSON_TYPE, SCRIPT_TYPE, base_url};
 
@@ -54,6 +55,10 @@ pub fn respond(
             response(StatusCode::OK, SCRIPT_TYPE, callback.wrap(&text))
         }
     };
+    if page.reset {
+        let position = HeaderValue::from_static("position-unknown");
+        page_response.headers_mut().insert(HeaderName::from_static(TOWPATH_RESET), position);
+    }
     page_response.headers_mut().extend(topic_links(feed, query, format).map(|links| (LINK, links)));
     page_response
 }

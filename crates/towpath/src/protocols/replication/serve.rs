@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::config::TokenRight;
 use crate::document::prebuilt::{Answer, Document, answer_head};
 use crate::document::respond::{respond, whole};
-use crate::document::route_error::RouteError;
+use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
 use crate::engine::request::{known_feed, parameters, path_number};
 use crate::engine::{Engine, Feed};
@@ -70,7 +70,8 @@ async fn answer<B>(found: PageLookup, feed: &Feed, request: &Request<B>) -> Resu
             // Retention has said so for the grace period by the missing `prev`; now it is for good.
             Err(RouteError::gone("this page was let go; the oldest page that is kept has no prev"))
         }
-        PageLookup::NotFound => Err(RouteError::not_found("there is no such page")),
+        // Pages that were let go are 410. A link to this one is of a log before this one began.
+        PageLookup::NotFound => Err(RouteError::new(RouteErrorKind::NeverExisted, "there is no such page")),
     }
 }
 

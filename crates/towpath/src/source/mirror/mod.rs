@@ -349,6 +349,7 @@ impl Output for Mirror {
         match notice {
             FollowNotice::Warning(text) => tracing::warn!(%feed, "{}", redact::text(&text)),
             FollowNotice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
+            FollowNotice::Reset(text) => tracing::error!(%feed, "{}", redact::text(&text)),
             FollowNotice::Failed(error) => {
                 tracing::warn!(%feed, "{}", redact::text(&error.to_string()));
                 let target = self.target.clone();

@@ -193,6 +193,45 @@ fn a_hole_in_the_archive_is_reported_and_following_continues() {
     assert_eq!(d.ops(), [(Op::Put, "a"), (Op::Put, "b")]);
 }
 
+/// The publisher lost its data and publishes other items under the same address.
+#[test]
+fn a_publisher_that_began_anew_is_told_before_its_changes() {
+    for has_archive in [true, false] {
+        let mut d = Driver::new("/diff/ab", StartFrom::Now);
+        d.has_archive = has_archive;
+        let mut old = three_mints();
+        d.pass(&old, at(50), &[]);
+        old.put(titled("gone", "1"), at(60));
+        old.run(at(60));
+        d.pass(&old, at(1000), &[]);
+        let state = d.state.clone();
+        let mut new = TestSource::new("ab");
+        for n in 1..=2 {
+            // A latest document alone has no earlier ones.
+            if has_archive || n == 1 {
+                new.put(titled("new", &n.to_string()), at(2000 + n));
+                new.run(at(2000 + n));
+            }
+        }
+        d.changes.clear();
+        // Killed before the first change: the state still is that of the old chain, so the reset is told again.
+        for _ in 0..2 {
+            d.notices.clear();
+            d.changes.clear();
+            d.state = state.clone();
+            d.restart("/diff/ab");
+            d.pass(&new, at(9000), &[]);
+            assert!(matches!(&d.notices[..], [Event::Reset(reset)] if reset.feed == "ab"), "{:?}", d.notices);
+            assert_eq!(d.changes.len(), if has_archive { 2 } else { 1 });
+            assert!(d.changes.iter().all(|change| change.item.id == "new"));
+        }
+        d.notices.clear();
+        d.restart("/diff/ab");
+        d.pass(&new, at(20_000), &[]);
+        assert_eq!((d.notices.len(), d.changes.len()), (0, if has_archive { 2 } else { 1 }), "told once");
+    }
+}
+
 #[test]
 fn a_tampered_snapshot_is_refused_until_it_is_restored() {
     let mut p = three_mints();

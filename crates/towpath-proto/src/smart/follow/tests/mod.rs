@@ -59,6 +59,7 @@ struct FeedCopy {
     changes: Vec<Followed>,
     state: Option<Value>,
     failures: Vec<FollowError>,
+    resets: usize,
 }
 
 impl FeedCopy {
@@ -72,6 +73,11 @@ impl FeedCopy {
                 }
                 Event::Checkpoint(state) => self.state = Some(state),
                 Event::Failed(error) => self.failures.push(error),
+                Event::Reset(reset) => {
+                    assert_eq!(reset.feed, format!("{URL}?order=modified"));
+                    self.items.clear();
+                    self.resets += 1;
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -168,6 +174,26 @@ fn every_start_position_is_honoured() {
     empty.log = log(&[("a", 10)]);
     follow(&mut empty, URL, &StartFrom::Now, &mut copy);
     assert_eq!(copy.changes.len(), 1);
+}
+
+/// The publisher lost its data: items of the log before are gone, and have no deletions.
+#[test]
+fn a_publisher_that_began_anew_is_told_once() {
+    let mut publisher = SmartPublisher::new(log(&[("old", 10), ("both", 20)]));
+    let mut copy = FeedCopy::default();
+    follow(&mut publisher, URL, &StartFrom::Beginning, &mut copy);
+    publisher.feed.tag = LogTag::new("another");
+    for log in [MemoryLog::default(), log(&[("both", 5), ("new", 5)])] {
+        publisher.log = log;
+        for _ in 0..2 {
+            follow(&mut publisher, URL, &StartFrom::Beginning, &mut copy);
+            assert_eq!(copy.items, expected(&publisher.log));
+            assert_eq!((copy.resets, copy.failures.len()), (1, 0));
+        }
+    }
+    // The next page says nothing of it, and a first request has no position.
+    let page = publisher.get(&format!("{URL}?timeout=0"));
+    assert!(!page.headers().contains_key("towpath-reset"));
 }
 
 /// A publisher need not have descending orders: then following begins at the current time.

@@ -197,6 +197,12 @@ impl Pull {
             }
             (ResolveProgress::At(position), RangeEnd::After) => self.begin_after(position),
             (ResolveProgress::At(position), RangeEnd::Before) => self.before = position,
+            (ResolveProgress::Unknown, RangeEnd::After) => {
+                // Followers go up an order. In a descending one this end is `until`.
+                self.page.reset = !self.query.order.descending;
+                self.begin_after(None);
+            }
+            (ResolveProgress::Unknown, RangeEnd::Before) => self.before = None,
             (ResolveProgress::Ahead(span), _) => {
                 // Appends before that time are outside the range, so the wait is for the time and not for the head.
                 self.after = Some(self.head.seq);
@@ -301,7 +307,8 @@ impl Pull {
         let last = self.page.changes.last();
         if let (None, None) = (last, scanned) {
             // An empty page of an open range: a long poll, until the deadline.
-            let wait = self.query.can_grow() && self.now < self.deadline;
+            // A reset is told at once: a shared response to waiters could not tell it.
+            let wait = self.query.can_grow() && self.now < self.deadline && !self.page.reset;
             if wait {
                 // A hidden version stays hidden, so in this order the wait can begin after it, and all readers of
                 // the filter share one. By creation an edit can make an item visible at its old position.
@@ -338,6 +345,11 @@ impl Pull {
     }
 
     fn finish(&mut self) -> PullStep {
+        // A cursor of this log, so that the client is told once.
+        if self.page.reset && self.page.last_cursor.is_none() {
+            let start = self.after.unwrap_or_default();
+            self.page.last_cursor = Some(self.tag.cursor(self.query.order.by, start));
+        }
         // A client that polls an idle feed keeps its cursor: without it, it would begin again.
         if self.page.changes.is_empty()
             && self.page.last_cursor.is_none()

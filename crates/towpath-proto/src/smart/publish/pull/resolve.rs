@@ -45,6 +45,8 @@ pub(super) enum ResolveProgress {
     Read(PendingResolve, LogRead),
     /// The position; `None` means no limit, because the cursor is unreadable or stale.
     At(Option<Seq>),
+    /// A cursor of another log or order, or none at all: no limit.
+    Unknown,
     /// A time after the log's head: changes appended before that time are not in the range.
     Ahead(TimeSpan),
 }
@@ -60,9 +62,11 @@ impl ResolveContext<'_> {
             PositionSpec::Cursor(text) => match cursor::read(text, self.tag, self.by) {
                 Some(ParsedCursor::Sequence(seq)) if seq <= self.head.seq => ResolveProgress::At(Some(seq)),
                 Some(ParsedCursor::Toc(toc)) => self.toc(toc),
-                // Of another log or order, truncated, or beyond the head: everything is sent again. An error would stop
-                // the client for good, and to skip would lose items.
-                Some(ParsedCursor::Sequence(_)) | None => ResolveProgress::At(None),
+                // Beyond the head: everything is sent again. An error would stop the client for good, and to skip would
+                // lose items.
+                Some(ParsedCursor::Sequence(_)) => ResolveProgress::At(None),
+                // Of another log or order, or truncated: likewise, and the client is told.
+                None => ResolveProgress::Unknown,
             },
         }
     }

@@ -163,6 +163,15 @@ fn invalid_cursors_degrade_to_the_start() {
         for cursor in &cases {
             let page = pull(&mut log, kind, &format!("since=cursor:{cursor}")).unwrap();
             assert_eq!(ids(&page), ["a", "b"], "{cursor}");
+            // A position of this log, or a time, is none of another log.
+            let known = cursor == &own.cursor(OrderBy::Modified, 3)
+                || cursor == &own.cursor(OrderBy::Modified, u64::MAX)
+                || cursor.ends_with("_0_0");
+            assert_eq!(page.reset, !known, "{cursor}");
+            let descending = pull(&mut log, kind, &format!("order=-modified&since=cursor:{cursor}")).unwrap();
+            assert!(!descending.reset);
+            let empty = pull(&mut MemoryLog::default(), kind, &format!("since=cursor:{cursor}")).unwrap();
+            assert_eq!(empty.last_cursor == Some(own.cursor(OrderBy::Modified, 0)), !known, "{cursor}");
         }
         assert_eq!(ids(&pull(&mut log, kind, &format!("since=cursor:{good}")).unwrap()), ["b"]);
         // "Cursors": "treat the position spec as if it were time:{T}", of the future too.
