@@ -20,21 +20,20 @@ pub(super) struct ArchivePlan {
 pub(super) fn plan(mut index: ArchiveIndex, state: &DiffDeltaFollowState) -> ArchivePlan {
     let mut gaps = Vec::new();
     let mut began_anew = false;
-    let first = match (&state.cursor, state.since) {
-        (None, None) => 0,
-        (None, Some(since)) => first_since(&index.snapshots, since),
-        (Some(cursor), _) => first_after(&index.snapshots, cursor, state).unwrap_or_else(|| {
-            began_anew = index.snapshots.first().is_some_and(|s| is_zero(&s.prev_cursor));
-            if began_anew {
-                return 0;
-            }
-            // Section 1.3 forbids deletion, yet a publisher may trim its archive.
-            gaps.push(format!(
-                "the archive no longer has {cursor}; changes between it and the oldest snapshot are lost"
-            ));
-            0
-        }),
+    let first = match (&state.cursor, &state.partial) {
+        (None, None) => state.since.map_or(Some(0), |since| Some(first_since(&index.snapshots, since))),
+        (None, Some(partial)) => first_within(&index.snapshots, &partial.cursor, state.since),
+        (Some(cursor), _) => first_after(&index.snapshots, cursor, state),
     };
+    let first = first.unwrap_or_else(|| {
+        began_anew = index.snapshots.first().is_some_and(|s| is_zero(&s.prev_cursor));
+        let known = state.latest_known().filter(|_| !began_anew);
+        // Section 1.3 forbids deletion, yet a publisher may trim its archive.
+        gaps.extend(known.map(|cursor| {
+            format!("the archive no longer has {cursor}; changes between it and the oldest snapshot are lost")
+        }));
+        0
+    });
     let snapshots = index.snapshots.split_off(first);
     // Section 2.2: a `prev_cursor` that is not the cursor before it means a missed run.
     for pair in snapshots.windows(2) {
@@ -75,6 +74,15 @@ fn first_after(snapshots: &[SnapshotEntry], cursor: &str, state: &DiffDeltaFollo
     let found = snapshots.iter().position(exactly).or_else(|| snapshots.iter().position(same));
     // The snapshot itself may be removed already. Its successor names it.
     found.map(|at| at + 1).or_else(|| snapshots.iter().position(|s| s.prev_cursor == cursor))
+}
+
+/// Returns the index of the snapshot that was delivered in part.
+///
+/// Of several with the cursor the first counts, so nothing is missed. After a start time there is always a place.
+fn first_within(snapshots: &[SnapshotEntry], cursor: &str, since: Option<Timestamp>) -> Option<usize> {
+    let from = since.map(|since| first_since(snapshots, since));
+    let found = snapshots.iter().skip(from.unwrap_or(0)).position(|s| s.cursor == cursor);
+    found.map(|at| at + from.unwrap_or(0)).or(from)
 }
 
 /// Returns the index of the first snapshot that may have changes of this time or later.

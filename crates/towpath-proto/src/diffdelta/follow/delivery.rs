@@ -5,7 +5,7 @@ use std::vec::IntoIter;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::state::{DiffDeltaFollowState, PartialDocument};
+use super::state::{DiffDeltaFollowState, PartialDocument, position};
 use crate::change::Op;
 use crate::diffdelta::wire::delta_item::{ReadDelta, read};
 use crate::diffdelta::wire::{DeltaDocument, DeltaKind, ItemBuckets};
@@ -20,9 +20,11 @@ const MAX_PROBLEMS: usize = 100;
 /// A document whose changes are being delivered.
 #[derive(Debug)]
 pub(super) struct DocumentDelivery {
-    changes: IntoIter<Followed>,
+    /// The changes that are left, each with its number in the document, from 1.
+    changes: IntoIter<(usize, Followed)>,
     cursor: String,
     generated_at: String,
+    /// Number of the last delivered change.
     delivered: usize,
 }
 
@@ -54,9 +56,10 @@ impl DocumentDelivery {
                 match read {
                     Ok((changed_at, change)) if filter.accepts(changed_at) => {
                         budget.item(&change.item)?;
-                        changes.push(change);
+                        changes.push((change.modified, Some(change)));
                     }
-                    Ok(_) => {}
+                    // Counted: a position is the same whatever the start.
+                    Ok((_, change)) => changes.push((change.modified, None)),
                     Err(_) if problems.len() >= MAX_PROBLEMS => {}
                     Err(reason) => problems.push(format!("item {} of bucket {name}: {reason}", index + 1)),
                 }
@@ -64,17 +67,25 @@ impl DocumentDelivery {
             }
         }
         // Stable: changes without a time, or with equal times, keep the order of the buckets.
-        changes.sort_by_key(|c| c.modified);
-        // The order is a function of the document alone, so a count identifies the delivered changes.
-        let delivered = state.delivered_of(&cursor).min(changes.len());
-        changes.drain(..delivered);
+        changes.sort_by_key(|(modified, _)| *modified);
+        // The order is a function of the document alone, so a number identifies a change.
+        let delivered = state.delivered_of(&cursor);
+        let numbered = changes.into_iter().enumerate().filter_map(|(index, (_, change))| {
+            let number = index + 1;
+            change.filter(|_| number > delivered).map(|change| (number, change))
+        });
+        let mut changes: Vec<(usize, Followed)> = numbered.collect();
+        // After the last change the whole document is delivered, whose cursor is the position.
+        if let Some((_, earlier)) = changes.split_last_mut() {
+            earlier.iter_mut().for_each(|(number, change)| change.position = position(&cursor, *number));
+        }
         Ok(Self { changes: changes.into_iter(), cursor, generated_at, delivered })
     }
 
     /// Returns the next change, if any is left.
     pub(super) fn next_change(&mut self) -> Option<Box<Followed>> {
-        let change = self.changes.next()?;
-        self.delivered += 1;
+        let (number, change) = self.changes.next()?;
+        self.delivered = number;
         Some(Box::new(change))
     }
 

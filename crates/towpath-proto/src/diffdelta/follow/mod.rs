@@ -24,7 +24,8 @@
 //! # Order
 //!
 //! The changes of a document are delivered by time (`fetched_at`), then in bucket order. A checkpoint follows
-//! every change.
+//! every change. The position of a change is its document's cursor and its number (`sha256:…/3`), that of the last
+//! one the cursor alone. Following can start after any of them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,7 +36,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
 
-use super::wire::cursor::Cursor;
 use super::wire::{DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
 use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, Request, StartFrom};
@@ -158,10 +158,8 @@ impl DiffDeltaFollower {
         };
         if state == DiffDeltaFollowState::default() {
             match &options.from {
-                // A position is a cursor. Anything else would start a follower that never finds its place.
-                StartFrom::Position(cursor) => {
-                    cursor.parse::<Cursor>().map_err(|e| usage(format!("invalid start position: {e}")))?;
-                    state.cursor = Some(cursor.clone());
+                StartFrom::Position(position) => {
+                    state = DiffDeltaFollowState::after(position).map_err(usage)?;
                 }
                 StartFrom::Time(time) => state.since = Some(*time),
                 StartFrom::Beginning | StartFrom::Now => {}

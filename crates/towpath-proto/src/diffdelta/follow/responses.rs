@@ -119,9 +119,10 @@ impl DiffDeltaFollower {
 
     /// Returns true if a latest document follows the delivered state, judged by cursors.
     fn follows_state(&self, document: &DeltaDocument) -> bool {
-        let next = match &self.state.cursor {
-            Some(cursor) => *cursor == document.prev_cursor,
-            None => self.state.since.is_none() && is_zero(&document.prev_cursor),
+        let next = match (&self.state.cursor, &self.state.partial) {
+            (Some(cursor), _) => *cursor == document.prev_cursor,
+            (None, Some(partial)) => partial.cursor == document.cursor,
+            (None, None) => self.state.since.is_none() && is_zero(&document.prev_cursor),
         };
         // A carried document names itself as `prev_cursor`: it cannot tell what it follows.
         next && document.changed && document.cursor != document.prev_cursor
@@ -183,7 +184,8 @@ impl DiffDeltaFollower {
 
     /// Reports that the publisher began anew: its chain starts at zero and lacks the stored cursor.
     fn begin_anew(&mut self, url: &str, source: Option<String>) {
-        let stored = self.state.cursor.replace(Cursor::ZERO.to_string()).unwrap_or_default();
+        let stored = self.state.latest_known().unwrap_or_default().to_owned();
+        self.state.cursor = Some(Cursor::ZERO.to_string());
         (self.state.generated_at, self.state.partial) = (None, None);
         let reason =
             format!("{url}: the publisher began anew: its archive starts at zero and never had {stored}");
@@ -200,8 +202,9 @@ impl DiffDeltaFollower {
     fn deliver_without_index(&mut self, why: &str) -> Result<(), FollowError> {
         let Some(held) = self.latest.take() else { return Ok(()) };
         let cursor = &held.document.cursor;
-        let missed = match &self.state.cursor {
-            _ if self.follows_state(&held.document) => None,
+        let is_next = self.follows_state(&held.document) || self.state.delivered_of(cursor) > 0;
+        let missed = match self.state.latest_known().map(str::to_owned) {
+            _ if is_next => None,
             // The first document of a chain, although one was followed before.
             Some(_) if held.document.changed && is_zero(&held.document.prev_cursor) => {
                 self.begin_anew(&held.url, held.document.source_id.clone());

@@ -29,11 +29,39 @@ pub(super) struct DiffDeltaFollowState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PartialDocument {
     pub(super) cursor: String,
-    /// Number of delivered changes.
+    /// Number of the last delivered change, from 1.
     pub(super) delivered: usize,
 }
 
+/// Returns the position after a change of a document: its cursor and the number of the change.
+pub(super) fn position(cursor: &str, number: usize) -> String {
+    format!("{cursor}/{number}")
+}
+
 impl DiffDeltaFollowState {
+    /// Creates the state after a position: a cursor, or a cursor and the number of a change of its document.
+    pub(super) fn after(position: &str) -> Result<Self, String> {
+        let (cursor, number) = match position.split_once('/') {
+            Some((cursor, number)) => (cursor, Some(number)),
+            None => (position, None),
+        };
+        // Anything else would start a follower that never finds its place.
+        cursor.parse::<Cursor>().map_err(|e| format!("invalid start position: {e}"))?;
+        let Some(number) = number else {
+            return Ok(Self { cursor: Some(cursor.to_owned()), ..Self::default() });
+        };
+        let delivered =
+            number.parse().map_err(|e| format!("invalid start position: change {number:?}: {e}"))?;
+        let partial = PartialDocument { cursor: cursor.to_owned(), delivered };
+        Ok(Self { partial: Some(partial), ..Self::default() })
+    }
+
+    /// Returns the cursor of the last document that was delivered at least in part.
+    pub(super) fn latest_known(&self) -> Option<&str> {
+        let partial = || self.partial.as_ref().map(|partial| partial.cursor.as_str());
+        self.cursor.as_deref().or_else(partial)
+    }
+
     /// Returns the number of delivered changes of the document with this cursor.
     pub(super) fn delivered_of(&self, cursor: &str) -> usize {
         self.partial.as_ref().filter(|p| p.cursor == cursor).map_or(0, |p| p.delivered)

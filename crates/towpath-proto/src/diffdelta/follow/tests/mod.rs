@@ -144,6 +144,45 @@ fn all_four_starts() {
     assert_eq!(started(StartFrom::Position(Cursor::ZERO.to_string())), 3);
 }
 
+/// The position of any line is a resume point: nothing after it is lost or repeated.
+#[test]
+fn every_change_has_a_position_to_resume_from() {
+    for (has_archive, mints) in [(true, 3), (false, 1)] {
+        let mut p = TestSource::new("ab");
+        for n in 0..mints {
+            for id in ["a", "b", "c", "d"] {
+                p.put(titled(id, &n.to_string()), at(n * 10));
+            }
+            p.run(at(n * 10));
+        }
+        for carried in [false, true] {
+            if carried {
+                p.run(at(40));
+            }
+            let follow = |from| {
+                let mut d = Driver::new("/diff/ab", from);
+                d.has_archive = has_archive;
+                d.pass(&p, at(50), &[]);
+                assert_eq!(d.incomplete() + d.failed(), 0, "{:?}", d.notices);
+                d.changes
+            };
+            let all = follow(StartFrom::Beginning);
+            assert_eq!(all.len(), 4 * usize::try_from(mints).unwrap());
+            for (index, change) in all.iter().enumerate() {
+                let rest = follow(StartFrom::Position(change.position.clone()));
+                assert_eq!(rest, all[index + 1..], "{}", change.position);
+            }
+            // A start from a time has the same positions.
+            let later = follow(StartFrom::Time(at(5)));
+            assert!(!has_archive || later == all[4..]);
+        }
+    }
+    let unknown = StartFrom::Position(format!("{}/7", Cursor::of(b"{}")));
+    let mut anew = Driver::new("/diff/ab", unknown);
+    anew.pass(&three_mints(), at(50), &[]);
+    assert!(matches!(&anew.notices[..], [Event::Reset(_)]), "{:?}", anew.notices);
+}
+
 /// Section 2.1: the zero cursor means no content yet. The first document then follows it.
 #[test]
 fn a_source_that_never_succeeded_has_no_changes() {
