@@ -10,7 +10,7 @@ use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, StartFro
 use super::discover::discover;
 use super::drive::{FollowNotice, FollowSummary, Output, drive};
 use super::fetch::{FetchOptions, Fetcher};
-use super::protocol::{FollowerConfig, Protocol, follower};
+use super::protocol::{FollowPace, FollowerConfig, Protocol, follower};
 
 /// Builder of a follow of one feed. The crate's documentation has an example.
 #[derive(Debug, Clone)]
@@ -104,7 +104,7 @@ impl Follow {
         let (protocol, url) = match protocol {
             Some(protocol) => (protocol, url),
             None => {
-                let offer = discover(&fetcher, &url).await?;
+                let offer = discover(&fetcher, &url, FollowPace::Held).await?;
                 (offer.protocol, offer.url)
             }
         };

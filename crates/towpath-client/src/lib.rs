@@ -63,6 +63,7 @@
 //! | [`drive`](mod@drive) | runs a follower or a check, and delivers changes to an [`Output`] |
 //! | [`fleet`] | follows many feeds with few requests |
 //! | [`xmpp`] | follows and checks publish-subscribe nodes |
+//! | [`first_attempt`] | finds the feed of a page that was named with a protocol |
 //! | [`fetch`] | one HTTP request: redirects, timeouts, limits |
 //! | [`body`] | streaming response bodies |
 //! | [`validators`] | conditional requests |
@@ -85,6 +86,7 @@ pub mod discover;
 pub mod drive;
 pub mod explain;
 pub mod fetch;
+pub mod first_attempt;
 pub mod fleet;
 pub mod follow;
 mod http1;
@@ -104,13 +106,14 @@ pub use address_policy::PrivateFetches;
 pub use body::StreamingBody;
 pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackResponse};
 pub use clock::{DriverClock, SystemClock};
-pub use discover::{DiscoverError, Offer, discover};
+pub use discover::{DiscoverError, Offer, discover, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
+pub use first_attempt::FirstAttempt;
 pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
-pub use protocol::{FollowerConfig, Protocol, checker, follower, hub_checker, pushed_follower};
+pub use protocol::{FollowPace, FollowerConfig, Protocol, checker, follower, hub_checker, pushed_follower};
 pub use stop::{Stop, stopped};
 pub use tls::{SetupError, install_provider};
 pub use validators::Validators;

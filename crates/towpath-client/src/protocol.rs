@@ -22,6 +22,15 @@ use towpath_proto::sup::check::SupChecker;
 
 use crate::random::unguessable;
 
+/// Way in which a follower waits for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowPace {
+    /// The publisher may hold requests open until something changes.
+    Held,
+    /// Requests at intervals of the follower.
+    Polled,
+}
+
 /// A protocol. The order is that of the delivery guarantee, strongest first: exactly once, at least once, best effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -55,6 +64,32 @@ impl Protocol {
             Self::Rss => "rss",
             Self::Sup => "sup",
         }
+    }
+
+    /// Delivery guarantee, stronger for a smaller number. Protocols of one promise share it.
+    fn guarantee_rank(self) -> u8 {
+        match self {
+            Self::DiffDelta | Self::Replication | Self::Smart => 0,
+            Self::History => 1,
+            Self::Rss => 2,
+            Self::Sup => 3,
+        }
+    }
+
+    /// Preference of a follower among protocols: first the stronger promise, then the sooner or the cheaper.
+    pub fn preference(self, pace: FollowPace) -> (u8, u8) {
+        let second = match (pace, self) {
+            // A long poll tells a change at once. A page of Data Replication is polled every half minute, or as its
+            // publisher hints; DiffDelta's head every `ttl_sec`, which is five minutes by default.
+            (FollowPace::Held, Self::Smart) => 0,
+            (FollowPace::Held, Self::Replication) => 1,
+            (FollowPace::Held, _) => 2,
+            // Equal delays: a 304 of DiffDelta's small head costs the least, and an empty page the most.
+            (FollowPace::Polled, Self::DiffDelta) => 0,
+            (FollowPace::Polled, Self::Replication) => 1,
+            (FollowPace::Polled, _) => 2,
+        };
+        (self.guarantee_rank(), second)
     }
 
     /// Delivery guarantee, in words.
@@ -101,8 +136,7 @@ pub struct FollowerConfig {
     pub state: Option<Value>,
     /// Finish once all current changes are delivered.
     pub once: bool,
-    /// Poll interval, for protocols that leave it to the client (Data Replication, Feed History). `None` means the
-    /// protocol's default.
+    /// Poll interval, instead of long polls and of the publisher's own interval. `None` means the protocol's default.
     pub every: Option<Duration>,
 }
 
@@ -116,7 +150,7 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
     Ok(match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
-            let options = FollowOptions { from, state, once, jitter: fastrand::u64(..) };
+            let options = FollowOptions { from, state, once, every, jitter: fastrand::u64(..) };
             Box::new(DiffDeltaFollower::new(&url, options)?)
         }
         Protocol::Replication => {
@@ -124,7 +158,11 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
             let options = ReplicationOptions { once, poll: every.unwrap_or(defaults.poll), ..defaults };
             Box::new(ReplicationFollower::new(&url, from, state, options)?)
         }
-        Protocol::Smart => Box::new(SmartFollower::new(&url, &from, state, once)?),
+        Protocol::Smart => {
+            let mut follower = SmartFollower::new(&url, &from, state, once)?;
+            follower.set_pace(every);
+            Box::new(follower)
+        }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
         Protocol::History | Protocol::Rss => {
             let defaults = HistoryOptions::default();

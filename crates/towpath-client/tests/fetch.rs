@@ -12,8 +12,8 @@ use http::header::{AUTHORIZATION, IF_NONE_MATCH};
 use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use towpath_client::{
-    DiscoverError, FetchOptions, Fetcher, FullResponse, PrivateFetches, Protocol, StreamingResponse,
-    Validators, discover,
+    DiscoverError, FetchOptions, Fetcher, FollowPace, FullResponse, PrivateFetches, Protocol,
+    StreamingResponse, Validators, discover,
 };
 use towpath_proto::follow::{Request, RequestId, TransferError};
 
@@ -550,7 +550,7 @@ async fn discovery_finds_a_feed() {
     .await;
     let found = |path: &str| {
         let url = server.url(path);
-        async move { discover(&fetcher(), &url).await }
+        async move { discover(&fetcher(), &url, FollowPace::Held).await }
     };
     let offer = found("/").await.unwrap();
     assert_eq!((offer.protocol, offer.url), (Protocol::DiffDelta, server.url("/.well-known/diffdelta.json")));

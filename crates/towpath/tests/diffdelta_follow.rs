@@ -88,7 +88,9 @@ fn the_global_feed_and_a_discovered_one_agree() {
     poll(&dir, [16, 18].into_iter(), &mut known);
     let server = dir.serve();
     for path in ["/diff/head.json", "/diff/latest.json", "/diff/source/kev/latest.json", "/feeds/kev"] {
-        let output = dir.run(&["follow", &format!("{}{path}", server.base), "--once"]);
+        // The feed's page offers Smart Feeds too, which is preferred.
+        let args = ["follow", &format!("{}{path}", server.base), "--protocol", "diffdelta", "--once"];
+        let output = dir.run(&args);
         assert_eq!(output.status.code(), Some(0), "{path}: {}", stderr(&output));
         let mut items = BTreeMap::new();
         apply(&output, &mut items);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
-use towpath_client::{DiscoverError, FetchOptions, Fetcher, Offer, Protocol, discover};
+use towpath_client::{DiscoverError, FetchOptions, Fetcher, FollowPace, Offer, Protocol, discover};
 
 const ATOM: &str = "<feed xmlns='http://www.w3.org/2005/Atom'><title>t</title><entry/></feed>";
 const ARCHIVED: &str =
@@ -110,7 +110,7 @@ fn site(asked: &ReceivedRequest) -> Vec<ScriptStep> {
 
 async fn found(server: &RawServer, path: &str) -> Result<Offer, DiscoverError> {
     let fetcher = Fetcher::new(FetchOptions::default()).unwrap().with_named([server.base.as_str()]);
-    discover(&fetcher, &server.url(path)).await
+    discover(&fetcher, &server.url(path), FollowPace::Held).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

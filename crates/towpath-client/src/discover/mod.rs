@@ -1,8 +1,9 @@
-//! Discovery: finds the protocol with the strongest delivery guarantee that a URL offers.
+//! Discovery: finds the protocol with the strongest delivery guarantee that a URL offers, and among several of one
+//! guarantee the one that tells changes the soonest, or costs the least ([`FollowPace`]).
 //!
 //! A single request usually suffices. It shows the document's format and namespaces, its links, and a feed's list
 //! of URLs. For a site's root, discovery also requests the DiffDelta manifest. For a web page it probes the feeds that
-//! the page links to. Among all offers the strongest guarantee wins (see [`Protocol`]), and the first of equals.
+//! the page links to. Among all offers the preferred protocol wins ([`Protocol::preference`]), and the first of equals.
 
 mod detect;
 mod keys;
@@ -15,7 +16,7 @@ use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, Trans
 use url::Url;
 
 use super::fetch::{Fetcher, StreamingResponse};
-use super::protocol::Protocol;
+use super::protocol::{FollowPace, Protocol};
 
 pub use detect::{ProbedResponse, alternates, describe, offers};
 
@@ -104,12 +105,40 @@ impl From<DiscoverError> for FollowError {
     }
 }
 
-/// Finds the strongest protocol that a URL offers, directly or through the feeds that it links to.
+/// Finds the protocol to follow that a URL offers, directly or through the feeds that it links to.
+///
+/// Among those with the strongest guarantee, the one for this pace.
 ///
 /// # Errors
 ///
 /// [`DiscoverError`] about `url` itself. Linked feeds that fail are skipped.
-pub async fn discover(fetcher: &Fetcher, url: &str) -> Result<Offer, DiscoverError> {
+pub async fn discover(fetcher: &Fetcher, url: &str, pace: FollowPace) -> Result<Offer, DiscoverError> {
+    preferred(discover_all(fetcher, url).await?, pace)
+        // Never: without an offer there is an error.
+        .ok_or_else(|| DiscoverError::Unknown { url: url.to_owned(), what: "nothing".to_owned() })
+}
+
+/// Finds the URL at which a feed offers a protocol, from its page or from a list of its addresses.
+///
+/// `None` if nothing there names one: then `url` may be that of the protocol.
+///
+/// # Errors
+///
+/// [`DiscoverError`] if `url` cannot be read.
+pub async fn locate(
+    fetcher: &Fetcher,
+    url: &str,
+    protocol: Protocol,
+) -> Result<Option<String>, DiscoverError> {
+    match discover_all(fetcher, url).await {
+        Ok(offers) => Ok(offers.into_iter().find(|offer| offer.protocol == protocol).map(|offer| offer.url)),
+        Err(DiscoverError::Unknown { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds every protocol that a URL offers; at least one.
+async fn discover_all(fetcher: &Fetcher, url: &str) -> Result<Vec<Offer>, DiscoverError> {
     let response = probe_without_long_poll(fetcher, url).await?;
     let unknown = |what: String| DiscoverError::Unknown { url: url.to_owned(), what };
     let final_url = Url::parse(&response.head.url).map_err(|e| unknown(e.to_string()))?;
@@ -123,8 +152,8 @@ pub async fn discover(fetcher: &Fetcher, url: &str) -> Result<Offer, DiscoverErr
         found = linked_feeds(fetcher, &probed).await;
     }
     // Offers come before the status: an empty replication feed responds 404 and is still one.
-    if let Some(offer) = strongest(found) {
-        return Ok(offer);
+    if !found.is_empty() {
+        return Ok(found);
     }
     if !probed.is_ok() {
         let (status, retry_after) = (response.head.status, response.head.retry_after(Timestamp::now()));
@@ -133,15 +162,24 @@ pub async fn discover(fetcher: &Fetcher, url: &str) -> Result<Offer, DiscoverErr
     Err(unknown(describe(&probed)))
 }
 
-/// Returns the strongest offer, the first of equals. Its reason also names the guarantee and the weaker protocols.
-fn strongest(found: Vec<Offer>) -> Option<Offer> {
+/// Returns the preferred offer, the first of equals. Its reason also names the guarantee and the other protocols.
+fn preferred(found: Vec<Offer>, pace: FollowPace) -> Option<Offer> {
     let mut others: Vec<Protocol> = found.iter().map(|offer| offer.protocol).collect();
-    let mut offer = found.into_iter().min_by_key(|offer| offer.protocol)?;
+    let mut offer = found.into_iter().min_by_key(|offer| offer.protocol.preference(pace))?;
     others.sort_unstable();
     others.dedup();
     others.retain(|protocol| *protocol != offer.protocol);
-    let others: Vec<&str> = others.into_iter().map(Protocol::name).collect();
-    let also = if others.is_empty() { String::new() } else { format!("; weaker: {}", others.join(", ")) };
+    let (equal, weaker): (Vec<Protocol>, Vec<Protocol>) =
+        others.into_iter().partition(|other| other.preference(pace).0 == offer.protocol.preference(pace).0);
+    let names = |list: Vec<Protocol>| list.into_iter().map(Protocol::name).collect::<Vec<_>>().join(", ");
+    let mut also = String::new();
+    if !equal.is_empty() {
+        let why = if pace == FollowPace::Held { "later" } else { "costlier" };
+        also.push_str(&format!("; {why}: {}", names(equal)));
+    }
+    if !weaker.is_empty() {
+        also.push_str(&format!("; weaker: {}", names(weaker)));
+    }
     offer.why = format!("{} ({}{also})", offer.why, offer.protocol.guarantee());
     Some(offer)
 }

@@ -7,7 +7,8 @@ fn detected(url: &str, status: u16, content_type: &str, start: &str) -> Option<(
     headers.insert("content-type", content_type.parse().unwrap());
     let head = ResponseHead { status, url: url.into(), headers };
     let url = Url::parse(url).unwrap();
-    let offer = strongest(offers(&ProbedResponse { url: &url, head: &head, start: start.as_bytes() }))?;
+    let probed = ProbedResponse { url: &url, head: &head, start: start.as_bytes() };
+    let offer = preferred(offers(&probed), FollowPace::Held)?;
     Some((offer.protocol, offer.url))
 }
 
@@ -96,12 +97,39 @@ fn the_reason_names_the_guarantee_and_weaker_protocols() {
         offer(Protocol::Smart, "http://x/2"),
         offer(Protocol::History, "http://x/atom"),
     ];
-    let taken = strongest(found).unwrap();
+    let taken = preferred(found, FollowPace::Held).unwrap();
     assert_eq!(
         (taken.url.as_str(), taken.why.as_str()),
         ("http://x/1", "it is so (exactly once; weaker: history, rss)")
     );
-    assert_eq!(strongest(vec![]), None);
+    assert_eq!(preferred(vec![], FollowPace::Held), None);
+}
+
+/// Of one promise, a single follower takes the long poll, and one of many feeds the cheapest poll.
+#[test]
+fn among_equal_guarantees_the_pace_decides() {
+    let offer = |protocol| Offer { protocol, url: "http://x/".into(), why: "it is so".into() };
+    let found = || {
+        vec![
+            offer(Protocol::DiffDelta),
+            offer(Protocol::Replication),
+            offer(Protocol::Smart),
+            offer(Protocol::Rss),
+        ]
+    };
+    let held = preferred(found(), FollowPace::Held).unwrap();
+    assert_eq!(
+        (held.protocol, held.why.as_str()),
+        (Protocol::Smart, "it is so (exactly once; later: diffdelta, replication; weaker: rss)")
+    );
+    let polled = preferred(found(), FollowPace::Polled).unwrap();
+    assert_eq!(
+        (polled.protocol, polled.why.as_str()),
+        (Protocol::DiffDelta, "it is so (exactly once; costlier: replication, smart; weaker: rss)")
+    );
+    let without =
+        preferred(found().into_iter().filter(|o| o.protocol != Protocol::Smart).collect(), FollowPace::Held);
+    assert_eq!(without.unwrap().protocol, Protocol::Replication);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{FeedRoute, FleetOutput, SavedFeed};
 use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
 use crate::response_hints::ResponseHints;
 use crate::stop::Stop;
-use crate::{DiscoverError, Fetcher, FollowerConfig, Protocol, discover, follower};
+use crate::{DiscoverError, Fetcher, FirstAttempt, FollowPace, FollowerConfig, Protocol, discover, follower};
 
 /// Polls feeds; shared by all polls of a fleet.
 #[derive(Debug)]
@@ -50,17 +50,41 @@ impl<O: FleetOutput> FeedPoller<O> {
                 }
             },
         };
-        // The feed's own URL may be a web page that only links to the feed.
-        let url = route.follows.as_deref().unwrap_or(&feed).to_owned();
-        let config = FollowerConfig { url, from: self.from.clone(), state, once: true, every: None };
-        let mut follower = match follower(route.protocol, config) {
+        // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
+        let is_open = self.protocol.is_some() && state.is_none() && route.follows.is_none();
+        let mut follower = match self.follower(&feed, &route, state, is_open) {
             Ok(follower) => follower,
             Err(error) => return Ok(self.fail(&feed, Some(route), error)),
         };
         let mut output = FeedOutput { fleet: &*self.output, feed, route, has_changed: false };
-        let (summary, hints) = drive_with_hints(&mut *follower, &fetcher, &mut output, &self.stop).await?;
+        let (mut summary, mut hints) =
+            drive_with_hints(&mut follower, &fetcher, &mut output, &self.stop).await?;
+        if follower.has_failed() {
+            let found = follower.find_feed(&fetcher, &output.feed, output.route.protocol).await;
+            output.route.follows = found.map(Into::into);
+            if output.route.follows.is_some() {
+                follower = match self.follower(&output.feed, &output.route, None, false) {
+                    Ok(follower) => follower,
+                    Err(error) => return Ok(self.fail(&output.feed, Some(output.route), error)),
+                };
+            }
+            (summary, hints) = drive_with_hints(&mut follower, &fetcher, &mut output, &self.stop).await?;
+        }
         let FeedOutput { route, has_changed, .. } = output;
         Ok(FeedPoll { route: Some(route), hints, has_changed, summary })
+    }
+
+    fn follower(
+        &self,
+        feed: &str,
+        route: &FeedRoute,
+        state: Option<Value>,
+        is_open: bool,
+    ) -> Result<FirstAttempt, FollowError> {
+        // The feed's own URL may be a web page that only links to the feed.
+        let url = route.follows.as_deref().unwrap_or(feed).to_owned();
+        let config = FollowerConfig { url, from: self.from.clone(), state, once: true, every: None };
+        Ok(FirstAttempt::new(follower(route.protocol, config)?, is_open))
     }
 
     async fn find_route(
@@ -75,7 +99,7 @@ impl<O: FleetOutput> FeedPoller<O> {
         if let Some(protocol) = self.protocol {
             return Ok(FeedRoute { protocol, follows: None });
         }
-        let offer = discover(fetcher, feed).await?;
+        let offer = discover(fetcher, feed, FollowPace::Polled).await?;
         self.output.discovered(feed, &offer);
         let follows = (offer.url != feed).then(|| offer.url.into());
         Ok(FeedRoute { protocol: offer.protocol, follows })

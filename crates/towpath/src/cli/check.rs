@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use towpath_client::{CallQueue, checker, discover, drive_check, hub_checker, listen};
+use towpath_client::{CallQueue, FollowPace, checker, discover, drive_check, hub_checker, listen};
 use towpath_proto::follow::Checker as _;
 use towpath_proto::report::{Finding, FindingOutcome, Level, Report};
 use url::Url;
@@ -70,7 +70,7 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     let (protocol, url) = match args.protocol.0 {
         Some(protocol) => (protocol, args.url.to_string()),
         None => {
-            let offer = discover(&fetcher, args.url.as_str()).await?;
+            let offer = discover(&fetcher, args.url.as_str(), FollowPace::Polled).await?;
             let text = format!("checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
             eprintln!("towpath: {}", plain(&text));
             (offer.protocol, offer.url)

@@ -73,6 +73,8 @@ pub struct FollowOptions {
     pub state: Option<Value>,
     /// Finish after delivering everything that is published now.
     pub once: bool,
+    /// Poll interval, instead of the publisher's `ttl_sec`.
+    pub every: Option<Duration>,
     /// Random number that spreads the polls of many followers over time.
     pub jitter: u64,
 }
@@ -115,6 +117,7 @@ pub struct DiffDeltaFollower {
     location: DocumentLocation,
     from: StartFrom,
     once: bool,
+    every: Option<Duration>,
     jitter: u64,
     state: DiffDeltaFollowState,
     next: NextAction,
@@ -169,6 +172,7 @@ impl DiffDeltaFollower {
             location,
             from: options.from,
             once: options.once,
+            every: options.every,
             jitter: options.jitter,
             state,
             next: NextAction::Poll,
@@ -266,7 +270,8 @@ impl DiffDeltaFollower {
     fn rest(&mut self) {
         self.failures = 0;
         // The publisher has responded: from now on failures wait at least its interval.
-        self.retry_base = self.ttl;
+        let interval = self.every.map_or(self.ttl, |every| every.as_secs().max(1));
+        self.retry_base = interval;
         self.latest = None;
         // Hashing the time too gives a follower a new delay for each poll. Up to a tenth of the interval is
         // added, so that followers started together do not poll together.
@@ -274,8 +279,8 @@ impl DiffDeltaFollower {
             .jitter
             .wrapping_add(self.now.wall.as_second().unsigned_abs())
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let late = (spread >> 32) % (self.ttl * 100 + 1);
-        self.wait(Duration::from_secs(self.ttl) + Duration::from_millis(late));
+        let late = (spread >> 32) % (interval * 100 + 1);
+        self.wait(Duration::from_secs(interval) + Duration::from_millis(late));
     }
 
     /// Ends a failed pass. The next attempt starts from the last checkpoint.

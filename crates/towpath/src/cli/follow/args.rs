@@ -37,7 +37,8 @@ pub(crate) struct FollowArgs {
     /// Exit once all current changes are printed
     #[arg(long)]
     pub(crate) once: bool,
-    /// Poll interval for feeds without SUP, when following several feeds [default: 15m]
+    /// Poll interval. One feed: instead of long polls and its publisher's interval. Several: for those without SUP
+    /// [default: 15m]
     #[arg(long, value_name = "TIME", value_parser = parse_every)]
     pub(crate) every: Option<Duration>,
     /// Subscribe --callback at the feed's hub, and pull only what it misses (Smart Feeds)

@@ -4,12 +4,14 @@ pub(super) mod args;
 pub(super) mod exit;
 
 use std::collections::HashMap;
+use std::io::Stdout;
 use std::sync::Arc;
 
 use serde_json::Value;
 use towpath_client::fleet::{FleetOptions, follow_fleet};
 use towpath_client::{
-    Fetcher, FollowerConfig, Protocol, discover, drive, drive_with_calls, follower, listen, pushed_follower,
+    Fetcher, FirstAttempt, FollowPace, FollowerConfig, Protocol, discover, drive, drive_with_calls, follower,
+    listen, pushed_follower,
 };
 use towpath_proto::follow::StartFrom;
 use url::Url;
@@ -48,35 +50,34 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
 
 /// Follows one feed by HTTP.
 async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, CliError> {
-    if args.every.is_some() {
-        let why = "--every is for several feeds; a single feed is polled as often as its publisher allows";
-        return Err(CliError::usage(why));
-    }
     let fetcher = args.token.fetcher([feed])?;
     let plan = choose(args, feed, &fetcher).await?;
-    // Opened before the first request: an unwritable state file should fail at once.
-    let state_file = match &args.state {
-        Some(path) => Some(StateFile::open(path, feed, plan.protocol, &plan.url)?),
-        None => None,
-    };
-    let config = FollowerConfig {
-        url: plan.url,
-        from: args.from.clone(),
-        state: plan.state,
-        once: args.once,
-        every: None,
-    };
-    let mut lines = Lines::new(std::io::stdout(), state_file);
+    let mut lines = output(args, feed, &plan)?;
     let ended = if let Some(callback) = &args.callback {
         if plan.protocol != Protocol::Smart {
             return Err(CliError::usage("--push is for Smart Feeds; the saved state is of another protocol"));
         }
-        let (mut follower, key) = pushed_follower(config, callback.as_str())?;
+        let (mut follower, key) = pushed_follower(plan.config(args), callback.as_str())?;
         let calls = listen(args.callback_listen.unwrap_or_else(|| listen_address(callback)), key).await?;
         drive_with_calls(&mut follower, &fetcher, &mut lines, stop, calls).await
     } else {
-        let mut follower = follower(plan.protocol, config)?;
-        drive(&mut *follower, &fetcher, &mut lines, stop).await
+        // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
+        let is_open = args.protocol.0.is_some() && plan.state.is_none();
+        let mut first = FirstAttempt::new(follower(plan.protocol, plan.config(args))?, is_open);
+        let ended = drive(&mut first, &fetcher, &mut lines, stop).await;
+        if !first.has_failed() {
+            ended
+        } else if let Some(url) = first.find_feed(&fetcher, &plan.url, plan.protocol).await {
+            eprintln!(
+                "towpath: {}",
+                plain(&format!("following {url} by {}, which {feed} names", plan.protocol))
+            );
+            let plan = FollowPlan { url, ..plan };
+            let mut lines = output(args, feed, &plan)?;
+            drive(follower(plan.protocol, plan.config(args))?.as_mut(), &fetcher, &mut lines, stop).await
+        } else {
+            drive(&mut first, &fetcher, &mut lines, stop).await
+        }
     };
     match ended {
         Ok(ended) => Ok(exit(&ended, args.once)),
@@ -84,6 +85,15 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
         Err(LinesError::Closed) => Ok(Exit::Failed),
         Err(e) => Err(CliError::failed(e.to_string())),
     }
+}
+
+/// Opens the output. Before the first request, so that an unwritable state file fails at once.
+fn output(args: &FollowArgs, feed: &Url, plan: &FollowPlan) -> Result<Lines<Stdout>, CliError> {
+    let state_file = match &args.state {
+        Some(path) => Some(StateFile::open(path, feed, plan.protocol, &plan.url)?),
+        None => None,
+    };
+    Ok(Lines::new(std::io::stdout(), state_file))
 }
 
 /// Follows several feeds at once.
@@ -142,7 +152,20 @@ struct FollowPlan {
     state: Option<Value>,
 }
 
-/// Chooses the protocol: the saved state's, else the requested one, else the strongest that the feed offers.
+impl FollowPlan {
+    fn config(&self, args: &FollowArgs) -> FollowerConfig {
+        FollowerConfig {
+            url: self.url.clone(),
+            from: args.from.clone(),
+            state: self.state.clone(),
+            once: args.once,
+            every: args.every,
+        }
+    }
+}
+
+/// Chooses the protocol: the saved state's, else the requested one, else the one that the feed offers and
+/// that keeps the strongest promise with the least delay.
 async fn choose(args: &FollowArgs, feed: &Url, fetcher: &Fetcher) -> Result<FollowPlan, CliError> {
     // Only Smart Feeds have a hub here, so --push implies the protocol.
     let requested = args.protocol.0.or(args.push.then_some(Protocol::Smart));
@@ -156,7 +179,8 @@ async fn choose(args: &FollowArgs, feed: &Url, fetcher: &Fetcher) -> Result<Foll
     let (protocol, url) = match requested {
         Some(protocol) => (protocol, feed.to_string()),
         None => {
-            let offer = discover(fetcher, feed.as_str()).await?;
+            let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
+            let offer = discover(fetcher, feed.as_str(), pace).await?;
             let text = format!("following {} by {}, because {}", offer.url, offer.protocol, offer.why);
             eprintln!("towpath: {}", plain(&text));
             (offer.protocol, offer.url)

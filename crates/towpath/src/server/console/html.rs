@@ -116,7 +116,9 @@ async fn feed_page(
         dl { @for address in &view.addresses { dt { (link(address, has_snapshot)) } dd { (address.about) } } }
         h2 { "Follow it" }
         @if feed.is_filter() { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) "/items" } }
-        @else { pre { "towpath follow " (engine.base_url) "/diff/" (view.id) "/head.json" } }
+        @else { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) } }
+        p { "By Smart Feeds: exactly once, and told of a change at once, because the server holds the request until "
+            "there is one. DiffDelta and Data Replication promise the same, but are polled." }
     };
     let head = alternates(engine, &feed);
     Ok(whole(StatusCode::OK, HTML, page(&view.title, &head, &body).into_string()))

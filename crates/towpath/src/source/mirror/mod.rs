@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use towpath_client::{
-    DiscoverError, Fetcher, FollowNotice, FollowerConfig, Output, Protocol, discover, drive,
+    DiscoverError, Fetcher, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, pushed_follower, redact,
 };
 use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
@@ -181,12 +181,14 @@ impl From<WriteError> for MirrorError {
 async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<(), MirrorError> {
     let MirrorTarget { engine, feed, .. } = target;
     let saved = MirrorState::load(engine, feed, url).await?;
+    let every = feed.config.source.as_ref().and_then(|source| source.every);
     let (followed_url, protocol, state) = match saved {
         Some(saved) => (saved.follows, saved.protocol, Some(saved.state)),
         None => {
             // An empty Smart Feed may hold the probe until its first item, so this must be interruptible.
+            let pace = if every.is_some() { FollowPace::Polled } else { FollowPace::Held };
             let offer = tokio::select! {
-                offer = discover(fetcher, url) => offer,
+                offer = discover(fetcher, url, pace) => offer,
                 () = stopped(stop) => return Ok(()),
             };
             let offer = offer?;
@@ -195,7 +197,6 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
         }
     };
     let follow_protocol: Protocol = protocol.parse().map_err(FollowError::Usage)?;
-    let every = feed.config.source.as_ref().and_then(|source| source.every);
     let config =
         FollowerConfig { url: followed_url.clone(), from: StartFrom::Beginning, state, once: false, every };
     let saved =

@@ -179,6 +179,6 @@ impl Driver {
 }
 
 pub(super) fn follower(address: &str, from: StartFrom, state: Option<Value>) -> DiffDeltaFollower {
-    let options = FollowOptions { from, state, once: false, jitter: 7 };
+    let options = FollowOptions { from, state, jitter: 7, ..FollowOptions::default() };
     DiffDeltaFollower::new(&format!("{BASE}{address}"), options).unwrap()
 }
