@@ -63,7 +63,7 @@ impl BenchSource {
     }
 
     fn source(&self) -> SourcePublisher<'_> {
-        SourcePublisher { site: &self.site, id: &self.id, ttl_sec: 60 }
+        SourcePublisher { site: &self.site, id: &self.id, ttl_sec: 60, about: Default::default() }
     }
 
     fn mint(&self, changes: Vec<Change>) -> PublishedDocuments {

@@ -15,6 +15,7 @@
 //! | [`push`] | WebSub and XMPP: push transports of Smart Feeds |
 
 pub mod address;
+pub mod attachment;
 pub mod change;
 pub mod diff;
 pub mod diffdelta;

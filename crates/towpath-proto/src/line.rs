@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::attachment::{self, Attachment};
 use crate::change::{NewChange, Op};
 use crate::item::{Author, Content, Item, ItemError};
 
@@ -78,6 +79,12 @@ pub struct LineItem {
     /// See [`Item::tags`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// Files that belong to the item. Only read: they are part of `extra` when written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+    /// URL of an image. Only read, like `attachments`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// See [`Item::extra`].
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
@@ -216,11 +223,20 @@ impl LineItem {
             updated: item.updated,
             authors: item.authors.clone(),
             tags: item.tags.clone(),
+            attachments: Vec::new(),
+            image: None,
             extra: item.extra.clone(),
         }
     }
 
-    fn into_item(self, id: String, content: Option<Content>) -> Item {
+    fn into_item(mut self, id: String, content: Option<Content>) -> Item {
+        if let Some(image) = self.image {
+            self.extra.insert(attachment::IMAGE.into(), image.into());
+        }
+        if !self.attachments.is_empty() {
+            let attachments = serde_json::to_value(self.attachments).unwrap_or_default();
+            self.extra.insert(attachment::ATTACHMENTS.into(), attachments);
+        }
         Item {
             id,
             url: self.url,

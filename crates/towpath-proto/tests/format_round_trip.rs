@@ -171,3 +171,81 @@ fn smart_feeds_elements() {
         assert_eq!(read_back(&text).smart, head.smart);
     }
 }
+
+/// Enclosures, images and attachments, from whatever format or publisher, are shown in each format's own form, and
+/// items come back as they were.
+#[test]
+fn attachments_and_images_cross_every_format() {
+    let rss = read(
+        b"<rss version='2.0' xmlns:m='http://search.yahoo.com/mrss/'><channel><item><guid>1</guid>\
+          <enclosure url='https://a.example/a.mp3' type='audio/mpeg' length='3'/>\
+          <m:thumbnail url='https://a.example/i.png'/></item></channel></rss>",
+        &ReadOptions::default(),
+    );
+    let json = read(
+        br#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1","content_text":"x",
+          "image":"https://a.example/i.png","attachments":[{"url":"https://a.example/a.mp3",
+          "mime_type":"audio/mpeg","size_in_bytes":3,"title":"T"}]}]}"#,
+        &ReadOptions::default(),
+    );
+    let line = br#"{"id":"1","item":{"image":"https://a.example/i.png","attachments":
+        [{"url":"https://a.example/a.mp3","media_type":"audio/mpeg","size":3}]}}"#;
+    let published = towpath_proto::line::Line::parse(line).unwrap().into_change().unwrap().item;
+    for item in [rss.unwrap().items.remove(0), json.unwrap().items.remove(0), published] {
+        let items = [item];
+        let atom = write_atom(&head(), &items);
+        let link = atom.split("<link ").find(|link| link.contains("rel=\"enclosure\"")).unwrap();
+        let link = link.split('>').next().unwrap();
+        for part in ["href=\"https://a.example/a.mp3\"", "type=\"audio/mpeg\"", "length=\"3\""] {
+            assert!(link.contains(part), "{atom}");
+        }
+        let rss = write_rss(&head(), &items);
+        let enclosure = "<enclosure url=\"https://a.example/a.mp3\" length=\"3\" type=\"audio/mpeg\"";
+        assert_eq!(rss.matches(enclosure).count(), 1, "{rss}");
+        for xml in [&atom, &rss] {
+            assert!(xml.contains(":thumbnail ") && xml.contains("https://a.example/i.png"), "{xml}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&write_json_feed(&head(), &items)).unwrap();
+        let attachment = &json["items"][0]["attachments"][0];
+        assert_eq!(attachment["url"], "https://a.example/a.mp3");
+        assert_eq!(
+            (&attachment["mime_type"], &attachment["size_in_bytes"]),
+            (&"audio/mpeg".into(), &3.into())
+        );
+        assert_eq!(json["items"][0]["image"], "https://a.example/i.png");
+        for write in [write_atom, write_rss, write_json_feed] {
+            check(write, &items);
+        }
+    }
+}
+
+/// A category with a scheme or domain stands once, in the place of its tag.
+#[test]
+fn categories_are_written_once() {
+    let atom = "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>1</id><category term='a' scheme='urn:s'/>\
+        <category term='b'/><category term='c' label='C'/></entry></feed>";
+    let items = read(atom.as_bytes(), &ReadOptions::default()).unwrap().items;
+    let written = write_atom(&head(), &items);
+    assert_eq!(written.matches("<category").count(), 3, "{written}");
+    check(write_atom, &items);
+    let rss = "<rss version='2.0'><channel><item><guid>1</guid><category domain='d'>a</category>\
+        <category>b</category></item></channel></rss>";
+    let items = read(rss.as_bytes(), &ReadOptions::default()).unwrap().items;
+    let written = write_rss(&head(), &items);
+    assert_eq!(written.matches("<category").count(), 2, "{written}");
+    check(write_rss, &items);
+}
+
+/// Two JavaScript parsers take a date with an attribute for an object, and lose it.
+#[test]
+fn an_assigned_date_has_no_attribute() {
+    let text = write_atom(&head(), &[Item::new("1")]);
+    assert!(
+        !text.contains("<updated ") && text.matches("<updated>2025-01-24T09:00:00Z<").count() == 2,
+        "{text}"
+    );
+    let old = text.replace("</updated><tp:assigned>updated</tp:assigned>", "</updated>");
+    let old = old.replace("<title/><updated>", "<title/><updated tp:assigned=\"1\">");
+    assert_ne!(old, text);
+    assert_eq!(read_back(&old).items, [Item::new("1")], "documents of earlier versions are read");
+}

@@ -204,3 +204,116 @@ fn pointers_that_find_nothing() {
     assert!(matches!(read(&document, &no_mapping), Err(FormatError::Mapping { .. })));
     assert!(matches!(read(&document, &options()), Err(FormatError::Unknown(_))));
 }
+
+/// Issue of many readers: `<img src="/i.png">` means nothing to those who get the item from elsewhere.
+#[test]
+fn relative_addresses_in_contents_are_resolved_where_they_are_read() {
+    let text = |text: &str| read(text.as_bytes(), &options()).unwrap().items.remove(0);
+    let content = |item: &towpath_proto::Item| item.content.as_ref().unwrap().text().unwrap().to_owned();
+    let atom = text(
+        "<feed xmlns='http://www.w3.org/2005/Atom' xml:base='/b/'><entry><id>1</id>\
+         <summary type='html'>&lt;a href='s'&gt;</summary>\
+         <content type='html' xml:base='c/'>&lt;img src=\"i.png\" alt='/x'&gt; &lt;a href=#n&gt;</content></entry></feed>",
+    );
+    assert_eq!(content(&atom), "<img src=\"https://from.example/b/c/i.png\" alt='/x'> <a href=#n>");
+    assert_eq!(atom.summary.as_deref(), Some("<a href='https://from.example/b/s'>"));
+    let xhtml = text(
+        "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>1</id><content type='xhtml' xml:base='/b/'>\
+         <div xmlns='http://www.w3.org/1999/xhtml'><img src='i.png'/><a href='https://a.example/'  >x</a></div></content></entry></feed>",
+    );
+    assert_eq!(
+        content(&xhtml),
+        "<div xmlns='http://www.w3.org/1999/xhtml'><img src=\"https://from.example/b/i.png\"/>\
+         <a href='https://a.example/'  >x</a></div>"
+    );
+    let rss = text(
+        "<rss version='2.0' xmlns:c='http://purl.org/rss/1.0/modules/content/' xmlns:m='http://search.yahoo.com/mrss/'>\
+         <channel><item><guid>1</guid><description><![CDATA[<a href=d>]]></description>\
+         <c:encoded><![CDATA[<a href='/e'>]]></c:encoded><m:thumbnail url='/t.png'/></item></channel></rss>",
+    );
+    assert_eq!(content(&rss), "<a href='https://from.example/e'>");
+    assert_eq!(rss.summary.as_deref(), Some("<a href=https://from.example/dir/d>"));
+    assert!(rss.extra["xml"][0].as_str().unwrap().contains("url=\"https://from.example/t.png\""), "{rss:?}");
+    let json = text(
+        "{\"version\":\"https://jsonfeed.org/version/1.1\",\"items\":[{\"id\":\"1\",\"content_html\":\"<a href=e>\",\
+         \"image\":\"/i.png\",\"attachments\":[{\"url\":\"a.mp3\",\"mime_type\":\"audio/mpeg\"}]}]}",
+    );
+    assert_eq!(content(&json), "<a href=https://from.example/dir/e>");
+    assert_eq!(json.extra["json_feed"]["image"], "https://from.example/i.png");
+    assert_eq!(json.extra["json_feed"]["attachments"][0]["url"], "https://from.example/dir/a.mp3");
+}
+
+/// A published item may have relative addresses: they lead to the item's page, not to our own host, and our
+/// reader finds the item as it was.
+#[test]
+fn no_address_is_relative_to_our_own_document() {
+    use towpath_proto::format::document::{DocumentEntry, DocumentHead};
+    use towpath_proto::format::{atom, json_feed, rss};
+    use towpath_proto::{Content, Item};
+
+    let item = Item {
+        url: Some("https://blog.example/2025/lock".into()),
+        content: Some(Content::new("text/html", "<img src='/i.png'>")),
+        ..Item::new("1")
+    };
+    let head = DocumentHead::new("https://ours.example/feeds/x", "X", towpath_proto::Timestamp::UNIX_EPOCH);
+    let entries = || [DocumentEntry::new(&item, head.updated)];
+    let base = "xml:base=\"https://blog.example/2025/lock\"";
+    for (written, shown) in [
+        (atom::write(&head, entries()), base),
+        (rss::write(&head, entries()), base),
+        (json_feed::write(&head, entries()), "<img src='https://blog.example/i.png'>"),
+    ] {
+        assert!(written.contains(shown), "{written}");
+        let ours =
+            ReadOptions { base_url: Some("https://ours.example/feeds/x/atom"), ..ReadOptions::default() };
+        assert_eq!(read(written.as_bytes(), &ours).unwrap().items, [item.clone()], "{written}");
+    }
+}
+
+/// RFC 4287, section 4.1.3.3: XML is a child element, not Base 64.
+#[test]
+fn xml_stays_xml_in_atom() {
+    use towpath_proto::format::atom;
+    use towpath_proto::format::document::{DocumentEntry, DocumentHead};
+    use towpath_proto::{Content, Item};
+
+    let head = DocumentHead::new("https://ours.example/feeds/x", "X", towpath_proto::Timestamp::UNIX_EPOCH);
+    for (document, shown) in [
+        ("<?xml version=\"1.0\"?>\n<a><b/></a>\n", "<a xmlns=\"\"><b/></a>"),
+        ("<a><b/></a>", "<a xmlns=\"\"><b/></a>"),
+        ("<a xmlns=\"urn:x\" b='1'/>", "<a xmlns=\"urn:x\" b='1'/>"),
+        ("<!-- c --><a xmlns=\"urn:x\"><!-- d --><![CDATA[<]]></a>", "<a xmlns=\"urn:x\">&lt;</a>"),
+    ] {
+        let content = Some(Content::new("application/xml", document));
+        let item = Item { content, url: Some("https://a.example/".into()), ..Item::new("1") };
+        let written = atom::write(&head, [DocumentEntry::new(&item, head.updated)]);
+        assert!(
+            written.contains("<content type=\"application/xml\"") && written.contains(shown),
+            "{written}"
+        );
+        assert_eq!(read(written.as_bytes(), &ReadOptions::default()).unwrap().items, [item], "{written}");
+    }
+    let item = Item { content: Some(Content::new("application/xml", "<a>")), ..Item::new("1") };
+    let written = atom::write(&head, [DocumentEntry::new(&item, head.updated)]);
+    assert_eq!(
+        read(written.as_bytes(), &ReadOptions::default()).unwrap().items,
+        [item],
+        "what is no XML too"
+    );
+}
+
+/// RFC 6721's `ref` names the entry by its id, which in RSS is the guid.
+#[test]
+fn a_tombstone_in_rss_names_the_guid() {
+    use towpath_proto::format::document::{DocumentHead, EntryIds};
+    use towpath_proto::format::{DeletedEntry, rss};
+
+    let now = towpath_proto::Timestamp::UNIX_EPOCH;
+    let mut head = DocumentHead::new("https://ours.example/feeds/x", "X", now);
+    head.ids = EntryIds { base: "https://ours.example/feeds/x/items/", always_own_id: false };
+    head.deleted = vec![DeletedEntry { id: "CVE 1".into(), when: Some(now) }];
+    let written = rss::write(&head, []);
+    assert!(written.contains("<at:deleted-entry ref=\"CVE 1\" when="), "{written}");
+    assert_eq!(read(written.as_bytes(), &ReadOptions::default()).unwrap().deleted, head.deleted);
+}

@@ -316,3 +316,38 @@ fn credentials_in_an_address_are_sent_and_redacted() {
         assert!(!line.contains("pa55") && !line.contains("s3cret"), "{line}");
     }
 }
+
+/// Language, home, description, image and author of a source arrive in every document of its feed; what the
+/// configuration says goes before them.
+#[test]
+fn a_source_describes_its_feed() {
+    let (_runtime, origin) = raw(|_| {
+        let text = "<rss version=\"2.0\"><channel><title>t</title><link>/blog/</link><language>pt-br</language>\
+            <description>All &amp; more</description><managingEditor>ann@a.example (Ann)</managingEditor>\
+            <image><url>/logo.png</url></image>\
+            <item><guid>1</guid><title>One</title></item></channel></rss>";
+        answer("200 OK", "", text)
+    });
+    let dir = dir(&origin, "/feed", "");
+    let config = std::fs::read_to_string(dir.path("towpath.toml")).unwrap();
+    let described = config.replace("[feed.source]", "description = \"Ours\"\n[feed.source]");
+    dir.write("towpath.toml", described.as_bytes());
+    assert!(pass(&dir).contains(" ok"));
+    let server = dir.serve();
+    let atom = server.get("/feeds/aa/atom").text();
+    assert!(atom.contains("xml:lang=\"pt-br\"") && atom.contains("<subtitle>Ours</subtitle>"), "{atom}");
+    let (home, image) = (origin.url("/blog/"), origin.url("/logo.png"));
+    assert!(atom.contains(&format!("<link rel=\"alternate\" href=\"{home}\"/>")), "{atom}");
+    assert!(atom.contains(&format!("<logo>{image}</logo>")) && atom.contains("<name>Ann</name>"), "{atom}");
+    let rss = server.get("/feeds/aa/rss").text();
+    assert!(
+        rss.contains(&format!("<link>{home}</link>")) && rss.contains("<language>pt-br</language>"),
+        "{rss}"
+    );
+    assert!(rss.contains("<managingEditor>ann@a.example (Ann)</managingEditor>"), "{rss}");
+    let json = server.json("/feeds/aa/feed.json");
+    assert_eq!((&json["home_page_url"], &json["icon"]), (&home.into(), &image.into()));
+    assert_eq!(json["authors"][0]["name"], "Ann");
+    let item = server.wait_for("/diff/aa/latest.json", |latest| latest["buckets"]["new"][0].is_object());
+    assert_eq!(item["buckets"]["new"][0]["content"]["lang"], "pt");
+}

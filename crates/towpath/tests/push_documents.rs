@@ -65,8 +65,8 @@ fn documents_are_discovered_subscribed_to_and_delivered() {
         let (hub, own) =
             (format!("{}/feeds/aa/hub", server.base), format!("{}/feeds/aa/{name}", server.base));
         let links: Vec<&str> = fetched.headers("link");
-        assert!(links.contains(&format!("<{hub}>; rel=hub").as_str()), "{links:?}");
-        assert!(links.contains(&format!("<{own}>; rel=self").as_str()), "{links:?}");
+        assert!(links.contains(&format!("<{hub}>; rel=\"hub\"").as_str()), "{links:?}");
+        assert!(links.contains(&format!("<{own}>; rel=\"self\"").as_str()), "{links:?}");
         let feed = document(&fetched.body, fetched.header("content-type").unwrap());
         assert_eq!((feed.link("hub"), feed.link("self")), (Some(hub.as_str()), Some(own.as_str())));
         let answer = subscribe(&server, "aa", &own, &callback.url(&format!("/{name}")), &[]);
@@ -82,7 +82,8 @@ fn documents_are_discovered_subscribed_to_and_delivered() {
         let fetched = server.get(&format!("/feeds/aa/{name}"));
         let media_type = fetched.header("content-type").unwrap();
         assert_eq!(delivery.header("content-type"), Some(media_type));
-        let links = format!("<{0}/feeds/aa/{name}>; rel=self, <{0}/feeds/aa/hub>; rel=hub", server.base);
+        let links =
+            format!("<{0}/feeds/aa/{name}>; rel=\"self\", <{0}/feeds/aa/hub>; rel=\"hub\"", server.base);
         assert_eq!(delivery.header("link"), Some(links.as_str()));
         // WebSub 7: of Atom and RSS a part may stand for the whole.
         if name == "feed.json" {

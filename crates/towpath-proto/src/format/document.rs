@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_
 use super::feed_document::{DeletedEntry, FeedLink, SmartHead};
 use super::iri::is_iri;
 use crate::Timestamp;
-use crate::item::Item;
+use crate::item::{Author, Item};
 
 /// Characters that stay unencoded when an id becomes part of an IRI (RFC 3986, section 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -25,6 +25,12 @@ pub struct DocumentHead<'a> {
     pub home: Option<&'a str>,
     /// Language tag of the feed.
     pub lang: Option<&'a str>,
+    /// Description of the feed.
+    pub description: Option<&'a str>,
+    /// URL of the feed's image, absolute.
+    pub image: Option<&'a str>,
+    /// Author of the feed. Items without authors stay without.
+    pub author: Option<&'a Author>,
     /// Links of the feed, absolute: `self`, `hub`, `this`, `prev-archive`, …
     pub links: Vec<FeedLink>,
     /// Feed History's flag (section 3), if it is to be written.
@@ -50,6 +56,9 @@ impl<'a> DocumentHead<'a> {
             updated,
             home: None,
             lang: None,
+            description: None,
+            image: None,
+            author: None,
             links: Vec::new(),
             stateful: None,
             complete: false,

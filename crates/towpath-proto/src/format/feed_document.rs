@@ -1,6 +1,7 @@
 //! Parsed feed document of any format.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::error::FormatError;
@@ -34,6 +35,12 @@ pub struct FeedDocument {
     pub home: Option<String>,
     /// Language tag of the feed.
     pub lang: Option<String>,
+    /// Description of the feed.
+    pub description: Option<String>,
+    /// URL of the feed's image, absolute.
+    pub image: Option<String>,
+    /// Authors of the feed.
+    pub authors: Vec<Author>,
     /// Items in document order.
     pub items: Vec<Item>,
     /// Times of the last change in the feed, if our writer gave them apart from the items' own dates: index
@@ -56,6 +63,27 @@ pub struct FeedDocument {
     /// Parts that were skipped as malformed, such as dates, or entries without an id. Each names its
     /// position.
     pub problems: Vec<String>,
+}
+
+/// Description of a feed as a whole, as a source gives it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FeedAbout {
+    /// URL of the feed's page, absolute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
+    /// Language tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lang: Option<String>,
+    /// Plain text or HTML, as in the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// URL of an image, absolute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The first author.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author: Option<Author>,
 }
 
 /// Elements of Smart Feeds in the head of an Atom document.
@@ -99,6 +127,9 @@ impl FeedDocument {
             updated: None,
             home: None,
             lang: None,
+            description: None,
+            image: None,
+            authors: Vec::new(),
             items: Vec::new(),
             modified: Vec::new(),
             deleted: Vec::new(),
@@ -154,8 +185,34 @@ impl FeedDocument {
         self.complete || self.stateful == Some(false)
     }
 
+    /// Returns the description of the feed as a whole.
+    pub fn about(&self) -> FeedAbout {
+        FeedAbout {
+            home: self.home.clone(),
+            lang: self.lang.clone().filter(|lang| is_language_tag(lang)),
+            description: self.description.clone(),
+            image: self.image.clone(),
+            author: self.authors.first().cloned(),
+        }
+    }
+
     /// Returns the target of the first link with this relation.
     pub fn link(&self, rel: &str) -> Option<&str> {
         self.links.iter().find(|l| l.rel == rel).map(|l| l.href.as_str())
     }
+}
+
+/// Returns true for the syntax of a language tag (BCP 47: RFC 5646, section 2.1).
+///
+/// These are subtags of 1 to 8 letters and digits, joined by hyphens. The first has letters only, and a single
+/// letter may not stand alone (`x-klingon`).
+pub fn is_language_tag(tag: &str) -> bool {
+    let mut subtags = tag.split('-');
+    let first = subtags.next().unwrap_or_default();
+    let is_subtag = |s: &str| (1..=8).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_alphanumeric());
+    let is_alone = tag.len() == first.len();
+    first.bytes().all(|b| b.is_ascii_alphabetic())
+        && is_subtag(first)
+        && !(is_alone && first.len() == 1)
+        && subtags.all(is_subtag)
 }

@@ -28,6 +28,8 @@ pub(crate) struct ItemBuilder {
     pub(crate) own_id: Option<String>,
     /// Time of the last change in the feed, as given by our writer.
     pub(crate) modified: Option<Timestamp>,
+    /// `true` if the item has no date of its own, and `updated` is the time of its last change in the feed.
+    pub(crate) has_assigned_date: bool,
     /// `true` if the format's id is a URL that can replace a missing link.
     pub(crate) id_is_address: bool,
     elements: Vec<Value>,
@@ -62,7 +64,10 @@ impl ItemBuilder {
     /// Returns `true` if this element was stored and nothing else was read.
     pub(crate) fn kept_only(&self, element: &str, known: &Item) -> bool {
         let kept = matches!(&self.elements[..], [Value::String(kept)] if kept == element);
-        kept && self.item == *known && self.own_id.is_none() && self.format_id.is_none()
+        kept && self.item == *known
+            && !self.has_assigned_date
+            && self.own_id.is_none()
+            && self.format_id.is_none()
     }
 
     /// Adds a tag. `kept_besides`: the whole element is stored as well, so a repeated tag is dropped.
@@ -88,6 +93,10 @@ impl ItemBuilder {
         offset: usize,
     ) -> Option<(Item, Option<Timestamp>)> {
         xml.budget().refund(self.spent);
+        if self.has_assigned_date {
+            let assigned = self.item.updated.take();
+            self.modified = self.modified.or(assigned);
+        }
         // RSS 2.0: a permalink guid may stand for the link.
         if self.item.url.is_none() && self.id_is_address {
             self.item.url = self.format_id.clone().filter(|id| super::iri::has_scheme(id));

@@ -1,10 +1,13 @@
 //! Parts shared by the JSON formats: errors with positions, and values as text.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use url::Url;
 
 use super::budget::Budget;
 use super::error::FormatError;
+use super::html;
 use super::iri::has_scheme;
 use super::position::line_and_column;
 
@@ -73,5 +76,13 @@ impl Base {
         let reason = || "the document's address is too long for so many relative ones".to_owned();
         self.budget.spend(base.as_str().len(), reason)?;
         Ok(base.join(&address).map_or(address, String::from))
+    }
+
+    /// Resolves the relative addresses in HTML.
+    pub(crate) fn resolve_html(&mut self, text: &str) -> Result<Option<String>, FormatError> {
+        match html::resolved(text, |address| self.resolve(address.to_owned()))? {
+            Cow::Owned(resolved) if self.url.is_some() => Ok(Some(resolved)),
+            _ => Ok(None),
+        }
     }
 }

@@ -40,9 +40,10 @@ pub fn target<'a>(links: &'a [Link], rel: &str) -> Option<&'a str> {
     links.iter().find(|l| l.anchor.is_none() && l.has_rel(rel)).map(|l| l.target.as_str())
 }
 
-/// Formats a header value: `<url>; rel=rel`.
+/// Formats a header value: `<url>; rel="rel"`. Quoted, because relations that are URLs must be, and many
+/// readers know the one form only.
 pub fn write(url: &str, rel: &str) -> String {
-    format!("<{url}>; rel={rel}")
+    format!("<{url}>; rel=\"{rel}\"")
 }
 
 /// Parses a header value (RFC 8288, section 3 and appendix B.2). Links without a target are skipped.

@@ -30,7 +30,9 @@ pub mod sniff;
 pub mod xml;
 
 pub use error::FormatError;
-pub use feed_document::{DeletedEntry, FeedDocument, FeedLink, Format, SmartHead};
+pub use feed_document::{
+    DeletedEntry, FeedAbout, FeedDocument, FeedLink, Format, SmartHead, is_language_tag,
+};
 pub(crate) use iri::is_iri;
 pub use limits::{DocumentLimits, MEMORY_TIMES};
 pub use read::{ReadOptions, read};

@@ -31,6 +31,9 @@ impl HistoryPublisher {
             title: "Things".into(),
             home: None,
             lang: None,
+            description: None,
+            image: None,
+            author: None,
             links: Vec::new(),
             hub: None,
         };

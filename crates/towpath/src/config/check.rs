@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use towpath_cluster::ClusterAddress;
+use towpath_proto::format::is_language_tag;
 
 use super::check_access::check_readers;
 use super::cors::check_origins;
@@ -81,6 +82,11 @@ impl FeedConfig {
         }
         if let Some(lang) = self.lang.as_deref().filter(|lang| !is_language_tag(lang)) {
             return Err(format!("lang {lang:?} is not a language tag (BCP 47), such as en or pt-BR"));
+        }
+        for (name, url) in [("home", &self.home), ("image", &self.image)] {
+            if let Some(url) = url.as_deref().filter(|url| !begins_like_http(url)) {
+                return Err(format!("{name} {url:?} is not an http or https URL"));
+            }
         }
         self.check_pages()?;
         check_readers(self)?;
@@ -223,19 +229,4 @@ fn redacted(address: &str) -> String {
 fn begins_like_http(address: &str) -> bool {
     let scheme = address.trim_start().split_once(':').map_or("", |(scheme, _)| scheme);
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
-}
-
-/// Returns true for the syntax of a language tag (BCP 47: RFC 5646, section 2.1).
-///
-/// These are subtags of 1 to 8 letters and digits, joined by hyphens. The first has letters only, and a single letter
-/// may not stand alone (`x-klingon`).
-fn is_language_tag(tag: &str) -> bool {
-    let mut subtags = tag.split('-');
-    let first = subtags.next().unwrap_or_default();
-    let is_subtag = |s: &str| (1..=8).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_alphanumeric());
-    let is_alone = tag.len() == first.len();
-    first.bytes().all(|b| b.is_ascii_alphabetic())
-        && is_subtag(first)
-        && !(is_alone && first.len() == 1)
-        && subtags.all(is_subtag)
 }

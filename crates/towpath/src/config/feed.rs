@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
-use towpath_proto::FeedId;
 use towpath_proto::smart::cursor::CursorKind;
+use towpath_proto::{Author, FeedId};
 
 use super::access::{FilterConfig, ReaderConfig};
 use super::durations::{duration, five_minutes, one_day, some_duration};
@@ -20,11 +20,22 @@ pub struct FeedConfig {
     pub id: Spanned<FeedId>,
     /// Title; default: the id.
     pub title: Option<String>,
-    /// Poll interval that is recommended to readers.
-    #[serde(default = "five_minutes", deserialize_with = "duration")]
+    /// Poll interval that is recommended to readers; default: 5 minutes, or the source's `every` if that is shorter.
+    #[serde(default = "default_ttl", deserialize_with = "duration")]
     pub ttl: Duration,
     /// Language tag (BCP 47); default: `und`.
     pub lang: Option<String>,
+    /// URL of the web page that the feed is about; default: the source's, else the feed's page here.
+    pub home: Option<Box<str>>,
+    /// Description; default: the source's.
+    pub description: Option<Box<str>>,
+    /// URL of an image; default: the source's.
+    pub image: Option<Box<str>>,
+    /// Author of the feed, a name or `{ name, email, url }`; default: the source's.
+    pub author: Option<Box<Author>>,
+    /// Tags in DiffDelta's list of sources, by which its clients filter.
+    #[serde(default)]
+    pub tags: Box<[String]>,
     /// Schedule and retention of Data Replication's snapshots.
     #[serde(default)]
     pub snapshots: SnapshotConfig,
@@ -51,6 +62,11 @@ pub struct FeedConfig {
     pub visibility: Option<FeedVisibility>,
     /// Filter on another feed, whose items this feed shows. Such a feed has no log of its own.
     pub filter: Option<Box<FilterConfig>>,
+}
+
+/// Stands for an absent `ttl` until the source is known.
+fn default_ttl() -> Duration {
+    Duration::MAX
 }
 
 /// `visibility` of a `[[feed]]`.
@@ -103,6 +119,11 @@ impl FeedConfig {
             title: None,
             ttl: five_minutes(),
             lang: None,
+            home: None,
+            description: None,
+            image: None,
+            author: None,
+            tags: Box::default(),
             snapshots: SnapshotConfig::default(),
             retention: None,
             source: None,
@@ -116,6 +137,14 @@ impl FeedConfig {
         }
     }
 
+    /// Replaces the default of `ttl`: readers must not poll less often than the source is polled.
+    pub(super) fn resolve_ttl(&mut self) {
+        if self.ttl == default_ttl() {
+            let every = self.source.as_ref().map_or(Duration::MAX, |source| source.every());
+            self.ttl = five_minutes().min(every);
+        }
+    }
+
     /// Id of the feed.
     pub fn id(&self) -> &FeedId {
         self.id.get_ref()
@@ -124,11 +153,6 @@ impl FeedConfig {
     /// Title, or the id without one.
     pub fn title(&self) -> &str {
         self.title.as_deref().unwrap_or(self.id().as_str())
-    }
-
-    /// Language tag, or `und`.
-    pub fn lang(&self) -> &str {
-        self.lang.as_deref().unwrap_or("und")
     }
 
     /// Source and URL, if the feed is polled.

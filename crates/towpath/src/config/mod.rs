@@ -127,6 +127,7 @@ impl Config {
         config.folder = folder;
         config.check(path).map_err(|e| e.map_message(|message| variables.hide(message)))?;
         check_access::inherit_readers(&mut config.feeds);
+        config.feeds.iter_mut().for_each(FeedConfig::resolve_ttl);
         // Relative to the file, not to the working directory: the service manager chooses the latter.
         config.server.data = config.folder.join(&config.server.data);
         if let Some(tls) = &mut config.server.tls {

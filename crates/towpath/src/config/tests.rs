@@ -48,6 +48,29 @@ fn documented_example() {
     assert!(config.feeds[1].source.is_none());
 }
 
+/// Readers who poll as they are told must not be slower than the source.
+#[test]
+fn the_default_ttl_is_never_above_every() {
+    let ttl = |text: &str| parse(&format!("[[feed]]\nid = \"aa\"\n{text}")).unwrap().feeds[0].ttl.as_secs();
+    let source = |every: &str| format!("[feed.source]\nurl = \"a.xml\"\nevery = {every:?}\n");
+    assert_eq!(ttl(""), 300);
+    assert_eq!((ttl(&source("1m")), ttl(&source("1h"))), (60, 300));
+    assert_eq!(ttl(&format!("ttl = \"10m\"\n{}", source("1m"))), 600, "what is configured holds");
+}
+
+#[test]
+fn the_description_of_a_feed() {
+    let feed = |text: &str| parse(&format!("[[feed]]\nid = \"aa\"\n{text}\n"));
+    let described = "home = \"https://a.example/\"\ndescription = \"All\"\nimage = \"https://a.example/i.png\"\n\
+        author = { name = \"Ann\", email = \"ann@a.example\" }\ntags = [\"security\"]";
+    let config = feed(described).unwrap();
+    assert_eq!(config.feeds[0].author.as_ref().unwrap().email.as_deref(), Some("ann@a.example"));
+    assert_eq!(feed("author = \"Ann\"").unwrap().feeds[0].author.as_ref().unwrap().name, "Ann");
+    for bad in ["home = \"/\"", "image = \"javascript:x\""] {
+        assert!(feed(bad).unwrap_err().to_string().contains("http"), "{bad}");
+    }
+}
+
 #[test]
 fn errors_name_the_place() {
     // A mistyped key must not be ignored silently.

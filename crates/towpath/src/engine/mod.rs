@@ -7,6 +7,7 @@ pub mod access;
 pub(crate) mod client_address;
 mod extensions;
 mod feed;
+pub(crate) mod feed_about;
 mod hooks;
 mod identity;
 pub(crate) mod json_record;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use towpath_client::Fetcher;
 use towpath_proto::diff::{Diff, GuardError, KnownItems, Listing, diff};
-use towpath_proto::format::{self, FeedDocument, Format, FormatError, ReadOptions};
+use towpath_proto::format::{self, FeedAbout, FeedDocument, Format, FormatError, ReadOptions};
 use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, ReadError};
 
@@ -19,9 +19,11 @@ use super::waits::{next_poll, next_read};
 use crate::blocking::blocking;
 use crate::config::local_path;
 use crate::config::{SourceConfig, SourceFormat};
+use crate::engine::feed_about;
 use crate::engine::roles::{self, Lease};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::{Run, publish};
+use crate::protocols::history::documents;
 use crate::store_error::StoreError;
 
 /// Maximum number of a document's problems that are saved.
@@ -75,6 +77,13 @@ impl From<ReadError> for PollError {
 struct PollSuccess {
     polled: PollSummary,
     document: Option<DocumentState>,
+}
+
+/// Changes of a document were appended.
+struct Applied {
+    polled: PollSummary,
+    /// Description that the source gives of itself.
+    about: FeedAbout,
 }
 
 /// Saved state of a document that was loaded.
@@ -166,8 +175,11 @@ async fn attempt(
     }
     let reading = fetcher.memory().reading(bytes.len(), source.limits.memory()).await;
     let read = DocumentReader { source, address, bytes, content_type, base_url };
-    let polled = apply(engine, own, &read).await?;
+    let Applied { polled, about } = apply(engine, own, &read).await?;
     drop((reading, share));
+    if feed_about::save(engine, own.1, own.0, &about).await? {
+        documents::forget_newest(engine, own.0);
+    }
     Ok(PollSuccess { polled, document: Some(saved) })
 }
 
@@ -212,7 +224,7 @@ async fn apply(
     engine: &Arc<Engine>,
     (feed, lease): (&Arc<Feed>, &Lease),
     reader: &DocumentReader<'_>,
-) -> Result<PollSummary, PollError> {
+) -> Result<Applied, PollError> {
     let source = reader.source;
     let mut conflicts = 0;
     loop {
@@ -225,6 +237,7 @@ async fn apply(
         let head = engine.store.head(feed.id()).await?;
         let known = known(engine, feed, listing, &document).await?;
         let (guard, address) = (source.guard.into(), reader.address.to_owned());
+        let about = document.about();
         let comparing = blocking(move || {
             // Feeds list the newest entry first by convention; a mapped JSON array has no such order.
             let newest_first = document.format != Format::Json;
@@ -242,7 +255,7 @@ async fn apply(
             Err(PollError::Append(AppendError::Conflict { .. })) if conflicts < MAX_CONFLICTS => {
                 conflicts += 1;
             }
-            other => return other.map(|()| polled),
+            other => return other.map(|()| Applied { polled, about }),
         }
     }
 }

@@ -56,7 +56,7 @@ pub fn page(server: &TestServer, path: &str) -> FetchedPage {
     let entities = entities(&answer);
     let link = |rel: &str| {
         let lines = answer.headers.iter().filter(|(name, _)| name == "link");
-        let end = format!(">; rel={rel}");
+        let end = format!(">; rel=\"{rel}\"");
         let mut found = lines.filter_map(|(_, line)| line.strip_suffix(&end)?.strip_prefix('<'));
         found.next().map(str::to_owned)
     };

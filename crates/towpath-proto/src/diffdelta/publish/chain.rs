@@ -13,8 +13,10 @@ use super::collapse::StateDigest;
 use super::document::{BucketsText, Envelope, VolatileMembers, WrittenDocument, json};
 use super::health::SourceHealth;
 use super::site::SiteUrl;
+use super::source::clamp_ttl;
 use crate::change::Seq;
 use crate::diffdelta::wire::cursor::Cursor;
+use crate::diffdelta::wire::headers::MUTABLE_SEC;
 use crate::diffdelta::wire::{GLOBAL, HeadDocument, SnapshotEntry};
 
 /// State of a chain of documents; the publisher stores it beside the documents.
@@ -85,6 +87,15 @@ impl DocumentChain {
     /// Returns true before the first mint: the source never had a successful fetch (section 2.1).
     pub fn is_unpublished(&self) -> bool {
         self.snapshots == 0
+    }
+
+    /// Returns true until every reader who polls each `ttl_sec` has seen the last mint: that time and the
+    /// lifetime of a cached copy must pass. A carry before would show them `changed: false`.
+    pub fn is_fresh(&self, ttl_sec: u64, now: Timestamp) -> bool {
+        let seconds = clamp_ttl(ttl_sec) + MUTABLE_SEC;
+        let age = |minted: Timestamp| now.as_second().saturating_sub(minted.as_second());
+        // A clock that was set back must not keep the document for longer.
+        self.minted_at.is_some_and(|minted| u64::try_from(age(minted)).is_ok_and(|age| age < seconds))
     }
 
     /// Returns true if a missing snapshot may be published later, because its name is not older than the chain.

@@ -31,4 +31,4 @@ mod tests;
 pub use chain::{CarryError, DocumentChain, NewSnapshot, PublishedDocuments};
 pub use health::SourceHealth;
 pub use site::SiteUrl;
-pub use source::SourcePublisher;
+pub use source::{SourceAbout, SourcePublisher};

@@ -24,6 +24,21 @@ pub struct SourcePublisher<'a> {
     pub id: &'a FeedId,
     /// Poll interval for clients, in seconds; clamped to the schema's 15 to 3600.
     pub ttl_sec: u64,
+    /// Description for people, in the list of sources.
+    pub about: SourceAbout<'a>,
+}
+
+/// Description of a source in the list of sources.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SourceAbout<'a> {
+    /// Title.
+    pub name: &'a str,
+    /// Description; may be empty.
+    pub description: &'a str,
+    /// URL of the page that the source is about.
+    pub homepage: Option<&'a str>,
+    /// Tags by which clients filter.
+    pub tags: &'a [String],
 }
 
 /// Clamps `ttl_sec` to the schema's bounds.

@@ -200,7 +200,7 @@ impl TestSource {
     }
 
     pub(in crate::diffdelta) fn source(&self) -> SourcePublisher<'_> {
-        SourcePublisher { site: &self.site, id: &self.id, ttl_sec: 60 }
+        SourcePublisher { site: &self.site, id: &self.id, ttl_sec: 60, about: Default::default() }
     }
 
     /// Performs a successful run: mints if there are deltas, else carries. Returns the deltas.

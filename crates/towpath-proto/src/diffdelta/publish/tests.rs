@@ -294,3 +294,15 @@ proptest! {
         }
     }
 }
+
+/// Readers who poll at `ttl_sec`, perhaps a cached copy, must all see `changed: true`.
+#[test]
+fn a_mint_is_fresh_until_ttl_and_caches_have_passed() {
+    let mut p = TestSource::new("ab");
+    assert!(!p.chain.is_fresh(300, at(0)), "nothing was minted");
+    p.run(at(100));
+    for (ttl_sec, last) in [(300, 459), (1, 174), (100_000, 3759)] {
+        assert!(p.chain.is_fresh(ttl_sec, at(100)) && p.chain.is_fresh(ttl_sec, at(last)), "{ttl_sec}");
+        assert!(!p.chain.is_fresh(ttl_sec, at(last + 1)) && !p.chain.is_fresh(ttl_sec, at(99)), "{ttl_sec}");
+    }
+}

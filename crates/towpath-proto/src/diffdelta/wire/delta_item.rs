@@ -66,7 +66,7 @@ pub(in crate::diffdelta) fn read(value: Value) -> Result<ReadDelta, String> {
     let changed_at = payload.as_ref().and(modified);
     let shown = shown_item(&members)?;
     let item = match payload {
-        Some(payload) => restore(shown, payload)?,
+        Some(payload) => restore(shown, payload, &members)?,
         None => foreign(shown, members),
     };
     Ok(ReadDelta { source, kind, item, modified, changed_at })
@@ -78,6 +78,10 @@ fn text(members: &Map<String, Value>, name: &str) -> Option<String> {
 
 fn date(value: Option<&Value>) -> Option<Timestamp> {
     value?.as_str()?.parse().ok()
+}
+
+fn excerpt(members: &Map<String, Value>) -> Option<&str> {
+    members.get("content")?.get("excerpt_text")?.as_str()
 }
 
 /// Builds an item from the schema's own fields.
@@ -97,8 +101,9 @@ fn shown_item(members: &Map<String, Value>) -> Result<Item, String> {
 }
 
 /// Replaces the schema's shortened fields with those of the payload.
-fn restore(shown: Item, payload: Payload) -> Result<Item, String> {
+fn restore(shown: Item, payload: Payload, members: &Map<String, Value>) -> Result<Item, String> {
     let content = payload.content()?;
+    let summary = excerpt(members).filter(|_| payload.is_same("summary")).map(str::to_owned);
     let extra = match &payload.extra {
         Some(text) => serde_json::from_str(text).map_err(|e| format!("source_payload.extra: {e}"))?,
         None => Map::new(),
@@ -108,7 +113,7 @@ fn restore(shown: Item, payload: Payload) -> Result<Item, String> {
         id: payload.id.unwrap_or(shown.id),
         url: payload.url.or(shown.url.filter(|_| has("url"))),
         title: payload.title.or(shown.title),
-        summary: payload.summary.or(shown.summary),
+        summary: summary.or(payload.summary).or(shown.summary),
         content,
         published: payload.published.or(shown.published.filter(|_| has("published"))),
         updated: payload.updated.or(shown.updated.filter(|_| has("updated"))),
@@ -127,8 +132,7 @@ fn restore(shown: Item, payload: Payload) -> Result<Item, String> {
 /// The headline replaces a missing title, the excerpt a missing summary. Unmapped members become `extra`.
 fn foreign(mut item: Item, mut members: Map<String, Value>) -> Item {
     item.title = item.title.or_else(|| text(&members, "headline"));
-    let excerpt = members.get("content").and_then(|c| c.get("excerpt_text")).and_then(Value::as_str);
-    item.summary = item.summary.or_else(|| excerpt.filter(|t| !t.is_empty()).map(str::to_owned));
+    item.summary = item.summary.or_else(|| excerpt(&members).filter(|t| !t.is_empty()).map(str::to_owned));
     for name in MAPPED {
         members.remove(name);
     }

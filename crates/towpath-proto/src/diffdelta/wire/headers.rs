@@ -9,6 +9,8 @@ use super::cursor::Cursor;
 pub const JSON: &str = "application/json; charset=utf-8";
 /// Cache-Control of files that every run rewrites (section 6.4).
 pub const MUTABLE: &str = "public, max-age=60, must-revalidate";
+/// Seconds for which caches may keep such a file.
+pub const MUTABLE_SEC: u64 = 60;
 /// Cache-Control of files that are never rewritten (section 6.4).
 pub const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// Header with the cache directives for CDNs (section 6.3).

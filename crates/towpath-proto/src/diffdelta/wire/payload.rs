@@ -39,6 +39,9 @@ pub(in crate::diffdelta) struct Payload {
     /// Time of the removal, for a removed item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::diffdelta) removed_at: Option<Timestamp>,
+    /// Fields that `excerpt_text` holds whole: `summary`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::diffdelta) same: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::diffdelta) summary: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -81,6 +84,11 @@ impl Payload {
                 None => self.content_base64 = Some(STANDARD.encode(&content.bytes)),
             }
         }
+    }
+
+    /// Returns true if the excerpt is the whole text of a field.
+    pub(super) fn is_same(&self, name: &str) -> bool {
+        self.same.iter().any(|same| same == name)
     }
 
     pub(super) fn content(&self) -> Result<Option<Content>, String> {

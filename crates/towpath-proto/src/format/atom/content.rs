@@ -69,7 +69,7 @@ pub(super) fn read<'i>(
                 binary(xml, tag, media_type.to_owned(), text)
             }
             TextForm::Text => text(xml, media_type)?,
-            TextForm::Xml => element(xml, media_type)?,
+            TextForm::Xml => document(xml, tag, media_type)?,
             TextForm::Binary => {
                 let text = xml.text()?;
                 binary(xml, tag, media_type.to_owned(), text)
@@ -81,7 +81,27 @@ pub(super) fn read<'i>(
 }
 
 fn text(xml: &mut XmlReader<'_>, media_type: &str) -> Result<Content, FormatError> {
-    Ok(Content::new(media_type, xml.text()?.into_owned()))
+    let is_html = Content::new(media_type, "").essence() == "text/html";
+    let base = xml.content_base().filter(|_| is_html);
+    let text = xml.text()?.into_owned();
+    Ok(Content::new(media_type, xml.resolve_html(text, base.as_ref())?))
+}
+
+/// Returns an XML document: the child element, with what our writer keeps apart from it.
+fn document(xml: &mut XmlReader<'_>, tag: Tag<'_>, media_type: &str) -> Result<Content, FormatError> {
+    let mut own = |name| Ok::<_, FormatError>(xml.attribute_in(Ns::Towpath, name)?.map(Cow::into_owned));
+    let (before, after, plain, exact) = (own("before")?, own("after")?, own("plain")?, own("base64")?);
+    if let Some(exact) = exact {
+        xml.skip()?;
+        return Ok(binary(xml, tag, media_type.to_owned(), exact.into()));
+    }
+    let read = element(xml, media_type)?;
+    if before.is_none() && after.is_none() && plain.is_none() {
+        return Ok(read);
+    }
+    let text = read.text().unwrap_or_default();
+    let text = if plain.is_some() { text.replacen(DECLARATION, "", 1) } else { text.to_owned() };
+    Ok(Content::new(media_type, [before.unwrap_or_default(), text, after.unwrap_or_default()].concat()))
 }
 
 /// Returns the child element as a standalone text, or the character data if there is no element.
@@ -137,6 +157,10 @@ pub(crate) fn write(xml: &mut XmlWriter, name: &'static str, content: &Content) 
         Some((Inline::Element(type_name), text)) => {
             xml.attribute("type", type_name).raw(text);
         }
+        Some((Inline::Document(document), text)) => {
+            xml.attribute("type", media_type);
+            document.write(xml, text);
+        }
         None if is_binary_type(media_type) => {
             xml.attribute("type", media_type).text(&STANDARD.encode(&content.bytes));
         }
@@ -161,6 +185,7 @@ enum Inline<'a> {
     Shown(ContentForm),
     Text(&'a str),
     Element(&'a str),
+    Document(EmbeddedDocument),
 }
 
 fn inline_form<'a>(content: &'a Content, text: &str) -> Option<Inline<'a>> {
@@ -172,15 +197,13 @@ fn inline_form<'a>(content: &'a Content, text: &str) -> Option<Inline<'a>> {
         return Some(Inline::Shown(shown));
     }
     match media_type {
-        "application/xhtml+xml" if stands_alone(text, Some((Ns::Xhtml, "div"))) => {
-            Some(Inline::Element("xhtml"))
-        }
+        "application/xhtml+xml" if stands_alone(text, (Ns::Xhtml, "div")) => Some(Inline::Element("xhtml")),
         // Anything else in `type` would make the document invalid.
         _ if !is_media_type(media_type) => None,
         _ => match TextForm::of(media_type) {
             TextForm::Text => Some(Inline::Text(media_type)),
-            TextForm::Xml if stands_alone(text, None) => Some(Inline::Element(media_type)),
-            TextForm::Xml | TextForm::Binary => None,
+            TextForm::Xml => EmbeddedDocument::of(text).map(Inline::Document),
+            TextForm::Binary => None,
         },
     }
 }
@@ -201,11 +224,76 @@ fn is_media_type(text: &str) -> bool {
 
 /// Returns `true` if `text` is a single element in exactly the form that the reader stores, so that it reads
 /// back to the byte.
-fn stands_alone(text: &str, root: Option<(Ns, &str)>) -> bool {
+fn stands_alone(text: &str, root: (Ns, &str)) -> bool {
     let mut xml = XmlReader::new(text, None);
     let Ok(XmlToken::Start(tag)) = xml.next() else { return false };
     // A fragment that parses but captures differently would not read back to the byte.
-    root.is_none_or(|root| root == (tag.ns, tag.local))
+    root == (tag.ns, tag.local)
         && xml.capture(tag).is_ok_and(|captured| captured == text)
         && xml.finish().is_ok()
+}
+
+/// Declaration that an element without a namespace needs within an entry.
+const DECLARATION: &str = " xmlns=\"\"";
+
+/// XML document as the child of a content element (section 4.1.3.3, item 4). Readers see the element; our own
+/// attributes hold the rest of the bytes.
+struct EmbeddedDocument {
+    /// The element in the form that the reader stores.
+    element: String,
+    /// Bytes before the element, such as the XML declaration, and their number after it.
+    before: usize,
+    after: usize,
+    /// How the element's bytes differ from those of the document.
+    difference: Difference,
+}
+
+#[derive(PartialEq)]
+enum Difference {
+    None,
+    /// By [`DECLARATION`] only.
+    Declaration,
+    /// In any other way, such as quotes or comments. The whole document is repeated in Base 64.
+    Other,
+}
+
+impl EmbeddedDocument {
+    /// Parses a document. `None` if it is not well-formed.
+    fn of(text: &str) -> Option<Self> {
+        let mut xml = XmlReader::new(text, None);
+        let tag = loop {
+            match xml.next().ok()? {
+                XmlToken::Start(tag) => break tag,
+                XmlToken::Text(text) if text.trim().is_empty() => {}
+                _ => return None,
+            }
+        };
+        let element = xml.capture(tag).ok()?;
+        let end = xml.end_of_token();
+        xml.finish().ok()?;
+        let own = text.get(tag.offset..end)?;
+        let difference = match element.replacen(DECLARATION, "", 1) {
+            _ if element == own => Difference::None,
+            plain if plain == own => Difference::Declaration,
+            _ => Difference::Other,
+        };
+        Some(Self { element, before: tag.offset, after: text.len() - end, difference })
+    }
+
+    fn write(&self, xml: &mut XmlWriter, text: &str) {
+        match self.difference {
+            Difference::Other => {
+                xml.attribute("tp:base64", &STANDARD.encode(text));
+            }
+            Difference::None | Difference::Declaration => {
+                let part = |part: &str| Some(part.to_owned()).filter(|part| !part.is_empty());
+                xml.optional_attribute("tp:before", part(&text[..self.before]).as_deref());
+                xml.optional_attribute("tp:after", part(&text[text.len() - self.after..]).as_deref());
+            }
+        }
+        if self.difference == Difference::Declaration {
+            xml.attribute("tp:plain", "1");
+        }
+        xml.raw(&self.element);
+    }
 }

@@ -6,10 +6,14 @@
 //! | written | means |
 //! |---|---|
 //! | `<tp:id>` | the item's id, percent-encoded, if `fo:id` cannot hold it |
-//! | `tp:assigned` on `updated`, `author` | required by Atom, absent in the item; `updated` is as
+//! | `<tp:assigned>updated</tp:assigned>` | `updated` is required by Atom, absent in the item; it is as
 //! `<tp:modified>` |
+//! | `tp:assigned` on `link`, `media:thumbnail` | attachments and images that `extra` holds in another form |
+//! | `tp:assigned` on `author` | required by Atom, absent in the item; `feed`: the author of the feed alone |
 //! | `<tp:modified>` | time of the last change in the feed, if the item's own dates do not distinguish
 //! versions |
+//! | `tp:addresses` on the root | addresses are as the items have them: nothing in the document is relative to it |
+//! | `tp:before`, `tp:after`, `tp:plain`, `tp:base64` on `content` | the bytes of an XML document beside its element |
 //! | `tp:type` on `content` | the media type, if Atom does not allow it; the text is Base 64 |
 //! | `<tp:name>`, `<tp:email>`, `<tp:uri>` in a person | values that Atom's elements do not allow |
 //! | `<tp:extra>` | the rest of the item's `extra`, a JSON object |
@@ -20,5 +24,8 @@ mod write;
 
 pub(crate) use content::write as write_content;
 pub(crate) use read::{element, read};
-pub(crate) use write::{deleted_entry, extras, history, is_kept, own_id_element, person};
+pub(crate) use write::{
+    ElementForm, category, content_base, derived_image, extras, history, is_kept, own_id_element, person,
+    start_deleted_entry,
+};
 pub use write::{write, write_entry};

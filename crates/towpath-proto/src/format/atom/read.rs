@@ -18,6 +18,7 @@ pub(crate) fn read<'i>(
     feed: &mut FeedDocument,
 ) -> Result<(), FormatError> {
     feed.lang = xml.attribute("xml:lang")?.map(Cow::into_owned);
+    xml.keeps_addresses = xml.attribute_in(Ns::Towpath, "addresses")?.is_some();
     if root.local == "entry" {
         let read = entry(xml, root)?;
         return feed.push(read, xml.budget());
@@ -34,11 +35,17 @@ pub(crate) fn read<'i>(
                 (Ns::Atom, "title") => feed.title = text_construct(xml)?.filter(|t| !t.is_empty()),
                 (Ns::Atom, "updated" | "modified") => feed.updated = date_element(xml, tag)?,
                 (Ns::Atom, "author") => {
-                    // A placeholder author of our writer: RFC 4287 requires an author, and the feed has none.
-                    let is_ours = xml.attribute_in(Ns::Towpath, "assigned")?.is_some();
+                    // Our writer marks a placeholder, which RFC 4287 requires, and an author of the feed alone.
+                    let mark = xml.attribute_in(Ns::Towpath, "assigned")?.map(Cow::into_owned);
                     let author = person(xml)?;
-                    authors.extend(author.filter(|_| !is_ours));
+                    feed.authors.extend(author.clone().filter(|_| mark.as_ref().is_none_or(|m| m == "feed")));
+                    authors.extend(author.filter(|_| mark.is_none()));
                 }
+                (Ns::Atom, "subtitle" | "tagline") => {
+                    feed.description = summary(xml)?.filter(|t| !t.is_empty())
+                }
+                (Ns::Atom, "logo") => feed.image = address(xml)?.or(feed.image.take()),
+                (Ns::Atom, "icon") => feed.image = feed.image.take().or(address(xml)?),
                 _ => feed_head::read(xml, tag, feed)?,
             },
             XmlToken::Text(_) => {}
@@ -91,19 +98,22 @@ pub(crate) fn element<'i>(
         }
         (Ns::Atom, "updated" | "modified") => updated(xml, tag, builder)?,
         (Ns::Towpath, "modified") => builder.modified = date_element(xml, tag)?,
+        (Ns::Towpath, "assigned") => builder.has_assigned_date |= xml.text()?.trim() == "updated",
         (Ns::Towpath, "extra") => {
             let text = xml.text()?;
             if !builder.extra_json(&text, xml.budget())? {
                 xml.problem(tag.offset, format_args!("<{}> is not a JSON object", tag.name));
             }
         }
+        // Our writer's form of something that the item holds elsewhere.
+        _ if xml.attribute_in(Ns::Towpath, "assigned")?.is_some() => xml.skip()?,
         _ => builder.keep_element(xml, tag)?,
     }
     Ok(())
 }
 
 /// Reads `updated` (RFC 4287, section 4.2.15). Our writer marks a date that the item does not have; it then
-/// holds the time of the last change in the feed.
+/// holds the time of the last change in the feed. Earlier documents have the mark as an attribute.
 fn updated(xml: &mut XmlReader<'_>, tag: Tag<'_>, builder: &mut ItemBuilder) -> Result<(), FormatError> {
     if xml.attribute_in(Ns::Towpath, "assigned")?.is_some() {
         builder.modified = date_element(xml, tag)?.or(builder.modified);
@@ -115,6 +125,10 @@ fn updated(xml: &mut XmlReader<'_>, tag: Tag<'_>, builder: &mut ItemBuilder) -> 
 
 /// Reads a link. The first alternate is the item's URL; all other links are stored as elements.
 fn link<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, builder: &mut ItemBuilder) -> Result<(), FormatError> {
+    // Our writer's form of an attachment that the item holds elsewhere.
+    if xml.attribute_in(Ns::Towpath, "assigned")?.is_some() {
+        return xml.skip();
+    }
     let rel = xml.attribute("rel")?;
     let is_address = builder.item.url.is_none() && rel.is_none_or(|r| r == "alternate");
     let Some(href) = xml.attribute("href")?.filter(|_| is_address) else {
@@ -163,8 +177,12 @@ fn text_construct(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError
 
 /// Reads a text construct (section 3.1) unchanged: plain text, HTML, or the `div` of XHTML.
 fn summary(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
-    if xml.attribute("type")?.is_none_or(|t| t != "xhtml") {
-        return Ok(Some(xml.trimmed_text()?));
+    let kind = xml.attribute("type")?;
+    if kind.as_ref().is_none_or(|t| t != "xhtml") {
+        let is_html = kind.is_some_and(|t| matches!(t.as_ref(), "html" | "text/html"));
+        let base = xml.content_base().filter(|_| is_html);
+        let text = xml.trimmed_text()?;
+        return Ok(Some(xml.resolve_html(text, base.as_ref())?));
     }
     let mut found = None;
     loop {

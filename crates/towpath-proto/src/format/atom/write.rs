@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::content;
+use crate::attachment;
 use crate::format::document::{DocumentEntry, DocumentHead, EntryIds, encoded_id};
 use crate::format::error::FormatError;
 use crate::format::feed_document::DeletedEntry;
+use crate::format::html;
 use crate::format::iri::is_iri;
 use crate::format::item_builder::{EXTRA, ItemBuilder};
 use crate::format::xml::{
@@ -21,12 +23,22 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     xml.start("feed").attribute("xmlns", ATOM);
     xml.attribute("xmlns:fh", HISTORY).attribute("xmlns:at", TOMBSTONES);
     xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
-    xml.optional_attribute("xml:lang", head.lang);
+    xml.attribute("tp:addresses", "kept").optional_attribute("xml:lang", head.lang);
     xml.line().element("id", head.id).line().element("title", head.title);
+    if let Some(description) = head.description {
+        text_construct(xml.line(), "subtitle", description);
+    }
     xml.line().element("updated", &head.updated.to_string());
-    // Section 4.1.1: a feed must have an author unless all of its entries do.
-    feed_author(xml.line(), head.title);
+    match head.author {
+        // The mark keeps it from our reader's items: they have no authors of their own.
+        Some(author) => person_with(xml.line(), ["author", "name", "email", "uri"], author, Some("feed")),
+        // Section 4.1.1: a feed must have an author unless all of its entries do.
+        None => feed_author(xml.line(), head.title),
+    }
     xml.line().element("generator", "towpath");
+    if let Some(image) = head.image {
+        xml.line().element("logo", image);
+    }
     if let Some(home) = head.home {
         xml.line().start("link").attribute("rel", "alternate").attribute("href", home).end();
     }
@@ -40,7 +52,7 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         deleted_entry(&mut xml, head, deleted);
     }
     for entry in entries {
-        xml.line().start("entry");
+        xml.line().start("entry").optional_attribute("xml:base", content_base(entry.item));
         entry_elements(&mut xml, &entry, &head.ids);
         xml.end();
     }
@@ -54,12 +66,23 @@ pub fn write_entry(entry: &DocumentEntry<'_>, ids: &EntryIds<'_>, title: &str) -
     let mut xml = XmlWriter::default();
     xml.start("entry").attribute("xmlns", ATOM);
     xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
+    if let Some(base) = content_base(entry.item) {
+        xml.attribute("tp:addresses", "kept").attribute("xml:base", base);
+    }
     // A standalone entry has no feed element that could name the author.
     if entry.item.authors.is_empty() {
         feed_author(&mut xml, title);
     }
     entry_elements(&mut xml, entry, ids);
     xml.finish()
+}
+
+/// Returns the base of relative addresses in an item's texts, if it has any: the item's page. Without a base,
+/// readers would look for them beside our document.
+pub(crate) fn content_base(item: &Item) -> Option<&str> {
+    let url = item.url.as_deref().filter(|url| is_iri(url) && url.starts_with("http"))?;
+    let text = item.content.as_ref().and_then(|content| content.shown()).map(|(_, text)| text);
+    [text, item.summary.as_deref()].into_iter().flatten().any(html::has_relative).then_some(url)
 }
 
 /// Writes the placeholder author for items without authors.
@@ -90,13 +113,22 @@ pub(crate) fn history(xml: &mut XmlWriter, head: &DocumentHead<'_>) {
 }
 
 /// Writes a tombstone (RFC 6721, section 3).
-pub(crate) fn deleted_entry(xml: &mut XmlWriter, head: &DocumentHead<'_>, deleted: &DeletedEntry) {
-    // RFC 6721, section 3, requires the date.
-    let when = deleted.when.unwrap_or(head.updated);
-    xml.line().start("at:deleted-entry").attribute("ref", &head.ids.iri(&deleted.id));
-    xml.attribute("when", &when.to_string());
+fn deleted_entry(xml: &mut XmlWriter, head: &DocumentHead<'_>, deleted: &DeletedEntry) {
+    start_deleted_entry(xml, head, deleted, &head.ids.iri(&deleted.id));
     own_id_element(xml, &deleted.id, &head.ids);
     xml.end();
+}
+
+/// Starts a tombstone of the entry that the document calls `name`.
+pub(crate) fn start_deleted_entry(
+    xml: &mut XmlWriter,
+    head: &DocumentHead<'_>,
+    deleted: &DeletedEntry,
+    name: &str,
+) {
+    // RFC 6721, section 3, requires the date.
+    let when = deleted.when.unwrap_or(head.updated);
+    xml.line().start("at:deleted-entry").attribute("ref", name).attribute("when", &when.to_string());
 }
 
 /// Writes the item's id if it differs from the entry's IRI. An id that XML cannot hold is percent-encoded in
@@ -119,7 +151,8 @@ fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds
     xml.element("title", item.title.as_deref().unwrap_or_default());
     match item.updated {
         Some(updated) => xml.element("updated", &updated.to_string()),
-        None => xml.start("updated").attribute("tp:assigned", "1").text(&entry.modified.to_string()).end(),
+        // Beside the date, not on it: readers take an element with an attribute for an object, not a date.
+        None => xml.element("updated", &entry.modified.to_string()).element("tp:assigned", "updated"),
     };
     if entry.tells_modified && item.updated.is_some() {
         xml.element("tp:modified", &entry.modified.to_string());
@@ -133,11 +166,25 @@ fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds
     for author in &item.authors {
         person(xml, ["author", "name", "email", "uri"], author);
     }
-    for tag in &item.tags {
-        xml.start("category").attribute("term", tag).end();
-    }
     texts(xml, item);
-    extras(xml, item, |element| fits(element, item), |element| Cow::Borrowed(element));
+    let form = ElementForm {
+        fits: &|element| fits(element, item),
+        write: &|element| Cow::Borrowed(element),
+        category: &|element| category(element, Ns::Atom),
+        tag: &|xml, tag| {
+            xml.start("category").attribute("term", tag).end();
+        },
+        shows: &|element| attachment::of_element(element).map(|found| found.url),
+    };
+    let shown = extras(xml, item, &form);
+    for attachment in attachment::attachments(item).iter().filter(|one| !shown.contains(&one.url)) {
+        // The mark keeps it from our reader's items, which hold it elsewhere.
+        xml.start("link").attribute("rel", "enclosure").attribute("tp:assigned", "1");
+        xml.optional_attribute("type", attachment.media_type.as_deref()).attribute("href", &attachment.url);
+        xml.optional_attribute("length", attachment.size.map(|size| size.to_string()).as_deref());
+        xml.optional_attribute("title", attachment.title.as_deref()).end();
+    }
+    derived_image(xml, item, !shown.is_direct);
     for element in entry.elements {
         xml.raw(element);
     }
@@ -149,12 +196,7 @@ fn texts(xml: &mut XmlWriter, item: &Item) {
         item.content.is_none() && kept(item).any(|e| e.contains(":content ") || e.contains("<content "));
     let summary = item.summary.as_deref().filter(|s| !s.is_empty());
     if summary.is_some() || has_source || item.content.as_ref().is_some_and(content::needs_summary) {
-        let summary = summary.unwrap_or_default();
-        xml.start("summary");
-        if looks_like_html(summary) {
-            xml.attribute("type", "html");
-        }
-        xml.text_attributes(summary).text(summary).end();
+        text_construct(xml, "summary", summary.unwrap_or_default());
     }
     match &item.content {
         Some(content) => content::write(xml, "content", content),
@@ -166,6 +208,15 @@ fn texts(xml: &mut XmlWriter, item: &Item) {
     }
 }
 
+/// Writes a text construct (section 3.1): plain text or HTML, as its characters tell.
+fn text_construct(xml: &mut XmlWriter, name: &'static str, text: &str) {
+    xml.start(name);
+    if looks_like_html(text) {
+        xml.attribute("type", "html");
+    }
+    xml.text_attributes(text).text(text).end();
+}
+
 /// Returns `true` if a text of unknown type contains tags or references.
 fn looks_like_html(text: &str) -> bool {
     let after = |mark| memchr::memchr_iter(mark, text.as_bytes()).filter_map(|n| text.as_bytes().get(n + 1));
@@ -175,9 +226,13 @@ fn looks_like_html(text: &str) -> bool {
 
 /// Writes a person (section 3.2). Values that Atom does not allow are written in our namespace.
 pub(crate) fn person(xml: &mut XmlWriter, names: [&'static str; 4], author: &Author) {
+    person_with(xml, names, author, None);
+}
+
+fn person_with(xml: &mut XmlWriter, names: [&'static str; 4], author: &Author, mark: Option<&str>) {
     let [element, name, email, uri] = names;
     // Atom's three elements allow no attributes, not even `xml:space`.
-    xml.start(element).start(name).text(author.name.trim()).end();
+    xml.start(element).optional_attribute("tp:assigned", mark).start(name).text(author.name.trim()).end();
     if author.name.trim().len() != author.name.len() {
         xml.element("tp:name", &author.name);
     }
@@ -198,35 +253,99 @@ fn kept(item: &Item) -> impl Iterator<Item = &str> {
     elements.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Writes the rest of the item. Stored elements are written directly if all of them read back identically
-/// (`fits`), in the document's own `form`; everything else is written as JSON.
-pub(crate) fn extras(
-    xml: &mut XmlWriter,
-    item: &Item,
-    fits: impl Fn(&str) -> bool,
-    form: impl Fn(&str) -> Cow<'_, str>,
-) {
-    if item.extra.is_empty() {
-        return;
+/// Writes an image that no stored element shows as a thumbnail of Media RSS.
+pub(crate) fn derived_image(xml: &mut XmlWriter, item: &Item, elements_are_hidden: bool) {
+    let is_shown = !elements_are_hidden && kept(item).any(|e| attachment::image_of_element(e).is_some());
+    let Some(image) = attachment::image(item).filter(|_| !is_shown) else { return };
+    xml.start("media:thumbnail").attribute("xmlns:media", attachment::MEDIA_RSS);
+    xml.attribute("url", &image).attribute("tp:assigned", "1").end();
+}
+
+/// Form of stored elements and tags in a format.
+pub(crate) struct ElementForm<'a> {
+    /// Returns `true` if the element reads back identically.
+    pub(crate) fits: &'a dyn Fn(&str) -> bool,
+    /// Returns the element as the format writes it.
+    pub(crate) write: &'a dyn for<'e> Fn(&'e str) -> Cow<'e, str>,
+    /// Returns the tag of an element that is a category of the format.
+    pub(crate) category: &'a dyn Fn(&str) -> Option<String>,
+    /// Writes a tag as a category.
+    pub(crate) tag: &'a dyn Fn(&mut XmlWriter, &str),
+    /// Returns the URL of the attachment that readers of the format see in the element.
+    pub(crate) shows: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Stored elements that a document shows.
+pub(crate) struct ShownElements {
+    /// `true` if they were written as elements.
+    pub(crate) is_direct: bool,
+    /// Attachments in them.
+    attachments: Vec<String>,
+}
+
+impl ShownElements {
+    pub(crate) fn contains(&self, url: &str) -> bool {
+        self.attachments.iter().any(|shown| shown == url)
     }
+}
+
+/// Writes the tags and the rest of the item. Stored elements are written directly if all of them read back
+/// identically, in the document's own form; everything else is written as JSON.
+pub(crate) fn extras(xml: &mut XmlWriter, item: &Item, form: &ElementForm<'_>) -> ShownElements {
     let elements = item.extra.get(EXTRA).and_then(Value::as_array);
-    let as_elements = elements.is_some_and(|list| {
-        !list.is_empty() && list.iter().all(|element| element.as_str().is_some_and(&fits))
+    let is_direct = elements.is_some_and(|list| {
+        !list.is_empty() && list.iter().all(|element| element.as_str().is_some_and(form.fits))
     });
-    if as_elements {
-        kept(item).for_each(|element| {
-            xml.raw(&form(element));
-        });
+    let stored: Vec<&str> = if is_direct { kept(item).collect() } else { Vec::new() };
+    categories_and_elements(xml, item, &stored, form);
+    let mut rest = item.extra.clone();
+    if is_direct {
+        rest.remove(EXTRA);
     }
-    let rest: Map<String, Value> = item
-        .extra
-        .iter()
-        .filter(|(key, _)| !(as_elements && *key == EXTRA))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect();
     if !rest.is_empty() {
         xml.element("tp:extra", &Value::Object(rest).to_string());
     }
+    ShownElements {
+        is_direct,
+        attachments: stored.iter().filter_map(|element| (form.shows)(element)).collect(),
+    }
+}
+
+/// Writes tags and stored elements, each in their order. A tag whose stored category comes next is that one:
+/// readers must not find it twice.
+fn categories_and_elements(xml: &mut XmlWriter, item: &Item, stored: &[&str], form: &ElementForm<'_>) {
+    let mut rest = stored;
+    for tag in &item.tags {
+        let next = rest.iter().position(|element| (form.category)(element).is_some());
+        match next.filter(|at| (form.category)(rest[*at]).as_ref() == Some(tag)) {
+            Some(at) => {
+                rest[..=at].iter().for_each(|element| {
+                    xml.raw(&(form.write)(element));
+                });
+                rest = &rest[at + 1..];
+            }
+            None => (form.tag)(xml, tag),
+        }
+    }
+    rest.iter().for_each(|element| {
+        xml.raw(&(form.write)(element));
+    });
+}
+
+/// Returns the tag of a stored element that is a category of a format.
+pub(crate) fn category(element: &str, format: Ns) -> Option<String> {
+    // Most elements are none, and parsing costs more than this.
+    element.contains("category").then_some(())?;
+    let mut xml = XmlReader::new(element, None);
+    let Ok(XmlToken::Start(tag)) = xml.next() else { return None };
+    if (tag.ns, tag.local) != (format, "category") {
+        return None;
+    }
+    let text = match format {
+        Ns::Atom => xml.attribute("term").ok()??.into_owned(),
+        _ => xml.trimmed_text().ok()?,
+    };
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// Returns `true` if Atom allows the element in an entry and the reader stores it unchanged.

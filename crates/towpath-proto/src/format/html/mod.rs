@@ -6,10 +6,12 @@
 mod alternates;
 mod content;
 mod head_links;
+mod relative;
 mod text;
 mod tokens;
 
 pub use alternates::{Alternate, alternates};
 pub use content::{HtmlContent, HtmlLink, content};
 pub use head_links::head_links;
+pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved};
 pub use text::to_text;

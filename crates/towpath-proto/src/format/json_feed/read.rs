@@ -11,6 +11,7 @@ use crate::format::budget::Budget;
 use crate::format::date;
 use crate::format::error::FormatError;
 use crate::format::feed_document::{DeletedEntry, FeedDocument, FeedLink, Format};
+use crate::format::html;
 use crate::format::json::{Base, kind, scalar};
 use crate::format::json_list::{ListDocument, ListMember, ListReader, read_list};
 use crate::item::{Author, Content, ContentForm, Item};
@@ -33,12 +34,24 @@ pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result
         _ => return Err(not_a_feed("an object without an array of items")),
     }
     let FeedReader { mut base, mut feed } = reader;
+    // In our own documents, addresses are as the items have them.
+    if !top.contains_key(OWN) {
+        feed.items.iter_mut().try_for_each(|item| resolve_addresses(item, &mut base))?;
+    }
     feed.title = take_text(&mut top, "title");
     feed.home = take_text(&mut top, "home_page_url").map(|u| base.resolve(u)).transpose()?;
     feed.lang = take_text(&mut top, "language");
+    feed.description = take_text(&mut top, "description");
+    let icon = take_text(&mut top, "icon").or_else(|| take_text(&mut top, "favicon"));
+    feed.image = icon.map(|u| base.resolve(u)).transpose()?;
     feed.links = links(&mut top, &mut base)?;
     own_head(&mut top, &mut feed);
     let authors = take_authors(&mut top);
+    // Our writer's own form: the author of the feed alone, not of its items.
+    if !feed.authors.is_empty() {
+        return Ok(feed);
+    }
+    feed.authors.clone_from(&authors);
     feed.inherit_authors(&authors, &mut base.budget)?;
     Ok(feed)
 }
@@ -108,6 +121,27 @@ fn links(top: &mut JsonObject, base: &mut Base) -> Result<Vec<FeedLink>, FormatE
     Ok(links)
 }
 
+/// Resolves the relative addresses of an item's content, images and attachments.
+fn resolve_addresses(item: &mut Item, base: &mut Base) -> Result<(), FormatError> {
+    if let Some(content) = item.content.as_mut().filter(|content| content.media_type == "text/html") {
+        let resolved = content.text().map(|html| base.resolve_html(html)).transpose()?;
+        content.bytes = resolved.flatten().map_or_else(|| content.bytes.clone(), Bytes::from);
+    }
+    let Some(Value::Object(members)) = item.extra.get_mut(EXTRA) else { return Ok(()) };
+    let mut resolve = |value: Option<&mut Value>| match value {
+        Some(Value::String(address)) if html::is_relative(address) => {
+            *address = base.resolve(std::mem::take(address))?;
+            Ok(())
+        }
+        _ => Ok::<_, FormatError>(()),
+    };
+    for name in ["image", "banner_image", "external_url"] {
+        resolve(members.get_mut(name))?;
+    }
+    let attachments = members.get_mut("attachments").and_then(Value::as_array_mut);
+    attachments.into_iter().flatten().try_for_each(|attachment| resolve(attachment.get_mut("url")))
+}
+
 /// Reads our extension of the feed: its id, time of change, links, deletions.
 fn own_head(top: &mut JsonObject, feed: &mut FeedDocument) {
     let Some(Value::Object(mut own)) = top.remove(OWN) else { return };
@@ -116,6 +150,7 @@ fn own_head(top: &mut JsonObject, feed: &mut FeedDocument) {
     feed.stateful = own.get("stateful").and_then(Value::as_bool);
     feed.complete = own.get("complete").and_then(Value::as_bool).unwrap_or_default();
     feed.archive = own.get("archive").and_then(Value::as_bool).unwrap_or_default();
+    feed.authors.extend(own.remove("author").and_then(|author| serde_json::from_value(author).ok()));
     for link in own.get("links").and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| link.get(key).and_then(Value::as_str).map(str::to_owned);
         if let (Some(rel), Some(href)) = (text("rel"), text("href")) {
@@ -191,6 +226,12 @@ impl ItemReader<'_> {
             Some(Value::Object(own)) => own,
             _ => JsonObject::new(),
         };
+        // Our writer's forms of what the item holds elsewhere.
+        for name in
+            own.get("derived").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+        {
+            object.remove(name);
+        }
         let url = take_text(&mut object, "url").map(|u| self.base.resolve(u)).transpose()?;
         // "id (required, string)"; a number is to be read as text ("Suggestions for Readers").
         let id = object.remove("id").as_ref().and_then(scalar).filter(|id| !id.is_empty());

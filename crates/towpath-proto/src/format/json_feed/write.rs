@@ -1,13 +1,19 @@
 //! Writing JSON Feed 1.1 documents.
 
+use std::borrow::Cow;
+use std::convert::Infallible;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use url::Url;
 
 use super::extension::{EXTRA, JsonObject, OWN};
 use super::read::take_authors;
+use crate::attachment::{self, Attachment};
 use crate::format::document::{DocumentEntry, DocumentHead};
-use crate::item::{Author, Content, ContentForm, Item};
+use crate::format::html;
+use crate::item::{Author, ContentForm, Item};
 
 /// Writes a feed document (JSON Feed 1.1); deterministic. `next_url` is the head's link `next`, `hubs` are
 /// its links `hub`.
@@ -20,6 +26,8 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         ("feed_url", head.link("self")),
         ("next_url", head.link("next")),
         ("language", head.lang),
+        ("description", head.description),
+        ("icon", head.image),
     ];
     for (key, value) in optional {
         if let Some(value) = value {
@@ -31,6 +39,12 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     let hubs: Vec<Value> = hubs.map(|l| json!({"type": "WebSub", "url": l.href})).collect();
     if !hubs.is_empty() {
         top.insert("hubs".into(), hubs.into());
+    }
+    if let Some(author) = head.author {
+        top.insert("authors".into(), json!([{"name": author.name}]));
+        if let Some(url) = &author.url {
+            top["authors"][0]["url"] = url.as_str().into();
+        }
     }
     top.insert(OWN.into(), own_head(head));
     top.insert("items".into(), entries.into_iter().map(|entry| item(&entry)).collect());
@@ -62,6 +76,9 @@ fn own_head(head: &DocumentHead<'_>) -> Value {
         if flag {
             own.insert(key.into(), true.into());
         }
+    }
+    if let Some(author) = head.author {
+        own.insert("author".into(), json!(author));
     }
     let deleted = head.deleted.iter();
     let deleted: Vec<Value> =
@@ -96,7 +113,8 @@ fn item(entry: &DocumentEntry<'_>) -> Value {
         object.insert("tags".into(), item.tags.clone().into());
     }
     authors(&item.authors, &mut object, &mut own);
-    content(item.content.as_ref(), &mut object, &mut own);
+    media(item, &mut object, &mut own);
+    content(item, &mut object, &mut own);
     if !own.is_empty() {
         object.insert(OWN.into(), own.into());
     }
@@ -147,13 +165,49 @@ fn authors(authors: &[Author], object: &mut JsonObject, own: &mut JsonObject) {
     }
 }
 
+/// Writes the attachments and the image that the item holds in another form, and names these members.
+fn media(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
+    let mut derived: Vec<&str> = Vec::new();
+    let attachments = attachment::attachments(item);
+    if !attachments.is_empty() && !object.contains_key("attachments") {
+        object.insert("attachments".into(), attachments.iter().map(json_attachment).collect());
+        derived.push("attachments");
+    }
+    if let Some(image) = attachment::image(item).filter(|_| !object.contains_key("image")) {
+        object.insert("image".into(), image.into());
+        derived.push("image");
+    }
+    if !derived.is_empty() {
+        own.insert("derived".into(), derived.into());
+    }
+}
+
+fn json_attachment(attachment: &Attachment) -> Value {
+    // "mime_type (required, string)".
+    let media_type = attachment.media_type.as_deref().unwrap_or("application/octet-stream");
+    let mut member = json!({"url": attachment.url, "mime_type": media_type});
+    if let Some(size) = attachment.size {
+        member["size_in_bytes"] = size.into();
+    }
+    if let Some(title) = &attachment.title {
+        member["title"] = title.as_str().into();
+    }
+    member
+}
+
 /// "content_html and content_text are each optional strings — but one or both must be present."
-fn content(content: Option<&Content>, object: &mut JsonObject, own: &mut JsonObject) {
+fn content(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
+    let content = item.content.as_ref();
     if let Some((content, (shown, text))) = content.and_then(|content| Some((content, content.shown()?))) {
         let key = match shown {
             ContentForm::Html => "content_html",
             ContentForm::Text => "content_text",
         };
+        if let Some(resolved) = resolved(item, shown, text) {
+            object.insert(key.into(), resolved.into());
+            own.insert("content".into(), json!({"type": content.media_type, "text": text}));
+            return;
+        }
         object.insert(key.into(), text.into());
         // The member implies only the general type.
         if let Some(own_type) = content.type_beyond(shown) {
@@ -169,4 +223,15 @@ fn content(content: Option<&Content>, object: &mut JsonObject, own: &mut JsonObj
     own.insert("content".into(), own_form);
     // Readers require some content; the real one is in the extension.
     object.entry("content_text").or_insert_with(|| "".into());
+}
+
+/// Returns HTML with its relative addresses resolved against the item's page, if it has any. JSON Feed has no
+/// base, and readers would look for them beside our document.
+fn resolved(item: &Item, shown: ContentForm, text: &str) -> Option<String> {
+    if shown != ContentForm::Html || !html::has_relative(text) {
+        return None;
+    }
+    let base = Url::parse(item.url.as_deref()?).ok().filter(|base| base.scheme().starts_with("http"))?;
+    let join = |address: &str| base.join(address).map_or_else(|_| address.to_owned(), String::from);
+    html::resolved(text, |address| Ok::<_, Infallible>(join(address))).ok().map(Cow::into_owned)
 }

@@ -17,6 +17,7 @@ pub(crate) fn read<'i>(
     feed: &mut FeedDocument,
 ) -> Result<(), FormatError> {
     feed.lang = xml.attribute("xml:lang")?.map(Cow::into_owned);
+    xml.keeps_addresses = xml.attribute_in(Ns::Towpath, "addresses")?.is_some();
     loop {
         match xml.next()? {
             XmlToken::Start(tag) => match (tag.ns, tag.local) {
@@ -44,6 +45,10 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
                 }
                 (Ns::Rss, "title") => feed.title = some_text(xml)?,
                 (Ns::Rss, "link") => feed.home = address(xml)?,
+                (Ns::Rss, "description") => feed.description = some_text(xml)?,
+                (Ns::Rss, "image") => image(xml, feed)?,
+                (Ns::Rss, "managingEditor") => feed.authors.extend(some_text(xml)?.map(|t| author(&t))),
+                (Ns::DublinCore, "creator") => feed.authors.extend(some_text(xml)?.map(Author::named)),
                 (Ns::Rss, "language") | (Ns::DublinCore, "language") => {
                     feed.lang = some_text(xml)?.or(feed.lang.take());
                 }
@@ -53,6 +58,21 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
                 (Ns::Atom, "updated") => feed.updated = date_element(xml, tag)?.or(feed.updated),
                 _ => feed_head::read(xml, tag, feed)?,
             },
+            XmlToken::Text(_) => {}
+            XmlToken::End | XmlToken::Eof => break,
+        }
+    }
+    // RSS 2.0 requires a description: without one, publishers repeat the title.
+    feed.description = feed.description.take().filter(|text| Some(text) != feed.title.as_ref());
+    Ok(())
+}
+
+/// Reads the image of a channel.
+fn image(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
+    loop {
+        match xml.next()? {
+            XmlToken::Start(tag) if tag.ns == Ns::Rss && tag.local == "url" => feed.image = address(xml)?,
+            XmlToken::Start(_) => xml.skip()?,
             XmlToken::Text(_) => {}
             XmlToken::End | XmlToken::Eof => return Ok(()),
         }
@@ -103,7 +123,11 @@ fn element<'i>(
         "link" => {
             builder.item.url = address(xml)?.or(builder.item.url.take());
         }
-        "description" => builder.item.summary = some_text(xml)?,
+        "description" => {
+            let base = xml.content_base();
+            let text = some_text(xml)?;
+            builder.item.summary = text.map(|text| xml.resolve_html(text, base.as_ref())).transpose()?;
+        }
         "guid" => {
             // RSS 2.0: a guid is a permalink unless isPermaLink is false.
             let is_permalink = xml.attribute("isPermaLink")?.is_none_or(|p| p.trim() != "false");
@@ -125,6 +149,10 @@ fn element<'i>(
                 builder.tag(xml.trimmed_text()?, false);
             }
         }
+        // Our writer's form of an attachment that the item holds elsewhere.
+        "enclosure" if xml.attribute_in(Ns::Towpath, "assigned")?.is_some_and(|mark| mark == "1") => {
+            xml.skip()?
+        }
         "enclosure" => {
             let link = enclosure(xml)?;
             builder.keep(xml, link)?;
@@ -145,7 +173,9 @@ fn module_element<'i>(
     match (tag.ns, tag.local) {
         (Ns::Content, "encoded") => {
             let media_type = xml.attribute_in(Ns::Towpath, "type")?.unwrap_or(Cow::Borrowed("text/html"));
-            builder.item.content = Some(Content::new(media_type, xml.text()?.into_owned()));
+            let base = xml.content_base();
+            let text = xml.text()?.into_owned();
+            builder.item.content = Some(Content::new(media_type, xml.resolve_html(text, base.as_ref())?));
         }
         (Ns::DublinCore, "creator") => builder.item.authors.extend(some_text(xml)?.map(Author::named)),
         (Ns::DublinCore, "subject") => builder.tag(xml.trimmed_text()?, false),
@@ -187,7 +217,9 @@ fn enclosure(xml: &mut XmlReader<'_>) -> Result<String, FormatError> {
     let url = xml.attribute("url")?.unwrap_or_default();
     let url = xml.resolve(&url)?;
     let mut link = format!("<link xmlns=\"{ATOM}\" rel=\"enclosure\" href=\"{}\"", escape_attribute(&url));
-    for name in ["type", "length"] {
+    // RSS requires these; our writer names the ones that the item does not have.
+    let assigned = xml.attribute_in(Ns::Towpath, "assigned")?.map(Cow::into_owned).unwrap_or_default();
+    for name in ["type", "length"].into_iter().filter(|name| !assigned.split(' ').any(|one| one == *name)) {
         if let Some(value) = xml.attribute(name)? {
             link.push_str(&format!(" {name}=\"{}\"", escape_attribute(&value)));
         }

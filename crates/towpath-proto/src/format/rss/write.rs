@@ -6,14 +6,18 @@ use jiff::fmt::rfc2822;
 use jiff::tz::TimeZone;
 
 use crate::Timestamp;
+use crate::attachment;
 use crate::format::atom;
 use crate::format::document::{DocumentEntry, DocumentHead, EntryIds};
+use crate::format::feed_document::DeletedEntry;
 use crate::format::xml::{
-    ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, TOMBSTONES, TOWPATH, XmlReader, XmlToken, XmlWriter,
+    ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, Ns, TOMBSTONES, TOWPATH, XmlReader, XmlToken, XmlWriter,
     escape_attribute, is_xml_text,
 };
-use crate::item::{Content, ContentForm, Item};
+use crate::item::{Author, Content, ContentForm, Item};
 
+/// Type of an enclosure of unknown type.
+const OCTETS: &str = "application/octet-stream";
 /// Names of Atom's person elements in these documents.
 const PERSON: [&str; 4] = ["atom:author", "atom:name", "atom:email", "atom:uri"];
 
@@ -23,13 +27,24 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     xml.start("rss").attribute("version", "2.0");
     xml.attribute("xmlns:atom", ATOM).attribute("xmlns:content", CONTENT).attribute("xmlns:dc", DUBLIN_CORE);
     xml.attribute("xmlns:fh", HISTORY).attribute("xmlns:at", TOMBSTONES);
-    xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
+    xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH).attribute("tp:addresses", "kept");
     xml.line().start("channel");
     // RSS 2.0 requires title, link and description.
     xml.line().element("title", head.title);
     // The link is required; the id is at least unique.
-    xml.line().element("link", head.home.or(head.link("self")).unwrap_or(head.id));
-    xml.line().element("description", head.title);
+    let home = head.home.or(head.link("self")).unwrap_or(head.id);
+    xml.line().element("link", home);
+    xml.line().element("description", head.description.unwrap_or(head.title));
+    channel_author(&mut xml, head.author);
+    if let Some(image) = head.image {
+        // "title" and "link" should have the same value as the channel's.
+        xml.line()
+            .start("image")
+            .element("url", image)
+            .element("title", head.title)
+            .element("link", home)
+            .end();
+    }
     if let Some(lang) = head.lang {
         xml.line().element("language", lang);
     }
@@ -44,15 +59,25 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     }
     atom::history(&mut xml, head);
     for deleted in &head.deleted {
-        atom::deleted_entry(&mut xml, head, deleted);
+        deleted_entry(&mut xml, head, deleted);
     }
     for entry in entries {
-        xml.line().start("item");
+        xml.line().start("item").optional_attribute("xml:base", atom::content_base(entry.item));
         item_elements(&mut xml, &entry, &head.ids);
         xml.end();
     }
     xml.line().end().line();
     xml.finish()
+}
+
+/// Writes the channel's author. RSS's own element requires an e-mail address.
+fn channel_author(xml: &mut XmlWriter, author: Option<&Author>) {
+    let Some(author) = author else { return };
+    match author.email.as_deref().filter(|email| email.contains('@')) {
+        Some(email) if author.name.is_empty() => xml.line().element("managingEditor", email),
+        Some(email) => xml.line().element("managingEditor", &format!("{email} ({})", author.name)),
+        None => xml.line().element("dc:creator", &author.name),
+    };
 }
 
 fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<'_>) {
@@ -79,16 +104,33 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
             _ => atom::person(xml, PERSON, author),
         }
     }
-    for tag in &item.tags {
-        xml.element("category", tag);
-    }
     if let Some(summary) = &item.summary {
         xml.element("description", summary);
     }
     if let Some(content) = &item.content {
         write_content(xml, content);
     }
-    atom::extras(xml, item, |element| super::read::keeps(element, item), for_rss);
+    let form = atom::ElementForm {
+        fits: &|element| super::read::keeps(element, item),
+        write: &for_rss,
+        category: &|element| atom::category(element, Ns::Rss),
+        tag: &|xml, tag| {
+            xml.element("category", tag);
+        },
+        shows: &|element| {
+            enclosure(element).and_then(|_| attachment::of_element(element)).map(|found| found.url)
+        },
+    };
+    let shown = atom::extras(xml, item, &form);
+    for one in attachment::attachments(item).iter().filter(|one| !shown.contains(&one.url)) {
+        // RSS requires all three; the mark keeps them from our reader's items.
+        xml.start("enclosure").attribute("url", &one.url);
+        xml.attribute("length", &one.size.unwrap_or_default().to_string());
+        xml.attribute("type", one.media_type.as_deref().unwrap_or(OCTETS))
+            .attribute("tp:assigned", "1")
+            .end();
+    }
+    atom::derived_image(xml, item, !shown.is_direct);
     for element in entry.elements {
         xml.raw(element);
     }
@@ -97,9 +139,7 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
 /// Writes the item's id, or its IRI if XML cannot hold the id. It is a permalink only if it equals the item's
 /// URL.
 fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
-    let is_plain = is_xml_text(&item.id);
-    // A guid is any text, but XML cannot hold every character.
-    let guid = if is_plain { Cow::Borrowed(item.id.as_str()) } else { ids.iri(&item.id) };
+    let (is_plain, guid) = (is_xml_text(&item.id), guid_text(&item.id, ids));
     // Readers follow a permalink, so it must be a URL.
     let is_address = item.url.as_ref() == Some(&item.id) && item.id.starts_with("http");
     xml.start("guid").attribute("isPermaLink", if is_address { "true" } else { "false" });
@@ -107,6 +147,20 @@ fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
     if !is_plain || ids.always_own_id {
         atom::own_id_element(xml, &item.id, ids);
     }
+}
+
+/// Returns the text of an item's guid. A guid is any text, but XML cannot hold every character.
+fn guid_text<'i>(id: &'i str, ids: &EntryIds<'_>) -> Cow<'i, str> {
+    if is_xml_text(id) { Cow::Borrowed(id) } else { ids.iri(id) }
+}
+
+/// Writes a tombstone, which names the item's guid.
+fn deleted_entry(xml: &mut XmlWriter, head: &DocumentHead<'_>, deleted: &DeletedEntry) {
+    atom::start_deleted_entry(xml, head, deleted, &guid_text(&deleted.id, &head.ids));
+    if !is_xml_text(&deleted.id) || head.ids.always_own_id {
+        atom::own_id_element(xml, &deleted.id, &head.ids);
+    }
+    xml.end();
 }
 
 /// Writes the dates. RSS has whole seconds; Atom's elements hold the fraction.
@@ -158,19 +212,27 @@ fn for_rss(element: &str) -> Cow<'_, str> {
 fn enclosure(element: &str) -> Option<String> {
     let mut xml = XmlReader::new(element, None);
     let Ok(XmlToken::Start(_)) = xml.next() else { return None };
-    let expected = ["xmlns", "rel", "href", "type", "length"];
-    let names = xml.raw_attributes().iter().map(|(name, _)| *name);
+    let names: Vec<&str> = xml.raw_attributes().iter().map(|(name, _)| *name).collect();
+    let given = ["type", "length"].into_iter().filter(|name| names.contains(name));
     // Exactly the attributes that the reader writes; any other link stays as it is.
-    if !names.eq(expected)
+    if !names.iter().copied().eq(["xmlns", "rel", "href"].into_iter().chain(given))
         || xml.attribute("xmlns").ok()?? != ATOM
         || xml.attribute("rel").ok()?? != "enclosure"
     {
         return None;
     }
     let mut enclosure = "<enclosure".to_owned();
-    for (name, source) in [("url", "href"), ("length", "length"), ("type", "type")] {
-        let value = xml.attribute(source).ok()??;
+    let mut assigned = Vec::new();
+    for (name, source, usual) in [("url", "href", ""), ("length", "length", "0"), ("type", "type", OCTETS)] {
+        let value = xml.attribute(source).ok()?;
+        if value.is_none() {
+            assigned.push(name);
+        }
+        let value = value.unwrap_or(Cow::Borrowed(usual));
         enclosure.push_str(&format!(" {name}=\"{}\"", escape_attribute(&value)));
+    }
+    if !assigned.is_empty() {
+        enclosure.push_str(&format!(" tp:assigned=\"{}\"", assigned.join(" ")));
     }
     enclosure.push_str("/>");
     Some(enclosure)

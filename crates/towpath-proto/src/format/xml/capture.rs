@@ -7,6 +7,7 @@ use super::reader::{XmlReader, same};
 use super::token::{RawAttribute, Tag, XmlToken};
 use super::write::{push_attribute, push_text};
 use crate::format::error::FormatError;
+use crate::format::html::{is_address_attribute, is_relative};
 
 /// Element being captured. Unchanged parts are copied from the source in long slices.
 struct Capture<'i> {
@@ -73,7 +74,6 @@ impl<'i> Capture<'i> {
         let declared = attributes.iter().filter_map(|(name, _)| declares(name));
         self.declared.extend(declared.map(|prefix| (depth, prefix)));
         self.used(tag.prefix());
-        let has_addresses = is_root && tag.ns == Ns::Atom;
         let end = xml.offset();
         // XML normalizes carriage returns, so a tag with one cannot be copied.
         let mut stays = !xml.has_carriage_returns || !self.source[tag.offset..end].contains('\r');
@@ -81,7 +81,7 @@ impl<'i> Capture<'i> {
             if let Some((prefix, _)) = name.split_once(':') {
                 self.used(prefix);
             }
-            let changes = name == "xml:base" || (has_addresses && is_address(name));
+            let changes = name == "xml:base" || is_resolved(xml, tag, is_root, name, raw);
             // A `<` is malformed here, and is escaped.
             stays &= !changes && memchr::memchr2(b'&', b'<', raw.as_bytes()).is_none();
         }
@@ -95,7 +95,7 @@ impl<'i> Capture<'i> {
         } else {
             self.at = tag.offset;
             self.flush();
-            self.write_tag(xml, tag, &attributes, has_addresses)?;
+            self.write_tag(xml, tag, &attributes, is_root)?;
             self.replaced(end);
         }
         xml.give_back(attributes);
@@ -108,7 +108,7 @@ impl<'i> Capture<'i> {
         xml: &mut XmlReader<'i>,
         tag: Tag<'i>,
         attributes: &[RawAttribute<'i>],
-        has_addresses: bool,
+        is_root: bool,
     ) -> Result<(), FormatError> {
         self.out.push('<');
         self.out.push_str(tag.name);
@@ -117,7 +117,7 @@ impl<'i> Capture<'i> {
             self.out.push_str(name);
             self.out.push_str("=\"");
             let value = xml.attribute_value(raw)?;
-            if has_addresses && is_address(name) {
+            if is_resolved(xml, tag, is_root, name, raw) {
                 push_attribute(&mut self.out, &xml.resolve(&value)?);
             } else {
                 push_attribute(&mut self.out, &value);
@@ -201,8 +201,25 @@ fn declares(name: &str) -> Option<&str> {
     }
 }
 
-fn is_address(name: &str) -> bool {
-    matches!(name, "href" | "src")
+/// Returns `true` if an attribute holds an address that is to be resolved: any of a captured Atom element, and
+/// relative ones of XHTML and of modules for media. Everything else is foreign data.
+fn is_resolved(xml: &XmlReader<'_>, tag: Tag<'_>, is_root: bool, name: &str, raw: &str) -> bool {
+    /// Modules whose elements lead to images, sound and films by `url` and `href`.
+    const MEDIA: [&str; 2] = ["http://search.yahoo.com/mrss/", "http://www.itunes.com/dtds/podcast-1.0.dtd"];
+    if is_root && tag.ns == Ns::Atom {
+        return matches!(name, "href" | "src");
+    }
+    // A tag that is written anew has other quotes and spaces, so an absolute address must leave it alone.
+    if !is_relative(raw) || xml.base().is_none() {
+        return false;
+    }
+    match tag.ns {
+        Ns::Xhtml => is_address_attribute(name),
+        Ns::Other => {
+            matches!(name, "url" | "href") && MEDIA.contains(&xml.bound_to(Some(tag.prefix())).as_str())
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ pub(crate) struct XmlReader<'i> {
     last_resolved: Option<(&'i str, Ns)>,
     pub(super) budget: Budget,
     pub(super) has_carriage_returns: bool,
+    /// `true` in our own documents, whose addresses are as the items have them.
+    pub(crate) keeps_addresses: bool,
     pub(super) declares_entities: bool,
     pub(super) problems: Vec<String>,
     pub(super) unlisted_problems: usize,
@@ -65,6 +67,7 @@ impl<'i> XmlReader<'i> {
             budget,
             has_carriage_returns: memchr::memchr(b'\r', text.as_bytes()).is_some(),
             declares_entities: false,
+            keeps_addresses: false,
             problems: Vec::new(),
             unlisted_problems: 0,
         }

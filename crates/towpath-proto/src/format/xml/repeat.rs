@@ -1,8 +1,13 @@
 //! Repetition of a document's parts within its budget, above all of base URLs.
 
+use std::borrow::Cow;
+
+use url::Url;
+
 use super::reader::XmlReader;
 use crate::format::budget::Budget;
 use crate::format::error::FormatError;
+use crate::format::html;
 use crate::format::iri::has_scheme;
 use crate::format::position::line_and_column;
 
@@ -11,14 +16,43 @@ impl XmlReader<'_> {
     /// stays unchanged, to the letter.
     pub(crate) fn resolve(&mut self, address: &str) -> Result<String, FormatError> {
         let address = address.trim();
-        let base = self.bases.last().and_then(|(_, base)| base.as_ref());
-        let Some(base) = base.filter(|_| !has_scheme(address)) else {
+        let base = self.base().filter(|_| !has_scheme(address));
+        let Some(base) = base else {
             return Ok(address.to_owned());
         };
         let length = base.as_str().len();
         let resolved = base.join(address).map_or_else(|_| address.to_owned(), String::from);
         self.spend(length, "the base is too long for so many relative addresses")?;
         Ok(resolved)
+    }
+
+    /// Returns the end of the last token in the text.
+    pub(crate) fn end_of_token(&self) -> usize {
+        self.offset()
+    }
+
+    /// Returns the base of relative addresses, if they are to be resolved.
+    pub(super) fn base(&self) -> Option<&Url> {
+        self.bases.last().and_then(|(_, base)| base.as_ref()).filter(|_| !self.keeps_addresses)
+    }
+
+    /// Returns the base at this position, for a text that is read later.
+    pub(crate) fn content_base(&self) -> Option<Url> {
+        self.base().cloned()
+    }
+
+    /// Resolves the relative addresses in a text that may be HTML, against the base of its element.
+    pub(crate) fn resolve_html(&mut self, html: String, base: Option<&Url>) -> Result<String, FormatError> {
+        let Some(base) = base else { return Ok(html) };
+        let resolved = html::resolved(&html, |address| {
+            self.spend(base.as_str().len(), "the base is too long for so many relative addresses")?;
+            Ok::<_, FormatError>(base.join(address).map_or_else(|_| address.to_owned(), String::from))
+        })?;
+        let resolved = match resolved {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(resolved) => Some(resolved),
+        };
+        Ok(resolved.unwrap_or(html))
     }
 
     /// Returns the budget of this document.

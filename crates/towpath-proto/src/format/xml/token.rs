@@ -38,7 +38,7 @@ pub(crate) type RawAttribute<'i> = (&'i str, &'i str);
 
 impl<'i> Tag<'i> {
     /// Returns the prefix of the name; empty for none.
-    pub(super) fn prefix(&self) -> &'i str {
+    pub(crate) fn prefix(&self) -> &'i str {
         &self.name[..(self.name.len() - self.local.len()).saturating_sub(1)]
     }
 }

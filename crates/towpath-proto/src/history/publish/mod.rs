@@ -29,6 +29,7 @@ use super::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, Syntax, THIS};
 use crate::change::{Change, Op, Seq};
 use crate::format::document::{DocumentEntry, DocumentHead, EntryIds};
 use crate::format::{DeletedEntry, FeedLink, atom, json_feed, link, rss};
+use crate::item::Author;
 
 /// Properties of a feed in its documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,12 @@ pub struct FeedInfo {
     pub home: Option<String>,
     /// The feed's language tag.
     pub lang: Option<String>,
+    /// Description of the feed.
+    pub description: Option<String>,
+    /// Absolute URL of the feed's image.
+    pub image: Option<String>,
+    /// Author of the feed.
+    pub author: Option<Author>,
     /// Absolute links of every document, such as [`SUP`](super::wire::SUP). Permanent documents have them too, so they must
     /// depend on the URL only.
     pub links: Vec<FeedLink>,
@@ -164,6 +171,8 @@ impl FeedInfo {
         head.ids = EntryIds { base: &ids_base, always_own_id: false };
         if !is_permanent {
             (head.home, head.lang) = (self.home.as_deref(), self.lang.as_deref());
+            (head.description, head.image) = (self.description.as_deref(), self.image.as_deref());
+            head.author = self.author.as_ref();
         }
         head.links = self.document_links(syntax, document);
         head.stateful =

@@ -15,6 +15,9 @@ fn info() -> FeedInfo {
         title: "Things".into(),
         home: Some("https://a.example/".into()),
         lang: Some("en".into()),
+        description: Some("Things & more".into()),
+        image: Some("https://a.example/logo.png".into()),
+        author: Some(Author { name: "Ann".into(), email: Some("ann@a.example".into()), url: None }),
         links: vec![link(SUP, "https://a.example/sup.json#0123456789")],
         hub: Some("https://a.example/feeds/x/hub".into()),
     }
@@ -70,6 +73,10 @@ fn the_newest_document() {
         assert_eq!((feed.stateful, feed.complete, feed.archive), (Some(true), false, false));
         assert_eq!(feed.updated, Some(time(9)));
         assert_eq!(feed.title.as_deref(), Some("Things"));
+        assert_eq!(feed.description.as_deref(), Some("Things & more"));
+        assert_eq!(feed.image.as_deref(), Some("https://a.example/logo.png"));
+        assert_eq!(feed.authors, [info().author.unwrap()]);
+        assert!(feed.items.iter().all(|item| item.authors.is_empty()), "the feed's author wrote no item");
         let titles: Vec<_> =
             feed.items.iter().map(|i| (i.id.as_str(), i.title.as_deref().unwrap())).collect();
         assert_eq!(titles, [("c", "four"), ("urn:a", "three")], "last versions, newest first");
@@ -96,7 +103,14 @@ fn an_archive_document_depends_on_its_changes_alone() {
         ] {
             assert_eq!(feed.link(rel), Some(format!("{base}{to}").as_str()), "{rel}");
         }
-        let renamed = FeedInfo { title: "Other".into(), home: None, lang: None, ..info() };
+        let renamed = FeedInfo {
+            title: "Other".into(),
+            home: None,
+            lang: None,
+            description: None,
+            author: None,
+            ..info()
+        };
         assert_eq!(renamed.document(syntax, &HistoryDocument::Archive(3), &log()), text);
         assert_eq!(
             renamed.document(syntax, &HistoryDocument::Window(WINDOW), &log()),

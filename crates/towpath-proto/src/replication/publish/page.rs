@@ -253,9 +253,9 @@ mod tests {
         let headers = page.feed_headers(&links);
         let lines: Vec<_> = headers.get_all(header::LINK).iter().map(|l| l.to_str().unwrap()).collect();
         let expected = [
-            "<https://e.com/pages/2>; rel=self",
-            "<https://e.com/pages/1>; rel=prev",
-            "<https://e.com/pages/3>; rel=next",
+            "<https://e.com/pages/2>; rel=\"self\"",
+            "<https://e.com/pages/1>; rel=\"prev\"",
+            "<https://e.com/pages/3>; rel=\"next\"",
         ];
         assert_eq!(lines, expected);
         assert_eq!(headers[header::LAST_MODIFIED], http_date::write(changes()[3].modified));

@@ -10,7 +10,7 @@ use towpath_proto::FeedId;
 use towpath_proto::diffdelta::delta_item::RenderedItem;
 use towpath_proto::diffdelta::global::{GlobalChain, GlobalPublisher, PendingDeltas};
 use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments, SourcePublisher};
-use towpath_proto::diffdelta::wire::{GLOBAL, SnapshotEntry};
+use towpath_proto::diffdelta::wire::{FetchStatus, GLOBAL, SnapshotEntry};
 use towpath_store::{Precondition, Store, Table, TableWrite};
 
 use crate::engine::roles::Lease;
@@ -39,6 +39,8 @@ struct GlobalState {
     snapshot: Bytes,
     /// Path of that snapshot.
     path: String,
+    /// Status of each source in that snapshot; none after a restart.
+    minted_status: Option<BTreeMap<FeedId, FetchStatus>>,
     /// Current chain, `head.json` and `latest.json`.
     current: Option<(DocumentChain, Bytes, Bytes)>,
     /// Chain of each source after its last run.
@@ -290,6 +292,8 @@ async fn make_next(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), 
         state.global.chain.is_unpublished() && state.sources.values().any(|chain| !chain.is_unpublished());
     let made = if first || !state.pending.is_empty() {
         mint(engine, state).await
+    } else if shows_fresh_mint(engine, state) {
+        return Ok(());
     } else {
         carry(engine, state).await
     };
@@ -302,6 +306,23 @@ async fn make_next(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), 
     state.current = Some((published.chain.clone(), published.head.clone(), published.latest.clone()));
     documents::put(engine, GLOBAL, &published.chain, published.head, published.latest);
     Ok(())
+}
+
+fn status(state: &GlobalState) -> BTreeMap<FeedId, FetchStatus> {
+    state.sources.iter().map(|(id, chain)| (id.clone(), chain.health.status())).collect()
+}
+
+/// Returns true if the last mint is shown as it was minted, its readers may not have seen it yet, and no source's status
+/// changed since.
+fn shows_fresh_mint(engine: &Engine, state: &GlobalState) -> bool {
+    let is_shown = state.global.chain.hash == state.minted.hash;
+    let ttl_sec = ttl_sec(state.sources.keys().filter_map(|id| engine.feed(id.as_str())));
+    is_shown && state.minted.is_fresh(ttl_sec, engine.now()) && state.minted_status == Some(status(state))
+}
+
+/// Returns the shortest poll interval of some feeds.
+fn ttl_sec(feeds: impl Iterator<Item = Arc<Feed>>) -> u64 {
+    feeds.map(|feed| feed.config.ttl.as_secs()).min().unwrap_or(300)
 }
 
 /// The snapshot, its index entry and the chain are written in one.
@@ -320,6 +341,7 @@ async fn mint(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<Published
         engine.metrics.mints.inc();
     }
     state.minted = published.chain.clone();
+    state.minted_status = Some(status(state));
     state.snapshot = published.latest.clone();
     state.global = global;
     Ok(published)
@@ -385,7 +407,7 @@ where
     (global.chain.hash, global.chain.generated_at) = (hash, generated_at);
     blocking(move || {
         let feeds: Vec<_> = sources.keys().filter_map(|id| engine.feed(id.as_str())).collect();
-        let ttl_sec = feeds.iter().map(|feed| feed.config.ttl.as_secs()).min().unwrap_or(300);
+        let ttl_sec = ttl_sec(feeds.iter().cloned());
         let shown: Vec<(SourcePublisher<'_>, &DocumentChain)> = feeds
             .iter()
             .filter_map(|feed| Some((source_of(&engine, feed), sources.get(feed.id())?)))

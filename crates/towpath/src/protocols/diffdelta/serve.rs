@@ -63,7 +63,11 @@ fn unhealthy(engine: &Engine, failure: &StoreFailure) -> Answer {
         true => "the store takes no writes; the process has to be restarted",
         false => "the store takes no writes; it is being opened again",
     };
-    let body = json!({ "generated_at": engine.now().to_string(), "status": "unhealthy", "error": error });
+    let now = engine.now().to_string();
+    let body = json!({
+        "generated_at": now, "status": "unhealthy", "error": error,
+        "ok": false, "service": discovery::SERVICE, "time": now,
+    });
     let mut answer =
         whole(StatusCode::SERVICE_UNAVAILABLE, "application/json; charset=utf-8", body.to_string());
     answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -1,6 +1,6 @@
 //! The DiffDelta site of an engine, and its sources.
 
-use towpath_proto::diffdelta::publish::{SiteUrl, SourcePublisher};
+use towpath_proto::diffdelta::publish::{SiteUrl, SourceAbout, SourcePublisher};
 
 use crate::engine::{Engine, Feed};
 
@@ -11,5 +11,12 @@ pub(crate) fn site(engine: &Engine) -> &SiteUrl {
 
 /// Returns a feed as a source of the site.
 pub(super) fn source<'a>(engine: &'a Engine, feed: &'a Feed) -> SourcePublisher<'a> {
-    SourcePublisher { site: site(engine), id: feed.id(), ttl_sec: feed.config.ttl.as_secs() }
+    let config = &feed.config;
+    let about = SourceAbout {
+        name: config.title(),
+        description: config.description.as_deref().unwrap_or_default(),
+        homepage: config.home.as_deref(),
+        tags: &config.tags,
+    };
+    SourcePublisher { site: site(engine), id: feed.id(), ttl_sec: config.ttl.as_secs(), about }
 }

@@ -9,6 +9,7 @@ use towpath_proto::diffdelta::delta_item::{ItemRenderer, RenderedItem};
 use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments};
 use towpath_store::ReadLimit;
 
+use crate::engine::feed_about::feed_about;
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::run::Run;
@@ -86,7 +87,14 @@ async fn attempt(
         }
     }
     let minted = last.is_some();
-    if last.is_none() && run.is_shown() {
+    // Section 5 does not let an error wait.
+    let stays = run.is_success() && stored.shows_fresh_mint(feed.config.ttl.as_secs(), now);
+    if last.is_none() && run.is_shown() && stays {
+        let mut chain = stored.chain();
+        run.apply(&mut chain.health, now);
+        // The health of the source is news although its documents stay.
+        DiffDelta::of(engine).global.add_run(engine, feed.id(), chain, Vec::new()).await?;
+    } else if last.is_none() && run.is_shown() {
         let published = carry(engine, feed, Some(run), stored, now).await?;
         DiffDelta::of(engine).global.add_run(engine, feed.id(), published.chain.clone(), Vec::new()).await?;
         last = Some(published);
@@ -130,11 +138,12 @@ async fn mint(
     reached: u64,
     deltas: Vec<Delta>,
 ) -> Result<(PublishedDocuments, Vec<RenderedItem>), StoreError> {
+    let about = feed_about(engine, feed).await?;
     let (engine, feed) = (engine.clone(), feed.clone());
     blocking(move || {
+        let lang = about.lang.as_deref().unwrap_or("und");
         let risk = |item: &towpath_proto::Item| engine.scorer.score(item);
-        let rendering =
-            ItemRenderer { site: site(&engine), source: feed.id(), lang: feed.config.lang(), risk: &risk };
+        let rendering = ItemRenderer { site: site(&engine), source: feed.id(), lang, risk: &risk };
         source(&engine, &feed).mint(&chain, reached, &deltas, &rendering, engine.now())
     })
     .await

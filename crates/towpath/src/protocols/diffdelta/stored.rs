@@ -94,6 +94,11 @@ impl StoredChain {
         snapshot.ok_or_else(|| StoreError::Damaged(format!("the snapshot {path} is missing")))
     }
 
+    /// Returns true if the last mint is shown as it was minted, and its readers may not have seen it yet.
+    pub(crate) fn shows_fresh_mint(&self, ttl_sec: u64, now: Timestamp) -> bool {
+        self.carried.is_none() && self.minted.is_fresh(ttl_sec, now)
+    }
+
     /// When the last run carried, and the chain as it was before that.
     pub(crate) fn before_carry(&self) -> Option<(DocumentChain, Timestamp)> {
         let carried = self.carried.as_ref()?;

@@ -14,15 +14,16 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::format::{FeedLink, http_date, link};
-use towpath_proto::history::publish::{FeedInfo, HistoryDocument, LogWindow};
+use towpath_proto::history::publish::{HistoryDocument, LogWindow};
 use towpath_proto::history::wire::{SUP, Syntax};
 use towpath_proto::replication::pages::{Cleanup, PageState};
 use towpath_store::{ItemOrder, SeqRange};
 
 use crate::document::prebuilt::{Document, Valid};
+use crate::engine::feed_about::feed_about;
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed};
-use crate::protocols::addresses::{feed_links, hub_url};
+use crate::protocols::history::feed_info::feed_info;
 use crate::protocols::pages::table::sealed_page;
 use crate::protocols::pages::{Division, READ, cleanup, cleanup_version, divided, number_at, read_range};
 use crate::store_error::StoreError;
@@ -106,6 +107,13 @@ struct HistoryLock(tokio::sync::Mutex<()>);
 pub(crate) fn forget(engine: &Engine, feed: &Feed, number: u64) {
     for syntax in Syntax::ALL {
         engine.documents.forget(&path(feed, syntax, HistoryAddress::Page(number)));
+    }
+    forget_newest(engine, feed);
+}
+
+/// Drops the newest documents from the cache.
+pub(crate) fn forget_newest(engine: &Engine, feed: &Feed) {
+    for syntax in Syntax::ALL {
         engine.documents.forget(&path(feed, syntax, HistoryAddress::Newest));
     }
 }
@@ -315,7 +323,7 @@ async fn make(
     plan: DocumentPlan,
     changes: Vec<Change>,
 ) -> HistoryResult<Document> {
-    let info = info(engine, feed);
+    let info = feed_info(engine, feed, feed_about(engine, feed).await?);
     let DocumentPlan { place, valid, modified, cache } = plan;
     let made = blocking(move || {
         let body = Bytes::from(info.document(syntax, &place, &changes));
@@ -345,35 +353,6 @@ fn headers(syntax: Syntax, body: &[u8], links: &[FeedLink]) -> HeaderMap {
         }
     }
     headers
-}
-
-/// Builds the part of the newest document that a hub delivers to its subscribers (WebSub, section 7).
-pub(crate) fn part(engine: &Engine, feed: &Feed, syntax: Syntax, changes: &[Change]) -> String {
-    info(engine, feed).document(syntax, &HistoryDocument::Push, changes)
-}
-
-/// Makes the `Link` header of a delivery: the hub and the topic.
-pub(crate) fn topic_links(engine: &Engine, feed: &Feed, syntax: Syntax) -> String {
-    let is_topic = |link: &&FeedLink| matches!(link.rel.as_str(), "hub" | "self");
-    let links = info(engine, feed).document_links(syntax, &HistoryDocument::Push);
-    let links: Vec<String> = links.iter().filter(is_topic).map(|l| link::write(&l.href, &l.rel)).collect();
-    links.join(", ")
-}
-
-/// Returns the description of a feed in its documents.
-fn info(engine: &Engine, feed: &Feed) -> FeedInfo {
-    let url = format!("{}/feeds/{}", engine.base_url, feed.id());
-    FeedInfo {
-        // The page for browsers is the feed's home page in its documents.
-        home: Some(url.clone()),
-        url,
-        name: feed.id().to_string(),
-        title: feed.config.title().to_owned(),
-        lang: feed.config.lang.clone(),
-        links: feed_links(engine, feed),
-        // A static tree has no server, so nobody could subscribe there.
-        hub: (!engine.is_tree).then(|| hub_url(engine, feed.id())),
-    }
 }
 
 /// Path of a document.

@@ -21,6 +21,7 @@ use towpath_proto::smart::spec::{FeedOrder, OrderBy, PositionSpec};
 
 use crate::engine::Engine;
 use crate::protocols::history::documents::{self, HistoryAddress, HistoryLookup};
+use crate::protocols::history::feed_info;
 use crate::protocols::smart::{Access, PullRequest, PullRequestError, settings};
 use crate::protocols::websub::state::VerifiedSubscriber;
 use crate::protocols::websub::topic::Topic;
@@ -153,7 +154,7 @@ async fn document(
     page: &PullPage,
     limit: usize,
 ) -> Result<(Bytes, HeaderMap), PullRequestError> {
-    let links = documents::topic_links(engine, &topic.feed, syntax);
+    let links = feed_info::topic_links(engine, &topic.feed, syntax);
     let headers = headers(syntax.content_type(), HeaderValue::from_str(&links).ok());
     if syntax == Syntax::JsonFeed
         && let HistoryLookup::Document(whole) =
@@ -162,7 +163,8 @@ async fn document(
     {
         return Ok((whole.body.clone(), headers));
     }
-    Ok((documents::part(engine, &topic.feed, syntax, &page.changes).into(), headers))
+    let body = feed_info::part(engine, &topic.feed, syntax, &page.changes).await?;
+    Ok((body.into(), headers))
 }
 
 fn headers(content_type: &'static str, links: Option<HeaderValue>) -> HeaderMap {

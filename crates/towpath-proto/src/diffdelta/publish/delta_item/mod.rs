@@ -124,7 +124,7 @@ fn primary_language(tag: &str) -> String {
     if fits { primary } else { "und".to_owned() }
 }
 
-/// Returns the start of an item's text, as plain text.
+/// Returns the start of an item's text, or of its summary, as plain text.
 fn excerpt(item: &Item) -> String {
     if let Some(content) = &item.content
         && let Some(text) = content.text()
@@ -134,7 +134,8 @@ fn excerpt(item: &Item) -> String {
         if essence == "text/html" || essence.ends_with("/xml") || essence.ends_with("+xml") {
             return html::to_text(text, MAX_EXCERPT);
         }
-        if essence.starts_with("text/") || content.is_json() {
+        // JSON that is cut off helps nobody; its summary says what it is about.
+        if essence.starts_with("text/") && !content.is_json() {
             return prefix(text, MAX_EXCERPT).to_owned();
         }
     }
@@ -150,6 +151,18 @@ fn headline<'a>(item: &'a Item, excerpt: &'a str, id: &'a str) -> &'a str {
     }
     let start = prefix(excerpt.trim(), MAX_TITLE);
     if start.is_empty() { id } else { start }
+}
+
+/// Returns the field `summary`, unless the excerpt is the whole summary: no text stands twice.
+fn summary<'a>(item: &'a Item, excerpt: &str, payload: &mut Payload) -> Option<&'a str> {
+    let whole = item.summary.as_deref()?;
+    if whole == excerpt && !whole.is_empty() {
+        payload.same.push("summary".to_owned());
+        return None;
+    }
+    let shown = Some(prefix(whole, MAX_TEXT)).filter(|s| !s.is_empty());
+    payload.summary = (shown != Some(whole)).then(|| whole.to_owned());
+    shown
 }
 
 /// Returns true if a reason fits the schema: 2 to 64 of `a-z`, `0-9`, `_`, `-`.
@@ -179,20 +192,20 @@ impl ItemRenderer<'_> {
             date_field(item.published, "published", &observed, &mut payload.absent);
         let (updated_at, updated) = date_field(item.updated, "updated", &observed, &mut payload.absent);
         (payload.published, payload.updated) = (published, updated);
+        let excerpt = excerpt(item);
+        let headline = headline(item, &excerpt, &id);
         // The schema limits lengths in characters. A shortened field is whole in the payload.
         let title = item.title.as_deref().map(|t| prefix(t, MAX_TITLE));
         payload.title = item.title.clone().filter(|t| Some(t.as_str()) != title);
-        let summary = item.summary.as_deref().map(|s| prefix(s, MAX_TEXT)).filter(|s| !s.is_empty());
-        payload.summary = item.summary.clone().filter(|s| Some(s.as_str()) != summary);
+        let summary = summary(item, &excerpt, &mut payload);
         payload.add_hidden(item);
         payload.removed_at = delta.removed_at;
-        let excerpt = excerpt(item);
         let risk = (self.risk)(item);
         // Stored with the change; computing it again would hash every content twice.
         let content_hash = delta.hash.to_string();
         let shown = DeltaItem {
             content: Excerpt { excerpt_text: &excerpt, lang: &primary_language(self.lang) },
-            headline: headline(item, &excerpt, &id),
+            headline,
             id: &id,
             item_hash: item_hash(self.source.as_str(), &id, &content_hash),
             provenance: Provenance { content_hash, evidence_urls: [&url], fetched_at: delta.observed },

@@ -61,6 +61,65 @@ fn an_item_fills_the_fields_of_the_schema() {
     assert_eq!(value["risk"]["reasons"], serde_json::json!(["test-rule"]));
 }
 
+/// Cut off after 500 characters, JSON is neither readable nor JSON.
+#[test]
+fn the_excerpt_of_json_is_the_summary() {
+    let json = format!("{{\"cveID\":\"CVE-1\",\"notes\":\"{}\"}}", "x".repeat(900));
+    for media_type in ["application/json", "application/ld+json", "text/json; charset=utf-8"] {
+        let value = rendered_json(Item {
+            summary: Some("A <b>flaw</b> in it".into()),
+            content: Some(Content::new(media_type, json.clone())),
+            ..Item::new("CVE-1")
+        });
+        assert_eq!(value["content"]["excerpt_text"], "A flaw in it", "{media_type}");
+        assert_eq!(value["headline"], "A flaw in it");
+    }
+    let value =
+        rendered_json(Item { content: Some(Content::new("application/json", json)), ..Item::new("CVE-1") });
+    assert_eq!(value["content"]["excerpt_text"], "");
+    assert_eq!(value["headline"], "CVE-1");
+}
+
+/// Summary and excerpt do not repeat each other: readers pay for a document by the byte.
+#[test]
+fn a_document_costs_at_most_twice_its_items() {
+    let text = |words: usize| "a plain word, ".repeat(words);
+    let dated = |item: Item| Item {
+        title: Some(text(4)),
+        url: Some("https://example.com/catalogue/2024/entry-1".into()),
+        published: "2024-01-02T03:04:05Z".parse().ok(),
+        ..item
+    };
+    let json: String = (0..12).map(|n| format!(",\"member{n}\":\"{}\"", text(4))).collect();
+    let contents = [
+        ("application/json", format!("{{\"cveID\":\"CVE-2024-1\"{json}}}"), Some(text(25))),
+        ("text/plain", text(80), None),
+        ("text/html", format!("<p>{}</p>", text(60)), Some(text(20))),
+        ("text/html", format!("<p>{}</p>", text(60)), Some(format!("<p>{}</p>", text(20)))),
+    ];
+    for (media_type, content, summary) in contents {
+        let content = Some(Content::new(media_type, content));
+        let item = dated(Item { content, summary, ..Item::new("CVE-2024-1") });
+        let line = crate::line::Line::new(crate::change::Op::Put, &item, None);
+        let (line, shown) =
+            (serde_json::to_vec(&line).unwrap().len(), render(&delta(DeltaKind::New, item)).1);
+        assert!(shown.len() <= 2 * line, "{media_type}: {} bytes for {line}: {shown}", shown.len());
+    }
+}
+
+/// A document of an older version states every text by itself.
+#[test]
+fn an_item_without_the_list_of_equal_texts_is_restored() {
+    let value = serde_json::json!({
+        "id": "a", "headline": "Head", "title": "Title", "summary": "Summary",
+        "content": {"lang": "en", "excerpt_text": "Excerpt"},
+        "source_payload": {"profile": PROFILE, "content_text": "Content", "content_type": "text/plain"}
+    });
+    let item = read(value).unwrap().item;
+    assert_eq!((item.title.as_deref(), item.summary.as_deref()), (Some("Title"), Some("Summary")));
+    assert_eq!(item.content, Some(Content::new("text/plain", "Content")));
+}
+
 #[test]
 fn an_empty_item_has_the_required_fields() {
     let value = rendered_json(Item::new("a/b c"));

@@ -1,6 +1,8 @@
 //! Builds the documents around the feeds: manifest, source list, health, archive indexes and schemas
 //! (sections 8 and 9).
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -22,6 +24,10 @@ const SCHEMAS: [(&str, &str); 3] = [
     ("wellknown.schema.json", include_str!("../../wire/schema/wellknown.schema.json")),
 ];
 
+/// Name of the service in the manifest and in the health.
+pub const SERVICE: &str = "towpath";
+/// Program and version, in the health.
+const ENGINE_VERSION: &str = concat!("towpath/", env!("CARGO_PKG_VERSION"));
 /// Path of the known issues.
 pub const KNOWN_ISSUES_PATH: &str = "/diff/known_issues.json";
 /// Known deviations and surprises of our documents, as JSON.
@@ -134,7 +140,7 @@ pub fn manifest(site: &SiteUrl, sources: &[SourcePublisher<'_>], ttl_sec: u64, n
             recommended_ttl_sec: clamp_ttl(ttl_sec),
         },
         schema_version: SCHEMA_VERSION,
-        service: "towpath",
+        service: SERVICE,
         sources_supported: sources.iter().map(|s| s.id.as_str()).collect(),
     })
 }
@@ -149,15 +155,20 @@ struct SourceList<'a> {
 struct ListedSource<'a> {
     archive_index_url: String,
     cursor: Cursor,
+    description: &'a str,
+    enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<StatusError>,
     head_url: String,
+    homepage: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_ok_at: Option<Timestamp>,
     latest_url: String,
+    name: &'a str,
     source_id: &'a str,
     stale: bool,
     status: FetchStatus,
+    tags: &'a [String],
     ttl_sec: u64,
 }
 
@@ -170,13 +181,21 @@ pub fn sources(site: &SiteUrl, sources: &[(SourcePublisher<'_>, &DocumentChain)]
         ListedSource {
             archive_index_url: site.link(&archive_index_path(Some(id))),
             cursor: chain.cursor,
+            description: source.about.description,
+            enabled: status.status != FetchStatus::Disabled,
             error: status.error,
             head_url: link("head.json"),
+            homepage: match source.about.homepage {
+                Some(homepage) => homepage.into(),
+                None => site.absolute(&format!("/feeds/{id}")).into(),
+            },
             last_ok_at: chain.health.last_ok_at.map(whole_second),
             latest_url: link("latest.json"),
+            name: if source.about.name.is_empty() { id } else { source.about.name },
             source_id: id,
             stale: status.stale.unwrap_or(false),
             status: status.status,
+            tags: source.about.tags,
             ttl_sec: status.ttl_sec,
         }
     });
@@ -185,13 +204,18 @@ pub fn sources(site: &SiteUrl, sources: &[(SourcePublisher<'_>, &DocumentChain)]
 
 #[derive(Serialize)]
 struct Healthz<'a> {
+    engine_version: &'static str,
     generated_at: Timestamp,
+    ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     replica_age: Option<Option<u64>>,
+    service: &'static str,
+    sources_checked: usize,
     sources_ok: usize,
     sources_stale: Vec<&'a str>,
     sources_total: usize,
     status: &'static str,
+    time: Timestamp,
 }
 
 /// Builds `/healthz.json`: `ok`, or `degraded` with the names of the stale sources.
@@ -205,11 +229,18 @@ pub fn healthz(
     // A source that was never fetched counts as stale too.
     let stale = sources.iter().filter(|(_, chain)| chain.health.status() != FetchStatus::Ok);
     let stale: Vec<&str> = stale.map(|(source, _)| source.id.as_str()).collect();
+    let ok = stale.is_empty() && replica_age.is_none();
+    let checked = sources.iter().filter(|(_, chain)| chain.health.status() != FetchStatus::Disabled);
     json(&Healthz {
+        engine_version: ENGINE_VERSION,
         generated_at: whole_second(now),
+        ok,
+        service: SERVICE,
+        sources_checked: checked.count(),
         sources_ok: sources.len() - stale.len(),
         sources_total: sources.len(),
-        status: if stale.is_empty() && replica_age.is_none() { "ok" } else { "degraded" },
+        status: if ok { "ok" } else { "degraded" },
+        time: whole_second(now),
         replica_age,
         sources_stale: stale,
     })

@@ -1,6 +1,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::diffdelta::publish::SourceAbout;
 use crate::diffdelta::publish::testing::{TestSource, at, places, site};
 use crate::item::Item;
 
@@ -154,4 +155,29 @@ fn sources_and_health_name_stale_sources() {
     let health = json_of(&healthz(&[(p.source(), &p.chain)], None, at(70)));
     assert_eq!(health["status"], "degraded");
     assert_eq!(health["sources_stale"][0], "ab");
+}
+
+/// Clients of the public publisher read these fields, and take a missing `ok` for a failure.
+#[test]
+fn the_fields_of_the_public_publisher_are_there() {
+    let (mut p, _) = publisher();
+    let tags = ["security".to_owned()];
+    let about = SourceAbout { name: "Things", description: "Of all kinds", homepage: None, tags: &tags };
+    let source = SourcePublisher { about, ..p.source() };
+    let listed = json_of(&sources(&site(), &[(source, &p.chain)], at(70)))["sources"][0].clone();
+    assert_eq!((&listed["name"], &listed["description"]), (&"Things".into(), &"Of all kinds".into()));
+    assert_eq!((&listed["tags"], &listed["enabled"]), (&serde_json::json!(["security"]), &true.into()));
+    assert_eq!(listed["homepage"], "http://127.0.0.1:8080/feeds/ab");
+    let listed = json_of(&sources(&site(), &[(p.source(), &p.chain)], at(70)))["sources"][0].clone();
+    assert_eq!((&listed["name"], &listed["description"]), (&"ab".into(), &"".into()), "always text");
+
+    let health = json_of(&healthz(&[(p.source(), &p.chain)], None, at(70)));
+    assert_eq!((&health["ok"], &health["service"]), (&false.into(), &"towpath".into()));
+    assert_eq!((&health["sources_checked"], &health["sources_ok"]), (&1.into(), &0.into()));
+    assert_eq!(health["time"], at(70).to_string());
+    p.chain.health.succeeded(at(71));
+    assert_eq!(json_of(&healthz(&[(p.source(), &p.chain)], None, at(72)))["ok"], true);
+    p.chain.health.disabled = true;
+    let health = json_of(&healthz(&[(p.source(), &p.chain)], None, at(73)));
+    assert_eq!((&health["ok"], &health["sources_checked"]), (&false.into(), &0.into()));
 }

@@ -1,0 +1,122 @@
+//! Attachments and images of items, in whatever form an item has them.
+//!
+//! An item keeps what its format gave in [`Item::extra`]: links and elements of Atom, RSS and their modules,
+//! members of JSON Feed, or `attachments` and `image` of a published line. Each writer shows them in its own form.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::format::xml::{Ns, Tag, XmlReader, XmlToken};
+use crate::item::Item;
+
+/// Keys of [`Item::extra`] for what a line gives.
+pub(crate) const ATTACHMENTS: &str = "attachments";
+pub(crate) const IMAGE: &str = "image";
+
+/// Modules of RSS with images and other media.
+pub(crate) const MEDIA_RSS: &str = "http://search.yahoo.com/mrss/";
+const ITUNES: &str = "http://www.itunes.com/dtds/podcast-1.0.dtd";
+
+/// File that belongs to an item, such as the sound of a podcast.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attachment {
+    /// Absolute URL.
+    pub url: String,
+    /// Media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// Size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// Returns the attachments of an item, each address once.
+pub fn attachments(item: &Item) -> Vec<Attachment> {
+    let published = item.extra.get(ATTACHMENTS).and_then(Value::as_array);
+    let published = published.into_iter().flatten().filter_map(|one| Attachment::deserialize(one).ok());
+    let members =
+        item.extra.get("json_feed").and_then(|feed| feed.get("attachments")).and_then(Value::as_array);
+    let members = members.into_iter().flatten().filter_map(of_json_feed);
+    let mut found: Vec<Attachment> = Vec::new();
+    for attachment in published.chain(members).chain(elements(item).filter_map(of_element)) {
+        if found.iter().all(|known| known.url != attachment.url) {
+            found.push(attachment);
+        }
+    }
+    found
+}
+
+/// Returns the URL of an item's image.
+pub fn image(item: &Item) -> Option<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let member = |name: &str| text(item.extra.get("json_feed").and_then(|feed| feed.get(name)));
+    let published = text(item.extra.get(IMAGE));
+    published
+        .or_else(|| member("image"))
+        .or_else(|| member("banner_image"))
+        .or_else(|| elements(item).find_map(image_of_element))
+}
+
+/// Iterates over the stored elements of an item.
+fn elements(item: &Item) -> impl Iterator<Item = &str> {
+    let stored = item.extra.get("xml").and_then(Value::as_array);
+    stored.into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn of_json_feed(member: &Value) -> Option<Attachment> {
+    let text = |name: &str| member.get(name).and_then(Value::as_str).map(str::to_owned);
+    Some(Attachment {
+        url: text("url")?,
+        media_type: text("mime_type"),
+        size: member.get("size_in_bytes").and_then(Value::as_u64),
+        title: text("title"),
+    })
+}
+
+/// Reads the tag of a stored element.
+fn tag(element: &str) -> Option<(XmlReader<'_>, Tag<'_>, String)> {
+    let mut xml = XmlReader::new(element, None);
+    let Ok(XmlToken::Start(tag)) = xml.next() else { return None };
+    let namespace = xml.bound_to(Some(tag.prefix()).filter(|prefix| !prefix.is_empty()));
+    Some((xml, tag, namespace))
+}
+
+fn value(xml: &mut XmlReader<'_>, name: &str) -> Option<String> {
+    xml.attribute(name).ok().flatten().map(std::borrow::Cow::into_owned).filter(|value| !value.is_empty())
+}
+
+/// Returns the attachment that an element links to: Atom's enclosure, or a sound or film of Media RSS.
+pub(crate) fn of_element(element: &str) -> Option<Attachment> {
+    let (mut xml, tag, namespace) = tag(element)?;
+    let (url, size) = match (tag.ns, tag.local) {
+        (Ns::Atom, "link") if value(&mut xml, "rel").as_deref() == Some("enclosure") => ("href", "length"),
+        (Ns::Other, "content") if namespace == MEDIA_RSS && !is_image(&mut xml) => ("url", "fileSize"),
+        _ => return None,
+    };
+    Some(Attachment {
+        url: value(&mut xml, url)?,
+        media_type: value(&mut xml, "type"),
+        size: value(&mut xml, size).and_then(|size| size.trim().parse().ok()),
+        title: value(&mut xml, "title"),
+    })
+}
+
+/// Returns the image that an element leads to.
+pub(crate) fn image_of_element(element: &str) -> Option<String> {
+    let (mut xml, tag, namespace) = tag(element)?;
+    match (namespace.as_str(), tag.local) {
+        (MEDIA_RSS, "thumbnail") => value(&mut xml, "url"),
+        (MEDIA_RSS, "content") if is_image(&mut xml) => value(&mut xml, "url"),
+        (ITUNES, "image") => value(&mut xml, "href"),
+        _ => None,
+    }
+}
+
+fn is_image(xml: &mut XmlReader<'_>) -> bool {
+    value(xml, "medium").is_some_and(|medium| medium == "image")
+        || value(xml, "type").is_some_and(|media_type| media_type.starts_with("image/"))
+}
