@@ -101,6 +101,14 @@ fn followers_read_from_nginx_what_they_read_from_the_server() {
     assert_eq!(plain, get(&nginx, path, &[]).body);
     let etag = get(&nginx, path, &[]).header("etag").unwrap().to_owned();
     assert_eq!(get(&nginx, path, &[("if-none-match", &etag)]).status, 304);
+    // A page that retention dropped is gone; one that never was is not there.
+    for folder in ["atom", "replication/pages"] {
+        let marks = dir.path("tree").join(".towpath/gone/feeds/notes").join(folder);
+        std::fs::create_dir_all(&marks).unwrap();
+        std::fs::write(marks.join("98.gone"), b"").unwrap();
+        assert_eq!(get(&nginx, &format!("/feeds/notes/{folder}/98"), &[]).status, 410, "{folder}");
+        assert_eq!(get(&nginx, &format!("/feeds/notes/{folder}/99"), &[]).status, 404, "{folder}");
+    }
     // Files for the exporter and the web server are no documents.
     for hidden in ["/.towpath/tree.json", "/.towpath/towpath.conf", "/_headers", "/nothing", "/feeds/nothing"]
     {

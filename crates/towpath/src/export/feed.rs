@@ -170,9 +170,16 @@ impl Tree {
             let (id, new) = (staged.feed.id(), &staged.extent);
             // Both: a killed export may have put what the finished state lacks.
             for old in [&staged.before.begun, &staged.before.done].into_iter().flatten() {
-                let pointers = old.pointers.keys().filter(|path| !new.pointers.contains_key(*path)).cloned();
-                for path in pointers.chain(obsolete_paths(id, old, new)) {
-                    self.remove(&path).await?;
+                for path in old.pointers.keys().filter(|path| !new.pointers.contains_key(*path)) {
+                    self.remove(path).await?;
+                }
+                for path in obsolete_paths(id, old, new) {
+                    match new.complete {
+                        // A feed that is no longer complete has its pages again.
+                        true => self.remove(&path).await?,
+                        // Immutable documents still link to pages that retention drops.
+                        false => self.remove_for_good(&path).await?,
+                    }
                 }
             }
             Ok(())

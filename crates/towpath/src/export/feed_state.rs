@@ -1,9 +1,11 @@
 //! State of a feed that decides whether its documents in a tree are up to date.
 
 use sha2::{Digest, Sha256};
+use towpath_proto::format::FeedAbout;
 use towpath_proto::replication::pages::Cleanup;
 
 use crate::config::FeedConfig;
+use crate::engine::feed_about::feed_about;
 use crate::engine::{Engine, Feed};
 use crate::export::tree_state::FeedExtent;
 use crate::protocols::diffdelta::export as chains;
@@ -12,7 +14,7 @@ use crate::protocols::replication::snapshot;
 use crate::store_error::StoreError;
 
 /// Version of the exported documents. Increment it when the same feed gives other documents.
-const FORM: &str = "towpath tree 1";
+const FORM: &str = "towpath tree 2";
 
 /// State of a feed, from a few records.
 pub(super) struct ExportState {
@@ -27,7 +29,7 @@ impl ExportState {
     /// Reads the state of a feed.
     pub(super) async fn of(engine: &Engine, feed: &Feed) -> Result<Self, StoreError> {
         Ok(Self {
-            settings: settings(engine, &feed.config),
+            settings: settings(engine, &feed.config, &feed_about(engine, feed).await?),
             seq: engine.store.head(feed.id()).await?.seq,
             chain: chains::progress(engine, feed).await?,
             cleanup: cleanup(engine, feed).await?,
@@ -47,15 +49,14 @@ impl ExportState {
 }
 
 /// Returns a digest of the settings that a feed's documents depend on.
-fn settings(engine: &Engine, config: &FeedConfig) -> String {
+fn settings(engine: &Engine, config: &FeedConfig, about: &FeedAbout) -> String {
     let grace = config.retention.map(|retention| retention.grace);
     let all = format!(
-        "{FORM}\n{}\n{}\n{:?}\n{:?}\n{:?}\n{}\n{grace:?}",
+        "{FORM}\n{}\n{}\n{about:?}\n{:?}\n{:?}\n{}\n{grace:?}",
         // Another version may render differently, so an upgrade exports everything once.
         env!("CARGO_PKG_VERSION"),
         engine.base_url,
         config.title(),
-        config.lang,
         config.ttl,
         config.complete,
     );

@@ -9,6 +9,7 @@ use towpath_proto::history::wire::Syntax;
 use towpath_proto::sup::discovery::REL;
 
 use crate::document::cors::{CorsPolicy, EXPOSED, MAX_AGE, METHODS, REQUEST_HEADERS};
+use crate::export::folder::{GONE, OWN};
 use crate::export::tree_document::TreeDocument;
 
 const CHECK: &str = "no-cache";
@@ -138,7 +139,7 @@ fn nginx_maps(base_url: &str, cors: &CorsPolicy) -> String {
             variable,
             &[format!(
                 "\"~{at}(?<{feed}>[^/]+)/replication/.*;{fact}=(?<{number}>[0-9]+);\" \
-                 '<{base_url}/feeds/${feed}/replication/pages/${number}>; rel={rel}'"
+                 '<{base_url}/feeds/${feed}/replication/pages/${number}>; rel=\"{rel}\"'"
             )],
         );
     }
@@ -206,6 +207,10 @@ fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
         // An empty `types` has nginx take the type from `default_type`, not from the file's name.
         text.push_str("    gzip_static on;\n    gzip_vary on;\n    types {}\n");
         text.push_str(&format!("    default_type \"{media_type}\";\n"));
+        if is_dropped(paths) {
+            let mark = format!("{root}/{OWN}/{GONE}$towpath_path.{GONE}");
+            text.push_str(&format!("    if (-f \"{mark}\") {{\n        return 410;\n    }}\n"));
+        }
         text.push_str(&preflight);
         for (name, value) in headers.iter().chain(&cors) {
             text.push_str(&format!("    add_header {name} \"{value}\";\n"));
@@ -235,6 +240,11 @@ fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
     let own = format!("location ~ \"^{prefix}/(?:\\.towpath/|_headers$|_redirects$)\" {{ return 404; }}\n");
     text.push_str(&own);
     text
+}
+
+/// Returns true if retention drops documents of these paths: those with a number.
+fn is_dropped(paths: &str) -> bool {
+    paths.starts_with("/feeds/") && paths.ends_with("[0-9]+")
 }
 
 /// Netlify's and Cloudflare Pages' form. No path fits two rules, for their headers would be joined.
@@ -301,6 +311,26 @@ mod tests {
         assert!(of(&["https://b.example"]).contains("  Access-Control-Allow-Origin: https://b.example\n"));
         let several = of(&["https://b.example", "https://c.example"]);
         assert!(several.starts_with('#') && !several.contains("Access-Control"));
+    }
+
+    /// To a follower, 404 means that the publisher is at fault, and 410 that the page was dropped.
+    #[test]
+    fn pages_that_were_dropped_are_410() {
+        let text = nginx_locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
+        let locations: Vec<&str> = text.split("location ~ ").collect();
+        let mark = "if (-f \"/srv/x/.towpath/gone$towpath_path.gone\") {\n        return 410;";
+        for (paths, is_marked) in [
+            ("/feeds/[^/]+/replication/pages/[0-9]+", true),
+            ("/feeds/[^/]+/atom/[0-9]+", true),
+            ("/feeds/[^/]+/atom/[0-9]+-[0-9]+", true),
+            ("/feeds/[^/]+/snapshots/[0-9]+", true),
+            ("/feeds/[^/]+/atom", false),
+            ("/feeds/[^/]+/replication", false),
+        ] {
+            let begin = format!("\"^(?<towpath_path>{paths})$\"");
+            let location = locations.iter().find(|location| location.starts_with(&begin)).unwrap();
+            assert_eq!(location.contains(mark), is_marked, "{location}");
+        }
     }
 
     #[test]

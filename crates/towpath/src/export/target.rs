@@ -27,6 +27,11 @@ pub trait Target: Send + Sync {
     /// Removes a document, if it exists.
     async fn remove(&self, path: &str) -> Result<(), TargetError>;
 
+    /// Removes a document that will not come back. Web servers that read the configuration answer 410 from then on.
+    async fn remove_for_good(&self, path: &str) -> Result<(), TargetError> {
+        self.remove(path).await
+    }
+
     /// Makes all writes before it durable.
     async fn sync(&self) -> Result<(), TargetError>;
 

@@ -156,6 +156,14 @@ impl Tree {
         Ok(())
     }
 
+    /// Removes a document that will not come back.
+    pub(super) async fn remove_for_good(&self, path: &str) -> Result<(), ExportError> {
+        roles::check(&self.lease)?;
+        self.target.remove_for_good(path).await?;
+        self.counted.removed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Takes the feeds that the next export must include: they changed during this one, or DiffDelta has not published
     /// their last changes yet.
     pub fn take_late(&self) -> Vec<FeedId> {

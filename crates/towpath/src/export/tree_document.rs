@@ -89,8 +89,9 @@ impl TreeDocument {
 fn remove_times(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields
-                .retain(|name, _| !matches!(name.as_str(), "generated_at" | "last_ok_at" | "stale_age_sec"));
+            fields.retain(|name, _| {
+                !matches!(name.as_str(), "generated_at" | "last_ok_at" | "stale_age_sec" | "time")
+            });
             fields.values_mut().for_each(remove_times);
         }
         Value::Array(values) => values.iter_mut().for_each(remove_times),

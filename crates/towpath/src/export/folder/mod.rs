@@ -30,6 +30,8 @@ use crate::private_files::{create_public_folders, publish};
 
 /// Folder of the tree's own files.
 pub(super) const OWN: &str = ".towpath";
+/// Folder below that one with a mark for each document that is gone, and the ending of the marks' names.
+pub(super) const GONE: &str = "gone";
 /// Bodies below this many bytes are not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;
 
@@ -101,8 +103,15 @@ impl Folder {
         self.root.join(OWN).join("bodies").join(file_of(path))
     }
 
+    /// Empty file that says that the document of a path is gone.
+    fn mark(&self, path: &str) -> PathBuf {
+        self.root.join(OWN).join(GONE).join(format!("{}.{GONE}", path.trim_start_matches('/')))
+    }
+
     fn put_now(&self, document: &TreeDocument) -> io::Result<u64> {
         let file = self.file(&document.path);
+        // A feed that was begun anew uses the same paths.
+        remove_file(&self.mark(&document.path))?;
         let time = next_time(&file);
         let facts = facts(document);
         let zipped = if document.is_checked() && facts.is_some() { None } else { zipped(document) };
@@ -177,6 +186,12 @@ impl Folder {
         fs::rename(&new, file)
     }
 
+    fn remove_for_good_now(&self, path: &str) -> io::Result<()> {
+        // The mark first: in between, no reader gets a 404.
+        self.write(&self.mark(path), &[], SystemTime::now())?;
+        self.remove_now(path)
+    }
+
     fn remove_now(&self, path: &str) -> io::Result<()> {
         let file = self.file(path);
         remove_file(&file)?;
@@ -239,6 +254,11 @@ impl Target for Folder {
     async fn remove(&self, path: &str) -> Result<(), TargetError> {
         let removed = path.to_owned();
         self.apart(path, move |folder| folder.remove_now(&removed)).await
+    }
+
+    async fn remove_for_good(&self, path: &str) -> Result<(), TargetError> {
+        let removed = path.to_owned();
+        self.apart(path, move |folder| folder.remove_for_good_now(&removed)).await
     }
 
     /// Syncs the file system once: a sync of each of thousands of files would take far longer.

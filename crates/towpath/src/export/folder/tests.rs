@@ -145,3 +145,19 @@ async fn of_those_who_begin_a_tree_one_names_it() {
     let first = names[0].as_ref().unwrap();
     assert!(names.iter().all(|name| name.as_ref().unwrap() == first), "{names:?}");
 }
+
+/// Readers come to a dropped page by links of immutable documents, and a 404 would look like a fault.
+#[test]
+fn a_document_that_is_gone_leaves_a_mark() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = Folder::new(root.path()).unwrap();
+    let mark = root.path().join(".towpath/gone/feeds/kev/atom/1.gone");
+    let archive = document("/feeds/kev/atom/1", "one", &[]);
+    folder.put_now(&archive).unwrap();
+    assert!(!mark.exists());
+    folder.remove_for_good_now(&archive.path).unwrap();
+    assert!(mark.exists() && !root.path().join("feeds/kev/atom/1").exists());
+    folder.remove_for_good_now(&archive.path).unwrap();
+    folder.put_now(&archive).unwrap();
+    assert!(!mark.exists(), "a feed that was begun anew has the page again");
+}
