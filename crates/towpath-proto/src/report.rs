@@ -1,19 +1,21 @@
 //! Reports of conformance checks.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Requirement level of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
     /// Required for conformance.
     Must,
     /// Recommended.
     Should,
+    /// Good practice that the specification only suggests, or that readers are known to need.
+    Advice,
 }
 
 /// Outcome of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingOutcome {
     /// The feed meets the rule.
@@ -25,18 +27,18 @@ pub enum FindingOutcome {
 }
 
 /// Rule of a specification, with its outcome for the feed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Section of the specification, as `§2.3`.
     pub section: String,
-    /// MUST or SHOULD.
+    /// MUST, SHOULD or advice.
     pub level: Level,
     /// Requirement, as a sentence.
     pub rule: String,
     /// Outcome.
     pub outcome: FindingOutcome,
     /// Observation and its location, if the rule failed or was skipped.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
 
@@ -45,7 +47,7 @@ pub struct Finding {
 pub struct Rule {
     /// Section of the specification, as `§2.3`.
     pub section: &'static str,
-    /// MUST or SHOULD.
+    /// MUST, SHOULD or advice.
     pub level: Level,
     /// Requirement, as a sentence.
     pub text: &'static str,
@@ -61,13 +63,29 @@ impl Rule {
     pub const fn should(section: &'static str, text: &'static str) -> Self {
         Self { section, level: Level::Should, text }
     }
+
+    /// Creates a suggestion.
+    pub const fn advice(section: &'static str, text: &'static str) -> Self {
+        Self { section, level: Level::Advice, text }
+    }
 }
+
+/// Declares rules as a table, and `ALL` in the table's order.
+macro_rules! rules {
+    ($($name:ident: $section:literal $level:ident $text:literal;)*) => {
+        $(pub(crate) const $name: $crate::report::Rule =
+            $crate::report::Rule { section: $section, level: $crate::report::Level::$level, text: $text };)*
+        /// All rules of the table.
+        pub(crate) const ALL: &[$crate::report::Rule] = &[$($name),*];
+    };
+}
+pub(crate) use rules;
 
 /// Findings about a feed, in the order of the checks.
 ///
 /// A rule that is checked repeatedly, for example for every snapshot of an archive, is a single finding: the
 /// first failure decides.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Findings, in order.
     pub findings: Vec<Finding>,

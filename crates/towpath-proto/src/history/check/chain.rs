@@ -10,7 +10,6 @@ use crate::history::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, Predecesso
 use crate::item::ContentHash;
 use crate::report::{Level, Report};
 
-pub(super) const FLAG: &str = "draft-00 §3";
 pub(super) const LINKS: &str = "draft-00 §4";
 pub(super) const ARCHIVED: &str = "RFC 5005 §4";
 const DUPLICATES: &str = "RFC 5005 §4.1";
@@ -28,6 +27,7 @@ pub(super) struct CheckedDocument {
     next_archive: Option<String>,
     current: Option<String>,
     is_archive: bool,
+    /// -00's flag, which the later drafts replaced. `None` in their feeds.
     stateful: Option<bool>,
     updated: Option<Timestamp>,
     entries: HashMap<String, (Option<Timestamp>, ContentHash)>,
@@ -52,7 +52,7 @@ impl CheckedDocument {
             next_archive: link(NEXT_ARCHIVE),
             current: link(CURRENT),
             is_archive: feed.archive,
-            stateful: feed.stateful,
+            stateful: feed.stateful.filter(|_| has_first_flag(body)),
             updated: feed.updated,
             entries: feed.items.iter().enumerate().map(&mut entry).collect(),
         }
@@ -65,16 +65,8 @@ impl CheckedDocument {
     }
 
     /// Tests a document's own flag and links.
-    pub(super) fn test_links(&self, report: &mut Report, problems: &[String]) {
+    pub(super) fn test_links(&self, report: &mut Report) {
         let url = &self.url;
-        let flag = problems.iter().find(|problem| problem.contains("neither 0 nor 1"));
-        match (flag, self.stateful) {
-            (Some(problem), _) => {
-                report.must(FLAG, "The flag is 0 or 1", Some(format!("{url}: {problem}")));
-            }
-            (None, Some(_)) => report.must(FLAG, "The flag is 0 or 1", None),
-            (None, None) => report.skip(FLAG, Level::Must, "The flag is 0 or 1", "there is no flag"),
-        }
         let rule = "A document with the flag 1 has a link 'this'";
         if self.stateful == Some(true) {
             report.should(LINKS, rule, self.this.is_none().then(|| url.clone()));
@@ -172,6 +164,13 @@ impl CheckedDocument {
         };
         report.should(ARCHIVED, rule, problem);
     }
+}
+
+/// Returns true if a document has -00's flag, in either case (see the interpretation notes).
+fn has_first_flag(body: &[u8]) -> bool {
+    [&b":Stateful"[..], b":stateful", b"<Stateful", b"<stateful"]
+        .into_iter()
+        .any(|name| memchr::memmem::find(body, name).is_some())
 }
 
 fn is_http(target: &str) -> bool {

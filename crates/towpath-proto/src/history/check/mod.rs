@@ -6,8 +6,7 @@
 //! Section references name their text.
 
 mod chain;
-mod structure;
-mod syntax;
+mod document;
 
 use std::collections::HashSet;
 
@@ -19,10 +18,20 @@ use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
 use crate::follow::{Checker, Now, Request, ResponseHead};
 use crate::format::{self, ReadOptions};
-use crate::report::{Level, Report};
+use crate::report::{Level, Report, Rule};
 
 /// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// Returns the rules for single documents: RSS, Atom with deleted entries, JSON Feed and the elements of history.
+pub fn document_rules() -> impl Iterator<Item = &'static Rule> {
+    document::rules()
+}
+
+/// Returns the first violation of a MUST in an Atom document.
+pub(crate) fn atom_problem(text: &str) -> Option<String> {
+    document::atom_problem(text)
+}
 
 /// Extent of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,19 +165,18 @@ impl HistoryChecker {
     fn read(&mut self, probe: &HistoryProbe, url: &str, head: &ResponseHead, body: &[u8]) {
         let content_type = head.header("content-type");
         let options = ReadOptions { content_type, base_url: Some(&head.url), ..ReadOptions::default() };
-        let rule = "Documents are well-formed RSS, Atom or JSON Feed";
         let feed = match format::read(body, &options) {
             Ok(feed) => feed,
             Err(error) => {
-                self.report.must("XML 1.0 §2.1, RFC 8259", rule, Some(format!("{url}: {error}")));
+                self.report.judge(document::WELL_FORMED, Some(format!("{url}: {error}")));
                 if matches!(probe, HistoryProbe::Older { .. }) {
                     self.request_again();
                 }
                 return;
             }
         };
-        self.report.must("XML 1.0 §2.1, RFC 8259", rule, None);
-        syntax::test_document(&mut self.report, url, head, body, &feed);
+        self.report.judge(document::WELL_FORMED, None);
+        document::test_document(&mut self.report, url, head, body, &feed);
         let document = CheckedDocument::new(url, body, &feed);
         // Only the newest document is polled over and over, so only there do validators matter.
         if matches!(probe, HistoryProbe::Newest { .. }) {
@@ -177,7 +185,7 @@ impl HistoryChecker {
         if !self.options.history {
             return;
         }
-        document.test_links(&mut self.report, &feed.problems);
+        document.test_links(&mut self.report);
         match probe {
             HistoryProbe::Snapshot { .. } => {
                 if let Some(newest) = self.documents.first() {
@@ -220,7 +228,7 @@ impl HistoryChecker {
                 if matches!(document.predecessor, Predecessor::Unknown) {
                     let rule = "The feed has a history";
                     let why = format!("{} has neither the flag nor the links of a history", document.url);
-                    self.report.should(ARCHIVED, rule, Some(why));
+                    self.report.check(ARCHIVED, Level::Advice, rule, Some(why));
                 }
             }
         }

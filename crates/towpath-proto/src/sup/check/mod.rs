@@ -90,7 +90,10 @@ impl SupChecker {
         let (found, links) = discover_links(head, body);
         let none = found.links.is_empty();
         let missing = || "there is no X-SUP-ID, no Link and no atom:link".to_owned();
-        self.report_rule(rules::ANNOUNCED, none.then(missing));
+        // An announcement of a wrong form is a finding of its form only.
+        let is_tried = head.headers.contains_key(X_SUP_ID)
+            || links.iter().any(|link| link.rel.eq_ignore_ascii_case(REL));
+        self.report_rule(rules::ANNOUNCED, (none && !is_tried).then(missing));
         self.judge_header(head);
         self.judge_link(head, &links);
         if none {

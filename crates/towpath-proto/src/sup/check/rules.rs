@@ -12,15 +12,15 @@ pub(super) const MEDIA_TYPE: Rule = Rule::must("§3", "the document is of the ty
 pub(super) const JSON: Rule = Rule::must("§3", "the document is a single JSON object");
 pub(super) const UPDATES: Rule = Rule::must("§3.1", "updates is a list of pairs of texts");
 pub(super) const PERIOD: Rule = Rule::must("§3.2", "period is a positive integer");
-pub(super) const USUAL_PERIOD: Rule = Rule::should("§3.2", "the period is 10 to 120 seconds");
+pub(super) const USUAL_PERIOD: Rule = Rule::advice("§3.2", "the period is 10 to 120 seconds");
 pub(super) const SINCE_TIME: Rule = Rule::must("§3.3", "since_time is a time as in RFC 3339");
 pub(super) const UPDATED_TIME: Rule = Rule::must("§3.4", "updated_time is a time as in RFC 3339");
 pub(super) const WINDOW: Rule = Rule::must("§3.4", "the interval is no shorter than the period");
 pub(super) const OVERLAP: Rule =
-    Rule::should("§3.4", "the interval is longer than the period, so that late polls lose nothing");
-pub(super) const RECENT: Rule = Rule::should("§3.4", "the interval ends about now");
+    Rule::advice("§3.4", "the interval is longer than the period, so that late polls lose nothing");
+pub(super) const RECENT: Rule = Rule::advice("§3.4", "the interval ends about now");
 pub(super) const PERIODS: Rule = Rule::must("§3.5", "available_periods maps seconds to http or https URLs");
-pub(super) const TWO_PERIODS: Rule = Rule::should("§3.5", "two or more periods are available");
+pub(super) const TWO_PERIODS: Rule = Rule::advice("§3.5", "two or more periods are available");
 pub(super) const SAME_PERIOD: Rule =
     Rule::must("§3.5", "the document of an available period has that period");
 pub(super) const SUP_ID: Rule = Rule::must("§4", "a SUP ID is 1 to 128 letters, digits and hyphens");
@@ -34,7 +34,7 @@ pub(super) const LINK_FORM: Rule = Rule::must(
     "§6.2",
     "the atom:link has the type application/json and the document's URL with the SUP ID as its fragment",
 );
-pub(super) const AGREE: Rule = Rule::should("§6", "header and links name the same document and SUP ID");
+pub(super) const AGREE: Rule = Rule::advice("§6", "header and links name the same document and SUP ID");
 
 /// The rules on a feed, in the order of the text.
 pub(super) const FEED_RULES: [Rule; 6] = [STABLE_ID, ANNOUNCED, AGREE, HEADER, HEADER_FORM, LINK_FORM];
