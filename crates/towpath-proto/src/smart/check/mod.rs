@@ -1,18 +1,21 @@
 //! Conformance check of any Smart Feed with HTTP pull.
 //!
-//! The check sends a dozen requests, mostly for pages of two items, and compares the responses. A feed that changes
-//! between two requests may fail a comparison that it passes otherwise.
+//! The check sends a dozen requests, mostly for pages of two items, and compares the responses. Then it reads the
+//! feed to its end, and tests every item and the long poll there. A feed that changes between two requests may fail
+//! a comparison that it passes otherwise.
 
 mod response;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use jiff::SignedDuration;
 use url::Url;
 
 use self::response::SmartResponse;
+use self::walk::Walk;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
 use crate::follow::{Checker, Now, Request};
@@ -25,8 +28,6 @@ use crate::smart::wire::{Collection, with_parameter, with_since};
 const CALLBACK: &str = "towpath.check";
 /// Long-poll timeout that the check requests, in seconds.
 const HOLD: u64 = 2;
-/// Largest feed that may fit one page without proof of a default maximum, in items.
-const MAX_SINGLE_PAGE: u64 = 1000;
 
 /// A request of the check, by the rule that it tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) enum SmartProbe {
     Time,
     OtherFormat,
     Script,
+    /// The next page of a long feed, up to its end.
+    Walk,
     AtEnd,
     Hold,
 }
@@ -51,7 +54,7 @@ impl SmartProbe {
         match self {
             Self::First => rules::OFFERED,
             Self::Again => rules::ORDER,
-            Self::Second => rules::SINCE,
+            Self::Second | Self::Walk => rules::SINCE,
             Self::Until => rules::UNTIL,
             Self::Next => rules::NEXT,
             Self::Unlimited => rules::DEFAULT_MAX,
@@ -75,6 +78,7 @@ pub struct SmartChecker {
     format: PageFormat,
     first: Option<Collection>,
     second: Option<Collection>,
+    walk: Walk,
 }
 
 impl SmartChecker {
@@ -88,6 +92,7 @@ impl SmartChecker {
             format: PageFormat::Json,
             first: None,
             second: None,
+            walk: Walk::default(),
         }
     }
 
@@ -131,8 +136,10 @@ impl SmartChecker {
             }
             SmartProbe::Time => self.judge_time(response),
             SmartProbe::OtherFormat => self.judge_other_format(response),
+            SmartProbe::Walk => self.judge_walk(response),
             SmartProbe::Script if rules::is_script(response) => {
-                self.report_rule(rules::SCRIPT, rules::script_problem(response, CALLBACK));
+                let expected = ids(self.first.as_ref());
+                self.report_rule(rules::SCRIPT, rules::script_problem(response, CALLBACK, &expected));
             }
             SmartProbe::Script => {
                 self.report.pass_over(&[rules::SCRIPT], "the feed does not offer scripts (MAY)");
@@ -243,35 +250,6 @@ impl SmartChecker {
         self.report_rule(rule, problem);
     }
 
-    fn judge_unlimited(&mut self, response: &SmartResponse) {
-        let page = match rules::page(response, self.format) {
-            Ok(page) => page,
-            Err(problem) => return self.report_rule(rules::DEFAULT_MAX, Some(problem)),
-        };
-        let (count, total) = (page.items.len() as u64, page.total.unwrap_or_default());
-        if count >= total && total <= MAX_SINGLE_PAGE {
-            self.report.pass_over(&[rules::DEFAULT_MAX], "the whole feed fits one page");
-        } else {
-            let problem = (count >= total).then(|| format!("{}: all {count} items at once", response.url));
-            self.report_rule(rules::DEFAULT_MAX, problem);
-        }
-        match page.last_cursor.filter(|_| count >= total && page.next.is_none()) {
-            Some(cursor) => {
-                let url = with_since(&self.base, &PositionSpec::Cursor(cursor));
-                self.probe(SmartProbe::AtEnd, with_parameter(&url, "timeout", "0"));
-                if order(&self.base).descending {
-                    self.report
-                        .pass_over(&[rules::HOLD], "in a descending order no items are appended at the end");
-                } else {
-                    self.probe(SmartProbe::Hold, with_parameter(&url, "timeout", &HOLD.to_string()));
-                }
-            }
-            None => {
-                self.report.pass_over(&[rules::AT_ONCE, rules::HOLD], "the end of the feed is too far away");
-            }
-        }
-    }
-
     fn judge_time(&mut self, response: &SmartResponse) {
         // Time positions are OPTIONAL: an error status is a refusal, and not a violation.
         if response.status != 200 {
@@ -299,6 +277,11 @@ impl SmartChecker {
         let (found, expected) = (ids(Some(&page)), ids(self.first.as_ref()));
         let problem = (found != expected).then(|| format!("the items are {found:?} and {expected:?}"));
         self.report_rule(rules::SAME_ITEMS, problem);
+        let Some(first) = &self.first else { return };
+        let differs = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
+        let cursor = differs(&page.last_cursor, &first.last_cursor)
+            .then(|| format!("{:?} in one format, {:?} in the other", page.last_cursor, first.last_cursor));
+        self.report_rule(rules::LAST_CURSOR, cursor);
     }
 
     fn judge_end(&mut self, response: &SmartResponse) {
@@ -307,6 +290,10 @@ impl SmartChecker {
         let problem = (late || response.status != 200)
             .then(|| format!("{} after {:#}", response.describe(), response.elapsed));
         self.report_rule(rules::AT_ONCE, problem);
+        if response.status == 200 {
+            let problem = rules::page(response, self.format).err();
+            self.report_rule(rules::FORMAT, problem);
+        }
     }
 
     fn end(&mut self, now: Now, answer: CollectedResponse<(SmartProbe, String)>) {

@@ -1,6 +1,7 @@
 //! Rules of the text for publishers, and the tests of single responses.
 
 use super::response::SmartResponse;
+use crate::history::check::atom_problem;
 use crate::report::Rule;
 use crate::smart::wire::Collection;
 use crate::smart::wire::accept::PageFormat;
@@ -9,6 +10,8 @@ use crate::smart::wire::atom::entry_without_id;
 pub(super) const OFFERED: Rule = Rule::must("As Abstract", "The feed offers a pull interface");
 pub(super) const ORDER: Rule = Rule::must("As Abstract", "The items have a consistent ordering");
 pub(super) const UNIQUE: Rule = Rule::must("As Abstract", "All items have a unique id within the feed");
+pub(super) const TIMES_ORDER: Rule =
+    Rule::must("As Abstract", "Items of a feed ordered by modified time are in the order of these times");
 pub(super) const DELETED: Rule =
     Rule::must("As Abstract", "A deleted item is stripped of content and marked as deleted");
 pub(super) const SINCE: Rule = Rule::must("Pull Interface", "since limits to items after a cursor");
@@ -34,6 +37,8 @@ pub(super) const ATOM_TOTAL: Rule = Rule::must("HTTP Pull", "fo:total is the num
 pub(super) const ATOM_CURSOR: Rule = Rule::must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
 pub(super) const ATOM_SELF: Rule = Rule::must("HTTP Pull", "The rel=self link is the base URL of the feed");
 pub(super) const ATOM_ID: Rule = Rule::must("HTTP Pull", "Each entry has a fo:id");
+pub(super) const TIMES: Rule = Rule::must("HTTP Pull", "Times of items are times as in RFC 3339");
+pub(super) const ATOM_VALID: Rule = Rule::must("HTTP Pull", "The Atom document is valid by RFC 4287");
 pub(super) const SAME_ITEMS: Rule = Rule::must("HTTP Pull", "The items are the same in both formats");
 
 /// Returns the format of a response.
@@ -56,8 +61,8 @@ pub(super) fn page(response: &SmartResponse, expected: PageFormat) -> Result<Col
 /// Returns the rules that apply to one format only.
 pub(super) fn of_format(format: PageFormat) -> &'static [Rule] {
     match format {
-        PageFormat::Json => &[COUNT, TOTAL, URL],
-        PageFormat::Atom => &[ATOM_TOTAL, ATOM_CURSOR, ATOM_SELF, ATOM_ID],
+        PageFormat::Json => &[COUNT, TOTAL, URL, TIMES],
+        PageFormat::Atom => &[ATOM_TOTAL, ATOM_CURSOR, ATOM_SELF, ATOM_ID, ATOM_VALID],
     }
 }
 
@@ -69,14 +74,14 @@ pub(super) fn page_problems(
     base: &str,
 ) -> Vec<(Rule, Option<String>)> {
     let mut problems = match format {
-        PageFormat::Json => json_problems(page, base),
+        PageFormat::Json => json_problems(page, body, base),
         PageFormat::Atom => atom_problems(page, body, base),
     };
     problems.extend([(UNIQUE, duplicate_item(page)), (DELETED, deleted_with_content(page))]);
     problems
 }
 
-fn json_problems(page: &Collection, base: &str) -> Vec<(Rule, Option<String>)> {
+fn json_problems(page: &Collection, body: &[u8], base: &str) -> Vec<(Rule, Option<String>)> {
     let count = page.items.len() as u64;
     let if_broken = |is_broken: bool, text: String| is_broken.then_some(text);
     vec![
@@ -94,7 +99,34 @@ fn json_problems(page: &Collection, base: &str) -> Vec<(Rule, Option<String>)> {
         ),
         (URL, if_broken(page.url.as_deref() != Some(base), format!("url is {:?}", page.url))),
         (LAST_CURSOR, if_broken(count > 0 && page.last_cursor.is_none(), "last_cursor is missing".into())),
+        (TIMES, bad_time(body)),
     ]
+}
+
+/// Returns the first time of an item that is none (JSON Activity Streams 1.0, section 3.4). The reader ignores it.
+fn bad_time(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Times {
+        #[serde(default)]
+        published: serde_json::Value,
+        #[serde(default)]
+        updated: serde_json::Value,
+    }
+    #[derive(serde::Deserialize)]
+    struct Page {
+        #[serde(default)]
+        items: Vec<Times>,
+    }
+    let page: Page = serde_json::from_slice(body).ok()?;
+    let is_bad = |value: &serde_json::Value| match value {
+        serde_json::Value::Null => false,
+        serde_json::Value::String(text) => text.parse::<jiff::Timestamp>().is_err(),
+        _ => true,
+    };
+    page.items.iter().enumerate().find_map(|(index, item)| {
+        let bad = [&item.published, &item.updated].into_iter().find(|value| is_bad(value))?;
+        Some(format!("item {} has the time {bad}", index + 1))
+    })
 }
 
 fn atom_problems(page: &Collection, body: &[u8], base: &str) -> Vec<(Rule, Option<String>)> {
@@ -105,18 +137,22 @@ fn atom_problems(page: &Collection, body: &[u8], base: &str) -> Vec<(Rule, Optio
         (ATOM_CURSOR, cursor.then(|| "fo:last_cursor is missing".to_owned())),
         (ATOM_SELF, (page.url.as_deref() != Some(base)).then(|| format!("rel=self is {:?}", page.url))),
         (ATOM_ID, without_id),
+        (ATOM_VALID, atom_problem(&String::from_utf8_lossy(body))),
     ]
 }
 
-fn duplicate_item(page: &Collection) -> Option<String> {
+pub(super) fn duplicate_item(page: &Collection) -> Option<String> {
     let mut ids = std::collections::HashSet::new();
     let duplicate = page.items.iter().find(|object| !ids.insert(&object.item.id))?;
     Some(format!("item {:?} occurs twice", duplicate.item.id))
 }
 
-fn deleted_with_content(page: &Collection) -> Option<String> {
+pub(super) fn deleted_with_content(page: &Collection) -> Option<String> {
     let mut deleted = page.items.iter().filter(|object| object.deleted);
-    let with_content = deleted.find(|object| object.item.content.is_some())?;
+    let with_content = deleted.find(|object| {
+        let item = &object.item;
+        item.content.is_some() || item.summary.is_some()
+    })?;
     Some(format!("item {:?} is deleted and has content", with_content.item.id))
 }
 
@@ -126,7 +162,13 @@ pub(super) fn is_script(response: &SmartResponse) -> bool {
 }
 
 /// Describes the problem of a script that must call `callback` with a collection, or with the text of an Atom document.
-pub(super) fn script_problem(response: &SmartResponse, callback: &str) -> Option<String> {
+///
+/// The collection must have the `expected` items.
+pub(super) fn script_problem(
+    response: &SmartResponse,
+    callback: &str,
+    expected: &[String],
+) -> Option<String> {
     if response.status != 200 {
         return Some(response.describe());
     }
@@ -141,6 +183,11 @@ pub(super) fn script_problem(response: &SmartResponse, callback: &str) -> Option
         Ok(atom) => Collection::from_atom(atom.as_bytes(), &response.url),
         Err(_) => Collection::from_json(argument.as_bytes()),
     };
-    let error = page.err()?;
-    Some(format!("{}: the argument of {callback} is {error}", response.url))
+    match page {
+        Err(error) => Some(format!("{}: the argument of {callback} is {error}", response.url)),
+        Ok(page) => {
+            let is_same = page.items.iter().map(|object| &object.item.id).eq(expected);
+            (!is_same).then(|| format!("{}: it has other items than the page", response.url))
+        }
+    }
 }

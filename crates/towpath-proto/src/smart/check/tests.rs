@@ -303,3 +303,60 @@ fn other_documents_fail_and_end_the_check() {
     checker.handle_end(Now::simulated(time(0)), request.id, Err(TransferError::Connect("refused".into())));
     assert!(checker.is_finished() && !checker.report().conforms());
 }
+
+/// The corpus of `smart.toml`: part of the request's URL, text to replace, replacement, part of the rule.
+#[test]
+fn planted_faults_are_named() {
+    #[derive(serde::Deserialize)]
+    struct Corpus {
+        faults: Vec<[String; 4]>,
+    }
+    let corpus: Corpus = toml::from_str(include_str!("../../../tests/data/check/smart.toml")).unwrap();
+    let mut missed = Vec::new();
+    for [url, from, to, rule] in &corpus.faults {
+        let planted = std::cell::Cell::new(false);
+        let report = check(&mut five(), CursorKind::Sequence, |request, response| {
+            let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+            // A script is the page once more, and a fault of the page is not to be named for the script.
+            if !request.url.contains(url.as_str()) || (kind.contains("javascript") && url.is_empty()) {
+                return response;
+            }
+            response.map(|body| {
+                let text = String::from_utf8(body.to_vec()).unwrap();
+                planted.set(planted.get() || text.contains(from.as_str()));
+                text.replace(from.as_str(), to).into()
+            })
+        });
+        assert!(planted.get(), "{url} {from} occurs nowhere");
+        if !rules(&report, FindingOutcome::Fail).iter().any(|failed| failed.contains(rule.as_str())) {
+            missed.push(format!("{url} {from} -> {to}: {:?}", rules(&report, FindingOutcome::Fail)));
+        }
+    }
+    assert!(corpus.faults.len() >= 40 && missed.is_empty(), "missed: {missed:#?}");
+}
+
+/// A feed of more than a page: all items are tested, and the long poll at the end.
+#[test]
+fn long_feeds_are_read_to_their_end() {
+    let names: Vec<String> = (0..2500).map(|number| format!("i{number}")).collect();
+    let items: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(100..).collect();
+    let mut capped = settings(CursorKind::Sequence);
+    capped.limits.max_items = 1000;
+    capped.limits.default_items = 100;
+    let report = check_at(URL, &mut log(&items), &capped, |_, response| response);
+    assert_eq!(rules(&report, FindingOutcome::Fail), [""; 0], "{report:?}");
+    let passed = rules(&report, FindingOutcome::Pass);
+    assert!(passed.contains(&"A request is held until data becomes available"), "{passed:?}");
+    assert!(passed.contains(&"There is a default maximum"), "{passed:?}");
+    // A fault at the far end, on the third page of the walk.
+    for (from, to, rule) in [
+        ("\"id\":\"i2400\"", "\"id\":\"i7\",\"x\":1", "All items have a unique id within the feed"),
+        ("\"id\":\"i2400\",", "", "since limits to items after a cursor"),
+        ("\"totalItems\":2500", "\"totalItems\":2501", "totalItems is the number of items in the feed"),
+    ] {
+        let report = check_at(URL, &mut log(&items), &capped, |_, response| {
+            response.map(|body| String::from_utf8(body.to_vec()).unwrap().replace(from, to).into())
+        });
+        assert!(rules(&report, FindingOutcome::Fail).contains(&rule), "{from}: {report:?}");
+    }
+}
