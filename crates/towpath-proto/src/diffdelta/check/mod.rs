@@ -2,13 +2,14 @@
 //!
 //! Requests the manifest, the feed's head and latest document (twice, the second time conditionally), and the
 //! archive index. Then up to [`MAX_SNAPSHOTS`] of its snapshots, and the newest of them again. For a site, the
-//! check covers its global feed and its first source.
+//! check covers its global feed and its first source, and whether the other sources exist.
 //!
 //! Requests are sequential and bounded in number. Rules without evidence are reported as skipped.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use http::Method;
 use http::header::{ACCEPT, ETAG, IF_NONE_MATCH};
 use serde_json::Value;
 use url::Url;
@@ -29,6 +30,8 @@ use schema::Schema;
 
 /// Number of snapshots that are checked: the newest of the archive.
 pub const MAX_SNAPSHOTS: usize = 20;
+/// Number of a site's sources whose existence is checked.
+const MAX_SOURCES: usize = 100;
 /// Largest accepted document, in bytes.
 const MAX_DOCUMENT: u64 = 128 << 20;
 
@@ -40,6 +43,8 @@ pub(crate) enum CheckStep {
     SchemaText(Url),
     /// The global feed, to see that it exists.
     Global(Url),
+    /// A source that the manifest lists, to see that it exists.
+    Available(Url),
     /// Starts the check of a feed, without a request.
     Begin(FeedUrls),
     Head,
@@ -156,9 +161,10 @@ impl DiffDeltaChecker {
     fn url_of(&self, step: &CheckStep) -> Option<Url> {
         let feed = self.subject.as_ref().map(|s| &s.feed);
         match step {
-            CheckStep::Manifest(url) | CheckStep::SchemaText(url) | CheckStep::Global(url) => {
-                Some(url.clone())
-            }
+            CheckStep::Manifest(url)
+            | CheckStep::SchemaText(url)
+            | CheckStep::Global(url)
+            | CheckStep::Available(url) => Some(url.clone()),
             CheckStep::Begin(_) => None,
             CheckStep::Head | CheckStep::HeadAgain(_) => feed?.head.clone(),
             CheckStep::Latest | CheckStep::LatestAgain(_) | CheckStep::LatestLater => {
@@ -235,6 +241,9 @@ impl SingleRequestExchange for DiffDeltaChecker {
             let mut request = self.request.get(url).with(ACCEPT, "application/json");
             // A hostile server must not fill the memory.
             request.max_body = MAX_DOCUMENT;
+            if matches!(step, CheckStep::Available(_)) {
+                request.method = Method::HEAD;
+            }
             if let CheckStep::HeadAgain(etag) | CheckStep::LatestAgain(etag) = &step {
                 request = request.with(IF_NONE_MATCH, etag);
             }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::rules;
-use super::{CheckStep, DiffDeltaChecker, FetchedDocument, FetchedResponse, Schema};
+use super::{CheckStep, DiffDeltaChecker, FetchedDocument, FetchedResponse, MAX_SOURCES, Schema};
 use crate::diffdelta::wire::cursor::Cursor;
 use crate::diffdelta::wire::headers::{IMMUTABLE, JSON, MUTABLE};
 use crate::diffdelta::wire::locate::{DocumentLocation, locate};
@@ -28,6 +28,7 @@ impl DiffDeltaChecker {
             CheckStep::Manifest(_) => self.check_manifest(&response),
             CheckStep::SchemaText(_) => self.check_schema(&response),
             CheckStep::Global(_) => self.record(rules::GLOBAL, response.json().err()),
+            CheckStep::Available(_) => self.check_available(&response),
             CheckStep::Begin(_) => {}
             CheckStep::Head => self.check_head(&response),
             CheckStep::Latest => self.check_latest(response),
@@ -105,7 +106,7 @@ impl DiffDeltaChecker {
         let global = address("/endpoints/diff_latest");
         let template = manifest.pointer("/endpoints/diff_by_source_template").and_then(Value::as_str);
         let first = manifest.pointer("/sources_supported/0").and_then(Value::as_str);
-        // One source is enough to judge a publisher; all of them could be thousands of requests.
+        // One source is read; of the others only the existence is checked: each could be many requests.
         let source = template.zip(first).and_then(|(t, s)| base.join(&t.replace("{source}", s)).ok());
         if let Some(url) = &global {
             self.steps.push_front(CheckStep::Global(url.clone()));
@@ -115,6 +116,21 @@ impl DiffDeltaChecker {
                 self.steps.push_back(CheckStep::Begin(feed));
             }
         }
+        let supported = manifest.get("sources_supported").and_then(Value::as_array).into_iter().flatten();
+        let urls = supported
+            .filter_map(|name| base.join(&template?.replace("{source}", name.as_str()?)).ok())
+            .take(MAX_SOURCES);
+        self.steps.extend(urls.map(CheckStep::Available));
+    }
+
+    fn check_available(&mut self, response: &FetchedResponse) {
+        let problem = match (&response.error, response.status()) {
+            (Some(error), _) => Some(error.to_string()),
+            // Some static hosts refuse HEAD, which says nothing about the document.
+            (None, 200 | 304 | 405 | 501) => None,
+            (None, status) => Some(format!("the server answers {status}")),
+        };
+        self.record_at(rules::AVAILABLE, &response.url, problem);
     }
 
     /// Checks the global feed of a site without a manifest, because it may exist nevertheless.
@@ -197,6 +213,8 @@ impl DiffDeltaChecker {
             (rules::INCLUDED, rules::included(document)),
             (rules::SOURCES, rules::source_order(body)),
             (rules::SORTED, rules::sorted(document)),
+            (rules::NAMED, rules::named(document)),
+            (rules::ONCE, rules::once(document)),
             (rules::FLAGGED, rules::flagged(document)),
         ] {
             self.record_at(rule, url, problem);
@@ -206,6 +224,7 @@ impl DiffDeltaChecker {
             self.record_at(rules::STALE, &place, rules::stale_is_marked(source));
             self.record_at(rules::STALE_CODE, &place, rules::stale_says_why(source));
             self.record_at(rules::STALE_SINCE, &place, rules::stale_says_since(source));
+            self.record_at(rules::STALE_AGE, &place, rules::stale_age(document, source));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Each function returns a description of the violation, or `None` if the document conforms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::diffdelta::wire::FLAGGED_FROM;
 use crate::diffdelta::wire::cursor::Cursor;
-use crate::report::Level::{Must, Should};
+use crate::report::Level::{Advice, Must, Should};
 use crate::report::Rule;
 
 /// Declares the rules, in the order in which they are reported.
@@ -43,14 +43,17 @@ rules! {
     HASH: "§2.6" Must "the hash that head or index state is the SHA-256 of the file";
     BASIS: "§3.1" Should "feeds declare cursor_basis canonical_v1";
     CANONICAL: "§3.1" Must "the cursor is the SHA-256 of the canonical content (RFC 8785, or Python's json.dumps)";
-    JCS: "§3.1" Should "RFC 8785 and Python's json.dumps agree on the cursor";
+    JCS: "§3.1" Advice "RFC 8785 and Python's json.dumps agree on the cursor";
     INCLUDED: "§4" Must "sources_included is sorted";
     SOURCES: "§4" Must "the keys of sources are sorted";
     SORTED: "§4" Must "buckets are sorted by published_at, source and id";
+    NAMED: "§4" Advice "the sources, those of the items and sources_included are the same";
+    ONCE: "§4" Advice "an item stands in the buckets once";
     STALE: "§5" Must "a source in error or disabled has changed false, stale true and prev_cursor equal to cursor";
     STALE_CODE: "§5" Must "a source in error or disabled says why, with error.code";
     ZERO: "§5" Must "the zero cursor is shown only by a source that never succeeded, and so has no snapshot";
     STALE_SINCE: "§5" Must "a stale source that ever succeeded has last_ok_at and stale_age_sec, and not the zero cursor";
+    STALE_AGE: "§5" Must "stale_age_sec is the time since last_ok_at";
     ETAG: "§6.1" Must "head and latest have an ETag";
     ETAG_CURSOR: "§6.1" Should "the ETag of head and latest is the quoted cursor";
     NOT_MODIFIED: "§6.2" Must "If-None-Match with a current ETag gets 304 and an empty body";
@@ -62,7 +65,8 @@ rules! {
     MANIFEST: "§8" Must "a discovery manifest is at /.well-known/diffdelta.json";
     MANIFEST_FIELDS: "§8" Must "the manifest names its endpoints, polling interval and sources";
     MANIFEST_CAPABLE: "§8" Must "the manifest says that ETags and cursors are supported";
-    MANIFEST_SCHEMA: "§8" Should "the manifest is valid by its schema";
+    AVAILABLE: "§8" Must "the sources of sources_supported are available";
+    MANIFEST_SCHEMA: "§8" Advice "the manifest is valid by its schema";
     SCHEMA: "§9" Must "the feed is valid by diff.schema.json";
     FLAGGED: "§9" Must "items with a risk score of 0.4 or more are in the flagged bucket, and only there";
 }
@@ -248,6 +252,42 @@ pub(super) fn stale_says_since(source: &Value) -> Option<String> {
             Some(format!("it has another cursor than zero, and no {missing}"))
         }
     }
+}
+
+/// Checks the age of a stale source against its last success.
+pub(super) fn stale_age(document: &Value, source: &Value) -> Option<String> {
+    let age = source.get("stale_age_sec")?.as_i64()?;
+    let last: Timestamp = text(source, "last_ok_at").parse().ok()?;
+    let generated: Timestamp = text(document, "generated_at").parse().ok()?;
+    let expected = generated.as_second() - last.as_second();
+    // The age may be of another moment of the same run, or of a document that is carried at intervals.
+    let tolerance = 3600.max(expected / 10);
+    let is_close = (age - expected).abs() <= tolerance;
+    (!is_close)
+        .then(|| format!("stale_age_sec is {age}, and last_ok_at was {expected} s before generated_at"))
+}
+
+/// Checks that the lists of sources agree.
+pub(super) fn named(document: &Value) -> Option<String> {
+    let included: Vec<&str> =
+        document.get("sources_included")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let sources = document.get("sources")?.as_object()?;
+    if let Some(name) = included.iter().find(|name| !sources.contains_key(**name)) {
+        return Some(format!("{name} is included, and sources does not have it"));
+    }
+    let items = buckets(document).into_values().flatten();
+    let mut named = sources.keys().map(String::as_str).chain(items.map(|item| text(item, "source")));
+    let known: BTreeSet<&str> = included.into_iter().collect();
+    let other = named.find(|name| !known.contains(name))?;
+    Some(format!("{other:?} is not included"))
+}
+
+/// Checks that no item stands in the buckets twice.
+pub(super) fn once(document: &Value) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let mut items = buckets(document).into_values().flatten();
+    let twice = items.find(|item| !seen.insert((text(item, "source"), text(item, "id"))))?;
+    Some(format!("item {:?} of {}", text(twice, "id"), text(twice, "source")))
 }
 
 pub(super) fn head_fields(head: &Value) -> Option<String> {

@@ -229,3 +229,60 @@ fn is_kind(value: &Value, kind: &str) -> bool {
 fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::diffdelta::discovery;
+    use crate::diffdelta::publish::testing::{TestSource, at, places};
+    use crate::item::Item;
+
+    /// Our validator agrees with a JSON Schema library on corrupted documents.
+    #[test]
+    fn our_schema_validator_agrees_with_a_library() {
+        let mut p = TestSource::new("ab");
+        p.put(Item { title: Some("t".into()), ..Item::new("a") }, at(1));
+        p.run(at(1));
+        let good: Value = serde_json::from_slice(&p.latest).unwrap();
+        let (_, text) = discovery::schemas(&p.site).remove(0);
+        let text: Value = serde_json::from_slice(&text).unwrap();
+        let library = jsonschema::options().should_validate_formats(true).build(&text).unwrap();
+        let schema = Schema::of_feeds();
+        assert_eq!(schema.problems(&good), [""; 0]);
+        let mut pointers = Vec::new();
+        places(&good, "", &mut pointers);
+        let long = Value::from("x".repeat(2001));
+        for pointer in pointers {
+            // Of other types, out of bounds, a whole float, repeated elements, and too long a text.
+            for value in [
+                Value::Null,
+                json!("?"),
+                json!(-1),
+                json!(1.0),
+                json!(2.5),
+                json!([]),
+                json!(["a", "a"]),
+                json!({}),
+                long.clone(),
+            ] {
+                let mut broken = good.clone();
+                *broken.pointer_mut(&pointer).unwrap() = value.clone();
+                let problems = schema.problems(&broken);
+                assert_eq!(
+                    problems.is_empty(),
+                    library.is_valid(&broken),
+                    "{pointer} = {value}: {problems:?}"
+                );
+            }
+            let (parent, name) = pointer.rsplit_once('/').unwrap();
+            let mut broken = good.clone();
+            if let Some(parent) = broken.pointer_mut(parent).and_then(Value::as_object_mut) {
+                parent.remove(name);
+                parent.insert("unknown_member".into(), json!(1));
+                assert_eq!(schema.problems(&broken).is_empty(), library.is_valid(&broken), "{pointer}");
+            }
+        }
+    }
+}

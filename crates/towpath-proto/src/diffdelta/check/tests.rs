@@ -2,7 +2,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 
 use super::*;
-use crate::diffdelta::publish::testing::{TestSource, at, places};
+use crate::diffdelta::publish::testing::{TestSource, at};
 use crate::diffdelta::wire::headers::Resource;
 use crate::diffdelta::{GlobalChain, GlobalPublisher, PendingDeltas, discovery};
 use crate::follow::{Exchange as _, Now, ResponseHead};
@@ -175,6 +175,8 @@ fn every_violation_is_found() {
         ("/diff/ab/latest.json", "/sources/ab/status", json!("disabled"), rules::STALE_SINCE),
         ("/diff/ab/latest.json", "/cursor", json!(zero), rules::ZERO),
         ("/diff/ab/latest.json", "/buckets/new", json!({}), rules::SCHEMA),
+        ("/diff/ab/latest.json", "/sources_included", json!(["ab", "zz"]), rules::NAMED),
+        ("/diff/ab/latest.json", "/sources", json!({}), rules::NAMED),
         ("/diff/ab/latest.json", "/ttl_sec", json!(61), rules::ARCHIVE_SAME),
         ("/archive/ab/2026", "/ttl_sec", json!(61), rules::CANONICAL),
         // `prev_hash` is volatile: the cursor still holds, and only the file's hash differs.
@@ -193,6 +195,27 @@ fn every_violation_is_found() {
         let found = failures(&report);
         assert!(found.iter().any(|(text, _)| *text == rule.text), "{path}{pointer} = {value}: {found:#?}");
     }
+}
+
+/// Sections 4, 5 and 8: items twice, a wrong age, a source that is listed and does not exist.
+#[test]
+fn whole_documents_are_tested() {
+    let mut site = SiteInMemory::new(false);
+    let document: Value = serde_json::from_slice(&site.document("/diff/ab/latest.json").2).unwrap();
+    let mut items: Vec<Value> = Vec::new();
+    for bucket in ["new", "updated", "flagged"] {
+        items.extend(document["buckets"][bucket].as_array().unwrap().clone());
+    }
+    site.set("/diff/ab/latest.json", "/buckets/removed", json!([items[0].clone()]));
+    assert_fails(&site.check("/diff/ab"), rules::ONCE, false);
+
+    let mut site = SiteInMemory::new(true);
+    site.set("/diff/ab/latest.json", "/sources/ab/stale_age_sec", json!(9_000_000));
+    assert_fails(&site.check("/diff/ab"), rules::STALE_AGE, false);
+
+    let mut site = SiteInMemory::new(false);
+    site.set("/.well-known", "/sources_supported", json!(["ab", "gone"]));
+    assert_fails(&site.check(""), rules::AVAILABLE, true);
 }
 
 /// Sections 4 and 9: unsorted items, and risky items outside the flagged bucket.
@@ -336,47 +359,4 @@ fn a_dead_server_fails_the_check_and_ends_it() {
         assert!(checker.is_finished() && !checker.report().conforms());
     }
     assert!(DiffDeltaChecker::new("nowhere").is_err());
-}
-
-/// Our validator agrees with a JSON Schema library on corrupted documents.
-#[test]
-fn our_schema_validator_agrees_with_a_library() {
-    let mut p = TestSource::new("ab");
-    p.put(Item { title: Some("t".into()), ..Item::new("a") }, at(1));
-    p.run(at(1));
-    let good: Value = serde_json::from_slice(&p.latest).unwrap();
-    let (_, text) = discovery::schemas(&p.site).remove(0);
-    let text: Value = serde_json::from_slice(&text).unwrap();
-    let library = jsonschema::options().should_validate_formats(true).build(&text).unwrap();
-    let schema = Schema::of_feeds();
-    assert_eq!(schema.problems(&good), [""; 0]);
-    let mut pointers = Vec::new();
-    places(&good, "", &mut pointers);
-    let long = Value::from("x".repeat(2001));
-    for pointer in pointers {
-        // Of other types, out of bounds, a whole float, repeated elements, and too long a text.
-        for value in [
-            Value::Null,
-            json!("?"),
-            json!(-1),
-            json!(1.0),
-            json!(2.5),
-            json!([]),
-            json!(["a", "a"]),
-            json!({}),
-            long.clone(),
-        ] {
-            let mut broken = good.clone();
-            *broken.pointer_mut(&pointer).unwrap() = value.clone();
-            let problems = schema.problems(&broken);
-            assert_eq!(problems.is_empty(), library.is_valid(&broken), "{pointer} = {value}: {problems:?}");
-        }
-        let (parent, name) = pointer.rsplit_once('/').unwrap();
-        let mut broken = good.clone();
-        if let Some(parent) = broken.pointer_mut(parent).and_then(Value::as_object_mut) {
-            parent.remove(name);
-            parent.insert("unknown_member".into(), json!(1));
-            assert_eq!(schema.problems(&broken).is_empty(), library.is_valid(&broken), "{pointer}");
-        }
-    }
 }

@@ -2,10 +2,9 @@
 
 use http::Method;
 
-use super::{CheckRequest, PAGINATION, ReplicationChecker};
+use super::{CheckRequest, ReplicationChecker, rules};
 use crate::follow::ResponseHead;
 use crate::replication::wire::FeedPageHead;
-use crate::report::Level;
 
 /// Most pages to pass.
 const MAX_PAGES: usize = 1000;
@@ -16,13 +15,13 @@ impl ReplicationChecker {
         let Some(passed) = &mut self.forward else { return };
         let count = passed.len();
         if !passed.insert(own.clone()) {
-            self.must(PAGINATION, "The feed forms no loop", Some(format!("{own} was visited before")));
+            self.judge(rules::NO_LOOP, Some(format!("{own} was visited before")));
             return self.go_back(own);
         }
         // A check must end, also for a publisher that generates pages without end.
         if count == MAX_PAGES {
             let reason = format!("{own} has as many pages after it");
-            self.report.skip(PAGINATION, Level::Must, "The last page has no next link", &reason);
+            self.report.pass_over(&[rules::LAST_PAGE], &reason);
             return self.go_back(own);
         }
         self.jobs.push_front(CheckRequest::Forward { url: next, from: own, method: Method::HEAD });
@@ -42,13 +41,13 @@ impl ReplicationChecker {
         }
         let problem = failure.map(|failure| format!("{from} has this next: {failure}"));
         let is_there = problem.is_none();
-        self.must(PAGINATION, "A next link leads to a page", problem);
+        self.judge(rules::NEXT, problem);
         let Some(head) = head.filter(|_| is_there) else { return self.go_back(from) };
         let page = match FeedPageHead::parse(&head.url, &head.headers) {
             Ok(page) => page,
             Err(error) => {
                 let problem = format!("{url}, the next of {from}: {error}");
-                self.must("Required headers", "A feed page has its headers", Some(problem));
+                self.judge(rules::FEED_HEADERS, Some(problem));
                 return self.go_back(from);
             }
         };
@@ -56,7 +55,7 @@ impl ReplicationChecker {
         // Only a different prev is a contradiction, a missing one is not:
         let astray = page.prev.as_ref().filter(|prev| **prev != from);
         let problem = astray.map(|prev| format!("{from} has the next {url}, whose prev is {prev}"));
-        self.must(PAGINATION, "The links of adjacent pages match", problem);
+        self.judge(rules::ADJACENT, problem);
         match page.next {
             Some(next) => self.go_forward(page.own, next),
             None => self.go_back(page.own),

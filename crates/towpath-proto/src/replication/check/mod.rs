@@ -9,6 +9,7 @@
 
 mod forward;
 mod page;
+mod rules;
 
 use std::collections::{HashSet, VecDeque};
 
@@ -18,7 +19,12 @@ use http::{HeaderMap, HeaderName, Method, header};
 use self::page::{PageKind, PageVisit};
 use super::wire::{FeedPageHead, SnapshotIndex, says_empty};
 use crate::follow::{Checker, Exchange, Monotonic, Now, Request, RequestId, ResponseHead, TransferError};
-use crate::report::{Level, Report};
+use crate::report::{Report, Rule};
+
+/// Returns the rules of the check, in the order in which they are first tested.
+pub fn replication_rules() -> &'static [Rule] {
+    rules::ALL
+}
 
 /// Limits of the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,12 +104,6 @@ struct PendingResponse {
     visit: Option<PageVisit>,
 }
 
-const CONCEPTS: &str = "Concepts";
-const FEED: &str = "Feed";
-const PAGINATION: &str = "Pagination";
-const IMMUTABILITY: &str = "Immutability of pages";
-const INDEX: &str = "Snapshot Index Format";
-
 /// Approximate limit of an error's body, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 
@@ -143,8 +143,8 @@ impl ReplicationChecker {
         }
     }
 
-    fn must(&mut self, section: &str, rule: &str, problem: Option<String>) {
-        self.report.must(section, rule, problem);
+    fn judge(&mut self, rule: Rule, problem: Option<String>) {
+        self.report.judge(rule, problem);
     }
 
     fn handle_response(&mut self, job: CheckRequest, result: &Result<(), TransferError>) {
@@ -160,15 +160,15 @@ impl ReplicationChecker {
         if let CheckRequest::Forward { url, from, method } = job {
             return self.check_next_page(url, from, &method, answer.head, failure);
         }
-        let rule = "A request results in status 200 and a whole answer";
+        let rule = rules::ANSWERED;
         match (&job, status) {
             // A failing HEAD is reported as such later; GET decides about the page.
             (CheckRequest::Head { .. }, Some(_)) => {}
             // An empty feed conforms: a multipart page cannot be empty.
             (CheckRequest::FeedPage { .. }, Some(404)) if says_empty(&answer.body) => {
-                self.report.skip(CONCEPTS, Level::Must, rule, "the feed is empty");
+                self.report.pass_over(&[rule], "the feed is empty");
             }
-            _ => self.must(CONCEPTS, rule, failure),
+            _ => self.judge(rule, failure),
         }
         let Some(head) = answer.head else { return };
         match job {
@@ -194,16 +194,12 @@ impl ReplicationChecker {
             CheckRequest::FeedPageAgain { number } if is_whole => {
                 let is_sealed = self.feed_pages[number].head.as_ref().is_some_and(|h| h.next.is_some());
                 let problem = answer.visit.and_then(|again| self.feed_pages[number].difference(&again));
-                let rule = if is_sealed {
-                    "A page with a next link does not change"
-                } else {
-                    "The newest page only gains entities"
-                };
-                self.must(IMMUTABILITY, rule, problem);
+                let rule = if is_sealed { rules::SEALED } else { rules::NEWEST_GROWS };
+                self.judge(rule, problem);
             }
             CheckRequest::SnapshotPageAgain { number } if is_whole => {
                 let problem = answer.visit.and_then(|again| self.snapshot_pages[number].difference(&again));
-                self.must(IMMUTABILITY, "A snapshot's page does not change", problem);
+                self.judge(rules::SNAPSHOT_STAYS, problem);
             }
             _ => {}
         }
@@ -215,18 +211,18 @@ impl ReplicationChecker {
         visit.finish(&mut self.report);
         // An empty map stands for a HEAD that failed.
         let problem = by_head.is_empty().then(|| url.to_owned());
-        self.must(PAGINATION, "Pages answer HEAD requests", problem);
+        self.judge(rules::HEAD, problem);
         if !by_head.is_empty() {
             self.compare_head(url, by_head, head);
         }
         let page = match FeedPageHead::parse(&head.url, &head.headers) {
             Ok(page) => page,
             Err(error) => {
-                self.must("Required headers", "A feed page has its headers", Some(format!("{url}: {error}")));
+                self.judge(rules::FEED_HEADERS, Some(format!("{url}: {error}")));
                 return self.read_again();
             }
         };
-        self.must("Required headers", "A feed page has its headers", None);
+        self.judge(rules::FEED_HEADERS, None);
         if let Some(next) = page.next.clone().filter(|_| self.forward.is_some()) {
             return self.go_forward(page.own, next);
         }
@@ -234,26 +230,26 @@ impl ReplicationChecker {
         // Drained to save memory: later visits compare checksums, not ids.
         for id in visit.content_ids.drain(..) {
             let problem = self.content_ids.contains(&id).then(|| format!("{url}: {id} is there twice"));
-            self.must("Content-ID", "A Content-ID is unique within the feed", problem);
+            self.judge(rules::UNIQUE_ID, problem);
             self.content_ids.insert(id);
         }
         if let Some(newer) = self.feed_pages.last() {
             let problem = neighbours(&page, newer);
-            self.must(PAGINATION, "The links of adjacent pages match", problem);
+            self.judge(rules::ADJACENT, problem);
             let problem = match (visit.last, self.feed_pages.last().and_then(|newer| newer.first)) {
                 (Some(last), Some(first)) if last > first => {
                     Some(format!("{url} ends at {last}, and the page after it begins at {first}"))
                 }
                 _ => None,
             };
-            self.must("Last-Modified", "Timestamps never decrease across pages", problem);
+            self.judge(rules::TIME_ACROSS, problem);
         }
         // A loop would otherwise be followed up to the limit of pages.
         let is_known = !self.visited.insert(page.own.clone());
         let problem = is_known.then(|| format!("{url} was visited before"));
-        self.must(PAGINATION, "The feed forms no loop", problem);
+        self.judge(rules::NO_LOOP, problem);
         let to_itself = [&page.prev, &page.next].into_iter().flatten().any(|link| *link == page.own);
-        self.must(PAGINATION, "No page links to itself", to_itself.then(|| url.to_owned()));
+        self.judge(rules::NOT_ITSELF, to_itself.then(|| url.to_owned()));
         let prev = page.prev.clone().filter(|_| !is_known && !to_itself);
         visit.head = Some(page);
         self.feed_pages.push(visit);
@@ -263,7 +259,7 @@ impl ReplicationChecker {
             }
             Some(_) => self.read_again(),
             None => {
-                self.must(FEED, "The initial page has no prev link", None);
+                self.judge(rules::INITIAL, None);
                 self.read_again();
             }
         }
@@ -272,8 +268,8 @@ impl ReplicationChecker {
     /// Requests every page again, from the oldest to the newest.
     fn read_again(&mut self) {
         if self.feed_pages.len() < 2 {
-            let rule = "The links of adjacent pages match";
-            self.report.skip(PAGINATION, Level::Must, rule, "the feed has one page only");
+            let rule = rules::ADJACENT;
+            self.report.pass_over(&[rule], "the feed has one page only");
         }
         self.jobs
             .extend((0..self.feed_pages.len()).rev().map(|number| CheckRequest::FeedPageAgain { number }));
@@ -282,7 +278,7 @@ impl ReplicationChecker {
     /// Compares the headers of HEAD and GET: "This process involves crawling the feed through both HEAD
     /// requests and GET requests."
     fn compare_head(&mut self, url: &str, by_head: &HeaderMap, by_get: &ResponseHead) {
-        let rule = "HEAD and GET have the same headers";
+        let rule = rules::SAME_HEADERS;
         // Date and caching headers may differ between two requests.
         let names = [header::CONTENT_TYPE, header::LAST_MODIFIED, header::ETAG, header::LINK];
         let lines = |headers: &HeaderMap, name: &HeaderName| {
@@ -296,10 +292,10 @@ impl ReplicationChecker {
         match differs {
             // The newest page may have grown between the two requests.
             Some(_) if grew && self.feed_pages.is_empty() => {
-                self.report.skip(PAGINATION, Level::Must, rule, &format!("{url} grew meanwhile"));
+                self.report.pass_over(&[rule], &format!("{url} grew meanwhile"));
             }
-            Some(name) => self.must(PAGINATION, rule, Some(format!("{url}: {name} differs"))),
-            None => self.must(PAGINATION, rule, None),
+            Some(name) => self.judge(rule, Some(format!("{url}: {name} differs"))),
+            None => self.judge(rule, None),
         }
     }
 
@@ -310,20 +306,20 @@ impl ReplicationChecker {
             // The URL of the latest snapshot may serve another one by now.
             let is_other = self.index.as_deref().and_then(id) != id(&body);
             let problem = (!same && !is_other).then(|| url.to_owned());
-            return self.must(IMMUTABILITY, "A snapshot's index does not change", problem);
+            return self.judge(rules::INDEX_STAYS, problem);
         }
         let problem = (!is_json(head)).then(|| format!("{url}: {:?}", head.header("content-type")));
-        self.must(INDEX, "The index has the content type application/json", problem);
+        self.judge(rules::INDEX_TYPE, problem);
         let index = match SnapshotIndex::parse(&body) {
             Ok(index) => index,
             Err(error) => {
-                return self.must(INDEX, "The index fits its schema", Some(format!("{url}: {error}")));
+                return self.judge(rules::INDEX_SCHEMA, Some(format!("{url}: {error}")));
             }
         };
-        self.must(INDEX, "The index fits its schema", None);
+        self.judge(rules::INDEX_SCHEMA, None);
         // A relative URL would be resolved differently by consumers that store the index.
         let relative = index.pages.iter().find(|page| url::Url::parse(page).is_err());
-        self.must(INDEX, "Page addresses are absolute", relative.cloned());
+        self.judge(rules::INDEX_ADDRESSES, relative.cloned());
         let pages = index.pages.into_iter().take(self.options.snapshot_pages);
         self.jobs.extend(pages.map(|url| CheckRequest::SnapshotPage { url }));
         self.jobs.push_back(CheckRequest::Index { url: url.to_owned(), again: true });

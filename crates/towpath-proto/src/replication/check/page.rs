@@ -5,6 +5,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use memchr::memmem;
 
+use super::rules;
 use crate::format::http_date;
 use crate::format::multipart::{Entity, EntityError, EntityReader};
 use crate::replication::wire::{self, FeedPageHead, PageHead};
@@ -34,9 +35,6 @@ pub(super) struct PageVisit {
     is_broken: bool,
 }
 
-const ENTITY: &str = "Required and optional entity headers";
-const FEED_ENTITY: &str = "Additional headers for feed entities";
-
 impl PageVisit {
     pub(super) fn begin(
         url: &str,
@@ -57,9 +55,9 @@ impl PageVisit {
             last: None,
             is_broken: false,
         };
-        let rule = "A page has a multipart Content-Type with a boundary, and a Last-Modified";
+        let rule = rules::PAGE_HEADERS;
         let head = PageHead::parse(headers);
-        report.must("Page format", rule, head.as_ref().err().map(|e| format!("{url}: {e}")));
+        report.judge(rule, head.as_ref().err().map(|e| format!("{url}: {e}")));
         visit.page = head.ok();
         let reader = visit.page.as_ref().map(|page| EntityReader::new(&page.content_type, max_entity));
         visit.entities = reader.and_then(Result::ok);
@@ -81,14 +79,14 @@ impl PageVisit {
         self.read_entities(report);
         let Some(page) = &self.page else { return };
         if !self.is_broken {
-            report.must("Page format", "A page is whole, well-formed multipart", None);
+            report.judge(rules::WHOLE, None);
             let is_empty = self.checksums.is_empty();
-            report.must("Page format", "A page has at least one entity", is_empty.then(|| self.url.clone()));
+            report.judge(rules::NOT_EMPTY, is_empty.then(|| self.url.clone()));
         }
         if let Some(last) = self.last.filter(|_| self.kind == PageKind::Feed) {
             let differs = page.last_modified != last;
             let problem = differs.then(|| format!("{}: {} and not {last}", self.url, page.last_modified));
-            report.should("Last-Modified", "A page's Last-Modified is its last entity's", problem);
+            report.judge(rules::PAGE_TIME, problem);
         }
     }
 
@@ -107,10 +105,10 @@ impl PageVisit {
                     let problem = Some(format!("{}: {error}", self.url));
                     match error {
                         EntityError::Length { .. } => {
-                            let rule = "A Content-Length is the size of the entity's content";
-                            report.must("Content-Length", rule, problem);
+                            let rule = rules::LENGTH;
+                            report.judge(rule, problem);
                         }
-                        _ => report.must("Page format", "A page is whole, well-formed multipart", problem),
+                        _ => report.judge(rules::WHOLE, problem),
                     }
                 }
             }
@@ -127,14 +125,14 @@ impl PageVisit {
         let boundary = self.page.as_ref().map_or("", |page| page.content_type.boundary.as_str());
         // Stricter than the parser, which looks for delimiters at line starts only.
         let is_inside = memmem::find(&entity.body, boundary.as_bytes()).is_some();
-        let rule = "The boundary is not found in the content";
-        report.must("Page format", rule, is_inside.then(|| place.clone()));
+        let rule = rules::BOUNDARY;
+        report.judge(rule, is_inside.then(|| place.clone()));
         let has = |name: &str| entity.headers.get(name).is_some();
         let missing = |name: &str| (!has(name)).then(|| place.clone());
-        report.must(ENTITY, "Every entity has a Content-Type", missing("content-type"));
-        report.must(ENTITY, "Every entity has a Last-Modified", missing("last-modified"));
+        report.judge(rules::ENTITY_TYPE, missing("content-type"));
+        report.judge(rules::ENTITY_TIME, missing("last-modified"));
         if has("content-length") {
-            report.must("Content-Length", "A Content-Length is the size of the entity's content", None);
+            report.judge(rules::LENGTH, None);
         }
         if let Some(text) = entity.headers.get("last-modified") {
             self.last_modified(text, &place, report);
@@ -142,19 +140,15 @@ impl PageVisit {
         if self.kind == PageKind::Snapshot {
             return;
         }
-        report.must(FEED_ENTITY, "Every entity of a feed has a Content-ID", missing(wire::CONTENT_ID));
-        report.must(
-            FEED_ENTITY,
-            "Every entity of a feed has an Operation-Type",
-            missing(wire::OPERATION_TYPE),
-        );
+        report.judge(rules::ENTITY_ID, missing(wire::CONTENT_ID));
+        report.judge(rules::ENTITY_OPERATION, missing(wire::OPERATION_TYPE));
         if let Some(op) = entity.headers.get(wire::OPERATION_TYPE) {
             let problem = wire::parse_operation_type(op).err().map(|op| format!("{place}: {op:?}"));
-            report.must("Operation-Type", "An Operation-Type is PUT, PATCH or DELETE", problem);
+            report.judge(rules::OPERATION, problem);
             // Accepted by our follower, but the text's own form has the prefix.
             let is_bare = !op.starts_with("http-equiv=");
-            let rule = "An Operation-Type is written as http-equiv=";
-            report.should("Operation-Type", rule, is_bare.then(|| place.clone()));
+            let rule = rules::OPERATION_FORM;
+            report.judge(rule, is_bare.then(|| place.clone()));
         }
         self.content_ids.extend(entity.headers.get(wire::CONTENT_ID).map(str::to_owned));
     }
@@ -162,16 +156,16 @@ impl PageVisit {
     fn last_modified(&mut self, text: &str, place: &str, report: &mut Report) {
         let time = http_date::parse(text);
         let problem = time.as_ref().err().map(|e| format!("{place}: {e}"));
-        report.must("Last-Modified", "Timestamps have the form of HTTP", problem);
+        report.judge(rules::TIME_FORM, problem);
         let Ok(time) = time else { return };
         let is_exact = http_date::write(time) == text;
-        let rule = "Timestamps are written as IMF-fixdate";
-        report.should("Last-Modified", rule, (!is_exact).then(|| format!("{place}: {text}")));
+        let rule = rules::TIME_EXACT;
+        report.judge(rule, (!is_exact).then(|| format!("{place}: {text}")));
         // Entities of a snapshot have no order.
         if self.kind == PageKind::Feed {
             let before = self.last.filter(|last| *last > time);
             let problem = before.map(|before| format!("{place}: {time} after {before}"));
-            report.must("Last-Modified", "Timestamps never decrease within a page", problem);
+            report.judge(rules::TIME_ORDER, problem);
         }
         self.first = self.first.or(Some(time));
         self.last = Some(time);
