@@ -73,7 +73,7 @@ fn parse_time(text: &str) -> Option<Timestamp> {
 }
 
 /// Parses a poll interval of a second or more.
-fn parse_every(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_every(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         every if every < Duration::from_secs(1) => Err("it must be a second or more".into()),
         every => Ok(every),

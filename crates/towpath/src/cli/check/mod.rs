@@ -1,19 +1,32 @@
-//! `towpath check`: reports a feed's conformance with its protocol's specification.
+//! `towpath check`: reports a feed's conformance with its protocol's specification, once or on a schedule.
 
-use std::fmt::Write as _;
+mod changes;
+mod junit;
+mod sarif;
+mod text;
+mod watch;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use towpath_client::{CallQueue, FollowPace, checker, discover, drive_check, hub_checker, listen};
 use towpath_proto::follow::Checker as _;
-use towpath_proto::report::{Finding, FindingOutcome, Level, Report};
+use towpath_proto::report::Report;
 use url::Url;
+
+use self::junit::as_junit;
+use self::sarif::as_sarif;
+use self::text::as_text;
+use self::watch::watch;
 
 use super::account::AccountArgs;
 use super::error::{CliError, Exit};
 use super::feed_url::{listen_address, parse_feed, parse_url};
+use super::follow::args::parse_every;
 use super::logging::log_to_stderr;
 use super::node::check_node;
 use super::protocol_arg::{ProtocolArg, parse_protocol};
@@ -32,6 +45,18 @@ pub(crate) struct CheckArgs {
     /// Output format of the report
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     format: ReportFormat,
+    /// Check again and again, and print what changed
+    #[arg(long, conflicts_with = "callback")]
+    watch: bool,
+    /// Time between two checks
+    #[arg(long, value_name = "TIME", default_value = "1h", requires = "watch", value_parser = parse_every)]
+    every: Duration,
+    /// Number of checks, after which to exit [default: until stopped]
+    #[arg(long, value_name = "NUMBER", requires = "watch", value_parser = clap::value_parser!(u32).range(1..))]
+    times: Option<u32>,
+    /// File for the last report; a later run with it prints what changed since
+    #[arg(long, value_name = "FILE", requires = "watch")]
+    state: Option<PathBuf>,
     /// Check the feed's hub: subscribe with this URL, which must reach --callback-listen
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     callback: Option<Url>,
@@ -46,8 +71,21 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ReportFormat {
+    /// For reading
     Text,
+    /// All findings; with --watch a line for each change
     Json,
+    /// XML that build servers show as tests
+    Junit,
+    /// SARIF 2.1.0, which code hosts show as alerts
+    Sarif,
+}
+
+/// A finished check.
+struct CheckResult<'a> {
+    url: &'a str,
+    protocol: &'a str,
+    report: &'a Report,
 }
 
 /// Checks a feed and prints the report; [`Exit::Failed`] if it violates a MUST.
@@ -56,6 +94,9 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     let stop = stop::on_signal();
     if args.url.scheme() == "xmpp" {
         args.token.refuse_for_nodes()?;
+        if args.watch {
+            return Err(CliError::usage("--watch is for feeds over HTTP"));
+        }
         let (report, finished) = check_node(&args.url, &args.account, &stop).await?;
         return print(&args, args.url.as_str(), "xmpp", finished.then_some(&report));
     }
@@ -76,6 +117,9 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
             (offer.protocol, offer.url)
         }
     };
+    if args.watch {
+        return watch(&args, &fetcher, protocol, &url, &stop).await;
+    }
     let mut checker = checker(protocol, &url)?;
     let finished = drive_check(&mut *checker, &fetcher, &stop, CallQueue::none()).await;
     print(&args, &url, protocol.name(), finished.then(|| checker.report()))
@@ -84,89 +128,51 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
 /// Prints the report of a complete check.
 fn print(args: &CheckArgs, url: &str, protocol: &str, report: Option<&Report>) -> Result<Exit, CliError> {
     let report = report.ok_or_else(|| CliError::failed("the check was stopped before it was complete"))?;
-    let text = match args.format {
-        ReportFormat::Text => as_text(url, protocol, report),
-        ReportFormat::Json => as_json(url, protocol, report).map_err(|e| CliError::failed(e.to_string()))?,
-    };
-    // A reader may close the pipe early, as `head` does; the exit code still tells the result.
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    write_out(&render(args.format, &CheckResult { url, protocol, report })?);
     Ok(if report.conforms() { Exit::Done } else { Exit::Failed })
 }
 
-fn as_json(url: &str, protocol: &str, report: &Report) -> serde_json::Result<String> {
+/// Renders a report.
+fn render(format: ReportFormat, result: &CheckResult<'_>) -> Result<String, CliError> {
+    let failed = |error: serde_json::Error| CliError::failed(error.to_string());
+    Ok(match format {
+        ReportFormat::Text => as_text(result.url, result.protocol, result.report),
+        ReportFormat::Json => as_json(result).map_err(failed)?,
+        ReportFormat::Junit => as_junit(result),
+        ReportFormat::Sarif => as_sarif(result).map_err(failed)?,
+    })
+}
+
+/// Writes to standard output.
+fn write_out(text: &str) {
+    // A reader may close the pipe early, as `head` does; the exit code still tells the result.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn as_json(result: &CheckResult<'_>) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct CheckResult<'a> {
+    struct JsonReport<'a> {
         url: &'a str,
         protocol: &'a str,
         conforms: bool,
         #[serde(flatten)]
         report: &'a Report,
     }
-    let result = CheckResult { url, protocol, conforms: report.conforms(), report };
-    let json = visible_json(serde_json::to_vec_pretty(&result)?);
+    let CheckResult { url, protocol, report } = *result;
+    let json = JsonReport { url, protocol, conforms: report.conforms(), report };
+    let json = visible_json(serde_json::to_vec_pretty(&json)?);
     Ok(String::from_utf8_lossy(&json).into_owned() + "\n")
 }
 
-/// Formats the report: sections in the order of their first finding, each with MUSTs before SHOULDs.
-fn as_text(url: &str, protocol: &str, report: &Report) -> String {
-    let mut text = format!("{} as {protocol}\n", plain(url));
-    let mut sections: Vec<&str> = Vec::new();
-    for finding in &report.findings {
-        // A report has tens of findings, so the linear search does not matter.
-        if !sections.contains(&finding.section.as_str()) {
-            sections.push(&finding.section);
-        }
-    }
-    for section in sections {
-        let _ = writeln!(text, "\n{}", plain(section));
-        for level in [Level::Must, Level::Should] {
-            let of_level = |f: &&Finding| f.section == section && f.level == level;
-            report.findings.iter().filter(of_level).for_each(|finding| write_finding(&mut text, finding));
-        }
-    }
-    let counts = [Level::Must, Level::Should].map(|level| counts(report, level));
-    let verdict = if report.conforms() { "conforms" } else { "does not conform" };
-    let _ = writeln!(text, "\n{verdict}: {}; {}", counts[0], counts[1]);
-    text
-}
-
-fn write_finding(text: &mut String, finding: &Finding) {
-    let (level, outcome) = (level_name(finding.level), outcome_name(finding.outcome));
-    let _ = writeln!(text, "  {outcome}  {level:<6}  {}", plain(&finding.rule));
-    // Details quote the server's response, hence the escapes.
-    for line in finding.detail.lines() {
-        let _ = writeln!(text, "                {}", plain(line));
-    }
-}
-
-fn counts(report: &Report, level: Level) -> String {
-    let count = |outcome| report.count(level, outcome);
-    let (pass, fail, skip) =
-        (count(FindingOutcome::Pass), count(FindingOutcome::Fail), count(FindingOutcome::Skipped));
-    format!("{} {pass} passed, {fail} failed, {skip} skipped", level_name(level))
-}
-
-fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Must => "MUST",
-        Level::Should => "SHOULD",
-    }
-}
-
-fn outcome_name(outcome: FindingOutcome) -> &'static str {
-    match outcome {
-        FindingOutcome::Pass => "PASS",
-        FindingOutcome::Fail => "FAIL",
-        FindingOutcome::Skipped => "SKIP",
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use towpath_proto::report::Level;
+
     use super::*;
 
-    fn report() -> Report {
+    /// Returns a report with every outcome.
+    pub(super) fn report() -> Report {
         let mut report = Report::default();
         report.must("§1.1", "there is a head", None);
         report.must("§6.1", "the ETag is the cursor", Some("saw \"x\"\nat /head.json".into()));
@@ -177,31 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn the_text_groups_by_section_and_counts() {
-        let expected = "http://x/ as diffdelta
-
-§1.1
-  PASS  MUST    there is a head
-  PASS  MUST    it is JSON
-  PASS  SHOULD  the head is small
-
-§6.1
-  FAIL  MUST    the ETag is the cursor
-                saw \"x\"
-                at /head.json
-
-§5
-  SKIP  SHOULD  errors are shown
-                no source is in error
-
-does not conform: MUST 2 passed, 1 failed, 0 skipped; SHOULD 1 passed, 0 failed, 1 skipped
-";
-        assert_eq!(as_text("http://x/", "diffdelta", &report()), expected);
-    }
-
-    #[test]
     fn the_json_report_has_the_result() {
-        let text = as_json("http://x/", "diffdelta", &report()).unwrap();
+        let text =
+            as_json(&CheckResult { url: "http://x/", protocol: "diffdelta", report: &report() }).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["conforms"], false);
         assert_eq!(value["protocol"], "diffdelta");
