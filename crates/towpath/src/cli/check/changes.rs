@@ -38,14 +38,15 @@ pub(super) fn changes<'a>(before: &'a Report, after: &'a Report) -> Vec<OutcomeC
     };
     let now = after.findings.iter().filter_map(|finding| {
         let before = find(before, finding).map(|other| other.outcome);
-        let is_new = before.is_none() && finding.outcome == FindingOutcome::Skipped;
+        // Which rules apply depends on the document's elements: a rule that comes or goes is news only as a failure.
+        let is_news = before.is_some() || finding.outcome == FindingOutcome::Fail;
         let is_same = before == Some(finding.outcome);
-        (!is_same && !is_new).then(|| change(finding, before, Some(finding.outcome), &finding.detail))
+        (!is_same && is_news).then(|| change(finding, before, Some(finding.outcome), &finding.detail))
     });
     let gone = before
         .findings
         .iter()
-        .filter(|finding| find(after, finding).is_none() && finding.outcome != FindingOutcome::Skipped);
+        .filter(|finding| find(after, finding).is_none() && finding.outcome == FindingOutcome::Fail);
     now.chain(gone.map(|finding| change(finding, Some(finding.outcome), None, ""))).collect()
 }
 
@@ -79,14 +80,16 @@ mod tests {
         before.must("§1", "breaks", None);
         before.should("§2", "goes", Some("x".into()));
         before.skip("§3", Level::Must, "was skipped", "why");
+        before.must("§3", "goes and held", None);
         after.must("§1", "stays", None);
         after.must("§1", "breaks", Some("now 404".into()));
-        after.must("§4", "comes", None);
+        after.must("§4", "comes", Some("y".into()));
+        after.must("§4", "comes and holds", None);
         let found = changes(&before, &after);
         let told: Vec<String> = found.iter().map(OutcomeChange::text).collect();
         let expected = [
             "  PASS -> FAIL  MUST    §1: breaks\n                now 404\n",
-            "  none -> PASS  MUST    §4: comes\n",
+            "  none -> FAIL  MUST    §4: comes\n                y\n",
             "  FAIL -> none  SHOULD  §2: goes\n",
         ];
         assert_eq!(told, expected);
