@@ -42,7 +42,7 @@ pub(crate) fn read<'i>(
                     authors.extend(author.filter(|_| mark.is_none()));
                 }
                 (Ns::Atom, "subtitle" | "tagline") => {
-                    feed.description = summary(xml)?.filter(|t| !t.is_empty())
+                    feed.description = summary(xml)?.filter(|t| !t.is_empty());
                 }
                 (Ns::Atom, "logo") => feed.image = address(xml)?.or(feed.image.take()),
                 (Ns::Atom, "icon") => feed.image = feed.image.take().or(address(xml)?),

@@ -151,7 +151,7 @@ fn element<'i>(
         }
         // Our writer's form of an attachment that the item holds elsewhere.
         "enclosure" if xml.attribute_in(Ns::Towpath, "assigned")?.is_some_and(|mark| mark == "1") => {
-            xml.skip()?
+            xml.skip()?;
         }
         "enclosure" => {
             let link = enclosure(xml)?;
