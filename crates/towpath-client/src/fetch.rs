@@ -21,6 +21,7 @@ use super::explain;
 use super::memory_budget::{BodyShare, MemoryBudget};
 use super::tls::{self, SetupError};
 use crate::redact;
+use crate::url_credentials::with_credentials;
 
 /// Limits that apply to every request.
 #[derive(Debug, Clone)]
@@ -256,7 +257,12 @@ impl Fetcher {
         if let Some(own) = self.origin_headers.as_ref().filter(|own| own.origin == hop.url.origin()) {
             own.headers.iter().for_each(|(name, value)| drop(headers.insert(name, value.clone())));
         }
-        let request = http.request(hop.method.clone(), hop.url.clone()).headers(headers);
+        let mut url = hop.url.clone();
+        // A header replaces the credentials of a URL, never the other way round.
+        if !headers.contains_key(AUTHORIZATION) {
+            url = with_credentials(&url, &self.named.urls);
+        }
+        let request = http.request(hop.method.clone(), url).headers(headers);
         let request = if hop.body.is_empty() { request } else { request.body(hop.body.clone()) };
         // Each redirect gets the request's patience, but all of them share the deadline.
         let wait = patience.min(deadline.saturating_duration_since(Instant::now()));

@@ -99,6 +99,7 @@ mod request_driver;
 mod response_hints;
 pub mod stop;
 mod tls;
+mod url_credentials;
 pub mod validators;
 pub mod xmpp;
 

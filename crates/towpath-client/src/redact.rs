@@ -19,6 +19,26 @@ pub fn text(text: &str) -> String {
     redacted
 }
 
+/// Removes user and password from every URL in a text. Queries stay: the positions of a feed are in them.
+pub fn credentials(text: &str) -> String {
+    let mut redacted = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + "://".len());
+        redacted.push_str(before);
+        let start = after.len() - after.trim_start_matches(['/', '\\']).len();
+        let ends = |c: char| c.is_whitespace() || matches!(c, '/' | '\\' | '?' | '#' | '"' | '<' | '>');
+        let end = after[start..].find(ends).map_or(after.len(), |end| start + end);
+        redacted.push_str(&after[..start]);
+        // The last @ counts: a password may contain others.
+        let authority = &after[start..end];
+        redacted.push_str(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
+        rest = &after[end..];
+    }
+    redacted.push_str(rest);
+    redacted
+}
+
 /// Redacts one URL: removes user and password, and replaces the query with `?…`. A file path is returned unchanged.
 pub fn url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -59,6 +79,18 @@ mod tests {
             ("data/a?b@c.json", "data/a?b@c.json"),
         ] {
             assert_eq!(super::url(address), shown);
+        }
+    }
+
+    #[test]
+    fn credentials_alone_are_removed_from_a_text() {
+        for (text, shown) in [
+            ("http://a:b@c/?d=1: the server answers 404", "http://c/?d=1: the server answers 404"),
+            ("\"https://a:b@c\" and http:///a@d.", "\"https://c\" and http:///d."),
+            ("http://c/@x?y=z@w, a@b", "http://c/@x?y=z@w, a@b"),
+            ("://", "://"),
+        ] {
+            assert_eq!(super::credentials(text), shown);
         }
     }
 

@@ -559,3 +559,29 @@ async fn discovery_finds_a_feed() {
     assert!(found("/page").await.unwrap_err().to_string().contains("a page that links to no feed"));
     assert!(matches!(found("/gone").await, Err(DiscoverError::Status { status: 410, .. })));
 }
+
+/// A feed with credentials in its URL has absolute links without them, and redirects. No other origin gets them.
+#[tokio::test]
+async fn credentials_of_a_named_url_hold_for_its_origin() {
+    let other = RawServer::start(|_| answer("200 OK", "", "theirs")).await;
+    let away = other.url("/away");
+    let server = RawServer::start(move |asked| match asked.path.as_str() {
+        "/away" => redirect(302, &away),
+        _ => answer("200 OK", "", "ours"),
+    })
+    .await;
+    let named = server.url("/feed").replace("://", "://user:pass@");
+    let fetcher = fetcher().with_named([named.as_str()]);
+    for path in ["/feed", "/page", "/away"] {
+        fetcher.fetch_whole(&get(&server.url(path))).await.unwrap();
+        let asked = server.asked().pop().unwrap();
+        // user:pass
+        assert!(asked.head.contains(&"authorization: Basic dXNlcjpwYXNz".to_lowercase()), "{}", asked.head);
+    }
+    assert!(!other.asked()[0].head.contains("authorization"), "{}", other.asked()[0].head);
+    let response = fetcher.fetch_whole(&get(&server.url("/page"))).await.unwrap();
+    assert_eq!(response.head.url, server.url("/page"), "links are resolved without them");
+    let own = get(&server.url("/page")).with(AUTHORIZATION, "Bearer s");
+    fetcher.fetch_whole(&own).await.unwrap();
+    assert!(server.asked().pop().unwrap().head.contains("authorization: bearer s"));
+}

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use serde_json::Value;
+use url::Url;
 
 use super::time::{Monotonic, Now};
 use crate::change::Op;
@@ -170,9 +171,9 @@ impl Followed {
     /// Returns the line that `follow` prints.
     pub fn line(&self) -> Line {
         let mut line = Line::new(self.op, &self.item, self.patch.as_ref());
-        line.feed = Some(self.feed.clone());
+        line.feed = Some(without_credentials(&self.feed));
         line.modified = self.modified;
-        line.position = Some(self.position.clone());
+        line.position = Some(without_credentials(&self.position));
         line
     }
 }
@@ -191,12 +192,25 @@ pub struct FeedReset {
 impl FeedReset {
     /// Returns the line that `follow` prints.
     pub fn line(&self) -> ResetLine {
-        ResetLine::new(self.feed.clone())
+        ResetLine::new(without_credentials(&self.feed))
     }
 }
 
 /// Response header of a publisher to whom the position of a request is unknown: its log began anew.
 pub const TOWPATH_RESET: &str = "towpath-reset";
+
+/// Returns a URL without user and password; any other text as it is. Lines are stored and passed on.
+fn without_credentials(text: &str) -> String {
+    // Most feeds have none, and are not parsed.
+    let url = Some(text).filter(|text| text.contains('@')).and_then(|text| Url::parse(text).ok());
+    let Some(mut url) = url.filter(|url| !url.username().is_empty() || url.password().is_some()) else {
+        return text.to_owned();
+    };
+    // A URL that cannot have credentials has none, so neither fails.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.into()
+}
 
 /// Output of a follower.
 #[derive(Debug, Clone, PartialEq)]

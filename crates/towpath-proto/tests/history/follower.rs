@@ -208,6 +208,46 @@ fn feeds_without_history_warn_about_missed_entries() {
     assert_eq!(result.lines(), ["put urn:z z"]);
 }
 
+/// A window that turned over exactly has missed nothing, and looks like one that has. A feed of one entry always does.
+#[test]
+fn a_window_of_unknown_entries_is_reported_once() {
+    let window = |ids: &[&str]| {
+        let entries: Vec<_> = ids.iter().map(|id| (*id, "x", 1)).collect();
+        site(&[(FEED, atom("", &entries))])
+    };
+    let mut state = follow(FEED, None, &window(&["urn:0"])).state;
+    let mut reports = Vec::new();
+    for number in 1..6 {
+        let result = follow(FEED, state, &window(&[&format!("urn:{number}")]));
+        assert_eq!(result.lines().len(), 1);
+        reports.extend(result.incomplete);
+        state = result.state;
+    }
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("may have"), "{reports:?}");
+    // Once the windows overlap again, a further gap is reported again.
+    let state = follow(FEED, state, &window(&["urn:5", "urn:6"])).state;
+    assert_eq!(follow(FEED, state, &window(&["urn:8", "urn:9"])).incomplete.len(), 1);
+}
+
+/// -00, section 4: the oldest document links to the newest one's `this` by mistake.
+#[test]
+fn a_chain_that_returns_to_the_newest_document_is_read_oldest_first() {
+    let document = |number: u32, prev: u32| {
+        let head = link("this", &format!("/{number}")) + &link("prev", &format!("/{prev}"));
+        atom(&head, &[(&format!("urn:{number}"), "x", number)])
+    };
+    let site = site(&[
+        (FEED, document(3, 2)),
+        ("http://a.example/3", document(3, 2)),
+        ("http://a.example/2", document(2, 1)),
+        ("http://a.example/1", document(1, 3)),
+    ]);
+    let result = follow(FEED, None, &site);
+    assert_eq!(result.lines(), ["put urn:1 x", "put urn:2 x", "put urn:3 x"]);
+    assert!(matches!(&result.incomplete[..], [only] if only.contains("loop")), "{:?}", result.incomplete);
+}
+
 #[test]
 fn changed_rss_items_without_dates_are_newer() {
     let rss = |title: &str| {
@@ -247,6 +287,27 @@ fn every_start_position_is_honoured() {
     let result = follow_from(FEED, position, None, &site);
     assert_eq!(result.changes[0].position, url("3"));
     assert_eq!(result.lines(), ["put urn:a a0", "put urn:b b2", "put urn:a a3", "put urn:d d"]);
+    // Also where headers have the links, and the walk back uses HEAD.
+    let mut by_head = archived();
+    for (name, prev) in [("feed", "3"), ("3", "2"), ("2", "1")] {
+        let answer = by_head.remove(&url(name)).unwrap();
+        by_head.insert(url(name), answer.with("link", &format!("</{prev}>; rel=prev-archive")));
+    }
+    for name in ["2", "3"] {
+        let from = || StartFrom::Position(url(name));
+        let (expected, result) =
+            (follow_from(FEED, from(), None, &site), follow_from(FEED, from(), None, &by_head));
+        assert!(result.requests.iter().any(|(method, _)| method == Method::HEAD));
+        assert_eq!(result.lines(), expected.lines(), "{:?}", result.requests);
+        assert_eq!(follow(FEED, result.state, &by_head).lines().len(), 0);
+    }
+    // The newest document is the start.
+    let mut newest = archived();
+    let head = link("prev-archive", "/3") + &link("this", "/4");
+    newest.insert(FEED.into(), SiteResponse::ok(atom(&head, &[("urn:d", "d", 9)])));
+    let result = follow_from(FEED, StartFrom::Position(url("4")), None, &newest);
+    assert_eq!((result.lines(), result.requests.len()), (vec!["put urn:d d".to_owned()], 1));
+    assert_eq!(follow(FEED, result.state, &newest).lines().len(), 0);
     let result = follow_from(FEED, StartFrom::Position(url("9")), None, &site);
     assert!(result.warnings[0].contains("/9 is not among"), "{:?}", result.warnings);
 }

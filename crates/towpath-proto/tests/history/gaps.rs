@@ -7,7 +7,9 @@ use towpath_proto::Timestamp;
 use towpath_proto::follow::StartFrom;
 use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 
-use crate::web::{FollowResult, HistorySite, SiteResponse, atom, drive, follow, link, serve, site, start};
+use crate::web::{
+    FollowResult, HistorySite, SiteResponse, atom, drive, follow, follow_from, link, serve, site, start,
+};
 
 const FEED: &str = "http://a.example/feed";
 
@@ -115,6 +117,36 @@ fn removed_documents_are_reported_and_not_requested_again() {
     assert!(result.incomplete[0].contains("http://a.example/2 is gone"), "{:?}", result.incomplete);
     let again = follow(FEED, result.state, &site);
     assert_eq!((again.requests.len(), again.incomplete.len()), (1, 0));
+}
+
+/// Documents that link to a removed one are delivered, whatever the link and the way back.
+#[test]
+fn a_link_to_a_removed_document_delivers_the_others() {
+    for rel in ["prev-archive", "prev", "next"] {
+        for links_in_headers in [false, true] {
+            let mut site = HistorySite::new();
+            for number in 2..=4 {
+                let name = if number == 4 { "feed".to_owned() } else { number.to_string() };
+                let older = format!("/{}", number - 1);
+                let mut head = link(rel, &older);
+                if rel == "prev" {
+                    head += &link("this", &format!("/{number}"));
+                }
+                let mut answer = SiteResponse::ok(atom(&head, &[(&format!("urn:{number}"), "x", number)]));
+                if links_in_headers {
+                    answer = answer.with("link", &format!("<{older}>; rel={rel}, </{number}>; rel=this"));
+                }
+                site.insert(format!("http://a.example/{name}"), answer);
+            }
+            site.insert("http://a.example/1".into(), SiteResponse::status(410));
+            for from in [StartFrom::Beginning, StartFrom::Time(start() - Duration::from_secs(365 * 86_400))] {
+                let result = follow_from(FEED, from, None, &site);
+                let what = format!("{rel} {links_in_headers}: {:?} {:?}", result.requests, result.incomplete);
+                assert_eq!(result.lines(), ["put urn:2 x", "put urn:3 x", "put urn:4 x"], "{what}");
+                assert_eq!((result.incomplete.len(), result.failed.len()), (1, 0), "{what}");
+            }
+        }
+    }
 }
 
 /// Documents that succeed by HEAD and fail by GET.

@@ -161,7 +161,8 @@ impl MemoryPublisher {
         let changes = &self.log[span.first as usize - 1..span.last as usize];
         let page = publish::page(&self.feed, span.number, changes).unwrap();
         assert_eq!(page.last_modified, span.modified);
-        let headers = page.feed_headers(&FeedPageLinks::new(BASE, span, sealed, self.cleanup));
+        let links = FeedPageLinks::new(BASE, span, sealed, self.cleanup);
+        let headers = page.feed_headers(&links.with_snapshot(self.cleanup, || SNAPSHOT.into()));
         StoredResponse { status: 200, headers, body: page.body }
     }
 

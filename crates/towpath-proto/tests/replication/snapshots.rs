@@ -81,6 +81,61 @@ fn case_i_the_url_of_an_index_that_names_its_feed_is_enough() {
     assert!(consumer.requests.last().unwrap().contains("/replication/pages/"));
 }
 
+/// A feed with retention keeps all live items in a snapshot only. A follower that begins with its oldest page would
+/// miss them without a word.
+#[test]
+fn a_feed_that_lost_its_first_pages_is_followed_from_its_snapshot() {
+    let mut publisher = MemoryPublisher::of(2);
+    for second in 0..12 {
+        publisher.put(second);
+    }
+    publisher.seal();
+    publisher.make_snapshot("s", time(12), PageLimits { bytes: 1000, entities: 5 });
+    publisher.put(20);
+    publisher.seal();
+    let follow = |publisher: &MemoryPublisher, state| {
+        let mut consumer = RecordingConsumer { state, ..RecordingConsumer::default() };
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, once());
+        consumer.drive(&mut follower, time(100), |r| (publisher.answer(r), ResponseDelivery::Pieces(50)));
+        assert!(follower.is_finished());
+        consumer
+    };
+    let ids = |consumer: &RecordingConsumer| -> std::collections::BTreeSet<String> {
+        consumer.told.iter().map(|followed| followed.item.id.clone()).collect()
+    };
+    let whole = follow(&publisher, None);
+    whole.assert_calm();
+    assert!(!whole.requests.iter().any(|request| request.contains("snapshot")), "nothing is lost yet");
+    publisher.cleanup = Cleanup { first_page: 5, gone_below: 5 };
+    let consumer = follow(&publisher, None);
+    consumer.assert_calm();
+    assert_eq!((ids(&consumer), ids(&consumer).len()), (ids(&whole), 13));
+    publisher.put(30);
+    let more = follow(&publisher, consumer.state);
+    more.assert_calm();
+    assert_eq!(ids(&more), ["item 14".to_owned()].into());
+    // A follower that has all pages needs no snapshot.
+    let more = follow(&publisher, whole.state);
+    assert_eq!(ids(&more), ["item 14".to_owned()].into());
+    // The snapshot is older than the oldest page: what is between is lost, and said to be.
+    (31..37).for_each(|second| publisher.put(second));
+    publisher.seal();
+    publisher.cleanup = Cleanup { first_page: 9, gone_below: 9 };
+    let late = follow(&publisher, None);
+    assert_eq!((late.incomplete.len(), late.failed.len()), (1, 0), "{:?}", late.incomplete);
+    // There is none.
+    publisher.snapshot.clear();
+    publisher.cleanup = Cleanup { first_page: 5, gone_below: 5 };
+    let consumer = follow(&publisher, None);
+    assert_eq!((consumer.told.len(), consumer.failed.len()), (12, 0), "{:?}", consumer.failed);
+    assert!(
+        matches!(&consumer.incomplete[..], [only] if only.contains("snapshots/latest")),
+        "{:?}",
+        consumer.incomplete
+    );
+    assert_eq!(follow(&publisher, consumer.state).incomplete.len(), 0);
+}
+
 #[test]
 fn case_i_concurrent_requests_are_bounded() {
     let none = ReplicationOptions { parallel: 0, ..once() };

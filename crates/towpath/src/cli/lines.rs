@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::Value;
-use towpath_client::{FollowNotice, Output};
+use towpath_client::{FollowNotice, Output, redact};
 use towpath_proto::follow::{FeedReset, FollowError, Followed};
 
 use super::state_file::{StateError, StateFile};
@@ -79,13 +79,14 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
 
 /// Formats a notice for standard error.
 pub(super) fn notice_text(notice: FollowNotice) -> String {
-    match notice {
+    let text = match notice {
         FollowNotice::Warning(text) => format!("warning: {text}"),
         FollowNotice::Incomplete(text) => format!("incomplete: {text}"),
         FollowNotice::Reset(text) => format!("reset: {text}"),
         FollowNotice::Failed(FollowError::Usage(text)) => text,
         FollowNotice::Failed(error) => format!("failed: {error}"),
-    }
+    };
+    redact::credentials(&text)
 }
 
 impl<W: Write> LineWriter<W> {

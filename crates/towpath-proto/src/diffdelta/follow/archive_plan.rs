@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::state::{DiffDeltaFollowState, is_zero};
-use crate::diffdelta::wire::{ArchiveIndex, SnapshotEntry};
+use crate::diffdelta::wire::SnapshotEntry;
 
 /// The snapshots to deliver, oldest first, in index order, because a cursor may come back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,17 +16,19 @@ pub(super) struct ArchivePlan {
     pub(super) began_anew: bool,
 }
 
-/// Selects the snapshots of an index that come after `state`.
-pub(super) fn plan(mut index: ArchiveIndex, state: &DiffDeltaFollowState) -> ArchivePlan {
+/// Selects the snapshots of an index, oldest first, that come after `state`.
+pub(super) fn plan(mut listed: Vec<SnapshotEntry>, state: &DiffDeltaFollowState) -> ArchivePlan {
     let mut gaps = Vec::new();
     let mut began_anew = false;
     let first = match (&state.cursor, &state.partial) {
-        (None, None) => state.since.map_or(Some(0), |since| Some(first_since(&index.snapshots, since))),
-        (None, Some(partial)) => first_within(&index.snapshots, &partial.cursor, state.since),
-        (Some(cursor), _) => first_after(&index.snapshots, cursor, state),
+        (None, None) => state.since.map_or(Some(0), |since| Some(first_since(&listed, since))),
+        (None, Some(partial)) => first_within(&listed, &partial.cursor, state.since)
+            // Without cursors only the documents tell which of them was delivered in part.
+            .or_else(|| listed.iter().any(|s| s.cursor.is_empty()).then_some(0)),
+        (Some(cursor), _) => first_after(&listed, cursor, state).or_else(|| first_later(&listed, state)),
     };
     let first = first.unwrap_or_else(|| {
-        began_anew = index.snapshots.first().is_some_and(|s| is_zero(&s.prev_cursor));
+        began_anew = listed.first().is_some_and(|s| is_zero(&s.prev_cursor));
         let known = state.latest_known().filter(|_| !began_anew);
         // Section 1.3 forbids deletion, yet a publisher may trim its archive.
         gaps.extend(known.map(|cursor| {
@@ -34,10 +36,11 @@ pub(super) fn plan(mut index: ArchiveIndex, state: &DiffDeltaFollowState) -> Arc
         }));
         0
     });
-    let snapshots = index.snapshots.split_off(first);
+    let snapshots = listed.split_off(first);
     // Section 2.2: a `prev_cursor` that is not the cursor before it means a missed run.
     for pair in snapshots.windows(2) {
-        if pair[1].prev_cursor != pair[0].cursor {
+        let is_stated = !pair[1].prev_cursor.is_empty() && !pair[0].cursor.is_empty();
+        if is_stated && pair[1].prev_cursor != pair[0].cursor {
             gaps.push(format!("the archive has nothing between {} and {}", pair[0].cursor, pair[1].cursor));
         }
     }
@@ -45,11 +48,11 @@ pub(super) fn plan(mut index: ArchiveIndex, state: &DiffDeltaFollowState) -> Arc
 }
 
 /// Returns true if an index is older than the delivered state, as a cached copy may be.
-pub(super) fn ends_before(index: &ArchiveIndex, state: &DiffDeltaFollowState) -> bool {
-    let Some(last) = index.snapshots.last() else { return false };
+pub(super) fn ends_before(snapshots: &[SnapshotEntry], state: &DiffDeltaFollowState) -> bool {
+    let Some(last) = snapshots.last() else { return false };
     // Several snapshots may have the same second, and the index may lack the last of them.
     let in_same_second = state.generated_at.as_ref() == Some(&last.generated_at);
-    let has_ours = || index.snapshots.iter().any(|s| Some(&s.cursor) == state.cursor.as_ref());
+    let has_ours = || snapshots.iter().any(|s| Some(&s.cursor) == state.cursor.as_ref());
     is_older(&last.generated_at, state) || in_same_second && !has_ours()
 }
 
@@ -85,6 +88,14 @@ fn first_within(snapshots: &[SnapshotEntry], cursor: &str, since: Option<Timesta
     found.map(|at| at + from.unwrap_or(0)).or(from)
 }
 
+/// Returns the index of the first snapshot later than the delivered one; `None` if the entries state their cursors.
+fn first_later(snapshots: &[SnapshotEntry], state: &DiffDeltaFollowState) -> Option<usize> {
+    let is_needed = snapshots.iter().any(|s| s.cursor.is_empty());
+    let delivered: Timestamp = state.generated_at.as_ref().filter(|_| is_needed)?.parse().ok()?;
+    let later = |s: &SnapshotEntry| s.generated_at.parse::<Timestamp>().is_ok_and(|time| time > delivered);
+    Some(snapshots.iter().position(later).unwrap_or(snapshots.len()))
+}
+
 /// Returns the index of the first snapshot that may have changes of this time or later.
 ///
 /// Snapshots have whole seconds. One without a valid time counts as later.
@@ -99,7 +110,7 @@ fn first_since(snapshots: &[SnapshotEntry], since: Timestamp) -> usize {
 mod tests {
     use super::*;
 
-    fn index(chain: &[(&str, &str)]) -> ArchiveIndex {
+    fn index(chain: &[(&str, &str)]) -> Vec<SnapshotEntry> {
         let snapshots = chain.iter().enumerate().map(|(n, (prev, cursor))| SnapshotEntry {
             cursor: (*cursor).into(),
             generated_at: format!("2026-01-01T00:00:{n:02}Z"),
@@ -107,7 +118,7 @@ mod tests {
             sha256: String::new(),
             url: format!("/{n}"),
         });
-        ArchiveIndex { snapshots: snapshots.collect(), source_id: "ab".into() }
+        snapshots.collect()
     }
 
     fn urls(walk: &ArchivePlan) -> Vec<&str> {

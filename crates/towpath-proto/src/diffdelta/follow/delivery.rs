@@ -40,6 +40,9 @@ impl DocumentDelivery {
     ) -> Result<Self, FormatError> {
         let DeltaDocument { cursor, generated_at, source_id, buckets, .. } = document;
         let feed = source_id.as_deref().unwrap_or(feed);
+        for (name, count) in &buckets.unknown {
+            problems.push(format!("the bucket {name:?} is unknown, and its {count} items are left out"));
+        }
         let filter = SinceFilter::new(state.since, &generated_at);
         let buckets = buckets_with_kinds(buckets);
         let length = buckets.iter().flat_map(|(_, _, items)| items).map(|item| item.get().len()).sum();
@@ -107,10 +110,11 @@ impl DocumentDelivery {
 }
 
 /// Returns the buckets with the kind of change that applies if an item states none.
-fn buckets_with_kinds(buckets: ItemBuckets) -> [(&'static str, DeltaKind, Vec<Box<RawValue>>); 4] {
+fn buckets_with_kinds(buckets: ItemBuckets) -> [(&'static str, DeltaKind, Vec<Box<RawValue>>); 5] {
     [
         ("new", DeltaKind::New, buckets.new),
         ("updated", DeltaKind::Updated, buckets.updated),
+        ("items", DeltaKind::Updated, buckets.items),
         ("flagged", DeltaKind::Updated, buckets.flagged),
         ("removed", DeltaKind::Removed, buckets.removed),
     ]

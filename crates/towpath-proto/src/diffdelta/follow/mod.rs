@@ -17,6 +17,11 @@
 //! A snapshot's SHA-256 is checked if the index states it. A document that fails is not delivered, but requested
 //! again later.
 //!
+//! # Other publishers
+//!
+//! Accepted: an index in any order whose entries lack members, a bucket `items`, buckets beside `buckets`, a cursor
+//! `null` for a source that was never fetched, and a byte order mark. Unknown buckets are named in a warning.
+//!
 //! Many public feeds state `canonical_v1` and have cursors that cannot be recomputed. A publisher without an
 //! archive index and without any proved document is followed nevertheless, with a single warning. After a first
 //! proof, or with an index, every document must be proved.
@@ -40,7 +45,9 @@ use super::wire::{DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
 use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, Request, StartFrom};
 
+mod archive_index;
 mod archive_plan;
+mod archive_walk;
 mod delivery;
 mod responses;
 mod state;
@@ -132,8 +139,8 @@ pub struct DiffDeltaFollower {
     head: Option<HeadDocument>,
     /// True if the last request for an archive index found none.
     has_no_index: bool,
-    /// ETag of the head, and the cursor that it belongs to.
-    validator: Option<(String, String)>,
+    /// False if the entries of the archive index lack cursors, so that only their documents tell what is missing.
+    is_index_chained: bool,
     poll_at: Monotonic,
     /// Time of the last call that passed it in.
     now: Now,
@@ -144,6 +151,7 @@ pub struct DiffDeltaFollower {
     lags: u32,
     warned_unproved: bool,
     warned_python: bool,
+    warned_unfetched: bool,
 }
 
 impl DiffDeltaFollower {
@@ -184,7 +192,7 @@ impl DiffDeltaFollower {
             latest: None,
             head: None,
             has_no_index: false,
-            validator: None,
+            is_index_chained: true,
             poll_at: Monotonic::ORIGIN,
             now: Now { monotonic: Monotonic::ORIGIN, wall: Timestamp::MIN },
             ttl: DEFAULT_TTL,
@@ -193,6 +201,7 @@ impl DiffDeltaFollower {
             lags: 0,
             warned_unproved: false,
             warned_python: false,
+            warned_unfetched: false,
         })
     }
 
@@ -235,12 +244,12 @@ impl DiffDeltaFollower {
         // whole.
         let polls =
             matches!(ask, DocumentRequest::Head(_) | DocumentRequest::Latest) && self.latest.is_none();
-        if let Some((etag, cursor)) = self.validator.as_ref().filter(|_| polls)
+        if let Some(validator) = self.state.validator.as_ref().filter(|_| polls)
             // After a failed pass the validator is newer than the delivered state, and a 304 would hide the
             // rest.
-            && self.state.cursor.as_ref() == Some(cursor)
+            && self.state.cursor.as_ref() == Some(&validator.cursor)
         {
-            request = request.with(IF_NONE_MATCH, etag);
+            request = request.with(IF_NONE_MATCH, &validator.etag);
         }
         Ok(self.request.send(self.now, ask, request))
     }

@@ -1,25 +1,20 @@
 //! Handles the responses to a follower's requests.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, ETAG};
+use http::header::ETAG;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::archive_plan::{ArchivePlan, ends_before, is_older, plan};
+use super::archive_plan::is_older;
 use super::delivery::DocumentDelivery;
-use super::state::is_zero;
+use super::state::{PollValidator, is_zero};
 use super::{DiffDeltaFollower, DocumentRequest, HeldLatest, NextAction, TTL_BOUNDS};
 use crate::diffdelta::wire::cursor::{Cursor, Proof, prove};
-use crate::diffdelta::wire::locate::{DocumentLocation, FeedUrls, locate};
-use crate::diffdelta::wire::{ArchiveIndex, DeltaDocument, HeadDocument, SnapshotEntry};
+use crate::diffdelta::wire::locate::{DocumentLocation, FeedUrls, locate, source_of};
+use crate::diffdelta::wire::{DeltaDocument, HeadDocument};
 use crate::follow::single_request::SentRequest;
 use crate::follow::{Event, FeedReset, FollowError, ResponseHead, StartFrom};
-
-/// Number of times an index may lag behind the latest document before it is ignored.
-// A lag fails the pass, and the backoff gives caches time to expire (60 seconds, section 6.4).
-const MAX_LAGS: u32 = 6;
 
 impl DiffDeltaFollower {
     fn set_ttl(&mut self, ttl_sec: u64) {
@@ -52,8 +47,7 @@ impl DiffDeltaFollower {
     fn handle_head(&mut self, head: &ResponseHead, body: &[u8]) -> Result<(), FollowError> {
         let parsed: HeadDocument = parse(&head.url, body)?;
         self.set_ttl(parsed.ttl_sec);
-        let etag = head.headers.get(ETAG).and_then(|e| e.to_str().ok());
-        self.validator = etag.map(|etag| (etag.to_owned(), parsed.cursor.clone()));
+        self.keep_validator(head, &parsed.cursor);
         if let (Ok(base), DocumentLocation::Feed(feed)) = (Url::parse(&head.url), &mut self.location)
             && !parsed.latest_url.is_empty()
         {
@@ -65,6 +59,10 @@ impl DiffDeltaFollower {
         // missed.
         self.next = if self.state.cursor.as_deref() == Some(&parsed.cursor) {
             NextAction::Rest
+        } else if parsed.cursor.is_empty() && self.state.cursor.is_some() {
+            // A source that is disabled later has no cursor any more, and nothing new.
+            self.explain_unfetched(&head.url, None);
+            NextAction::Rest
         } else if self.starts_now() || (is_zero(&parsed.cursor) && self.state.cursor.is_none()) {
             self.start_after(parsed.cursor.clone(), parsed.minted_at())
         } else {
@@ -74,12 +72,42 @@ impl DiffDeltaFollower {
         Ok(())
     }
 
+    /// Returns the name of the feed in its changes, if its documents do not state it.
+    fn feed_name(&self, url: &str) -> String {
+        let named = match &self.location {
+            DocumentLocation::Feed(feed) => source_of(&feed.latest),
+            DocumentLocation::Manifest(_) => None,
+        };
+        named.unwrap_or_else(|| url.to_owned())
+    }
+
+    fn keep_validator(&mut self, head: &ResponseHead, cursor: &str) {
+        let etag = head.headers.get(ETAG).and_then(|e| e.to_str().ok());
+        let validator = etag.map(|etag| PollValidator { etag: etag.to_owned(), cursor: cursor.to_owned() });
+        // With new content, the checkpoints of its delivery hold the validator.
+        let is_due = self.state.validator != validator && self.state.cursor.as_deref() == Some(cursor);
+        self.state.validator = validator;
+        if is_due {
+            self.checkpoint();
+        }
+    }
+
+    /// Says once why a feed has no changes: its source was never fetched, or is disabled.
+    fn explain_unfetched(&mut self, url: &str, status: Option<&str>) {
+        if !std::mem::replace(&mut self.warned_unfetched, true) {
+            let status = status.map(|status| format!(" (status {status:?})")).unwrap_or_default();
+            let text =
+                format!("{url}: no cursor, because its source was not fetched yet or is disabled{status}");
+            self.outbox.push_back(Event::Warning(text));
+        }
+    }
+
     /// Returns true at the first poll of a follower that starts now.
     fn starts_now(&self) -> bool {
         self.from == StartFrom::Now && self.state.cursor.is_none()
     }
 
-    fn start_after(&mut self, cursor: String, minted_at: Option<&str>) -> NextAction {
+    pub(super) fn start_after(&mut self, cursor: String, minted_at: Option<&str>) -> NextAction {
         self.state.cursor = Some(cursor);
         self.state.generated_at = minted_at.map(str::to_owned);
         self.checkpoint();
@@ -88,12 +116,15 @@ impl DiffDeltaFollower {
 
     /// Section 2.2: a stored cursor that is not `prev_cursor` means a gap.
     fn handle_latest(&mut self, head: &ResponseHead, body: &Bytes) -> Result<(), FollowError> {
-        let document: DeltaDocument = parse(&head.url, body)?;
+        let mut document: DeltaDocument = parse(&head.url, body)?;
         self.set_ttl(document.ttl_sec);
+        if document.cursor.is_empty() || is_zero(&document.cursor) && document.status.is_some() {
+            self.explain_unfetched(&head.url, document.status.as_deref());
+            document.cursor = Cursor::ZERO.to_string();
+        }
         // Without a head the latest document is what is polled, so its ETag is the validator.
         if matches!(&self.location, DocumentLocation::Feed(FeedUrls { head: None, .. })) {
-            let etag = head.headers.get(ETAG).and_then(|e| e.to_str().ok());
-            self.validator = etag.map(|etag| (etag.to_owned(), document.cursor.clone()));
+            self.keep_validator(head, &document.cursor);
         }
         let stored = self.state.cursor.as_deref();
         if stored == Some(&document.cursor) {
@@ -118,7 +149,7 @@ impl DiffDeltaFollower {
     }
 
     /// Returns true if a latest document follows the delivered state, judged by cursors.
-    fn follows_state(&self, document: &DeltaDocument) -> bool {
+    pub(super) fn follows_state(&self, document: &DeltaDocument) -> bool {
         let next = match (&self.state.cursor, &self.state.partial) {
             (Some(cursor), _) => *cursor == document.prev_cursor,
             (None, Some(partial)) => partial.cursor == document.cursor,
@@ -143,63 +174,19 @@ impl DiffDeltaFollower {
         is_zero(&document.prev_cursor) || self.has_no_index || self.head.as_ref().is_some_and(is_stated)
     }
 
-    fn handle_index(&mut self, head: &ResponseHead, body: &[u8]) -> Result<(), FollowError> {
-        let url = head.url.as_str();
-        let index = match read_index(head, body)? {
-            Some(index) => index,
-            None => return self.handle_missing_index(url),
-        };
-        self.has_no_index = false;
-        let Some(held) = &self.latest else { return Ok(()) };
-        if index_lags(&index, &held.document) || (self.lags < MAX_LAGS && ends_before(&index, &self.state)) {
-            self.lags += 1;
-            if self.lags < MAX_LAGS {
-                return Err(protocol_error(
-                    url,
-                    format!("the index does not reach {} yet", held.document.cursor),
-                ));
-            }
-            return self.deliver_without_index(&format!("the index at {url} does not reach it"));
-        }
-        // Reaching the document once is enough; a later lag starts counting anew.
-        self.lags = 0;
-        let ArchivePlan { snapshots, gaps, began_anew } = plan(index, &self.state);
-        if self.state.since.is_some() && self.state.cursor.is_none() && snapshots.is_empty() {
-            // No snapshot is as late as the requested start, so following begins after the latest document.
-            let cursor = held.document.cursor.clone();
-            self.next = self.start_after(cursor, None);
-            return Ok(());
-        }
-        if began_anew {
-            let source = self.latest.as_ref().and_then(|held| held.document.source_id.clone());
-            self.begin_anew(url, source);
-        }
-        // Gaps are reported before the changes after them.
-        self.outbox.extend(gaps.into_iter().map(Event::Incomplete));
-        self.walk = snapshots.into();
-        self.state.verified = true;
-        self.next = NextAction::Walk;
-        Ok(())
-    }
-
     /// Reports that the publisher began anew: its chain starts at zero and lacks the stored cursor.
-    fn begin_anew(&mut self, url: &str, source: Option<String>) {
+    pub(super) fn begin_anew(&mut self, url: &str, source: Option<String>) {
         let stored = self.state.latest_known().unwrap_or_default().to_owned();
         self.state.cursor = Some(Cursor::ZERO.to_string());
         (self.state.generated_at, self.state.partial) = (None, None);
         let reason =
             format!("{url}: the publisher began anew: its archive starts at zero and never had {stored}");
-        let feed = source.unwrap_or_else(|| url.to_owned());
+        let feed = source.unwrap_or_else(|| self.feed_name(url));
         self.outbox.push_back(Event::Reset(FeedReset { feed, reason }));
     }
 
-    fn handle_missing_index(&mut self, url: &str) -> Result<(), FollowError> {
-        self.has_no_index = true;
-        self.deliver_without_index(&format!("there is no index at {url}"))
-    }
-
     /// Delivers the latest document without an archive index, and reports a gap before it.
-    fn deliver_without_index(&mut self, why: &str) -> Result<(), FollowError> {
+    pub(super) fn deliver_without_index(&mut self, why: &str) -> Result<(), FollowError> {
         let Some(held) = self.latest.take() else { return Ok(()) };
         let cursor = &held.document.cursor;
         let is_next = self.follows_state(&held.document) || self.state.delivered_of(cursor) > 0;
@@ -223,7 +210,7 @@ impl DiffDeltaFollower {
         self.deliver_latest(held)
     }
 
-    fn deliver_latest(&mut self, held: HeldLatest) -> Result<(), FollowError> {
+    pub(super) fn deliver_latest(&mut self, held: HeldLatest) -> Result<(), FollowError> {
         // A carried document does not hash to its cursor. Only the snapshot of the cursor could prove it.
         if held.document.changed {
             self.prove(&held.url, &held.body, &held.document.cursor)?;
@@ -232,8 +219,8 @@ impl DiffDeltaFollower {
     }
 
     /// Verifies a document's cursor; see the module's documentation.
-    fn prove(&mut self, url: &str, body: &[u8], cursor: &str) -> Result<(), FollowError> {
-        match prove(body, cursor).map_err(|e| protocol_error(url, e.to_string()))? {
+    pub(super) fn prove(&mut self, url: &str, body: &[u8], cursor: &str) -> Result<(), FollowError> {
+        match prove(without_mark(body), cursor).map_err(|e| protocol_error(url, e.to_string()))? {
             Proof::Jcs => self.state.verified = true,
             Proof::Python => {
                 self.state.verified = true;
@@ -257,67 +244,15 @@ impl DiffDeltaFollower {
         Ok(())
     }
 
-    fn deliver(&mut self, document: DeltaDocument, url: &str) -> Result<(), FollowError> {
+    pub(super) fn deliver(&mut self, document: DeltaDocument, url: &str) -> Result<(), FollowError> {
         let mut problems = Vec::new();
-        let delivery = DocumentDelivery::new(document, url, &self.state, &mut problems)
+        let delivery = DocumentDelivery::new(document, &self.feed_name(url), &self.state, &mut problems)
             .map_err(|e| protocol_error(url, e.to_string()))?;
         let problem = |p| Event::Warning(format!("{url}: {p}"));
         self.outbox.extend(problems.into_iter().map(problem));
         self.delivery = Some(delivery);
         self.next = NextAction::Walk;
         Ok(())
-    }
-
-    fn handle_snapshot(&mut self, url: &str, body: &[u8], listed: &SnapshotEntry) -> Result<(), FollowError> {
-        // Other publishers write the hash with its prefix.
-        let expected = listed.sha256.strip_prefix("sha256:").unwrap_or(&listed.sha256);
-        let actual = hex::encode(Sha256::digest(body));
-        // An entry without a hash is accepted: the cursor still proves the content.
-        if !expected.is_empty() && expected != actual {
-            return Err(protocol_error(
-                url,
-                format!("its SHA-256 is {actual}, but the archive index states {expected}"),
-            ));
-        }
-        let document: DeltaDocument = parse(url, body)?;
-        if document.cursor != listed.cursor {
-            let text =
-                format!("its cursor is {}, but the archive index states {}", document.cursor, listed.cursor);
-            return Err(protocol_error(url, text));
-        }
-        self.prove(url, body, &document.cursor)?;
-        self.deliver(document, url)
-    }
-
-    /// Handles a missing snapshot. The latest document may still have the changes of the last one.
-    fn handle_missing_snapshot(&mut self, url: &str, gone: &SnapshotEntry) -> Result<(), FollowError> {
-        let text = format!("{url}: the snapshot of {} is gone", gone.cursor);
-        let is_last = self.walk.is_empty();
-        if let Some(mut held) = self.latest.take_if(|held| is_last && held.document.cursor == gone.cursor) {
-            let unproved = if held.document.changed { "" } else { ", unproved" };
-            let text = format!("{text}; its changes are taken from {}{unproved}", held.url);
-            self.outbox.push_back(Event::Warning(text));
-            // The position is that of the missing snapshot, so that the next index lookup finds it.
-            held.document.generated_at.clone_from(&gone.generated_at);
-            return self.deliver_latest(held);
-        }
-        self.outbox.push_back(Event::Incomplete(text));
-        // Counts as delivered. Otherwise the missing snapshot would be requested forever.
-        self.state.cursor = Some(gone.cursor.clone());
-        self.state.generated_at = Some(gone.generated_at.clone());
-        self.state.partial = None;
-        self.checkpoint();
-        self.next = NextAction::Walk;
-        Ok(())
-    }
-
-    /// Ends a walk: delivers the latest document if it comes after the last snapshot.
-    pub(super) fn end_walk(&mut self) -> Result<(), FollowError> {
-        self.next = NextAction::Rest;
-        match self.latest.take() {
-            Some(held) if self.follows_state(&held.document) => self.deliver_latest(held),
-            _ => Ok(()),
-        }
     }
 
     /// Handles a status without a document; returns `None` if the body is to be read.
@@ -373,33 +308,15 @@ impl DiffDeltaFollower {
     }
 }
 
-/// Parses an archive index; `None` if the response is another document, such as an HTML page.
-fn read_index(head: &ResponseHead, body: &[u8]) -> Result<Option<ArchiveIndex>, FollowError> {
-    let media_type = head.headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok());
-    // Sites with a catch-all route answer any path with 200 and HTML.
-    if media_type.is_some_and(|t| !t.contains("json")) {
-        return Ok(None);
-    }
-    match serde_json::from_slice(body) {
-        Ok(index) => Ok(Some(index)),
-        // Valid JSON of another form is not an index. Truncated JSON is a failed transfer and is retried.
-        Err(e) if e.is_data() => Ok(None),
-        Err(e) => Err(protocol_error(&head.url, e.to_string())),
-    }
+/// Returns a body without a byte order mark. RFC 8259 forbids the mark, and lets readers ignore it (section 8.1).
+pub(super) fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)
 }
 
-/// Returns true if an index does not reach the latest document, as a cached copy may not.
-fn index_lags(index: &ArchiveIndex, latest: &DeltaDocument) -> bool {
-    let leads_up = |s: &SnapshotEntry| latest.changed && s.cursor == latest.prev_cursor;
-    // The index may lack the latest document itself: that one is at hand.
-    !index.snapshots.iter().any(|s| s.cursor == latest.cursor)
-        && !index.snapshots.last().is_some_and(leads_up)
+pub(super) fn parse<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, FollowError> {
+    serde_json::from_slice(without_mark(body)).map_err(|e| protocol_error(url, e.to_string()))
 }
 
-fn parse<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, FollowError> {
-    serde_json::from_slice(body).map_err(|e| protocol_error(url, e.to_string()))
-}
-
-fn protocol_error(url: &str, reason: impl Into<String>) -> FollowError {
+pub(super) fn protocol_error(url: &str, reason: impl Into<String>) -> FollowError {
     FollowError::Protocol { url: url.to_owned(), reason: reason.into() }
 }

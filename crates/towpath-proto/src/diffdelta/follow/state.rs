@@ -20,9 +20,20 @@ pub(super) struct DiffDeltaFollowState {
     /// Start time; earlier changes are not delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<Timestamp>,
+    /// ETag of the polled document, so that a program started anew polls conditionally, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) validator: Option<PollValidator>,
     /// True if a cursor of this publisher was proved. From then on, an unproved one is an error.
     #[serde(default)]
     pub(super) verified: bool,
+}
+
+/// ETag of the head, or of the latest document where there is no head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PollValidator {
+    pub(super) etag: String,
+    /// Cursor of the document. The ETag counts only once that cursor was delivered.
+    pub(super) cursor: String,
 }
 
 /// A document that was delivered in part.

@@ -77,7 +77,9 @@ fn text(members: &Map<String, Value>, name: &str) -> Option<String> {
 }
 
 fn date(value: Option<&Value>) -> Option<Timestamp> {
-    value?.as_str()?.parse().ok()
+    let text = value?.as_str()?;
+    // Other publishers write dates without a zone.
+    text.parse().ok().or_else(|| crate::format::date::parse(text))
 }
 
 fn excerpt(members: &Map<String, Value>) -> Option<&str> {

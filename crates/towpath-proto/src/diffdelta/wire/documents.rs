@@ -4,15 +4,12 @@
 //! 8785 and Python would write differently.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
-use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
 
+use super::buckets::{BucketItems, ElementCount, ItemBuckets};
 use super::cursor::Cursor;
-use crate::format::DocumentLimits;
 
 /// Value of `schema_version` in every document.
 pub const SCHEMA_VERSION: &str = "1.0.0";
@@ -27,27 +24,28 @@ pub const TTL_SEC: std::ops::RangeInclusive<u64> = 15..=3600;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadDocument {
     /// Section 2.3.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub changed: bool,
-    /// Section 2.1. Kept as text, because other publishers may use other forms.
+    /// Section 2.1. Kept as text, because other publishers may use other forms. Empty if it is `null`.
+    #[serde(deserialize_with = "nullable")]
     pub cursor: String,
     /// Section 2.4.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub generated_at: String,
     /// The SHA-256 of `latest.json` as written (section 2.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
     /// URL of `latest.json`, relative to the head.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub latest_url: String,
     /// Section 2.2.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub prev_cursor: String,
     /// Time of the snapshot of `prev_cursor`; tells apart two snapshots with one cursor. Our own addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_generated_at: Option<String>,
     /// Section 2.5, in seconds.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub ttl_sec: u64,
 }
 
@@ -61,73 +59,90 @@ impl HeadDocument {
 
 /// A feed document as a follower reads it: `latest.json` or a snapshot. Unknown members are ignored.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(from = "StatedDocument")]
 pub struct DeltaDocument {
-    /// Section 2.1.
+    /// Section 2.1. Empty if the publisher states `null`.
     pub cursor: String,
     /// Section 2.2.
-    #[serde(default)]
     pub prev_cursor: String,
     /// Section 2.3.
-    #[serde(default)]
     pub changed: bool,
     /// Section 2.4.
-    #[serde(default)]
     pub generated_at: String,
     /// Section 2.5, in seconds.
-    #[serde(default)]
     pub ttl_sec: u64,
     /// The source; absent in the global feed.
-    #[serde(default)]
     pub source_id: Option<String>,
-    /// Missing buckets are empty, unknown ones ignored (section 4).
-    #[serde(default)]
+    /// The source's state in words of the publisher, which our documents state under `sources` only.
+    pub status: Option<String>,
+    /// Missing buckets are empty (section 4).
     pub buckets: ItemBuckets,
 }
 
-/// The buckets of a feed document as a follower reads them. Items stay text until they are delivered: as trees, those of
-/// a large document would take many times its size.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct ItemBuckets {
-    /// New items.
-    #[serde(deserialize_with = "bounded_items")]
-    pub new: Vec<Box<RawValue>>,
-    /// Items whose content changed.
-    #[serde(deserialize_with = "bounded_items")]
-    pub updated: Vec<Box<RawValue>>,
-    /// Removed items, in their last known version.
-    #[serde(deserialize_with = "bounded_items")]
-    pub removed: Vec<Box<RawValue>>,
-    /// Items with a risk score of 0.4 or more (section 9).
-    #[serde(deserialize_with = "bounded_items")]
-    pub flagged: Vec<Box<RawValue>>,
+/// The members of a feed document. Version 1.0.0 of other publishers had the buckets beside them.
+#[derive(Deserialize)]
+struct StatedDocument {
+    #[serde(deserialize_with = "nullable")]
+    cursor: String,
+    #[serde(default, deserialize_with = "nullable")]
+    prev_cursor: String,
+    #[serde(default, deserialize_with = "nullable")]
+    changed: bool,
+    #[serde(default, deserialize_with = "nullable")]
+    generated_at: String,
+    #[serde(default, deserialize_with = "nullable")]
+    ttl_sec: u64,
+    #[serde(default)]
+    source_id: Option<String>,
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default)]
+    buckets: Option<ItemBuckets>,
+    #[serde(default)]
+    new: BucketItems,
+    #[serde(default)]
+    updated: BucketItems,
+    #[serde(default)]
+    removed: BucketItems,
+    #[serde(default)]
+    flagged: BucketItems,
+    #[serde(default)]
+    items: BucketItems,
+    #[serde(default)]
+    resolved: ElementCount,
 }
 
-/// Reads the items of a bucket, up to the default limit of a document's items.
-fn bounded_items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<RawValue>>, D::Error> {
-    struct BucketVisitor;
-
-    impl<'de> Visitor<'de> for BucketVisitor {
-        type Value = Vec<Box<RawValue>>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a sequence")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-            let most = DocumentLimits::default().items;
-            let mut items = Vec::new();
-            while let Some(item) = elements.next_element()? {
-                if items.len() == most {
-                    return Err(A::Error::custom(format!("a bucket has more than {most} items")));
-                }
-                items.push(item);
-            }
-            Ok(items)
+impl From<StatedDocument> for DeltaDocument {
+    fn from(stated: StatedDocument) -> Self {
+        let beside = || ItemBuckets {
+            new: stated.new.0,
+            updated: stated.updated.0,
+            removed: stated.removed.0,
+            flagged: stated.flagged.0,
+            items: stated.items.0,
+            unknown: (stated.resolved.0 > 0)
+                .then(|| ("resolved".to_owned(), stated.resolved.0))
+                .into_iter()
+                .collect(),
+        };
+        Self {
+            buckets: stated.buckets.unwrap_or_else(beside),
+            cursor: stated.cursor,
+            prev_cursor: stated.prev_cursor,
+            changed: stated.changed,
+            generated_at: stated.generated_at,
+            ttl_sec: stated.ttl_sec,
+            source_id: stated.source_id,
+            status: stated.status,
         }
     }
+}
 
-    deserializer.deserialize_seq(BucketVisitor)
+/// Reads `null` as the default value: other publishers state it for a source that was never fetched.
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The index of a source's snapshots. Our own addition: gap repair needs their URLs.

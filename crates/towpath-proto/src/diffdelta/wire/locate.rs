@@ -1,8 +1,10 @@
 //! From the URL that a user has to the URLs of a feed's documents (sections 1 and 8).
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::documents::GLOBAL;
+use super::uri::segment;
 
 /// The target of a user's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,12 +62,26 @@ pub(in crate::diffdelta) fn with_path(url: &Url, path: &str) -> Url {
     url
 }
 
+/// Returns the source that a feed's path names: `/diff/{source}/…` or `/diff/source/{source}/…`.
+pub(in crate::diffdelta) fn source_of(latest: &Url) -> Option<String> {
+    let (folder, _) = latest.path().rsplit_once('/')?;
+    let (_, within) = folder.rsplit_once("/diff/")?;
+    let source = within.strip_prefix("source/").unwrap_or(within);
+    let is_source = !source.is_empty() && !source.contains('/') && source != GLOBAL;
+    is_source.then(|| percent_decode_str(source).decode_utf8_lossy().into_owned())
+}
+
 /// Returns the URL of a feed's archive index: `/archive/{source}/index.json` beside `/diff/`.
 pub(in crate::diffdelta) fn archive_index(latest: &Url, source: Option<&str>) -> Url {
     // A site may live below a path. The last `/diff/` is the one of the feed, not a folder of that name
     // above.
     let above = latest.path().rfind("/diff/").map_or("", |at| &latest.path()[..at]);
-    with_path(latest, &format!("{above}/archive/{}/index.json", source.unwrap_or(GLOBAL)))
+    // Only the latest document and the path can name the source. Without either, the feed is the global one.
+    let source = source.map(str::to_owned).or_else(|| source_of(latest));
+    with_path(
+        latest,
+        &format!("{above}/archive/{}/index.json", source.as_deref().map_or(GLOBAL.into(), segment)),
+    )
 }
 
 #[cfg(test)]
@@ -117,6 +133,11 @@ mod tests {
             index("http://h/p/diff/source/ab/latest.json", Some("ab")),
             "http://h/p/archive/ab/index.json"
         );
+        // The document does not state its source, but its path does.
+        for latest in ["http://h/diff/ab/latest.json", "http://h/diff/source/ab/latest.json"] {
+            assert_eq!(index(latest, None), "http://h/archive/ab/index.json", "{latest}");
+        }
+        assert_eq!(index("http://h/diff/_global/latest.json", None), "http://h/archive/_global/index.json");
         assert_eq!(index("http://h/diff/latest.json", None), "http://h/archive/_global/index.json");
         assert_eq!(index("http://h/x.json", None), "http://h/archive/_global/index.json");
     }

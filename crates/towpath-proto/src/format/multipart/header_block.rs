@@ -91,7 +91,10 @@ impl HeaderBlock {
     fn goes_on(&self, start: &[u8]) -> bool {
         let Some(last) = self.fields.last() else { return false };
         let is_indented = matches!(start.first(), Some(b' ' | b'\t'));
-        let is_name = HeaderName::from_bytes(start.trim_ascii()).is_ok();
+        let start_of_name = start.trim_ascii();
+        // The rest of a folded date begins with its hour (`03:00:14 GMT`). No header's name begins with a digit.
+        let is_name = HeaderName::from_bytes(start_of_name).is_ok()
+            && !start_of_name.first().is_some_and(u8::is_ascii_digit);
         // An indented line with a valid name may be a header of its own, if the last one has a value.
         is_indented && (last.value.is_empty() || !is_name)
     }

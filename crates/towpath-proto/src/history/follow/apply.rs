@@ -92,11 +92,19 @@ impl HistoryFollower {
             && !document.versions.is_empty()
             && !document.versions.iter().any(|version| entries.has_id(version));
         // With a history, the walk back reads the documents between, so nothing was missed.
-        if is_disjoint && document.predecessor == Predecessor::Unknown {
+        if document.predecessor != Predecessor::Unknown {
+            return;
+        }
+        // A window that turned over exactly looks like this, too, and a feed of one entry does at every poll. So this
+        // is said once, and again only after a poll that met a known entry.
+        if is_disjoint && !std::mem::replace(&mut self.state.is_gap_reported, true) {
+            self.dirty = true;
             self.incomplete(format!(
-                "{}: none of its entries is known: some were missed since the last poll",
+                "{}: none of its entries is known: some may have come and gone unseen since the last poll",
                 self.url
             ));
+        } else if !is_disjoint && document.versions.iter().any(|version| entries.has_id(version)) {
+            self.dirty |= std::mem::take(&mut self.state.is_gap_reported);
         }
     }
 

@@ -72,6 +72,11 @@ impl HistoryPass {
         crawl
     }
 
+    /// Marks a further URL of a fetched document as visited.
+    pub(super) fn mark_visited(&mut self, url: &str) {
+        self.visited.insert(without_fragment(url).to_owned());
+    }
+
     /// Marks `url` as visited, or returns the reason not to walk back to it from the feed at `from`.
     pub(super) fn visit(&mut self, url: &str, from: &str, limits: &CrawlLimits) -> Result<(), WalkEnd> {
         let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));

@@ -63,8 +63,18 @@ impl HistoryFollower {
                 false
             }
             Some(PendingStart::Time(time)) => !document.is_before(*time),
+            // The newest document is permanent, too (-00, section 4), and is the one to begin with.
+            Some(PendingStart::Document(url)) if document.this.as_ref() == Some(url) => {
+                self.pass.skipped =
+                    DocumentLink::of(&document.predecessor).filter(|l| l.is_permanent).map(|l| l.url);
+                false
+            }
             _ => true,
         };
+        // An older document that links to this one under its permanent URL closes a loop.
+        if let Some(this) = &document.this {
+            self.pass.mark_visited(this);
+        }
         self.pass.newest = Some(fetched);
         // Pages move while they are read, so only a known entry proves that they overlap.
         match DocumentLink::of(&document.predecessor)
@@ -138,6 +148,9 @@ impl HistoryFollower {
             }
         };
         if is_head {
+            if matches!(&self.state.start, Some(PendingStart::Document(url)) if *url == request.url) {
+                return self.forward(now);
+            }
             let link = predecessor_in_headers(&headers, &fetched.url);
             return match link {
                 Some(url) => self.walk_back_to(now, DocumentLink { url, is_permanent: true }),

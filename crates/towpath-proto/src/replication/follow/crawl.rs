@@ -116,6 +116,7 @@ mod tests {
             own: number.to_string(),
             prev: (number > 1).then(|| (number - 1).to_string()),
             next: (number < 3).then(|| (number + 1).to_string()),
+            snapshot: None,
             etag: None,
         }
     }

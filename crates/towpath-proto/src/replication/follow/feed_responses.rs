@@ -56,11 +56,22 @@ impl ReplicationFollower {
 
     fn crawl_page(&mut self, now: Now, url: &str, page: FeedPageHead) {
         let FollowPhase::Crawl { crawl, skip, url: current, answered } = &mut self.phase else { return };
+        let snapshot = page.snapshot.clone().filter(|_| page.prev.is_none());
         match crawl.step(page) {
             Ok(CrawlStep::Back(prev)) => {
                 current.clone_from(&prev);
                 *answered = false;
                 self.head(&prev);
+            }
+            Ok(CrawlStep::Start { .. })
+                if snapshot.is_some()
+                    && !self.without_snapshot
+                    && (&self.state.position, &self.state.start) == (&None, &FollowStart::Beginning) =>
+            {
+                let index = snapshot.unwrap_or_default();
+                self.state.snapshot =
+                    Some(SnapshotCheckpoint { index, is_linked: true, ..Default::default() });
+                self.begin();
             }
             Ok(CrawlStep::Start { page, proven }) => {
                 // The snapshot was taken with this page as the last one, so all later changes are on it or

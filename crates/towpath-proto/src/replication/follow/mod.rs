@@ -4,6 +4,9 @@
 //! names the last entity by its Content-ID, and its page is read again up to that entity. A start from a time
 //! or a snapshot is at least once for the entities of the first second.
 //!
+//! A feed whose oldest page names a snapshot (`rel=snapshot`, our own addition) has lost the pages before it. From the
+//! beginning, such a feed is followed from that snapshot. If there is none, [`Event::Incomplete`] says so.
+//!
 //! Errors, as the text classifies them:
 //!
 //! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
@@ -105,6 +108,8 @@ pub struct ReplicationFollower {
     is_changed: bool,
     /// True if the publisher never had the page of the position, as it says itself (`Towpath-Reset`).
     says_reset: bool,
+    /// True if the snapshot that the oldest page names does not exist.
+    without_snapshot: bool,
     finished: bool,
 }
 
@@ -182,6 +187,7 @@ impl ReplicationFollower {
             is_stale: false,
             is_changed: false,
             says_reset: false,
+            without_snapshot: false,
             finished: false,
         })
     }

@@ -16,6 +16,9 @@ impl ReplicationFollower {
         let url = walk.page_url(id).unwrap_or(&walk.checkpoint.index).to_owned();
         let result = match head.status {
             200 if is_index => Ok(()),
+            404 | 410 if is_index && walk.checkpoint.is_linked => {
+                return self.begin_without_snapshot(head.status);
+            }
             200 => walk
                 .open_page(id, &head.headers, self.options.max_entity)
                 .map_err(|e| FollowError::Protocol { url, reason: e.to_string() }),
@@ -24,6 +27,20 @@ impl ReplicationFollower {
         if let Err(error) = result {
             self.snapshot_failed(now, id, error);
         }
+    }
+
+    /// Begins with the oldest page, because there is no snapshot of what was before it.
+    fn begin_without_snapshot(&mut self, status: u16) {
+        let Some(snapshot) = self.state.snapshot.take() else { return };
+        let text = format!(
+            "{}: its first pages were removed, and {} answers {status}: only what its pages still have is delivered",
+            self.entry(),
+            snapshot.index
+        );
+        self.events.push_back(Event::Incomplete(text));
+        self.without_snapshot = true;
+        self.requests.clear();
+        self.begin();
     }
 
     pub(super) fn snapshot_piece(&mut self, now: Now, id: RequestId, piece: Option<Bytes>) {

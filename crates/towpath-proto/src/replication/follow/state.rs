@@ -70,6 +70,9 @@ pub(super) struct SnapshotCheckpoint {
     pub(super) id: String,
     /// Delivered pages, counted from 0, as ascending ranges of first and last.
     pub(super) done: Vec<(u64, u64)>,
+    /// True if the feed's oldest page named the snapshot, and not the user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_linked: bool,
 }
 
 impl ReplicationFollowState {

@@ -25,6 +25,8 @@ pub struct FeedPageLinks {
     pub prev: Option<String>,
     /// URL of the next page; only a sealed page has one.
     pub next: Option<String>,
+    /// URL of the latest snapshot, if pages before this one were removed.
+    pub snapshot: Option<String>,
 }
 
 impl FeedPageLinks {
@@ -38,7 +40,18 @@ impl FeedPageLinks {
             own: page_url(base, number),
             prev: cleanup.has_prev(number).then(|| page_url(base, number - 1)),
             next: sealed.then(|| page_url(base, number + 1)),
+            snapshot: None,
         }
+    }
+
+    /// Adds the URL of the latest snapshot to the oldest and the newest page of a feed that has lost its first pages.
+    ///
+    /// Without it, a reader who finds no `prev` takes the oldest page for the beginning of the feed.
+    #[must_use]
+    pub fn with_snapshot(self, cleanup: Cleanup, url: impl FnOnce() -> String) -> Self {
+        let is_end = self.prev.is_none() || self.next.is_none();
+        let snapshot = (cleanup.first_page > 1 && is_end).then(url);
+        Self { snapshot, ..self }
     }
 }
 
@@ -77,8 +90,12 @@ impl MultipartPage {
     pub fn feed_headers(&self, links: &FeedPageLinks) -> HeaderMap {
         let mut headers = self.headers();
         let mut digest = Sha256::new().chain_update(self.digest);
-        let targets =
-            [("self", Some(&links.own)), ("prev", links.prev.as_ref()), ("next", links.next.as_ref())];
+        let targets = [
+            ("self", Some(&links.own)),
+            ("prev", links.prev.as_ref()),
+            ("next", links.next.as_ref()),
+            ("snapshot", links.snapshot.as_ref()),
+        ];
         for (rel, target) in targets {
             let Some(target) = target else { continue };
             let line = link::write(target, rel);
@@ -249,6 +266,7 @@ mod tests {
             own: "https://e.com/pages/2".into(),
             prev: Some("https://e.com/pages/1".into()),
             next: Some("https://e.com/pages/3".into()),
+            snapshot: None,
         };
         let headers = page.feed_headers(&links);
         let lines: Vec<_> = headers.get_all(header::LINK).iter().map(|l| l.to_str().unwrap()).collect();
@@ -284,7 +302,8 @@ mod tests {
         let one = page(&feed(), 1, &changes()).unwrap();
         assert_eq!(one, page(&feed(), 1, &changes()).unwrap());
         assert_ne!(one.content_type, page(&feed(), 2, &changes()).unwrap().content_type);
-        let mut links = FeedPageLinks { own: "https://e.com/1".into(), prev: None, next: None };
+        let mut links =
+            FeedPageLinks { own: "https://e.com/1".into(), prev: None, next: None, snapshot: None };
         let growing = one.feed_headers(&links)[header::ETAG].clone();
         links.next = Some("https://e.com/2".into());
         assert_ne!(growing, one.feed_headers(&links)[header::ETAG]);
@@ -300,10 +319,21 @@ mod tests {
         let time = Timestamp::UNIX_EPOCH;
         let span = |number| PageSpan { number, first: 1, last: 1, bytes: 0, oldest: time, modified: time };
         let links = FeedPageLinks::new("https://e.com/f", &span(1), false, Cleanup::default());
-        assert_eq!(links, FeedPageLinks { own: "https://e.com/f/pages/1".into(), prev: None, next: None });
+        let own = "https://e.com/f/pages/1".to_owned();
+        assert_eq!(links, FeedPageLinks { own, prev: None, next: None, snapshot: None });
         let cleanup = Cleanup { first_page: 4, gone_below: 2 };
         assert_eq!(FeedPageLinks::new("b", &span(4), true, cleanup).prev, None);
         let links = FeedPageLinks::new("b", &span(5), true, cleanup);
         assert_eq!((links.prev.as_deref(), links.next.as_deref()), (Some("b/pages/4"), Some("b/pages/6")));
+        // The ends of a feed that lost its first pages lead to its snapshot.
+        for (number, sealed, cleanup, expected) in [
+            (4, true, cleanup, true),
+            (5, true, cleanup, false),
+            (6, false, cleanup, true),
+            (1, true, Cleanup::default(), false),
+        ] {
+            let links = FeedPageLinks::new("b", &span(number), sealed, cleanup);
+            assert_eq!(links.with_snapshot(cleanup, || "s".into()).snapshot.is_some(), expected, "{number}");
+        }
     }
 }

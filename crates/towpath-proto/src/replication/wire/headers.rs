@@ -80,6 +80,8 @@ pub struct FeedPageHead {
     pub prev: Option<String>,
     /// URL of the next page; a page with a next link no longer changes.
     pub next: Option<String>,
+    /// URL of a snapshot, on a page before which others were removed (`rel=snapshot`). Our own addition.
+    pub snapshot: Option<String>,
     /// The ETag, which covers body and links, if there is one.
     pub etag: Option<String>,
 }
@@ -94,7 +96,8 @@ impl FeedPageHead {
         // The entry URL serves the newest page, so only the self link names the page itself.
         let own = target("self").ok_or(ReplicationError::MissingSelfLink)?;
         let etag = headers.get(header::ETAG).and_then(|e| e.to_str().ok()).map(str::to_owned);
-        Ok(Self { page, own, prev: target("prev"), next: target("next"), etag })
+        let snapshot = target("snapshot");
+        Ok(Self { page, own, prev: target("prev"), next: target("next"), snapshot, etag })
     }
 }
 

@@ -107,6 +107,7 @@ pub fn fail(error: &PullError) -> Response<Bytes> {
     match error {
         PullError::Query(error) => refuse(error),
         PullError::UnknownId(_) => problem(StatusCode::NOT_FOUND, &error.to_string(), None),
+        PullError::Behind(_) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string(), None),
         PullError::UnexpectedResult => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), None),
     }
 }

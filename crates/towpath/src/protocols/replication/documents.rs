@@ -163,7 +163,8 @@ pub(crate) async fn oldest(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Opt
 }
 
 fn links(engine: &Engine, feed: &Feed, span: &PageSpan, is_sealed: bool, cleanup: Cleanup) -> FeedPageLinks {
-    FeedPageLinks::new(&address(engine, feed), span, is_sealed, cleanup)
+    let latest = || format!("{}/feeds/{}/snapshots/latest", engine.base_url, feed.id());
+    FeedPageLinks::new(&address(engine, feed), span, is_sealed, cleanup).with_snapshot(cleanup, latest)
 }
 
 /// Returns the address of a feed's newest page.

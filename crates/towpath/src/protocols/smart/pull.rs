@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::smart::log_read::{LogRead, LogReadHead, LogReadResult};
@@ -24,6 +24,10 @@ use crate::protocols::smart::shared_poll::{
 use crate::protocols::smart::state::{Smart, settings};
 use crate::protocols::smart::wait_registry::{RunQuery, TooManyWaiters};
 use crate::store_error::StoreError;
+
+/// Longest wait of a request for the position of its cursor.
+// A replica is usually behind by a round trip. After this, another node is the better choice.
+const REPLICA_WAIT: Duration = Duration::from_secs(5);
 
 /// Builds the response of a shared poll from its page.
 pub type BuildResponse = fn(&PullRequest, &FeedSettings, &PullPage) -> SharedResponse;
@@ -83,9 +87,25 @@ impl PullRequest {
     }
 
     /// Answers from the log as it is now.
+    ///
+    /// A replica that is behind the request's cursor waits until it has that position.
     pub async fn run(&self) -> Result<PullResult, PullRequestError> {
+        let behind = match self.run_once().await {
+            Err(PullRequestError::Pull(PullError::Behind(seq))) => seq,
+            result => return result,
+        };
+        let reached = self.engine.store.wait(self.feed.log(), behind.saturating_sub(1));
+        match timeout(REPLICA_WAIT, reached).await {
+            Ok(head) => head.map_err(StoreError::from)?,
+            Err(_) => return Err(PullError::Behind(behind).into()),
+        };
+        self.run_once().await
+    }
+
+    async fn run_once(&self) -> Result<PullResult, PullRequestError> {
         let view = Smart::of(&self.engine).view(&self.engine, &self.feed, self.access);
-        let mut pull = Pull::new(self.query.clone(), self.settings(), self.engine.now());
+        let mut pull = Pull::new(self.query.clone(), self.settings(), self.engine.now())
+            .of_replica(self.engine.is_shared());
         let mut step = pull.begin();
         loop {
             match step {
@@ -216,6 +236,7 @@ impl From<PullError> for RouteError {
         match error {
             PullError::Query(error) => error.into(),
             PullError::UnknownId(_) => Self::not_found(error.to_string()),
+            PullError::Behind(_) => Self::behind(error.to_string()),
             PullError::UnexpectedResult => Self::internal(error.to_string()),
         }
     }

@@ -22,6 +22,27 @@ pub(super) enum ResponseFault {
     Behind(u8),
 }
 
+/// A publisher of any kind.
+pub(super) trait TestSite {
+    /// Returns the response to a request.
+    fn answer(&self, request: &Request) -> (u16, HeaderMap, Vec<u8>);
+
+    /// Returns true if a missing document may be published later.
+    fn may_publish_later(&self, _url: &str) -> bool {
+        false
+    }
+}
+
+impl TestSite for TestSource {
+    fn answer(&self, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
+        answer(self, request)
+    }
+
+    fn may_publish_later(&self, url: &str) -> bool {
+        self.chain.may_publish_later(url)
+    }
+}
+
 /// Returns the publisher's response to a request.
 pub(super) fn answer(p: &TestSource, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
     let path = request.url.strip_prefix(BASE).unwrap().to_owned();
@@ -56,6 +77,8 @@ pub(super) struct Driver {
     checkpointed: usize,
     pub(super) notices: Vec<Event>,
     pub(super) requests: Vec<String>,
+    /// Status of each response.
+    pub(super) answers: Vec<u16>,
     /// The publisher after each of its runs.
     pub(super) before: Vec<TestSource>,
     /// False if every archive path answers 404.
@@ -73,6 +96,7 @@ impl Driver {
             checkpointed: 0,
             notices: Vec::new(),
             requests: Vec::new(),
+            answers: Vec::new(),
             before: Vec::new(),
             has_archive: true,
             index: None,
@@ -100,7 +124,7 @@ impl Driver {
     }
 
     /// Runs until the follower waits. The faults apply to the first requests, in order.
-    pub(super) fn pass(&mut self, p: &TestSource, now: Timestamp, faults: &[ResponseFault]) {
+    pub(super) fn pass(&mut self, p: &impl TestSite, now: Timestamp, faults: &[ResponseFault]) {
         let mut faults = faults.iter().copied();
         for _ in 0..1000 {
             self.take_events(usize::MAX);
@@ -117,14 +141,20 @@ impl Driver {
         panic!("the follower never waits: {:?}", self.requests);
     }
 
-    pub(super) fn send(&mut self, p: &TestSource, now: Timestamp, request: &Request, fault: ResponseFault) {
-        let (mut status, mut headers, mut body) = answer(p, request);
+    pub(super) fn send(
+        &mut self,
+        p: &impl TestSite,
+        now: Timestamp,
+        request: &Request,
+        fault: ResponseFault,
+    ) {
+        let (mut status, mut headers, mut body) = p.answer(request);
         if let ResponseFault::Behind(runs) = fault
             && let Some(then) = self.before.iter().rev().nth(runs.into())
         {
             (status, headers, body) = answer(then, request);
             // The server does so too: a 404 would mean that the snapshot is gone.
-            if status == 404 && then.chain.may_publish_later(&request.url) {
+            if status == 404 && then.may_publish_later(&request.url) {
                 status = 503;
             }
         }
@@ -134,6 +164,7 @@ impl Driver {
         if let Some(index) = self.index.as_ref().filter(|_| request.url.ends_with("/archive/ab/index.json")) {
             body = index.to_vec();
         }
+        self.answers.push(status);
         let f = &mut self.follower;
         let mut result = Ok(());
         match fault {

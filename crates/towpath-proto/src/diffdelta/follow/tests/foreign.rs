@@ -8,7 +8,7 @@ use crate::diffdelta::wire::cursor::recompute;
 use crate::format::jcs::Style;
 
 /// Returns an item with the schema's own members only.
-fn item(id: &str) -> Value {
+pub(super) fn item(id: &str) -> Value {
     json!({"source": "ab", "id": id, "url": "https://x/", "headline": "h"})
 }
 
@@ -39,7 +39,7 @@ fn put(p: &mut TestSource, id: &str, now: i64) {
     mint(p, &json!({"updated": [item(id)]}), now);
 }
 
-fn ids(d: &Driver) -> Vec<&str> {
+pub(super) fn ids(d: &Driver) -> Vec<&str> {
     d.changes.iter().map(|change| change.item.id.as_str()).collect()
 }
 
@@ -162,10 +162,11 @@ fn an_unprovable_feed_is_followed_with_warnings() {
     serve(&mut p, "c2", "c1", "1");
     d.pass(&p, at(0), &[]);
     assert_eq!(d.ops(), [(Op::Put, "1"), (Op::Put, "f1"), (Op::Delete, "gone")], "{:?}", d.notices);
-    assert_eq!((d.incomplete(), d.notices.len()), (0, 3), "no index, no proof, a bad item: {:?}", d.notices);
+    let expected = "no index, no proof, an unknown bucket, a bad item";
+    assert_eq!((d.incomplete(), d.notices.len()), (0, 4), "{expected}: {:?}", d.notices);
     serve(&mut p, "c3", "c2", "2");
     d.pass(&p, at(100), &[]);
-    assert_eq!((d.changes.len(), d.incomplete(), d.notices.len()), (6, 0, 4), "{:?}", d.notices);
+    assert_eq!((d.changes.len(), d.incomplete(), d.notices.len()), (6, 0, 6), "{:?}", d.notices);
     serve(&mut p, "c9", "c8", "3");
     d.pass(&p, at(200), &[]);
     assert_eq!((d.changes.len(), d.incomplete()), (9, 1), "{:?}", d.notices);

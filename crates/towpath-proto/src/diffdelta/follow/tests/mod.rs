@@ -9,9 +9,10 @@ use crate::item::Item;
 
 mod driver;
 mod foreign;
+mod publishers;
 mod random;
 
-use driver::{BASE, Driver, ResponseFault, answer};
+use driver::{BASE, Driver, ResponseFault, TestSite, answer};
 
 fn titled(id: &str, title: &str) -> Item {
     Item { title: Some(title.into()), ..Item::new(id) }

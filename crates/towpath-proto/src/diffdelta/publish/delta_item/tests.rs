@@ -185,6 +185,10 @@ fn an_item_of_another_publisher_is_read() {
     assert_eq!(read.item.published, "2024-01-01T00:00:00Z".parse().ok());
     // `yesterday` is no date: the date is dropped, the item is not.
     assert_eq!(read.item.updated, None);
+    // Public feeds have dates without a zone.
+    let zoneless = serde_json::json!({"id": "1", "published_at": "2025-12-10T01:15:52"});
+    let zoneless = crate::diffdelta::wire::delta_item::read(zoneless).unwrap();
+    assert_eq!(zoneless.item.published, "2025-12-10T01:15:52Z".parse().ok());
     let extra = &read.item.extra["diffdelta"];
     assert_eq!(extra["source_payload"]["html"], "<p>");
     assert_eq!(extra["signals"][0], "ga");

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use self::resolve::{PendingResolve, RangeEnd, ResolveContext, ResolveProgress};
 use self::toc_encoder::TocEncoder;
-use super::cursor::{CursorKind, LogTag};
+use super::cursor::{self, CursorKind, LogTag, ParsedCursor};
 pub use super::error::PullError;
 use super::filter::FilterView;
 use super::log_read::{LogRead, LogReadHead, LogReadResult};
@@ -64,6 +64,7 @@ pub struct Pull {
     query: PullQuery,
     tag: LogTag,
     kind: CursorKind,
+    is_replica: bool,
     limits: PullLimits,
     now: Timestamp,
     deadline: Timestamp,
@@ -99,6 +100,7 @@ impl Pull {
                 .unwrap_or(now),
             tag: feed.tag.clone(),
             kind: feed.kind,
+            is_replica: false,
             limits: feed.limits,
             now,
             head: LogReadHead { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0 },
@@ -113,6 +115,12 @@ impl Pull {
             page_bytes: 0,
             query,
         }
+    }
+
+    /// States whether other replicas of the log may be ahead. Then a cursor beyond its head is [`PullError::Behind`].
+    #[must_use]
+    pub fn of_replica(self, is_replica: bool) -> Self {
+        Self { is_replica, ..self }
     }
 
     /// Returns the query.
@@ -137,6 +145,7 @@ impl Pull {
         match (std::mem::replace(&mut self.stage, PullStage::Idle), result) {
             (PullStage::ReadHead, LogReadResult::Head(head)) => {
                 self.head = head;
+                self.check_positions()?;
                 self.page.updated = head.modified;
                 self.page.total = view.map_or(head.items, FilterView::total);
                 Ok(self.resolve_next())
@@ -181,6 +190,19 @@ impl Pull {
 
     fn context(&self, end: RangeEnd) -> ResolveContext<'_> {
         ResolveContext { tag: &self.tag, by: self.query.order.by, end, head: self.head }
+    }
+
+    /// Fails if a replica does not have a position of the query yet.
+    fn check_positions(&self) -> Result<(), PullError> {
+        for (spec, _) in self.specs.iter().filter(|_| self.is_replica) {
+            if let PositionSpec::Cursor(text) = spec
+                && let Some(ParsedCursor::Sequence(seq)) = cursor::read(text, &self.tag, self.query.order.by)
+                && seq > self.head.seq
+            {
+                return Err(PullError::Behind(seq));
+            }
+        }
+        Ok(())
     }
 
     fn resolve_next(&mut self) -> PullStep {

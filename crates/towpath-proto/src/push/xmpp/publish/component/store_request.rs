@@ -84,9 +84,8 @@ impl From<StoreRequestError> for StanzaError {
             }
             StoreRequestError::Forbidden => Self::FORBIDDEN.because(text),
             StoreRequestError::Pull(PullError::Query(_)) => Self::BAD_REQUEST.because(text),
-            StoreRequestError::Pull(PullError::UnexpectedResult) | StoreRequestError::Store(_) => {
-                Self::INTERNAL.because(text)
-            }
+            StoreRequestError::Pull(PullError::UnexpectedResult | PullError::Behind(_))
+            | StoreRequestError::Store(_) => Self::INTERNAL.because(text),
         }
     }
 }

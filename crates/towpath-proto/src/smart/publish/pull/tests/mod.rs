@@ -140,6 +140,28 @@ fn a_change_within_the_second_is_not_missed() {
     assert_eq!(pull(&mut log, TOC, &format!("since=cursor:{cursor}")).unwrap().changes.len(), 0);
 }
 
+/// The check of a cursor proves that it is of this log, so another replica has its position.
+#[test]
+fn a_replica_that_is_behind_sends_nothing_again() {
+    let mut log = log(&[("a", 10), ("b", 20)]);
+    let feed = settings(CursorKind::Sequence);
+    let mut ask = |order: &str, seq| {
+        let by = if order == "created" { OrderBy::Created } else { OrderBy::Modified };
+        let text = format!("order={order}&since=cursor:{}", feed.tag.cursor(by, seq));
+        let query = PullQuery::parse(&text, &feed.limits).unwrap();
+        log.run(&mut Pull::new(query, &feed, time(100)).of_replica(true))
+    };
+    for order in ["modified", "-modified", "created"] {
+        assert_eq!(ask(order, 3), Err(PullError::Behind(3)), "{order}");
+        assert!(ask(order, 2).is_ok() && ask(order, 1).is_ok(), "{order}");
+    }
+    // A cursor of another log is none of this one, also on a replica.
+    let other = LogTag::new("another").cursor(OrderBy::Modified, 3);
+    let query = PullQuery::parse(&format!("since=cursor:{other}"), &feed.limits).unwrap();
+    let page = log.run(&mut Pull::new(query, &feed, time(100)).of_replica(true)).unwrap();
+    assert_eq!(ids(&page), ["a", "b"]);
+}
+
 /// Cursors of another feed or order, truncated, beyond the head or invented: without a time, everything is sent again.
 #[test]
 fn invalid_cursors_degrade_to_the_start() {
