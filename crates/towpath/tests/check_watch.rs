@@ -41,7 +41,8 @@ async fn failing_after(requests: usize) -> RawServer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_tells_what_changed() {
-    let server = failing_after(2).await;
+    // The first request finds the feed.
+    let server = failing_after(3).await;
     let more = ["--watch", "--every", "1s", "--times", "4"];
     let (code, out, errors) = check(server.url("/feed"), &more).await;
     assert_eq!(code, Some(1), "the last check failed: {out}{errors}");
@@ -54,7 +55,7 @@ async fn a_watch_tells_what_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_file_carries_the_last_report() {
-    let server = failing_after(1).await;
+    let server = failing_after(2).await;
     let folder =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("check_{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -71,6 +72,23 @@ async fn a_state_file_carries_the_last_report() {
     let (code, _, errors) = check(server.url("/other"), &more).await;
     assert!(code == Some(2) && errors.contains("separate file"), "{code:?} {errors}");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The protocol's address is found from the feed's page.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feeds_page_is_enough() {
+    let server = RawServer::start(|asked| match asked.path.as_str() {
+        "/feed" => answer("200 OK", "Content-Type: application/atom+xml\r\n", feed("<title>t</title>")),
+        _ => {
+            let link = "<link rel=alternate type=application/atom+xml href=/feed>";
+            let page = format!("<!DOCTYPE html><html><head>{link}</head></html>");
+            answer("200 OK", "Content-Type: text/html\r\n", page)
+        }
+    })
+    .await;
+    let (code, out, errors) = check(server.url("/blog"), &[]).await;
+    assert_eq!(code, Some(0), "{out}{errors}");
+    assert!(out.starts_with(&format!("{} as rss\n", server.url("/feed"))), "{out}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

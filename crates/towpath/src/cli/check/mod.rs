@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use towpath_client::{CallQueue, FollowPace, checker, discover, drive_check, hub_checker, listen};
+use towpath_client::{
+    CallQueue, Fetcher, FollowPace, Protocol, checker, discover, drive_check, hub_checker, listen, locate,
+};
 use towpath_proto::follow::Checker as _;
 use towpath_proto::report::Report;
 use url::Url;
@@ -109,6 +111,7 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         return print(&args, args.url.as_str(), "websub", finished.then(|| checker.report()));
     }
     let (protocol, url) = match args.protocol.0 {
+        Some(protocol) if args.watch => (protocol, located(&fetcher, &args.url, protocol).await),
         Some(protocol) => (protocol, args.url.to_string()),
         None => {
             let offer = discover(&fetcher, args.url.as_str(), FollowPace::Polled).await?;
@@ -120,9 +123,32 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     if args.watch {
         return watch(&args, &fetcher, protocol, &url, &stop).await;
     }
-    let mut checker = checker(protocol, &url)?;
-    let finished = drive_check(&mut *checker, &fetcher, &stop, CallQueue::none()).await;
-    print(&args, &url, protocol.name(), finished.then(|| checker.report()))
+    let mut url = url;
+    let mut first = checker(protocol, &url)?;
+    let mut finished = drive_check(&mut *first, &fetcher, &stop, CallQueue::none()).await;
+    if finished && args.protocol.0.is_some() && !first.report().conforms() {
+        // Perhaps the user named the feed's page. A feed that conforms costs no request for that.
+        let found = located(&fetcher, &args.url, protocol).await;
+        if found != url {
+            (first, url) = (checker(protocol, &found)?, found);
+            finished = drive_check(&mut *first, &fetcher, &stop, CallQueue::none()).await;
+        }
+    }
+    print(&args, &url, protocol.name(), finished.then(|| first.report()))
+}
+
+/// Returns the URL of a protocol: the one that the feed's page names, as `follow` finds it, else the feed's own.
+async fn located(fetcher: &Fetcher, url: &Url, protocol: Protocol) -> String {
+    // A feed is checked for how it announces its SUP document.
+    if protocol == Protocol::Sup {
+        return url.to_string();
+    }
+    let found = locate(fetcher, url.as_str(), protocol).await.ok().flatten();
+    let found = found.unwrap_or_else(|| url.to_string());
+    if found != url.as_str() {
+        eprintln!("towpath: checking {} for {protocol}", plain(&found));
+    }
+    found
 }
 
 /// Prints the report of a complete check.

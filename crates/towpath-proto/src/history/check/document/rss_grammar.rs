@@ -1,9 +1,14 @@
 //! Grammar of RSS 2.0, and what of RSS 1.0 the check knows.
 
-use super::atom_grammar::{ARCHIVE, COMPLETE, DELETED, INCREMENTAL, LINK as ATOM_LINK, PREV, STATEFUL};
+use super::atom_grammar::{
+    ARCHIVE, COMPLETE, DELETED as ATOM_DELETED, INCREMENTAL, LINK as ATOM_LINK, PREV, STATEFUL,
+};
 use super::grammar::{Attribute, Body, Element, many, maybe, once, up_to};
-use super::rules::{history, rss as rules};
-use super::values::{is_absolute, is_contact, is_http, is_language, is_media_type, is_number, is_rfc_822};
+use super::rules::{atom, history, rss as rules};
+use super::values::{
+    is_absolute, is_contact, is_http, is_language, is_media_type, is_number, is_rfc_822, is_rfc_3339,
+};
+use crate::format::xml::TOMBSTONES;
 
 /// Namespace of RSS 1.0.
 pub(super) const RSS_1: &str = "http://purl.org/rss/1.0/";
@@ -138,6 +143,14 @@ static ITEM: Element = Element::new("", "item", Body::Elements).with(
         maybe(&SOURCE, rules::ITEM_ONCE),
         many(&ATOM_LINK),
     ],
+);
+/// A deleted entry. In RSS its `ref` is a guid, which may be any text.
+static DELETED: Element = Element::new(TOMBSTONES, "deleted-entry", Body::Elements).with(
+    &[
+        Attribute::needed("ref", atom::DELETED, is_any, atom::DELETED),
+        Attribute::needed("when", atom::DELETED, is_rfc_3339, atom::DELETED),
+    ],
+    ATOM_DELETED.children,
 );
 static CHANNEL: Element = Element::new("", "channel", Body::Elements).with(
     &[],
