@@ -155,7 +155,12 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
         }
         Protocol::Replication => {
             let defaults = ReplicationOptions::default();
-            let options = ReplicationOptions { once, poll: every.unwrap_or(defaults.poll), ..defaults };
+            let options = ReplicationOptions {
+                once,
+                poll: every.unwrap_or(defaults.poll),
+                follow_hints: every.is_none(),
+                ..defaults
+            };
             Box::new(ReplicationFollower::new(&url, from, state, options)?)
         }
         Protocol::Smart => {

@@ -96,6 +96,24 @@ fn an_interval_of_its_own_replaces_the_long_poll() {
     assert!(server.get("/metrics").text().contains("towpath_waiters 0"));
 }
 
+/// At the end of its pages a follower listens to the events. Three polls of 30 seconds would be too late.
+#[test]
+fn replication_is_told_of_a_change_by_the_event_stream() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    put(&server, "aa", "first");
+    let begun = std::time::Instant::now();
+    let follow = RunningFollow::start(&dir, &[&format!("{}/feeds/aa/replication", server.base)]);
+    assert!(follow.printed.recv_timeout(PATIENCE).unwrap().contains("\"first\""));
+    for n in 0..3 {
+        // By now it waits, unless the machine is slow.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        put(&server, "aa", &format!("next-{n}"));
+        assert!(follow.printed.recv_timeout(2 * PATIENCE).unwrap().contains(&format!("next-{n}")));
+    }
+    assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_named_protocol_is_found_from_the_page() {
     let dir = TestFolder::new(CONFIG);

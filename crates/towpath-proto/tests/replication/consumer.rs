@@ -94,7 +94,7 @@ impl RecordingConsumer {
         follower.handle_end(Now::simulated(now), id, result);
     }
 
-    fn take_events(&mut self, follower: &mut ReplicationFollower) {
+    pub(crate) fn take_events(&mut self, follower: &mut ReplicationFollower) {
         while let Some(event) = follower.poll_event() {
             match event {
                 Event::Change(followed) => self.told.push(*followed),

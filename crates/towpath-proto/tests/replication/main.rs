@@ -10,3 +10,4 @@ mod mirror;
 mod publisher;
 mod random;
 mod snapshots;
+mod tail;

@@ -89,6 +89,9 @@ impl ReplicationFollower {
     pub(super) fn walk_head(&mut self, now: Now, head: &ResponseHead) {
         let FollowPhase::Walk { walk, url, is_resumed } = &mut self.phase else { return };
         let url = url.clone();
+        if matches!(head.status, 200 | 304) {
+            self.tail.note(head);
+        }
         match head.status {
             200 => match FeedPageHead::parse(&head.url, &head.headers) {
                 Ok(page) => {

@@ -22,6 +22,7 @@ mod feed_responses;
 mod snapshot_reader;
 mod snapshot_responses;
 mod state;
+mod tail;
 mod walk;
 
 use std::collections::VecDeque;
@@ -35,6 +36,7 @@ use self::crawl::{BackwardCrawl, CrawlGoal};
 pub use self::snapshot_reader::SnapshotProgress;
 use self::snapshot_reader::SnapshotReader;
 use self::state::{FollowStart, ReplicationFollowState};
+use self::tail::TailHints;
 use self::walk::{ForwardWalk, SkipRule};
 use crate::follow::{
     Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
@@ -50,6 +52,8 @@ pub struct ReplicationOptions {
     pub once: bool,
     /// Poll interval at the end of the feed.
     pub poll: Duration,
+    /// Let the publisher's hints replace the interval: its event stream, its `Cache-Control`.
+    pub follow_hints: bool,
     /// Backoff after a failure. Doubles with each further one, up to 64 times.
     pub retry: Duration,
     /// Largest body of an entity, in bytes. Bounds the memory for each page in flight.
@@ -69,6 +73,7 @@ impl Default for ReplicationOptions {
             feed: None,
             once: false,
             poll: Duration::from_secs(30),
+            follow_hints: true,
             retry: Duration::from_secs(5),
             max_entity: 72 << 20,
             max_page: 64 << 30,
@@ -110,6 +115,7 @@ pub struct ReplicationFollower {
     says_reset: bool,
     /// True if the snapshot that the oldest page names does not exist.
     without_snapshot: bool,
+    tail: TailHints,
     finished: bool,
 }
 
@@ -188,6 +194,7 @@ impl ReplicationFollower {
             is_changed: false,
             says_reset: false,
             without_snapshot: false,
+            tail: TailHints::default(),
             finished: false,
         })
     }
@@ -320,7 +327,9 @@ impl ReplicationFollower {
     /// Waits at the end of the feed.
     fn wait_at_end(&mut self, now: Now) {
         self.record_progress();
-        self.wait(now, self.options.poll);
+        let wait = self.tail_wait();
+        self.wait(now, wait);
+        self.open_events(now);
     }
 
     fn checkpoint(&mut self) {
@@ -352,6 +361,9 @@ impl Exchange for ReplicationFollower {
     }
 
     fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
+        if self.events_head(now, id, &head) {
+            return;
+        }
         // A `Retry-After` on a success says nothing about failures.
         if head.status >= 400 {
             self.retry_after = head.retry_after(now.wall).or(self.retry_after);
@@ -370,6 +382,9 @@ impl Exchange for ReplicationFollower {
     }
 
     fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
+        if self.events_piece(now, id, &chunk) {
+            return;
+        }
         match &mut self.phase {
             FollowPhase::Snapshot(_) => self.snapshot_piece(now, id, Some(chunk)),
             _ if self.request != Some(id) => {}
@@ -384,6 +399,9 @@ impl Exchange for ReplicationFollower {
     }
 
     fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
+        if self.events_end(now, id) {
+            return;
+        }
         if let FollowPhase::Snapshot(walk) = &self.phase {
             // The index is the only request that is not a page.
             let url = walk.page_url(id).unwrap_or(&walk.checkpoint.index).to_owned();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, LINK};
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
@@ -131,7 +131,13 @@ fn cache_page(
     versioned: VersionedCleanup,
 ) -> Arc<Document> {
     let links = links(engine, feed, span, is_sealed, versioned.cleanup);
-    let headers = for_caches(feed, page.feed_headers(&links), is_sealed);
+    let mut headers = for_caches(feed, page.feed_headers(&links), is_sealed);
+    if !is_sealed {
+        // A base URL that is no header value was refused at the start.
+        if let Some(link) = events_link(engine, feed) {
+            headers.append(LINK, link);
+        }
+    }
     let valid =
         if is_sealed { Valid::UntilReplaced } else { Valid::At { head: feed.head.clone(), seq: span.last } };
     let path = page_path(feed, span.number);
@@ -178,6 +184,12 @@ fn newest_path(feed: &Feed) -> String {
 
 fn page_path(feed: &Feed, number: u64) -> String {
     publish::page_url(&newest_path(feed), number)
+}
+
+/// Returns the link to the feed's event stream, by which a follower at the end learns when to poll.
+fn events_link(engine: &Engine, feed: &Feed) -> Option<HeaderValue> {
+    let url = format!("{}/feeds/{}/events", engine.base_url, feed.id());
+    HeaderValue::from_str(&format!("<{url}>; rel=\"alternate\"; type=\"text/event-stream\"")).ok()
 }
 
 /// Adds the lifetime in caches.

@@ -118,7 +118,7 @@ async fn feed_page(
         @if feed.is_filter() { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) "/items" } }
         @else { pre { "towpath follow " (engine.base_url) "/feeds/" (view.id) } }
         p { "By Smart Feeds: exactly once, and told of a change at once, because the server holds the request until "
-            "there is one. DiffDelta and Data Replication promise the same, but are polled." }
+            "there is one. DiffDelta and Data Replication promise the same, later or with more requests." }
     };
     let head = alternates(engine, &feed);
     Ok(whole(StatusCode::OK, HTML, page(&view.title, &head, &body).into_string()))
