@@ -51,8 +51,10 @@ pub struct Diff {
     pub removed: usize,
     /// Number of unchanged items.
     pub unchanged: usize,
-    /// Skipped items with reasons: duplicate or invalid ids.
+    /// Items that were left out, with reasons: duplicate or invalid ids. The first hundred.
     pub problems: Vec<String>,
+    /// Number of items that were left out.
+    pub left_out: usize,
 }
 
 /// Error: a poll was rejected by the guard.
@@ -89,7 +91,7 @@ pub fn diff(
     guard: Guard,
 ) -> Result<Diff, GuardError> {
     let mut found = Diff::default();
-    let items = distinct(polled, &mut found.problems);
+    let items = distinct(polled, &mut found);
     // Judged first: a poll that the guard rejects must change nothing.
     let removed = match listing {
         Listing::Window => Vec::new(),
@@ -145,22 +147,25 @@ pub fn without_unchanged(mut known: KnownItems, changes: Vec<NewChange>) -> Vec<
     changes.into_iter().filter_map(|mut change| is_change(&mut change).then_some(change)).collect()
 }
 
-/// Adds a problem to the list, unless it is long already.
-fn problem(problems: &mut Vec<String>, text: impl FnOnce() -> String) {
-    if problems.len() < MAX_PROBLEMS {
-        problems.push(text());
+impl Diff {
+    /// Counts an item that is left out, and lists the reason unless the list is long already.
+    fn leave_out(&mut self, reason: impl FnOnce() -> String) {
+        self.left_out += 1;
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(reason());
+        }
     }
 }
 
 /// Drops items with invalid ids. Of duplicates keeps the last updated one, or the first in the document if
 /// tied.
-fn distinct(polled: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
+fn distinct(polled: Vec<Item>, found: &mut Diff) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::with_capacity(polled.len());
     let mut places: HashMap<String, usize> = HashMap::with_capacity(polled.len());
     for (index, item) in polled.into_iter().enumerate() {
         // A single bad item must not stop the whole feed.
         if let Err(e) = item.check() {
-            problem(problems, || format!("item {} of the document: {e}", index + 1));
+            found.leave_out(|| format!("item {} of the document: {e}", index + 1));
             continue;
         }
         let Some(&place) = places.get(&item.id) else {
@@ -170,7 +175,7 @@ fn distinct(polled: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
         };
         // An exact repetition is harmless and common.
         if items[place] != item {
-            problem(problems, || format!("item {} of the document: duplicate id {:?}", index + 1, item.id));
+            found.leave_out(|| format!("item {} of the document: duplicate id {:?}", index + 1, item.id));
         }
         // `None` is less than any date, so an undated copy never replaces another.
         if item.updated > items[place].updated {

@@ -139,7 +139,7 @@ fn any_json_through_pointers() {
         "item 3, \"/vulnerabilityName\": an array is there instead of text",
         "item 3, \"/cwes\": a value that is not text was skipped",
         "item 3, \"/dateAdded\": this is not a date: \"last week\"",
-        "item 4, \"/cveID\": the item has no id and was skipped",
+        "item 4, \"/cveID\": the item has no id and was left out",
     ];
     assert_eq!(feed.problems, expected);
 }

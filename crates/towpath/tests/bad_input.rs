@@ -259,3 +259,21 @@ fn an_impossible_start_says_what_to_do() {
     assert!(message.contains(&searched.display().to_string()), "{message}");
     assert!(message.contains("absolute path"), "{message}");
 }
+
+/// A malformed date costs the date only. Counted as left out, it made a whole document look incomplete.
+#[test]
+fn what_was_left_out_is_counted_apart_from_warnings() {
+    let item =
+        |id: &str, date: &str| format!("<item>{id}<title>t{date}</title><pubDate>{date}</pubDate></item>");
+    let items: String = (0..6).map(|n| item(&format!("<guid>{n}</guid>"), "soon")).collect();
+    let result = pass("a.rss", format!("<rss><channel>{items}</channel></rss>").as_bytes());
+    assert!(result.state.contains("ok, 6 warnings: line 1"), "{}", result.state);
+    let nothing = "<item></item>".repeat(2);
+    let twice = "<item><guid>1</guid><title>other</title></item>";
+    let text = format!("<rss><channel>{items}{nothing}{twice}</channel></rss>");
+    let result = pass("a.rss", text.as_bytes());
+    assert!(result.state.contains("ok, 3 left out, 6 warnings: line 1"), "{}", result.state);
+    // Beyond the hundred that are listed, too.
+    let result = pass("a.rss", format!("<rss><channel>{}</channel></rss>", nothing.repeat(150)).as_bytes());
+    assert!(result.state.contains("ok, 300 left out: line 1"), "{}", result.state);
+}

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::error::FormatError;
+use super::problems::ProblemCounts;
 use crate::item::{Author, Item};
 
 /// Format of a source.
@@ -63,6 +64,8 @@ pub struct FeedDocument {
     /// Parts that were skipped as malformed, such as dates, or entries without an id. Each names its
     /// position.
     pub problems: Vec<String>,
+    /// Numbers of all problems, beyond the listed ones too.
+    pub counts: ProblemCounts,
 }
 
 /// Description of a feed as a whole, as a source gives it.
@@ -140,6 +143,7 @@ impl FeedDocument {
             ttl: None,
             smart: SmartHead::default(),
             problems: Vec::new(),
+            counts: ProblemCounts::default(),
         }
     }
 

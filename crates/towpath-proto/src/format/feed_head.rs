@@ -112,7 +112,7 @@ fn deleted_entry(xml: &mut XmlReader<'_>, tag: Tag<'_>, feed: &mut FeedDocument)
             xml.budget().deleted(&id)?;
             feed.deleted.push(DeletedEntry { id, when: date });
         }
-        None => xml.problem(tag.offset, "a deleted entry without ref was left out"),
+        None => xml.left_out(tag.offset, "a deleted entry without ref was left out"),
     }
     Ok(())
 }

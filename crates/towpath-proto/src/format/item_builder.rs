@@ -104,7 +104,7 @@ impl ItemBuilder {
         // The publisher's own id is stable even where a format has rewritten its id.
         let id = self.own_id.or(self.format_id).or_else(|| self.item.url.clone());
         let Some(id) = id.or_else(|| digest(&self.item)) else {
-            xml.problem(offset, "an entry without id, link, title and text was left out");
+            xml.left_out(offset, "an entry without id, link, title and text was left out");
             return None;
         };
         self.item.id = id;

@@ -24,6 +24,7 @@ pub mod multipart;
 pub mod opml;
 pub mod peek;
 mod position;
+mod problems;
 mod read;
 pub mod rss;
 pub mod sniff;
@@ -35,4 +36,5 @@ pub use feed_document::{
 };
 pub(crate) use iri::is_iri;
 pub use limits::{DocumentLimits, MEMORY_TIMES};
+pub use problems::ProblemCounts;
 pub use read::{ReadOptions, read};

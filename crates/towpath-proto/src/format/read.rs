@@ -71,6 +71,7 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
             return Err(FormatError::Unknown(format!("{kind:?} instead of the requested {format:?}")));
         }
     };
+    feed.counts.warnings += problems.len();
     problems.append(&mut feed.problems);
     feed.problems = problems;
     Ok(feed)
@@ -117,6 +118,6 @@ fn read_xml(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDoc
         _ => rss::read(&mut xml, root, &mut feed)?,
     }
     xml.finish()?;
-    feed.problems = xml.into_problems();
+    (feed.problems, feed.counts) = xml.into_problems().into_parts();
     Ok(feed)
 }

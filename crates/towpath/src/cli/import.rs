@@ -144,7 +144,7 @@ async fn import_document(
     input.take(MAX_DOCUMENT).read_to_end(&mut bytes).map_err(|e| place(&e))?;
     let document = format::read(&bytes, &ReadOptions::default()).map_err(|e| place(&e))?;
     for problem in &document.problems {
-        eprintln!("{}: left out: {problem}", file.display());
+        eprintln!("{}: {problem}", file.display());
     }
     // A diff against an empty feed lists every item once, oldest first.
     let found = diff(&KnownItems::new(), document.items, true, Listing::Window, Guard::default())

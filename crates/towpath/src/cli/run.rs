@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use towpath_client::{Fetcher, redact};
+use towpath_proto::format::ProblemCounts;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
@@ -82,8 +83,7 @@ fn print(rows: &[PollRow]) -> std::io::Result<()> {
         let unchanged = if polled.error.is_some() { "-".to_owned() } else { unchanged };
         let state = match &polled.error {
             Some(error) => format!("{}: {}", error.code, redact::text(&error.message)),
-            None if polled.problems.is_empty() => "ok".to_owned(),
-            None => format!("ok, {} left out: {}", polled.problems.len(), polled.problems[0]),
+            None => format!("ok{}", problems(polled)),
         };
         let PollSummary { new, updated, removed, .. } = polled;
         let took = took.as_millis();
@@ -94,4 +94,35 @@ fn print(rows: &[PollRow]) -> std::io::Result<()> {
         )?;
     }
     out.flush()
+}
+
+/// Describes a document's problems: how many items were left out, how many other problems it has, and the first.
+fn problems(polled: &PollSummary) -> String {
+    let ProblemCounts { left_out, warnings } = polled.counts;
+    let Some(first) = polled.problems.first() else { return String::new() };
+    let of_each = match (left_out, warnings) {
+        (0, 1) => "1 warning".to_owned(),
+        (0, _) => format!("{warnings} warnings"),
+        (_, 0) => format!("{left_out} left out"),
+        (_, 1) => format!("{left_out} left out, 1 warning"),
+        _ => format!("{left_out} left out, {warnings} warnings"),
+    };
+    format!(", {of_each}: {first}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_were_left_out_are_counted_apart_from_warnings() {
+        let told = |left_out, warnings| {
+            let counts = ProblemCounts { left_out, warnings };
+            problems(&PollSummary { problems: vec!["first".into()], counts, ..PollSummary::default() })
+        };
+        assert_eq!(told(6, 0), ", 6 left out: first");
+        assert_eq!(told(0, 6), ", 6 warnings: first");
+        assert_eq!(told(2, 1), ", 2 left out, 1 warning: first");
+        assert_eq!(problems(&PollSummary::default()), "");
+    }
 }

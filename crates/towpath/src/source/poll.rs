@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use towpath_client::Fetcher;
 use towpath_proto::diff::{Diff, GuardError, KnownItems, Listing, diff};
-use towpath_proto::format::{self, FeedAbout, FeedDocument, Format, FormatError, ReadOptions};
+use towpath_proto::format::{self, FeedAbout, FeedDocument, Format, FormatError, ProblemCounts, ReadOptions};
 use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, ReadError};
 
@@ -42,8 +42,10 @@ pub struct PollSummary {
     pub removed: usize,
     /// Number of unchanged items; `None` if the document was unchanged and therefore not parsed.
     pub unchanged: Option<usize>,
-    /// Parts of the document that were skipped.
+    /// Problems of the document, the first of each kind.
     pub problems: Vec<String>,
+    /// Numbers of all problems.
+    pub counts: ProblemCounts,
     /// Error of a failed poll.
     pub error: Option<SourceFailure>,
     /// Wait until the next poll.
@@ -303,6 +305,10 @@ fn summary(found: &Diff, document: &FeedDocument) -> PollSummary {
         removed: found.removed,
         unchanged: Some(found.unchanged),
         problems: document.problems.iter().chain(&found.problems).cloned().collect(),
+        counts: ProblemCounts {
+            left_out: document.counts.left_out + found.left_out,
+            warnings: document.counts.warnings,
+        },
         error: None,
         next: Duration::ZERO,
     }

@@ -14,15 +14,13 @@ use crate::format::feed_document::{DeletedEntry, FeedDocument, FeedLink, Format}
 use crate::format::html;
 use crate::format::json::{Base, kind, scalar};
 use crate::format::json_list::{ListDocument, ListMember, ListReader, read_list};
+use crate::format::problems::Problems;
 use crate::item::{Author, Content, ContentForm, Item};
-
-/// Maximum number of reported problems.
-const MAX_PROBLEMS: usize = 100;
 
 /// Parses a JSON Feed; relative URLs are resolved against `base_url`.
 pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result<FeedDocument, FormatError> {
     let (base, feed) = (Base::new(base_url, budget), FeedDocument::new(Format::JsonFeed));
-    let mut reader = FeedReader { base, feed };
+    let mut reader = FeedReader { base, feed, problems: Problems::default() };
     let ListDocument::Object { members: mut top, list } = read_list(text, &mut reader)? else {
         return Err(not_a_feed("an array"));
     };
@@ -33,7 +31,8 @@ pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result
         ListMember::Absent if is_feed => {}
         _ => return Err(not_a_feed("an object without an array of items")),
     }
-    let FeedReader { mut base, mut feed } = reader;
+    let FeedReader { mut base, mut feed, problems } = reader;
+    (feed.problems, feed.counts) = problems.into_parts();
     // In our own documents, addresses are as the items have them.
     if !top.contains_key(OWN) {
         feed.items.iter_mut().try_for_each(|item| resolve_addresses(item, &mut base))?;
@@ -60,6 +59,7 @@ pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result
 struct FeedReader {
     base: Base,
     feed: FeedDocument,
+    problems: Problems,
 }
 
 impl ListReader for FeedReader {
@@ -68,10 +68,10 @@ impl ListReader for FeedReader {
     }
 
     fn read_item(&mut self, index: usize, item: Value) -> Result<(), FormatError> {
-        let Self { base, feed } = self;
-        let mut reader = ItemReader { index, base, problems: &mut feed.problems, modified: None };
+        let Self { base, feed, problems } = self;
+        let mut reader = ItemReader { index, base, problems, modified: None };
         let Value::Object(object) = item else {
-            reader.problem(&format!("{} instead of an object was left out", kind(&item)));
+            reader.leave_out(&format!("{} instead of an object was left out", kind(&item)));
             return Ok(());
         };
         let read = reader.read(object)?;
@@ -80,7 +80,8 @@ impl ListReader for FeedReader {
     }
 
     fn restart(&mut self) {
-        (self.feed.items, self.feed.modified, self.feed.problems) = (Vec::new(), Vec::new(), Vec::new());
+        (self.feed.items, self.feed.modified) = (Vec::new(), Vec::new());
+        self.problems = Problems::default();
     }
 }
 
@@ -215,7 +216,7 @@ pub(super) fn comes_back(kept: &JsonObject, item: &Item) -> bool {
 struct ItemReader<'a> {
     index: usize,
     base: &'a mut Base,
-    problems: &'a mut Vec<String>,
+    problems: &'a mut Problems,
     /// Time of the last change in the feed, as given by our writer.
     modified: Option<Timestamp>,
 }
@@ -236,7 +237,7 @@ impl ItemReader<'_> {
         // "id (required, string)"; a number is to be read as text ("Suggestions for Readers").
         let id = object.remove("id").as_ref().and_then(scalar).filter(|id| !id.is_empty());
         let Some(id) = id.or_else(|| url.clone()) else {
-            self.problem("an item without id and url was left out");
+            self.leave_out("an item without id and url was left out");
             return Ok(None);
         };
         let mut item = Item { url, title: take_text(&mut object, "title"), ..Item::new(id) };
@@ -307,9 +308,11 @@ impl ItemReader<'_> {
     }
 
     fn problem(&mut self, what: &str) {
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(format!("item {}: {what}", self.index + 1));
-        }
+        self.problems.warn(|| format!("item {}: {what}", self.index + 1));
+    }
+
+    fn leave_out(&mut self, what: &str) {
+        self.problems.leave_out(|| format!("item {}: {what}", self.index + 1));
     }
 }
 

@@ -12,6 +12,7 @@ use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
 use super::json::{Base, kind, scalar, syntax_error, without_mark};
 use super::json_value::{BoundedValue, SharedBudget};
+use super::problems::Problems;
 use crate::Timestamp;
 use crate::item::{Author, Content, Item};
 
@@ -58,8 +59,6 @@ pub struct Mapping {
 
 /// Characters that stay unencoded in a URL (RFC 3986, section 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Maximum number of reported problems.
-const MAX_PROBLEMS: usize = 100;
 
 /// Reads any JSON as a feed. Relative URLs are resolved against `base_url`.
 ///
@@ -74,7 +73,7 @@ pub(crate) fn read(
     mapping.check()?;
     let text = without_mark(text);
     let (base, feed) = (Base::new(base_url, budget), FeedDocument::new(Format::Json));
-    let mut reader = MappedListReader { text, mapping, base, feed, count: 0 };
+    let mut reader = MappedListReader { text, mapping, base, feed, problems: Problems::default(), count: 0 };
     let what = match read_items(text, &mapping.items, &mut reader)? {
         ItemsValue::List => None,
         ItemsValue::Nothing => Some("nothing"),
@@ -89,7 +88,9 @@ pub(crate) fn read(
         let reason = format!("nothing is there in any of the {} items", reader.count);
         return Err(mapping_error(&mapping.id, reason));
     }
-    Ok(reader.feed)
+    let MappedListReader { mut feed, problems, .. } = reader;
+    (feed.problems, feed.counts) = problems.into_parts();
+    Ok(feed)
 }
 
 /// Reader of all items. Only one item at a time stands in memory as a tree.
@@ -98,6 +99,7 @@ struct MappedListReader<'a> {
     mapping: &'a Mapping,
     base: Base,
     feed: FeedDocument,
+    problems: Problems,
     /// Number of items so far, skipped ones included.
     count: usize,
 }
@@ -114,7 +116,7 @@ impl RawItemReader for MappedListReader<'_> {
         let tree = before.saturating_sub(self.base.budget.left());
         // Parsed and kept as text: a value alone would change numbers beyond 64 bits.
         let item = RawNode { value: &value, raw };
-        let (base, problems) = (&mut self.base, &mut self.feed.problems);
+        let (base, problems) = (&mut self.base, &mut self.problems);
         let mut reader = MappedItemReader { mapping: self.mapping, index: self.count, item, base, problems };
         self.count += 1;
         if let Some(item) = reader.read()? {
@@ -127,7 +129,7 @@ impl RawItemReader for MappedListReader<'_> {
 
     fn restart(&mut self) {
         self.feed.items.clear();
-        self.feed.problems.clear();
+        self.problems = Problems::default();
         self.count = 0;
     }
 }
@@ -193,14 +195,16 @@ struct MappedItemReader<'a> {
     index: usize,
     item: RawNode<'a>,
     base: &'a mut Base,
-    problems: &'a mut Vec<String>,
+    problems: &'a mut Problems,
 }
 
 impl MappedItemReader<'_> {
     fn read(&mut self) -> Result<Option<Item>, FormatError> {
         let mapping = self.mapping;
         let Some(id) = self.text(Some(&mapping.id)).filter(|id| !id.is_empty()) else {
-            self.problem(&mapping.id, "the item has no id and was skipped");
+            let index = self.index + 1;
+            self.problems
+                .leave_out(|| format!("item {index}, {:?}: the item has no id and was left out", mapping.id));
             return Ok(None);
         };
         let url = self.text(mapping.url.as_ref()).map(|u| self.base.resolve(u)).transpose()?;
@@ -219,9 +223,7 @@ impl MappedItemReader<'_> {
     }
 
     fn problem(&mut self, pointer: &str, what: &str) {
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(format!("item {}, {pointer:?}: {what}", self.index + 1));
-        }
+        self.problems.warn(|| format!("item {}, {pointer:?}: {what}", self.index + 1));
     }
 
     /// Returns the text or number that a pointer or template selects.

@@ -8,27 +8,21 @@ use super::reader::XmlReader;
 use super::token::XmlToken;
 use crate::format::error::FormatError;
 use crate::format::position::{line_and_column, malformed, shortened, truncated};
-
-/// Maximum number of listed problems; further ones are counted.
-const MAX_PROBLEMS: usize = 100;
+use crate::format::problems::Problems;
 
 impl<'i> XmlReader<'i> {
-    /// Records a problem at `offset` that was skipped.
+    /// Records a problem at `offset` that leaves out no item.
     pub(crate) fn problem(&mut self, offset: usize, what: impl std::fmt::Display) {
-        // A large document may be wrong everywhere; the list must stay readable and bounded.
-        if self.problems.len() >= MAX_PROBLEMS {
-            self.unlisted_problems += 1;
-            return;
-        }
-        let (line, column) = line_and_column(self.text.as_bytes(), offset);
-        self.problems.push(format!("line {line}, column {column}: {what}"));
+        self.problems.warn(|| place(self.text, offset, what));
+    }
+
+    /// Records an item at `offset` that was left out.
+    pub(crate) fn left_out(&mut self, offset: usize, what: impl std::fmt::Display) {
+        self.problems.leave_out(|| place(self.text, offset, what));
     }
 
     /// Returns the recorded problems.
-    pub(crate) fn into_problems(mut self) -> Vec<String> {
-        if self.unlisted_problems > 0 {
-            self.problems.push(format!("and {} more", self.unlisted_problems));
-        }
+    pub(crate) fn into_problems(self) -> Problems {
         self.problems
     }
 
@@ -84,4 +78,10 @@ impl<'i> XmlReader<'i> {
     pub(super) fn attribute_error(&self, error: &AttrError, offset: usize) -> FormatError {
         self.malformed(offset, format!("an attribute of this element is wrong: {error}"))
     }
+}
+
+/// Returns a problem with its line and column.
+pub(super) fn place(text: &str, offset: usize, what: impl std::fmt::Display) -> String {
+    let (line, column) = line_and_column(text.as_bytes(), offset);
+    format!("line {line}, column {column}: {what}")
 }

@@ -15,6 +15,7 @@ use crate::format::budget::Budget;
 use crate::format::error::FormatError;
 use crate::format::limits::DocumentLimits;
 use crate::format::position::shortened;
+use crate::format::problems::Problems;
 
 /// Maximum attributes of an element, whatever the limits allow: their names are compared in pairs.
 const MAX_ATTRIBUTES: usize = 256;
@@ -41,8 +42,7 @@ pub(crate) struct XmlReader<'i> {
     /// `true` in our own documents, whose addresses are as the items have them.
     pub(crate) keeps_addresses: bool,
     pub(super) declares_entities: bool,
-    pub(super) problems: Vec<String>,
-    pub(super) unlisted_problems: usize,
+    pub(super) problems: Problems,
 }
 
 impl<'i> XmlReader<'i> {
@@ -68,8 +68,7 @@ impl<'i> XmlReader<'i> {
             has_carriage_returns: memchr::memchr(b'\r', text.as_bytes()).is_some(),
             declares_entities: false,
             keeps_addresses: false,
-            problems: Vec::new(),
-            unlisted_problems: 0,
+            problems: Problems::default(),
         }
     }
 
