@@ -351,3 +351,132 @@ fn a_source_describes_its_feed() {
     let item = server.wait_for("/diff/aa/latest.json", |latest| latest["buckets"]["new"][0].is_object());
     assert_eq!(item["buckets"]["new"][0]["content"]["lang"], "pt");
 }
+
+/// Folder whose feed has this source.
+fn source(server: &RawServer, path: &str, more: &str) -> TestFolder {
+    TestFolder::new(&format!("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"{}\"\n{more}", server.url(path)))
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+#[test]
+fn pages_are_read_up_to_a_limit() {
+    let (_runtime, origin) = raw(|asked| match asked.path.as_str() {
+        "/items" => answer("200 OK", JSON, r#"{"data": [{"id": 1}], "next_url": "/items?page=2"}"#),
+        "/items?page=2" => answer("200 OK", JSON, r#"{"data": [{"id": 2}], "next_url": "/items?page=3"}"#),
+        "/items?page=3" => answer("200 OK", JSON, r#"{"data": [{"id": 3}], "next_url": null}"#),
+        "/cursor" => answer("200 OK", JSON, r#"{"data": [{"id": 1}], "cursor": "a b"}"#),
+        "/cursor?c=a+b" => answer("200 OK", JSON, r#"{"data": [{"id": 2}], "cursor": ""}"#),
+        "/link" => answer("200 OK", "Link: </link/2>; rel=\"next\"\r\n", r#"{"data": [{"id": 1}]}"#),
+        "/link/2" => answer("200 OK", "", r#"{"data": [{"id": 2}]}"#),
+        "/still" => answer("200 OK", JSON, r#"{"data": [{"id": 1}], "next_url": "/still"}"#),
+        "/broken" => answer("200 OK", JSON, r#"{"data": [{"id": 1}], "next_url": "/missing"}"#),
+        _ => answer("404 Not Found", "", ""),
+    });
+    let polled = |path: &str, paging: &str| {
+        let json = "[feed.source.json]\nitems = \"/data\"\nid = \"/id\"\n";
+        let more = format!("format = \"json\"\ncomplete = true\n{json}[feed.source.paging]\n{paging}\n");
+        let dir = source(&origin, path, &more);
+        let row = pass(&dir);
+        (row.split_whitespace().nth(1).unwrap().to_owned(), row)
+    };
+    assert_eq!(polled("/items", "next = \"/next_url\"").0, "3");
+    assert_eq!(polled("/cursor", "cursor = \"/cursor\"\nparameter = \"c\"").0, "2");
+    assert_eq!(polled("/link", "link = true").0, "2");
+    let (new, row) = polled("/items", "next = \"/next_url\"\nmax_pages = 2");
+    assert!(new == "2" && row.contains("more than 2 pages"), "{row}");
+    let (_, row) = polled("/still", "next = \"/next_url\"");
+    assert!(row.contains("PAGING: ") && row.contains("leads back"), "{row}");
+    // Half of the pages would look like removed items.
+    let (new, row) = polled("/broken", "next = \"/next_url\"");
+    assert!(new == "0" && row.contains("HTTP_404"), "{row}");
+}
+
+#[test]
+fn the_pages_of_a_feed_are_linked_in_the_feed() {
+    let (_runtime, origin) = raw(|asked| {
+        let entry = |id: &str, link: &str| {
+            format!(
+                "<feed xmlns='http://www.w3.org/2005/Atom'><id>urn:f</id>{link}<entry><id>urn:{id}</id></entry></feed>"
+            )
+        };
+        let body = match asked.path.as_str() {
+            "/a" => entry("1", "<link rel='next' href='/a?page=2'/>"),
+            _ => entry("2", ""),
+        };
+        answer("200 OK", "Content-Type: application/atom+xml\r\n", body)
+    });
+    let dir = source(&origin, "/a", "[feed.source.paging]\nlink = true\n");
+    assert_eq!(pass(&dir).split_whitespace().nth(1), Some("2"));
+}
+
+#[test]
+fn a_request_may_have_headers_and_a_body() {
+    let (_runtime, origin) = raw(|asked| {
+        let is_query = asked.method == "POST"
+            && asked.head.contains("content-type: application/graphql+json")
+            && asked.head.contains("x-key: k")
+            && asked.body == b"{\"query\": \"{ all }\"}";
+        match is_query {
+            true => answer("200 OK", "ETag: \"1\"\r\n", r#"{"CVE-1": {"t": "One"}, "CVE/2": {"t": "Two"}}"#),
+            false => answer("400 Bad Request", "", asked.head.clone()),
+        }
+    });
+    let more = "format = \"json\"\nbody = '{\"query\": \"{ all }\"}'\n\
+        headers = { X-Key = \"k\", Content-Type = \"application/graphql+json\" }\n\
+        [feed.source.json]\nid = \"#key\"\ntitle = \"/t\"\nurl = \"https://x.example/{#key}\"\n";
+    let dir = source(&origin, "/query", more);
+    assert!(pass(&dir).ends_with(" ok"), "{}", pass(&dir));
+    // A POST has no conditions.
+    assert!(pass(&dir).ends_with(" ok"));
+    assert!(!origin.asked()[1].head.contains("if-none-match"));
+    let server = dir.serve();
+    assert_eq!(title(&server, "CVE-1"), "One");
+    let line = server.json("/feeds/aa/items/CVE%2F2?as=line");
+    assert_eq!(line["item"]["url"], "https://x.example/CVE%2F2");
+}
+
+#[test]
+fn a_page_without_a_feed_is_read_by_selectors() {
+    let (_runtime, origin) = raw(|_| {
+        let page = "<!doctype html><title>Notices</title><ul><li><a href=/n/1>Lock closed</a> <time>2026-03-01</time>\
+                    <li><a href=/n/2>Ten <b>boats</b></a></ul>";
+        answer("200 OK", "Content-Type: text/html\r\n", page)
+    });
+    let more = "format = \"html\"\n[feed.source.html]\nitems = \"ul > li\"\ntitle = \"a\"\npublished = \"time\"\n\
+                content = \"a\"\n";
+    let dir = source(&origin, "/notices", more);
+    assert!(pass(&dir).ends_with(" ok"));
+    assert!(origin.asked()[0].head.contains("accept: text/html"));
+    let server = dir.serve();
+    let id = origin.url("/n/2");
+    let line =
+        server.json(&format!("/feeds/aa/items/{}?as=line", id.replace(':', "%3A").replace('/', "%2F")));
+    assert_eq!(
+        (line["item"]["title"].as_str(), line["item"]["url"].as_str()),
+        (Some("Ten boats"), Some(id.as_str()))
+    );
+    assert_eq!(line["content"], "Ten <b>boats</b>");
+}
+
+/// RFC 9110, section 15.5.11: the publisher wants the links removed.
+#[test]
+fn a_source_that_is_gone_is_not_polled_any_more() {
+    let (_runtime, origin) = raw(|asked| match asked.path.as_str() {
+        "/moved" => redirect(301, "/gone"),
+        _ => answer("410 Gone", "", ""),
+    });
+    let gone = source(&origin, "/gone", "every = 1\n");
+    let server = gone.serve();
+    let state = || server.json("/feeds/aa")["source"].clone();
+    server.wait_for("/feeds/aa", |feed| feed["source"]["error"]["code"] == "GONE");
+    assert!(state()["error"]["message"].as_str().unwrap().contains("has ended"), "{}", state());
+    assert!(state()["next"].is_null(), "{}", state());
+    // At an interval of a second, a second poll would have come by now.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(origin.asked().len(), 1);
+    drop(server);
+    // On demand it is asked for again.
+    assert!(pass(&gone).contains("GONE: "));
+    assert_eq!(origin.asked().len(), 2);
+}

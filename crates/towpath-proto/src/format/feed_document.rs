@@ -19,6 +19,10 @@ pub enum Format {
     JsonFeed,
     /// Any JSON, mapped by pointers.
     Json,
+    /// A JSON value per line, mapped by pointers.
+    Ndjson,
+    /// An HTML page, mapped by selectors.
+    Html,
 }
 
 /// Parsed feed document of any format.

@@ -8,7 +8,9 @@ pub mod document;
 mod error;
 mod feed_document;
 mod feed_head;
+mod fill;
 pub mod html;
+mod html_page;
 pub mod http_date;
 mod iri;
 mod item_builder;
@@ -22,6 +24,7 @@ pub(crate) mod limits;
 pub mod link;
 pub mod multipart;
 pub mod opml;
+mod paging;
 pub mod peek;
 mod position;
 mod problems;
@@ -34,7 +37,9 @@ pub use error::FormatError;
 pub use feed_document::{
     DeletedEntry, FeedAbout, FeedDocument, FeedLink, Format, SmartHead, is_language_tag,
 };
+pub use html_page::HtmlMapping;
 pub(crate) use iri::is_iri;
 pub use limits::{DocumentLimits, MEMORY_TIMES};
+pub use paging::{Paging, PagingError};
 pub use problems::ProblemCounts;
 pub use read::{ReadOptions, read};

@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use super::budget::Budget;
 use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
+use super::html_page::{self, HtmlMapping};
 use super::limits::DocumentLimits;
-use super::{atom, json_feed, json_pointers, rss, sniff, xml};
+use super::{atom, fill, json_feed, json_pointers, rss, sniff, xml};
 
 /// Options of reading a document.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReadOptions<'a> {
-    /// Format; detected if `None`. [`Format::Json`] needs `mapping`.
+    /// Format; detected if `None`. [`Format::Json`] needs `mapping`, [`Format::Html`] needs `html`.
     pub format: Option<Format>,
     /// `Content-Type` header, for the character set (RFC 7303, section 3) and as a hint.
     pub content_type: Option<&'a str>,
@@ -19,6 +20,10 @@ pub struct ReadOptions<'a> {
     pub base_url: Option<&'a str>,
     /// Mapping of any other JSON.
     pub mapping: Option<&'a json_pointers::Mapping>,
+    /// Mapping of an HTML page.
+    pub html: Option<&'a HtmlMapping>,
+    /// Fills what an item lacks: its summary by a media description, its URL by that of an enclosure.
+    pub fill: bool,
     /// Limits of the document.
     pub limits: DocumentLimits,
 }
@@ -47,6 +52,7 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
     let mut feed = match (sniff::kind(&text), options.format) {
         // An empty document is not an empty feed: absence would delete every item.
         (sniff::DocumentKind::Empty, _) => return Err(FormatError::Unknown("the document is empty".into())),
+        (_, Some(Format::Html)) => read_html(&text, options, budget)?,
         (sniff::DocumentKind::Html, _) => {
             let reason = "this is an HTML page; the feed's own address is needed";
             return Err(FormatError::Unknown(reason.into()));
@@ -63,14 +69,16 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
             }
             read_xml(&text, options, budget)?
         }
-        (sniff::DocumentKind::Json, Some(Format::JsonFeed)) => {
-            json_feed::read(&text, options.base_url, budget)?
+        (sniff::DocumentKind::Json, None | Some(Format::JsonFeed | Format::Json | Format::Ndjson)) => {
+            read_json(&text, options, budget)?
         }
-        (sniff::DocumentKind::Json, None | Some(Format::Json)) => read_json(&text, options, budget)?,
         (kind, Some(format)) => {
             return Err(FormatError::Unknown(format!("{kind:?} instead of the requested {format:?}")));
         }
     };
+    if options.fill {
+        fill::fill(&mut feed.items);
+    }
     feed.counts.warnings += problems.len();
     problems.append(&mut feed.problems);
     feed.problems = problems;
@@ -78,15 +86,28 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
 }
 
 fn read_json(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
-    match options.mapping {
-        Some(mapping) => json_pointers::read(text, mapping, options.base_url, budget),
+    match options.mapping.filter(|_| options.format != Some(Format::JsonFeed)) {
+        Some(mapping) => {
+            let lines = options.format == Some(Format::Ndjson);
+            json_pointers::read(text, mapping, (options.base_url, lines), budget)
+        }
         // JSON Feed is the only JSON format that needs no mapping.
-        None if options.format.is_none() => json_feed::read(text, options.base_url, budget),
+        None if matches!(options.format, None | Some(Format::JsonFeed)) => {
+            json_feed::read(text, options.base_url, budget)
+        }
         None => Err(FormatError::Mapping {
             place: "(no mapping)".into(),
             reason: "JSON needs a mapping that locates the items".into(),
         }),
     }
+}
+
+fn read_html(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
+    let missing = || FormatError::Mapping {
+        place: "(no mapping)".into(),
+        reason: "HTML needs selectors that locate the items".into(),
+    };
+    html_page::read(text, options.html.ok_or_else(missing)?, options.base_url, budget)
 }
 
 fn read_xml(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {

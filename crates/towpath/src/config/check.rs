@@ -133,14 +133,35 @@ impl SourceConfig {
         }
         self.check_limits()?;
         self.check_headers()?;
-        match &self.json {
-            Some(mapping) => mapping.check().map_err(|e| format!("source.json: {e}")),
-            None if self.format == SourceFormat::Json => {
+        self.check_mappings()?;
+        let Some(paging) = &self.paging else { return Ok(()) };
+        paging.check().map_err(|e| format!("source.paging: {e}"))
+    }
+
+    fn check_mappings(&self) -> Result<(), String> {
+        if let Some(mapping) = &self.json {
+            mapping.check().map_err(|e| format!("source.json: {e}"))?;
+        }
+        if let Some(mapping) = &self.html {
+            mapping.check().map_err(|e| format!("source.html: {e}"))?;
+        }
+        match self.format {
+            SourceFormat::Json if self.json.is_none() => {
                 let why = "source.format is json, which needs [feed.source.json] with id, and with items unless the \
                            document itself is the list";
                 Err(why.into())
             }
-            None => Ok(()),
+            SourceFormat::Ndjson if self.json.as_ref().is_none_or(|mapping| !mapping.items.is_empty()) => {
+                Err("source.format is ndjson, which needs [feed.source.json] with id and without items"
+                    .into())
+            }
+            SourceFormat::Html if self.html.is_none() => {
+                Err("source.format is html, which needs [feed.source.html] with items".into())
+            }
+            format if self.html.is_some() && format != SourceFormat::Html => {
+                Err("source.html needs source.format = \"html\"".into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -149,6 +170,11 @@ impl SourceConfig {
             (Some(_), Some(_)) => Err("source has both url and follow; use one of them".into()),
             (None, None) => Err("source has neither url nor follow".into()),
             (Some(_), None) if self.push => Err("source.push needs follow".into()),
+            (Some(url), None)
+                if local_path(url).is_some() && (self.body.is_some() || self.paging.is_some()) =>
+            {
+                Err("source.body and source.paging are for documents over HTTP".into())
+            }
             // A mistyped http URL must not be taken for the path of a file.
             (Some(url), None) if !begins_like_http(url) && local_path(url).is_some() => Ok(()),
             (Some(url), None) => check_http("url", url),
@@ -162,6 +188,9 @@ impl SourceConfig {
         let polled_only = [
             ("format", self.format != defaults.format),
             ("json", self.json.is_some()),
+            ("html", self.html.is_some()),
+            ("paging", self.paging.is_some()),
+            ("body", self.body.is_some()),
             ("complete", self.complete),
             ("guard", self.guard != defaults.guard),
             ("max_mib", self.max_mib != defaults.max_mib),

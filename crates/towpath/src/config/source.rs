@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use towpath_client::redact;
 use towpath_proto::diff::Guard;
-use towpath_proto::format::DocumentLimits;
 use towpath_proto::format::json_pointers::Mapping;
+use towpath_proto::format::{DocumentLimits, Format, HtmlMapping, Paging};
 
 use super::durations::{duration, some_duration};
 use super::secret::Secret;
@@ -38,6 +38,12 @@ pub struct SourceConfig {
     pub enabled: bool,
     /// Location of the items and their fields in a JSON document.
     pub json: Option<Mapping>,
+    /// Selectors of the items and their fields in an HTML page.
+    pub html: Option<HtmlMapping>,
+    /// Location of the next page, for a source of several pages.
+    pub paging: Option<Paging>,
+    /// Body of the request, which makes it a POST.
+    pub body: Option<Secret>,
     /// Maximum size of the document, in MiB after decompression.
     pub max_mib: u64,
     /// Limits of what is in the document.
@@ -62,6 +68,9 @@ impl Default for SourceConfig {
             complete: false,
             enabled: true,
             json: None,
+            html: None,
+            paging: None,
+            body: None,
             max_mib: 64,
             limits: LimitsConfig::default(),
             // Includes the download of a large document over a slow line.
@@ -175,4 +184,23 @@ pub enum SourceFormat {
     JsonFeed,
     /// Any JSON, mapped by `[feed.source.json]`.
     Json,
+    /// A JSON value per line, mapped by `[feed.source.json]`.
+    Ndjson,
+    /// An HTML page, mapped by `[feed.source.html]`.
+    Html,
+}
+
+impl SourceFormat {
+    /// Returns the format, unless it is to be detected.
+    pub fn known(self) -> Option<Format> {
+        match self {
+            Self::Auto => None,
+            Self::Rss => Some(Format::Rss),
+            Self::Atom => Some(Format::Atom),
+            Self::JsonFeed => Some(Format::JsonFeed),
+            Self::Json => Some(Format::Json),
+            Self::Ndjson => Some(Format::Ndjson),
+            Self::Html => Some(Format::Html),
+        }
+    }
 }

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header;
+use http::{Method, header};
 use jiff::Timestamp;
-use towpath_client::{BodyShare, Fetcher, Validators, redact};
-use towpath_proto::follow::{Request, RequestId, TransferError};
+use towpath_client::{Fetcher, FullResponse, Validators, redact};
+use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
+use towpath_proto::format::Paging;
 use url::Url;
 
+use super::document::{LoadedPage, PageReader};
 use super::state::SourceState;
-use crate::config::{SourceConfig, local_path};
+use crate::config::{SourceConfig, SourceFormat, local_path};
 use crate::source::local::read_local;
 
 /// Result of loading a source.
@@ -20,20 +22,20 @@ pub enum LoadedSource {
     /// Unchanged since the last poll.
     NotModified,
     /// A document that may have changed.
-    Document {
-        /// Decompressed content.
-        bytes: Bytes,
-        /// The `Content-Type` header.
-        content_type: Option<String>,
-        /// Base of relative URLs in it; `None` for a file.
-        base_url: Option<String>,
-        /// Validators for the next conditional request.
-        validators: Validators,
-        /// New URL after permanent redirects.
-        moved_to: Option<String>,
-        /// Memory of the content, to be held as long as it.
-        share: Option<BodyShare>,
-    },
+    Document(LoadedDocument),
+}
+
+/// A source's document.
+#[derive(Debug)]
+pub struct LoadedDocument {
+    /// Its pages: one, or more where paging is configured.
+    pub pages: Vec<LoadedPage>,
+    /// There are more pages than may be loaded.
+    pub has_more: bool,
+    /// Validators for the next conditional request.
+    pub validators: Validators,
+    /// New URL after permanent redirects.
+    pub moved_to: Option<String>,
 }
 
 /// A source cannot be loaded. The network's or the publisher's fault.
@@ -57,6 +59,17 @@ pub enum LoadError {
         /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
+    /// The next page cannot be asked for.
+    #[error("{address}: {reason}")]
+    Paging {
+        /// Redacted URL.
+        address: String,
+        /// Explanation.
+        reason: String,
+    },
+    /// Reading a page failed.
+    #[error("reading the document failed: {0}")]
+    Broken(#[from] tokio::task::JoinError),
 }
 
 /// Loads a source, unless it is unchanged since the poll that `state` describes. Paths are relative to `folder`.
@@ -87,14 +100,13 @@ pub async fn load(
 async fn from_file(path: &Path, limit: u64) -> Result<LoadedSource, LoadError> {
     let file = read_local(path, limit).await;
     let file = file.map_err(|source| LoadError::Transfer { address: path.display().to_string(), source })?;
-    Ok(LoadedSource::Document {
-        bytes: file.bytes,
-        content_type: None,
-        base_url: None,
+    let page = LoadedPage { bytes: file.bytes, content_type: None, base_url: None, share: None };
+    Ok(LoadedSource::Document(LoadedDocument {
+        pages: vec![page],
+        has_more: false,
         validators: Validators::default(),
         moved_to: None,
-        share: None,
-    })
+    }))
 }
 
 async fn from_http(
@@ -108,29 +120,115 @@ async fn from_http(
     // Configured headers may hold credentials: they go to the configured origin only, wherever the source has moved.
     let fetcher = fetcher.with_named([address]).with_headers(address, source.header_map());
     // Permanent redirects are followed once (RFC 9110, section 15.4.2).
-    let address = state.moved_to.as_deref().unwrap_or(address);
-    let mut request = state.validators.condition(Request::get(RequestId(0), address));
-    request = request.with(header::ACCEPT, ACCEPT);
-    request.max_body = limit;
-    request.patience = source.timeout;
-    let response = fetcher.fetch_whole(&request).await;
-    let response =
-        response.map_err(|source| LoadError::Transfer { address: redact::url(address), source })?;
-    match response.head.status {
-        304 => Ok(LoadedSource::NotModified),
-        // Only 200: a 206 or 203 is not the publisher's complete document.
-        200 => Ok(LoadedSource::Document {
-            content_type: response.head.header("content-type").map(str::to_owned),
-            validators: Validators::from_head(&response.head),
-            base_url: Some(base_url(response.head.url)),
-            moved_to: response.moved_to.or_else(|| state.moved_to.clone()),
-            bytes: response.body,
-            share: response.share,
-        }),
-        status => {
-            let retry_after = response.head.retry_after(now);
-            Err(LoadError::Status { address: redact::url(address), status, retry_after })
+    let first = state.moved_to.as_deref().unwrap_or(address);
+    let mut request = PageRequest { fetcher: &fetcher, source, address, now, left: limit };
+    // A first page that is unchanged says nothing about the removals on later ones, and a POST has no conditions.
+    let is_conditional = source.body.is_none() && (source.paging.is_none() || !source.complete);
+    let validators = if is_conditional { state.validators.clone() } else { Validators::default() };
+    let response = request.send(first, &validators).await?;
+    if response.head.status == 304 && is_conditional {
+        return Ok(LoadedSource::NotModified);
+    }
+    let validators = Validators::from_head(&response.head);
+    let moved_to = response.moved_to.clone().or_else(|| state.moved_to.clone());
+    let (pages, has_more) = request.pages(response).await?;
+    Ok(LoadedSource::Document(LoadedDocument { pages, has_more, validators, moved_to }))
+}
+
+/// Requests of one poll.
+struct PageRequest<'a> {
+    fetcher: &'a Fetcher,
+    source: &'a SourceConfig,
+    /// The configured URL, for errors.
+    address: &'a str,
+    now: Timestamp,
+    /// Bytes that the pages may still have.
+    left: u64,
+}
+
+impl PageRequest<'_> {
+    /// Sends a request; any status but 200 and 304 is an error.
+    async fn send(&mut self, url: &str, validators: &Validators) -> Result<FullResponse, LoadError> {
+        let mut request = validators.condition(Request::get(RequestId(0), url));
+        let accept = if self.source.format == SourceFormat::Html { ACCEPT_HTML } else { ACCEPT };
+        request = request.with(header::ACCEPT, accept);
+        if let Some(body) = &self.source.body {
+            request.method = Method::POST;
+            request.body = Bytes::copy_from_slice(body.expose().as_bytes());
+            request = request.with(header::CONTENT_TYPE, "application/json");
         }
+        request.max_body = self.left;
+        request.patience = self.source.timeout;
+        let response = self.fetcher.fetch_whole(&request).await;
+        let response =
+            response.map_err(|source| LoadError::Transfer { address: redact::url(self.address), source })?;
+        // Only 200: a 206 or 203 is not the publisher's complete document.
+        if !matches!(response.head.status, 200 | 304) {
+            return Err(LoadError::Status {
+                address: redact::url(self.address),
+                status: response.head.status,
+                retry_after: response.head.retry_after(self.now),
+            });
+        }
+        self.left = self.left.saturating_sub(response.body.len() as u64);
+        Ok(response)
+    }
+
+    /// Returns the page of a response and those behind it. `true`: there are more than may be loaded.
+    async fn pages(&mut self, first: FullResponse) -> Result<(Vec<LoadedPage>, bool), LoadError> {
+        let Some(paging) = &self.source.paging else { return Ok((vec![page(first)], false)) };
+        let mut visited = vec![first.head.url.clone()];
+        let mut pages = Vec::new();
+        let mut response = first;
+        loop {
+            let head = response.head.clone();
+            pages.push(page(response));
+            let Some(next) = self.next(paging, &head, &pages[pages.len() - 1]).await? else {
+                return Ok((pages, false));
+            };
+            if pages.len() == paging.max_pages {
+                return Ok((pages, true));
+            }
+            // A cursor that stands still would be asked for until the limit, and its items counted as repeated.
+            if visited.contains(&next) {
+                return Err(self.paging_error("a page leads back to one before it".into()));
+            }
+            response = self.send(&next, &Validators::default()).await?;
+            visited.push(next);
+        }
+    }
+
+    /// Returns the URL of the page behind one.
+    async fn next(
+        &self,
+        paging: &Paging,
+        head: &ResponseHead,
+        page: &LoadedPage,
+    ) -> Result<Option<String>, LoadError> {
+        let url = Url::parse(&head.url).map_err(|e| self.paging_error(e.to_string()))?;
+        let next = paging.next_page(&url, &head.headers, &page.bytes);
+        let next = next.map_err(|e| self.paging_error(redact::text(&e.to_string())))?;
+        let has_links =
+            !matches!(self.source.format, SourceFormat::Json | SourceFormat::Ndjson | SourceFormat::Html);
+        if next.is_some() || !paging.link || !has_links {
+            return Ok(next.map(String::from));
+        }
+        // A document that cannot be read gets its error where all pages are read.
+        let read = PageReader::new(self.source).read(page).await?;
+        Ok(read.ok().and_then(|document| document.link("next").map(str::to_owned)))
+    }
+
+    fn paging_error(&self, reason: String) -> LoadError {
+        LoadError::Paging { address: redact::url(self.address), reason }
+    }
+}
+
+fn page(response: FullResponse) -> LoadedPage {
+    LoadedPage {
+        content_type: response.head.header("content-type").map(str::to_owned),
+        base_url: Some(base_url(response.head.url)),
+        bytes: response.body,
+        share: response.share,
     }
 }
 
@@ -144,3 +242,5 @@ fn base_url(address: String) -> String {
 /// `Accept` header: feed formats before other JSON and XML.
 const ACCEPT: &str = "application/atom+xml, application/rss+xml, application/feed+json, application/json;q=0.9, \
                       application/xml;q=0.8, text/xml;q=0.8, */*;q=0.1";
+/// `Accept` header of an HTML page.
+const ACCEPT_HTML: &str = "text/html, application/xhtml+xml, */*;q=0.1";

@@ -4,6 +4,7 @@
 //! [`towpath_proto::diff`] compares them with the known items, and the store appends the changes. [`poll`] runs the
 //! steps, [`schedule`] decides when, by [`waits`]. [`mirror`] follows another feed instead.
 
+pub mod document;
 pub mod load;
 pub mod local;
 pub mod mirror;

@@ -4,21 +4,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
-use towpath_client::Fetcher;
+use towpath_client::{Fetcher, Validators};
 use towpath_proto::diff::{Diff, GuardError, KnownItems, Listing, diff};
-use towpath_proto::format::{self, FeedAbout, FeedDocument, Format, FormatError, ProblemCounts, ReadOptions};
+use towpath_proto::format::{FeedAbout, FeedDocument, Format, FormatError, ProblemCounts};
 use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, ReadError};
 
-use super::load::{LoadError, LoadedSource, load};
+use super::document::{LoadedPage, PageReader, add_page, digest};
+use super::load::{LoadError, LoadedDocument, LoadedSource, load};
+pub(crate) use super::state::fingerprint;
 use super::state::{SourceFailure, SourceState};
 use super::waits::{next_poll, next_read};
 use crate::blocking::blocking;
-use crate::config::local_path;
-use crate::config::{SourceConfig, SourceFormat};
+use crate::config::{SourceConfig, local_path};
 use crate::engine::feed_about;
 use crate::engine::roles::{self, Lease};
 use crate::engine::{Engine, Feed};
@@ -50,6 +49,8 @@ pub struct PollSummary {
     pub error: Option<SourceFailure>,
     /// Wait until the next poll.
     pub next: Duration,
+    /// The publisher ended the source (410): there is no next poll.
+    pub ended: bool,
 }
 
 /// A poll failed.
@@ -91,7 +92,7 @@ struct Applied {
 /// Saved state of a document that was loaded.
 struct DocumentState {
     body: String,
-    validators: towpath_client::Validators,
+    validators: Validators,
     moved_to: Option<String>,
 }
 
@@ -122,7 +123,9 @@ pub async fn poll(
     };
     // The saved date serves the next start only. Until then the schedule runs on monotonic time.
     polled.next = wait.saturating_sub(began.elapsed());
-    state.next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
+    let next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
+    state.next = next.filter(|_| !state.ended);
+    polled.ended = state.ended;
     state.save(engine.store.as_ref(), lease, feed.id()).await?;
     let run = match &state.error {
         None => Run::Polled,
@@ -139,6 +142,7 @@ fn record_success(state: &mut SourceState, success: PollSuccess, now: Timestamp)
     state.last_ok = Some(now);
     state.failures = 0;
     state.error = None;
+    state.ended = false;
     if let Some(document) = success.document {
         state.body = Some(document.body);
         state.validators = document.validators;
@@ -153,6 +157,12 @@ fn record_failure(state: &mut SourceState, error: &PollError) -> PollSummary {
     let error = error.to_source_error();
     state.failures = state.failures.saturating_add(1);
     state.error = Some(error.clone());
+    if matches!(error.http_status, Some(404 | 410)) && state.moved_to.take().is_some() {
+        // The address that it moved to is gone. The configured one may lead elsewhere by now.
+        state.validators = Validators::default();
+    } else {
+        state.ended = error.http_status == Some(410);
+    }
     PollSummary { error: Some(error), ..PollSummary::default() }
 }
 
@@ -166,19 +176,21 @@ async fn attempt(
     now: Timestamp,
 ) -> Result<PollSuccess, PollError> {
     let loaded = load(fetcher, source, address, &engine.config.folder, state, now).await?;
-    let LoadedSource::Document { bytes, content_type, base_url, validators, moved_to, share } = loaded else {
+    let LoadedSource::Document(document) = loaded else {
         return Ok(PollSuccess { polled: PollSummary::default(), document: None });
     };
-    let body = hex::encode(Sha256::digest(&bytes));
+    let LoadedDocument { pages, has_more, validators, moved_to } = document;
+    let body = hex::encode(digest(&pages));
     let saved = DocumentState { body, validators, moved_to };
     // Identical bytes need no parsing. After an error they do: the failed poll may not have appended its changes.
     if state.error.is_none() && state.body.as_ref() == Some(&saved.body) {
         return Ok(PollSuccess { polled: PollSummary::default(), document: Some(saved) });
     }
-    let reading = fetcher.memory().reading(bytes.len(), source.limits.memory()).await;
-    let read = DocumentReader { source, address, bytes, content_type, base_url };
+    let length = pages.iter().map(|page| page.bytes.len()).sum();
+    let reading = fetcher.memory().reading(length, source.limits.memory()).await;
+    let read = DocumentReader { source, address, pages: &pages, has_more };
     let Applied { polled, about } = apply(engine, own, &read).await?;
-    drop((reading, share));
+    drop((reading, pages));
     if feed_about::save(engine, own.1, own.0, &about).await? {
         documents::forget_newest(engine, own.0);
     }
@@ -189,35 +201,33 @@ async fn attempt(
 struct DocumentReader<'a> {
     source: &'a SourceConfig,
     address: &'a str,
-    bytes: Bytes,
-    content_type: Option<String>,
-    base_url: Option<String>,
+    pages: &'a [LoadedPage],
+    has_more: bool,
 }
 
 impl DocumentReader<'_> {
-    /// Parses the document on the blocking pool, so that it does not delay serving and fetching.
     async fn read(&self) -> Result<FeedDocument, PollError> {
-        let format = match self.source.format {
-            SourceFormat::Auto => None,
-            SourceFormat::Rss => Some(Format::Rss),
-            SourceFormat::Atom => Some(Format::Atom),
-            SourceFormat::JsonFeed => Some(Format::JsonFeed),
-            SourceFormat::Json => Some(Format::Json),
-        };
-        let (mapping, limits) = (self.source.json.clone(), self.source.limits.into());
-        let (bytes, address) = (self.bytes.clone(), self.address.to_owned());
-        let (content_type, base_url) = (self.content_type.clone(), self.base_url.clone());
-        let reading = blocking(move || {
-            let options = ReadOptions {
-                format,
-                content_type: content_type.as_deref(),
-                base_url: base_url.as_deref(),
-                mapping: mapping.as_ref(),
-                limits,
+        let reader = PageReader::new(self.source);
+        let mut document: Option<FeedDocument> = None;
+        for (index, page) in self.pages.iter().enumerate() {
+            let read = reader.read(page).await?;
+            let address = || match index {
+                0 => self.address.to_owned(),
+                _ => format!("{}, page {}", self.address, index + 1),
             };
-            format::read(&bytes, &options).map_err(|source| PollError::Format { address, source })
-        });
-        reading.await?
+            let read = read.map_err(|source| PollError::Format { address: address(), source })?;
+            match &mut document {
+                None => document = Some(read),
+                Some(document) => add_page(document, index + 1, read),
+            }
+        }
+        let mut document = document.unwrap_or_else(|| FeedDocument::new(Format::Json));
+        if self.has_more {
+            let count = self.pages.len();
+            document.problems.insert(0, format!("there are more than {count} pages (paging.max_pages)"));
+            document.counts.warnings += 1;
+        }
+        Ok(document)
     }
 }
 
@@ -234,6 +244,8 @@ async fn apply(
         let mut document = reader.read().await?;
         // Feed History's fh:complete declares the same in the document itself.
         let complete = source.complete || document.is_complete();
+        // Items beyond the limit of pages are not absent.
+        let complete = complete && !reader.has_more;
         let listing = if complete { Listing::Complete } else { Listing::Window };
         // Read before the items: an append in between makes the compare-and-append below fail.
         let head = engine.store.head(feed.id()).await?;
@@ -242,7 +254,7 @@ async fn apply(
         let about = document.about();
         let comparing = blocking(move || {
             // Feeds list the newest entry first by convention; a mapped JSON array has no such order.
-            let newest_first = document.format != Format::Json;
+            let newest_first = !matches!(document.format, Format::Json | Format::Ndjson);
             let items = std::mem::take(&mut document.items);
             let mut found = diff(&known, items, newest_first, listing, guard)?;
             remove_deleted(&mut found, &known, &document);
@@ -311,6 +323,7 @@ fn summary(found: &Diff, document: &FeedDocument) -> PollSummary {
         },
         error: None,
         next: Duration::ZERO,
+        ended: false,
     }
 }
 
@@ -328,6 +341,8 @@ impl PollError {
             Self::Load(LoadError::Status { status, .. }) => {
                 return SourceFailure::from_status(*status, message);
             }
+            Self::Load(LoadError::Paging { .. }) => "PAGING",
+            Self::Load(LoadError::Broken(_)) => "INTERNAL_ERROR",
             Self::Load(LoadError::Transfer { source, .. }) => {
                 return SourceFailure::from_transfer(source, message);
             }
@@ -339,13 +354,6 @@ impl PollError {
         };
         SourceFailure::new(code, message)
     }
-}
-
-/// Digest of the configuration that a source's state depends on. Another URL, format or mapping discards the state.
-pub(crate) fn fingerprint(source: &SourceConfig) -> String {
-    let address = source.url.as_ref().or(source.follow.as_ref());
-    let text = format!("{address:?} {:?} {:?} {}", source.format, source.json, source.complete);
-    hex::encode(&Sha256::digest(text.as_bytes())[..8])
 }
 
 #[cfg(test)]

@@ -42,9 +42,11 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     let mut due = BinaryHeap::with_capacity(feeds.len());
     for (index, feed) in feeds.iter().enumerate() {
         // A heap rather than a task per source: ten thousand idle sources cost a few bytes each.
-        due.push(Reverse((Instant::now() + first_wait(engine, feed).await, index)));
+        if let Some(wait) = first_wait(engine, feed).await {
+            due.push(Reverse((Instant::now() + wait, index)));
+        }
     }
-    let mut polls: JoinSet<Option<Duration>> = JoinSet::new();
+    let mut polls: JoinSet<Option<NextPoll>> = JoinSet::new();
     let mut running: HashMap<task::Id, usize> = HashMap::new();
     loop {
         let next = due.peek().map(|Reverse((at, _))| *at);
@@ -58,7 +60,8 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
                 });
                 let Some(index) = running.remove(&id) else { continue };
                 let wait = match next {
-                    Some(wait) => wait,
+                    Some(NextPoll::Never) => continue,
+                    Some(NextPoll::After(wait)) => wait,
                     // The result was not saved. The last saved due time has passed, so the interval limits the polls.
                     None => saved_wait(engine, &feeds[index]).await.max(every(&feeds[index])),
                 };
@@ -82,8 +85,15 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// Runs one poll; returns the wait until the next, or `None` if the result was not saved.
-async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<Duration> {
+/// The poll after one.
+enum NextPoll {
+    After(Duration),
+    /// The source has ended.
+    Never,
+}
+
+/// Runs one poll; returns the next, or `None` if the result was not saved.
+async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<NextPoll> {
     let _permit = context.permits.acquire().await.ok()?;
     let polled = poll(&context.engine, &context.fetcher, &lease, &feed).await;
     match &polled {
@@ -91,7 +101,7 @@ async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<Dura
         Err(e) if e.is_conflict() => tracing::info!(feed = %feed.id(), "another node polls it"),
         Err(e) => tracing::error!(feed = %feed.id(), "{e}"),
     }
-    polled.ok().map(|polled| polled.next)
+    polled.ok().map(|polled| if polled.ended { NextPoll::Never } else { NextPoll::After(polled.next) })
 }
 
 fn every(feed: &Feed) -> Duration {
@@ -121,10 +131,19 @@ pub fn is_on(feed: &Feed) -> bool {
     feed.config.polled().is_some_and(|(source, _)| source.enabled)
 }
 
-/// Returns the wait before the first poll: none for files, the saved due time for URLs.
-async fn first_wait(engine: &Engine, feed: &Feed) -> Duration {
+/// Returns the wait before the first poll: none for files, the saved due time for URLs; `None` for an ended source.
+async fn first_wait(engine: &Engine, feed: &Feed) -> Option<Duration> {
     let is_file = feed.config.polled().is_some_and(|(_, address)| local_path(address).is_some());
-    if is_file { Duration::ZERO } else { saved_wait(engine, feed).await }
+    if is_file {
+        return Some(Duration::ZERO);
+    }
+    let (source, _) = feed.config.polled()?;
+    let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await;
+    if state.is_ok_and(|state| state.ended) {
+        tracing::warn!(feed = %feed.id(), "the source has ended (410) and is not polled");
+        return None;
+    }
+    Some(saved_wait(engine, feed).await)
 }
 
 /// Returns the wait until the saved due time of a source, at most its longest regular wait.
@@ -151,14 +170,18 @@ mod tests {
         "[[feed]]\nid = \"news\"\n[feed.source]\nurl = \"http://127.0.0.1:1/\"\nevery = \"10m\"\n";
 
     async fn wait_with(failures: u32, due_in: SignedDuration) -> Duration {
+        let next = Some(Timestamp::now().checked_add(due_in).unwrap());
+        first_wait_of(SourceState { next, failures, ..SourceState::default() }).await.unwrap()
+    }
+
+    async fn first_wait_of(state: SourceState) -> Option<Duration> {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::parse(CONFIG, Path::new("towpath.toml")).unwrap();
         let store = EmbeddedStore::open(folder.path().join("data"), EmbeddedOptions::default()).unwrap();
         let engine = crate::protocols::start(config, Arc::new(store)).await.unwrap();
         let feed = engine.feed("news").unwrap();
         let configured = fingerprint(feed.config.polled().unwrap().0);
-        let next = Some(Timestamp::now().checked_add(due_in).unwrap());
-        let state = SourceState { configured, next, failures, ..SourceState::default() };
+        let state = SourceState { configured, ..state };
         state.save(engine.store.as_ref(), &Lease::alone("sources"), feed.id()).await.unwrap();
         first_wait(&engine, &feed).await
     }
@@ -172,5 +195,10 @@ mod tests {
         assert_eq!(wait_with(0, -year).await, Duration::ZERO);
         let soon = wait_with(0, SignedDuration::from_secs(300)).await;
         assert!((295..=300).contains(&soon.as_secs()), "{soon:?}");
+    }
+
+    #[tokio::test]
+    async fn an_ended_source_is_not_polled_after_a_restart() {
+        assert_eq!(first_wait_of(SourceState { ended: true, ..SourceState::default() }).await, None);
     }
 }

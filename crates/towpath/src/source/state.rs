@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use towpath_client::Validators;
 use towpath_proto::FeedId;
 use towpath_proto::follow::TransferError;
 use towpath_store::{Store, Table, TableWrite};
 
+use crate::config::{Secret, SourceConfig};
 use crate::engine::roles::{Lease, conditions};
 use crate::store_error::StoreError;
 
@@ -28,6 +30,8 @@ pub struct SourceState {
     pub last_ok: Option<Timestamp>,
     /// Due time of the next poll, by the wall clock at the last poll.
     pub next: Option<Timestamp>,
+    /// The publisher ended the source (410). It is polled only on demand until it is configured anew.
+    pub ended: bool,
     /// Number of failed polls since the last success.
     pub failures: u32,
     /// Error of the last poll; absent after a success.
@@ -61,6 +65,15 @@ impl SourceFailure {
 
     /// Error of an HTTP error status.
     pub fn from_status(status: u16, message: String) -> Self {
+        // RFC 9110, section 15.5.11: likely to be permanent.
+        if status == 410 {
+            let hint = "the source has ended and is not polled any more; change its url, or try again with towpath run";
+            return Self {
+                code: "GONE".into(),
+                http_status: Some(410),
+                message: format!("{message}: {hint}"),
+            };
+        }
         Self { code: format!("HTTP_{status}"), http_status: Some(status), message }
     }
 
@@ -103,4 +116,16 @@ impl SourceState {
         let write = vec![TableWrite { table: Table::Sources, key, value: Some(value.into()) }];
         Ok(store.write(write, conditions(lease)).await?)
     }
+}
+
+/// Digest of the configuration that a source's state depends on. Another URL, format or mapping discards the state.
+pub(crate) fn fingerprint(source: &SourceConfig) -> String {
+    let address = source.url.as_ref().or(source.follow.as_ref());
+    let mut text = format!("{address:?} {:?} {:?} {}", source.format, source.json, source.complete);
+    // Appended where set, so that the state of other sources stays valid.
+    if source.html.is_some() || source.paging.is_some() || source.body.is_some() {
+        let body = source.body.as_ref().map(Secret::expose);
+        text.push_str(&format!(" {:?} {:?} {body:?}", source.html, source.paging));
+    }
+    hex::encode(&Sha256::digest(text.as_bytes())[..8])
 }

@@ -250,7 +250,7 @@ fn closes_its_sibling(name: &[u8]) -> bool {
 }
 
 /// Returns `true` for elements without contents (HTML standard, section 13.1.2).
-fn is_void(name: &[u8]) -> bool {
+pub(crate) fn is_void(name: &[u8]) -> bool {
     matches!(
         name,
         b"area"

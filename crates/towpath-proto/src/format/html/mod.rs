@@ -11,7 +11,9 @@ mod text;
 mod tokens;
 
 pub use alternates::{Alternate, alternates};
+pub(crate) use content::is_void;
 pub use content::{HtmlContent, HtmlLink, content};
 pub use head_links::head_links;
 pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved};
 pub use text::to_text;
+pub(crate) use tokens::{TextSink, is_block, read};

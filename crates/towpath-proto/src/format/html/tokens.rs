@@ -6,7 +6,7 @@ use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
 use html5gum::{Span, Tokenizer};
 
 /// Feeds the tokens of `html` to `visit` until it stops.
-pub(super) fn read(html: &str, mut visit: impl FnMut(CallbackEvent<'_>) -> ControlFlow<()>) {
+pub(crate) fn read(html: &str, mut visit: impl FnMut(CallbackEvent<'_>) -> ControlFlow<()>) {
     read_with(html, &mut visit);
 }
 
@@ -55,7 +55,7 @@ impl SkippedElements {
 }
 
 /// Returns `true` if the tag separates words.
-pub(super) fn is_block(name: &[u8]) -> bool {
+pub(crate) fn is_block(name: &[u8]) -> bool {
     matches!(
         name,
         b"address"
@@ -108,7 +108,7 @@ pub(super) fn is_block(name: &[u8]) -> bool {
 }
 
 /// Collects text with collapsed white space, up to a number of code points.
-pub(super) struct TextSink {
+pub(crate) struct TextSink {
     out: String,
     chars: usize,
     max_chars: usize,
@@ -121,11 +121,11 @@ pub(super) struct TextSink {
 }
 
 impl TextSink {
-    pub(super) fn new(max_chars: usize) -> Self {
+    pub(crate) fn new(max_chars: usize) -> Self {
         Self { out: String::new(), chars: 0, max_chars, pending: None, full: false, cut_word: false }
     }
 
-    pub(super) fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         for (index, word) in text.split(char::is_whitespace).enumerate() {
             if index > 0 {
                 self.separate(' ');
@@ -168,13 +168,13 @@ impl TextSink {
     }
 
     /// Records white space; a line break takes precedence over a space.
-    pub(super) fn separate(&mut self, space: char) {
+    pub(crate) fn separate(&mut self, space: char) {
         if !self.out.is_empty() && self.pending != Some('\n') {
             self.pending = Some(space);
         }
     }
 
-    pub(super) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         if self.cut_word {
             let word_end = self.out.rfind(char::is_whitespace).unwrap_or(0);
             // A cut at a word's end must not lose half of the excerpt, for example in text without spaces.

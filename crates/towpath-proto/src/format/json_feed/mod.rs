@@ -11,5 +11,6 @@ mod extension;
 mod read;
 mod write;
 
+pub(crate) use extension::EXTRA;
 pub(crate) use read::read;
 pub use write::write;

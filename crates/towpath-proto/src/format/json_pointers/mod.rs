@@ -16,11 +16,13 @@ use super::problems::Problems;
 use crate::Timestamp;
 use crate::item::{Author, Content, Item};
 
+mod lines;
 mod node;
 mod stream;
 mod template;
 
-use node::RawNode;
+use lines::{is_lines, read_lines};
+use node::{KEY, RawNode};
 use stream::{ItemsValue, RawItemReader, read_items};
 use template::{TemplatePart, parts};
 
@@ -29,10 +31,13 @@ use template::{TemplatePart, parts};
 ///
 /// A value with `{` is a template. In `https://example.com/{/id}` each `{pointer}` is replaced by the value
 /// it points to, percent-encoded.
+///
+/// Where the items are the members of an object, `#key` is an item's name: `id = "#key"`, `{#key}` in templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
-    /// Array of items, or object whose values are the items. The empty pointer is the document itself.
+    /// Array of items, or object whose values are the items. The empty pointer is the document itself, or in NDJSON
+    /// its lines.
     #[serde(default)]
     pub items: String,
     /// Id of the item: text, or a number as written.
@@ -62,19 +67,25 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 
 /// Reads any JSON as a feed. Relative URLs are resolved against `base_url`.
 ///
+/// With `lines`, or if its lines are objects, each line is an item (NDJSON).
+///
 /// Without a mapping for it, an item's content is the item itself, as compact JSON with sorted keys and
 /// numbers as written.
 pub(crate) fn read(
     text: &str,
     mapping: &Mapping,
-    base_url: Option<&str>,
+    (base_url, lines): (Option<&str>, bool),
     budget: Budget,
 ) -> Result<FeedDocument, FormatError> {
     mapping.check()?;
     let text = without_mark(text);
     let (base, feed) = (Base::new(base_url, budget), FeedDocument::new(Format::Json));
     let mut reader = MappedListReader { text, mapping, base, feed, problems: Problems::default(), count: 0 };
-    let what = match read_items(text, &mapping.items, &mut reader)? {
+    let found = match lines || (mapping.items.is_empty() && is_lines(text)) {
+        true => read_lines(text, &mut reader).map(|()| ItemsValue::List)?,
+        false => read_items(text, &mapping.items, &mut reader)?,
+    };
+    let what = match found {
         ItemsValue::List => None,
         ItemsValue::Nothing => Some("nothing"),
         ItemsValue::Other(kind) => Some(kind),
@@ -105,7 +116,7 @@ struct MappedListReader<'a> {
 }
 
 impl RawItemReader for MappedListReader<'_> {
-    fn read_item(&mut self, raw: &RawValue) -> Result<(), FormatError> {
+    fn read_item(&mut self, key: Option<&str>, raw: &RawValue) -> Result<(), FormatError> {
         let before = self.base.budget.left();
         let shared = SharedBudget::new(&mut self.base.budget);
         let mut parser = serde_json::Deserializer::from_str(raw.get());
@@ -115,7 +126,7 @@ impl RawItemReader for MappedListReader<'_> {
         })?;
         let tree = before.saturating_sub(self.base.budget.left());
         // Parsed and kept as text: a value alone would change numbers beyond 64 bits.
-        let item = RawNode { value: &value, raw };
+        let item = RawNode { value: &value, raw, key };
         let (base, problems) = (&mut self.base, &mut self.problems);
         let mut reader = MappedItemReader { mapping: self.mapping, index: self.count, item, base, problems };
         self.count += 1;
@@ -167,7 +178,11 @@ impl Mapping {
 /// Checks a pointer or template.
 fn check_value(value: &str) -> Result<(), String> {
     if !value.contains('{') {
-        return if is_pointer(value) { Ok(()) } else { Err("is not a pointer: it must begin with /".into()) };
+        return if is_pointer(value) || value == KEY {
+            Ok(())
+        } else {
+            Err("is not a pointer: it must begin with /".into())
+        };
     }
     for part in parts(value) {
         match part {
@@ -176,7 +191,7 @@ fn check_value(value: &str) -> Result<(), String> {
                     "has a {{ without its }}: a pointer is written {{/id}}, here is {rest:?}"
                 ));
             }
-            TemplatePart::Pointer(pointer) if !is_pointer(pointer) => {
+            TemplatePart::Pointer(pointer) if !is_pointer(pointer) && pointer != KEY => {
                 return Err(format!("has {{{pointer}}}, which is not a pointer: it must begin with /"));
             }
             TemplatePart::Pointer(_) | TemplatePart::Text(_) => {}

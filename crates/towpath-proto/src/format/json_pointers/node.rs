@@ -8,11 +8,16 @@ use serde_json::value::RawValue;
 use crate::format::jcs::{Style, canonical};
 use crate::format::json::scalar;
 
+/// Stands in a mapping for the name of the member that an item is. No pointer begins so.
+pub(super) const KEY: &str = "#key";
+
 /// Value, and the text it was parsed from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawNode<'a> {
     pub(super) value: &'a Value,
     pub(super) raw: &'a RawValue,
+    /// Name of the member that an item is.
+    pub(super) key: Option<&'a str>,
 }
 
 impl<'a> RawNode<'a> {
@@ -38,7 +43,7 @@ impl<'a> RawNode<'a> {
             }
             _ => return None,
         };
-        Some(Self { value, raw })
+        Some(Self { value, raw, key: None })
     }
 
     /// Returns the elements of an array as text.
@@ -53,6 +58,9 @@ impl<'a> RawNode<'a> {
 
     /// Returns the value at a pointer as text; a number as written.
     pub(super) fn scalar(self, pointer: &str) -> Option<String> {
+        if pointer == KEY {
+            return self.key.map(str::to_owned);
+        }
         match self.value.pointer(pointer)? {
             // Integers of 64 bits are exact, so parsing the text again can be skipped.
             Value::Number(number) if number.is_f64() => Some(self.at(pointer)?.raw.get().to_owned()),

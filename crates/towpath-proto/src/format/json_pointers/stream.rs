@@ -1,5 +1,6 @@
 //! Finds the items of a JSON document by their pointer, and reads one after the other.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -21,8 +22,8 @@ pub(super) enum ItemsValue {
 
 /// Reader of the items' texts.
 pub(super) trait RawItemReader {
-    /// Reads the next item.
-    fn read_item(&mut self, item: &RawValue) -> Result<(), FormatError>;
+    /// Reads the next item. `key` is its name, if it is a member of an object.
+    fn read_item(&mut self, key: Option<&str>, item: &RawValue) -> Result<(), FormatError>;
 
     /// Forgets all items: a later member of the same name counts instead.
     fn restart(&mut self);
@@ -53,8 +54,8 @@ struct PathSeed<'a, R> {
 }
 
 impl<R: RawItemReader> PathSeed<'_, R> {
-    fn read_item<E: Error>(&mut self, item: &RawValue) -> Result<(), E> {
-        self.reader.read_item(item).map_err(|error| {
+    fn read_item<E: Error>(&mut self, key: Option<&str>, item: &RawValue) -> Result<(), E> {
+        self.reader.read_item(key, item).map_err(|error| {
             let text = error.to_string();
             *self.failed = Some(error);
             E::custom(text)
@@ -113,7 +114,7 @@ impl<'de, R: RawItemReader> Visitor<'de> for PathSeed<'_, R> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<ItemsValue, A::Error> {
         let Some(token) = self.path.first() else {
             while let Some(item) = elements.next_element::<&RawValue>()? {
-                self.read_item(item)?;
+                self.read_item(None, item)?;
             }
             return Ok(ItemsValue::List);
         };
@@ -134,8 +135,8 @@ impl<'de, R: RawItemReader> Visitor<'de> for PathSeed<'_, R> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<ItemsValue, A::Error> {
         let Some(token) = self.path.first() else {
-            while members.next_key::<IgnoredAny>()?.is_some() {
-                self.read_item(members.next_value::<&RawValue>()?)?;
+            while let Some(key) = members.next_key_seed(MemberName)? {
+                self.read_item(Some(&key), members.next_value::<&RawValue>()?)?;
             }
             return Ok(ItemsValue::List);
         };
@@ -150,6 +151,33 @@ impl<'de, R: RawItemReader> Visitor<'de> for PathSeed<'_, R> {
             }
         }
         Ok(found)
+    }
+}
+
+/// Reads a member's name, without a copy unless it has escapes.
+struct MemberName;
+
+impl<'de> DeserializeSeed<'de> for MemberName {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MemberName {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(name))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(name.to_owned()))
     }
 }
 

@@ -11,8 +11,8 @@ mod token;
 mod write;
 
 pub(crate) use characters::{is_xml_char, is_xml_text};
-pub(crate) use namespaces::Ns;
 pub use namespaces::{ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, TOMBSTONES, TOWPATH, XHTML};
+pub(crate) use namespaces::{MEDIA, Ns};
 pub(crate) use reader::XmlReader;
 pub(crate) use token::{Tag, XmlToken};
 pub use write::{XmlWriter, escape_attribute, escape_text};

@@ -14,6 +14,8 @@ pub const XHTML: &str = "http://www.w3.org/1999/xhtml";
 pub const CONTENT: &str = "http://purl.org/rss/1.0/modules/content/";
 /// Dublin Core, used in all versions of RSS.
 pub const DUBLIN_CORE: &str = "http://purl.org/dc/elements/1.1/";
+/// Media RSS.
+pub(crate) const MEDIA: &str = "http://search.yahoo.com/mrss/";
 /// Our own namespace, for everything that a format cannot express.
 pub const TOWPATH: &str = "urn:x-towpath:1";
 

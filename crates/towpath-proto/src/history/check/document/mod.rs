@@ -65,7 +65,7 @@ pub(super) fn test_document(
             report.judge(rules::json_feed::UNIQUE_NAMES, problem);
         }
         Format::Atom => record(report, url, walk(&text, &mut AtomDialect::default())),
-        Format::Rss | Format::Json => {
+        Format::Rss | Format::Json | Format::Ndjson | Format::Html => {
             record(report, url, walk(&text, &mut RssDialect::default()));
             let unnamed = feed.problems.iter().find(|problem| problem.contains("without id")).cloned();
             report.judge(rules::rss::ITEM_NAMED, unnamed);
@@ -103,7 +103,7 @@ fn content_type(report: &mut Report, url: &str, head: &ResponseHead, format: For
         Format::Atom => (ATOM_TYPE, &["application/atom+xml"]),
         Format::JsonFeed => (JSON_TYPE, &["application/feed+json", "application/json"]),
         // RSS 2.0 has no registered media type; these are in use.
-        Format::Rss | Format::Json => {
+        Format::Rss | Format::Json | Format::Ndjson | Format::Html => {
             (RSS_TYPE, &["application/rss+xml", "application/xml", "text/xml", "application/rdf+xml"])
         }
     };
@@ -123,7 +123,7 @@ fn same_ids(report: &mut Report, url: &str, feed: &FeedDocument) {
     let rule = match feed.format {
         Format::Atom => SAME_IDS,
         Format::JsonFeed => rules::json_feed::IDS,
-        Format::Rss | Format::Json => rules::rss::GUIDS,
+        Format::Rss | Format::Json | Format::Ndjson | Format::Html => rules::rss::GUIDS,
     };
     report.judge(rule, duplicate.map(|item| format!("{url}: {:?}", item.id)));
 }
