@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     let listed = opml::read(bytes);
     assert!(head.is_some() || listed.is_err(), "a list has a document element");
     let Ok(feed) =
-        read(bytes, &ReadOptions { base_url: Some("https://a.example/b"), ..ReadOptions::default() })
+        read(bytes, &ReadOptions { base_url: Some("https://a.example/b"), repair: true, ..ReadOptions::default() })
     else {
         return;
     };

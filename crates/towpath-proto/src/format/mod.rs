@@ -19,6 +19,7 @@ pub(crate) mod json;
 pub mod json_feed;
 pub(crate) mod json_list;
 pub mod json_pointers;
+mod json_repair;
 pub(crate) mod json_value;
 pub(crate) mod limits;
 pub mod link;

@@ -39,6 +39,23 @@ impl Problems {
         }
     }
 
+    /// Returns `true` without any problem.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// Adds the problems of a later step.
+    pub(crate) fn append(&mut self, later: (Vec<String>, ProblemCounts)) {
+        let (listed, counts) = later;
+        let room = MAX_LISTED.saturating_sub(self.listed.len());
+        // The last line of a cut list counts the rest, which the sum below does anew.
+        let is_cut = counts.left_out + counts.warnings > MAX_LISTED;
+        let kept = listed.len() - usize::from(is_cut);
+        self.listed.extend(listed.into_iter().take(kept.min(room)));
+        self.counts.left_out += counts.left_out;
+        self.counts.warnings += counts.warnings;
+    }
+
     /// Returns the list, which ends with the number of problems beyond it, and the numbers.
     pub(crate) fn into_parts(mut self) -> (Vec<String>, ProblemCounts) {
         let unlisted = self.counts.left_out + self.counts.warnings - self.listed.len();

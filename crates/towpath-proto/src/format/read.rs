@@ -7,7 +7,8 @@ use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
 use super::html_page::{self, HtmlMapping};
 use super::limits::DocumentLimits;
-use super::{atom, fill, json_feed, json_pointers, rss, sniff, xml};
+use super::problems::Problems;
+use super::{atom, fill, json_feed, json_pointers, json_repair, rss, sniff, xml};
 
 /// Options of reading a document.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,6 +23,8 @@ pub struct ReadOptions<'a> {
     pub mapping: Option<&'a json_pointers::Mapping>,
     /// Mapping of an HTML page.
     pub html: Option<&'a HtmlMapping>,
+    /// Repairs ill-formed XML and JSON, as feed readers do, with warnings. A document that is cut off stays an error.
+    pub repair: bool,
     /// Fills what an item lacks: its summary by a media description, its URL by that of an enclosure.
     pub fill: bool,
     /// Limits of the document.
@@ -45,10 +48,14 @@ pub struct ReadOptions<'a> {
 /// ```
 pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatError> {
     let mut budget = Budget::new(bytes.len(), options.limits);
-    let (text, mut problems) = sniff::decode(bytes, options.content_type);
+    let (text, mut problems) = match options.repair {
+        true => sniff::decode_or_western(bytes, options.content_type),
+        false => sniff::decode(bytes, options.content_type),
+    };
     if let Cow::Owned(text) = &text {
         budget.store(text.len())?;
     }
+    let text = if options.repair { without_preface(text, &mut problems) } else { text };
     let mut feed = match (sniff::kind(&text), options.format) {
         // An empty document is not an empty feed: absence would delete every item.
         (sniff::DocumentKind::Empty, _) => return Err(FormatError::Unknown("the document is empty".into())),
@@ -67,10 +74,10 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
             if problems.len() > unreplaced {
                 budget.store(text.len())?;
             }
-            read_xml(&text, options, budget)?
+            xml_or_repaired(&text, options, budget)?
         }
         (sniff::DocumentKind::Json, None | Some(Format::JsonFeed | Format::Json | Format::Ndjson)) => {
-            read_json(&text, options, budget)?
+            json_or_repaired(&text, options, budget)?
         }
         (kind, Some(format)) => {
             return Err(FormatError::Unknown(format!("{kind:?} instead of the requested {format:?}")));
@@ -83,6 +90,48 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
     problems.append(&mut feed.problems);
     feed.problems = problems;
     Ok(feed)
+}
+
+/// Reads JSON. What strict reading refuses is repaired if the options say so, and read again.
+fn json_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
+    let error = match read_json(text, options, budget) {
+        Err(error @ FormatError::Malformed { .. }) if options.repair => error,
+        read => return read,
+    };
+    let Some((repaired, problems)) = json_repair::repair(text) else { return Err(error) };
+    let mut budget = Budget::new(text.len(), options.limits);
+    budget.store(repaired.len())?;
+    let mut feed = read_json(&repaired, options, budget).map_err(|_| error)?;
+    told(&mut feed, problems);
+    Ok(feed)
+}
+
+/// Reads XML. What strict reading refuses is repaired if the options say so, and read again.
+fn xml_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
+    let error = match read_xml(text, options, budget) {
+        Err(FormatError::Unknown(reason)) => return Err(FormatError::Unknown(reason)),
+        Err(error) if options.repair => error,
+        read => return read,
+    };
+    let mut budget = Budget::new(text.len(), options.limits);
+    let (repaired, mut problems) = xml::repair(text, &mut budget)?;
+    match read_xml(&repaired, options, budget) {
+        Ok(mut feed) => {
+            if problems.is_empty() && matches!(error, FormatError::Malformed { .. }) {
+                problems.warn(|| error.to_string());
+            }
+            told(&mut feed, problems);
+            Ok(feed)
+        }
+        // The repair did not help. The first error has the place in the document.
+        Err(_) => Err(error),
+    }
+}
+
+/// Puts the warnings of a repair before the other problems of a document.
+fn told(feed: &mut FeedDocument, mut problems: Problems) {
+    problems.append((std::mem::take(&mut feed.problems), feed.counts));
+    (feed.problems, feed.counts) = problems.into_parts();
 }
 
 fn read_json(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
@@ -100,6 +149,19 @@ fn read_json(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDo
             reason: "JSON needs a mapping that locates the items".into(),
         }),
     }
+}
+
+/// Drops text before the document, such as a warning of the program that made it. Its lines are kept.
+fn without_preface<'a>(text: Cow<'a, str>, problems: &mut Vec<String>) -> Cow<'a, str> {
+    const MAX_PREFACE: usize = 4096;
+    if sniff::kind(&text) != sniff::DocumentKind::Other {
+        return text;
+    }
+    let starts = ["<?xml", "<rss", "<feed", "<rdf:RDF"].into_iter().filter_map(|start| text.find(start));
+    let Some(start) = starts.min().filter(|start| *start <= MAX_PREFACE) else { return text };
+    problems.push("line 1, column 1: text before the beginning of the document was dropped".into());
+    let lines = "\n".repeat(text[..start].matches('\n').count());
+    Cow::Owned(lines + &text[start..])
 }
 
 fn read_html(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {

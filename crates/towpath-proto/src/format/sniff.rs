@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
 use super::xml::is_xml_char;
 
@@ -83,6 +83,26 @@ pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>,
         problems.push(reason);
     }
     (text, problems)
+}
+
+/// Decodes as [`decode`], but takes a document for Windows-1252 if it claims to be UTF-8, is not, and has no
+/// character that only UTF-8 could have written.
+pub(crate) fn decode_or_western<'a>(
+    bytes: &'a [u8],
+    content_type: Option<&str>,
+) -> (Cow<'a, str>, Vec<String>) {
+    let (text, mut problems) = decode(bytes, content_type);
+    let is_lossy = problems.last().is_some_and(|problem| problem.starts_with("some bytes are not UTF-8"));
+    // A cut character among sound ones would turn all of them into others.
+    if !is_lossy || bytes.utf8_chunks().any(|chunk| !chunk.valid().is_ascii()) {
+        return (text, problems);
+    }
+    problems.pop();
+    let offset = bytes.iter().position(|byte| !byte.is_ascii()).unwrap_or_default();
+    let (line, column) = super::position::line_and_column(bytes, offset);
+    problems
+        .push(format!("line {line}, column {column}: bytes that are not UTF-8 were read as Windows-1252"));
+    (WINDOWS_1252.decode_without_bom_handling(bytes).0, problems)
 }
 
 /// Returns the `charset` of a `Content-Type`.

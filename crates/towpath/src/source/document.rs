@@ -66,6 +66,7 @@ impl PageReader {
             base_url: page.base_url.as_deref(),
             mapping: self.json.as_ref(),
             html: self.html.as_ref(),
+            repair: true,
             fill: true,
             limits: self.limits,
         };

@@ -5,6 +5,7 @@
 
 mod alternates;
 mod content;
+mod entity;
 mod head_links;
 mod relative;
 mod text;
@@ -13,6 +14,7 @@ mod tokens;
 pub use alternates::{Alternate, alternates};
 pub(crate) use content::is_void;
 pub use content::{HtmlContent, HtmlLink, content};
+pub(crate) use entity::entity;
 pub use head_links::head_links;
 pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved};
 pub use text::to_text;

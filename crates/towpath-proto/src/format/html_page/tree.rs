@@ -115,7 +115,7 @@ impl Tree {
             match &self.nodes[node].data {
                 // Scripts and styles are text that no parser unescapes.
                 NodeData::Text(text) if open.last().is_some_and(|(_, name)| is_raw(name)) => {
-                    out.push_str(text)
+                    out.push_str(text);
                 }
                 NodeData::Text(text) => push_text(&mut out, text),
                 NodeData::Element { name, attributes } => {

@@ -19,6 +19,28 @@ pub(crate) const MEDIA: &str = "http://search.yahoo.com/mrss/";
 /// Our own namespace, for everything that a format cannot express.
 pub const TOWPATH: &str = "urn:x-towpath:1";
 
+/// Returns the namespace that a prefix nearly always stands for.
+pub(super) fn well_known(prefix: &str) -> Option<&'static str> {
+    Some(match prefix {
+        "atom" | "atom10" => ATOM,
+        "content" => CONTENT,
+        "dc" => DUBLIN_CORE,
+        "media" => MEDIA,
+        "rdf" => "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+        "xhtml" => XHTML,
+        "fh" => HISTORY,
+        "at" => TOMBSTONES,
+        "itunes" => "http://www.itunes.com/dtds/podcast-1.0.dtd",
+        "slash" => "http://purl.org/rss/1.0/modules/slash/",
+        "sy" => "http://purl.org/rss/1.0/modules/syndication/",
+        "wfw" => "http://wellformedweb.org/CommentAPI/",
+        "thr" => "http://purl.org/syndication/thread/1.0",
+        "georss" => "http://www.georss.org/georss",
+        "feedburner" => "http://rssnamespace.org/feedburner/ext/1.0",
+        _ => return None,
+    })
+}
+
 /// Namespaces that the readers interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ns {

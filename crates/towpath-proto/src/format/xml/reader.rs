@@ -102,7 +102,7 @@ impl<'i> XmlReader<'i> {
                 Ok(Event::CData(text)) => return self.character_data(text.into_inner()),
                 Ok(Event::GeneralRef(name)) => {
                     return Ok(XmlToken::Text(match self.reference(&name, before)? {
-                        Reference::Text(text) => Cow::Borrowed(text),
+                        Reference::Text(text) => text,
                         Reference::Character(character) => Cow::Owned(character.into()),
                     }));
                 }

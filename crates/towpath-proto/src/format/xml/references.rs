@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 
-use quick_xml::escape::resolve_html5_entity;
-
 use super::characters::is_xml_char;
 use super::reader::XmlReader;
 use super::token::Reference;
 use crate::format::error::FormatError;
+use crate::format::html;
 use crate::format::position::{line_and_column, shortened};
 
 impl<'i> XmlReader<'i> {
@@ -52,7 +51,7 @@ impl<'i> XmlReader<'i> {
                 return Err(self.malformed(at, "a bare & that is not a reference (write &amp;)"));
             };
             match self.reference(&rest[..end], at)? {
-                Reference::Text(found) => text.push_str(found),
+                Reference::Text(found) => text.push_str(&found),
                 Reference::Character(found) => text.push(found),
             }
             rest = &rest[end + 1..];
@@ -68,11 +67,11 @@ impl<'i> XmlReader<'i> {
     /// Resolves `&name;`.
     pub(super) fn reference(&mut self, name: &str, offset: usize) -> Result<Reference, FormatError> {
         Ok(match name {
-            "lt" => Reference::Text("<"),
-            "gt" => Reference::Text(">"),
-            "amp" => Reference::Text("&"),
-            "quot" => Reference::Text("\""),
-            "apos" => Reference::Text("'"),
+            "lt" => Reference::Text(Cow::Borrowed("<")),
+            "gt" => Reference::Text(Cow::Borrowed(">")),
+            "amp" => Reference::Text(Cow::Borrowed("&")),
+            "quot" => Reference::Text(Cow::Borrowed("\"")),
+            "apos" => Reference::Text(Cow::Borrowed("'")),
             _ => match name.strip_prefix('#') {
                 Some(number) => Reference::Character(self.character(number, offset)?),
                 None => Reference::Text(self.entity(name, offset)?),
@@ -100,9 +99,9 @@ impl<'i> XmlReader<'i> {
         }
     }
 
-    fn entity(&self, name: &str, offset: usize) -> Result<&'static str, FormatError> {
+    fn entity(&self, name: &str, offset: usize) -> Result<Cow<'static, str>, FormatError> {
         // HTML's entities are undeclared in XML, but common in feeds.
-        if let Some(text) = resolve_html5_entity(name) {
+        if let Some(text) = html::entity(name) {
             return Ok(text);
         }
         let name = shortened(name);

@@ -17,7 +17,7 @@ pub(crate) enum XmlToken<'i> {
 
 /// Replacement of a reference.
 pub(super) enum Reference {
-    Text(&'static str),
+    Text(Cow<'static, str>),
     Character(char),
 }
 
