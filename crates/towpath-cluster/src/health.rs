@@ -60,7 +60,7 @@ impl NodeHealth {
     /// Returns the failure of the replica. It becomes final after a time in which the node can still be read.
     pub(crate) fn failure(&self) -> Option<StoreFailure> {
         let (since, reason) = self.state.lock().failed.clone()?;
-        Some(StoreFailure { reason, is_final: since.elapsed() >= FAILED_READS })
+        Some(StoreFailure { reason, is_final: since.elapsed() >= FAILED_READS, is_full: false })
     }
 
     /// Records that the replica has applied the log up to `at`.

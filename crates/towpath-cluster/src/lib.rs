@@ -68,7 +68,8 @@ use towpath_store::embedded::{EmbeddedStore, VerifyReport};
 use towpath_store::lease::LeaseHandle;
 use towpath_store::{
     AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, Precondition, ReadError,
-    ReadLimit, ReplicaStatus, SeqRange, Store, StoreFailure, Table, TableHook, TableWrite, WriteError,
+    ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure, Table, TableHook, TableWrite,
+    WriteError,
 };
 
 pub use crate::address::ClusterAddress;
@@ -232,7 +233,13 @@ impl Store for ClusterStore {
     }
 
     fn failure(&self) -> Option<StoreFailure> {
-        self.health.failure()
+        let full = || self.replica.full_disk();
+        let full = || full().map(|reason| StoreFailure { reason, is_final: false, is_full: true });
+        self.health.failure().or_else(full)
+    }
+
+    fn damage(&self) -> Option<StoreDamage> {
+        self.replica.damage()
     }
 
     async fn close(&self) {

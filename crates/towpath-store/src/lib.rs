@@ -240,13 +240,24 @@ pub struct ReplicaStatus {
     pub problem: Option<String>,
 }
 
-/// Failure of writing that lasts.
+/// Reason why nothing can be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFailure {
-    /// Error of the write, or of the flush, that failed.
+    /// Error of the write or the flush that failed, or the free space.
     pub reason: String,
     /// The store does not recover by itself: the process has to be restarted.
     pub is_final: bool,
+    /// The disk is full. Writes go on by themselves once there is space.
+    pub is_full: bool,
+}
+
+/// Damaged data that reads have met since the store was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreDamage {
+    /// Number of reads that failed for it.
+    pub reads: u64,
+    /// Error of the first one, with the folder.
+    pub first: String,
 }
 
 /// Wall clock. It may jump backwards; times of a log never do.
@@ -339,8 +350,13 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Returns why nothing can be written, if an earlier write or flush failed. It may touch the disk.
+    /// Returns why nothing can be written: an earlier write or flush failed, or the disk is full. It touches the disk.
     fn failure(&self) -> Option<StoreFailure> {
+        None
+    }
+
+    /// Returns the damaged data that reads have met since the store was opened.
+    fn damage(&self) -> Option<StoreDamage> {
         None
     }
 

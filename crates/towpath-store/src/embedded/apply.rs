@@ -148,15 +148,18 @@ impl StorageEngine {
             ));
         }
         // Once per group: a statvfs call is cheap, but not for each append.
-        match free_space(&self.path) {
-            Some(free) if free < self.reserve => Err(format!(
-                "the disk is full: {} MiB are free, and {} MiB are reserved; free some space",
-                free >> 20,
-                self.reserve >> 20
-            )),
-            // Free space that the system cannot tell does not stop the store.
-            _ => Ok(()),
-        }
+        self.full_disk().map_or(Ok(()), Err)
+    }
+
+    /// Returns an error if less space is free than is reserved.
+    pub(crate) fn full_disk(&self) -> Option<String> {
+        // Free space that the system cannot tell does not stop the store.
+        let free = free_space(&self.path).filter(|free| *free < self.reserve)?;
+        Some(format!(
+            "the disk is full: {} MiB are free, and {} MiB are reserved; free some space",
+            free >> 20,
+            self.reserve >> 20
+        ))
     }
 
     /// Returns the error of a flush or compaction that failed in the background: no write succeeds after it.

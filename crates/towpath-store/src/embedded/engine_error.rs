@@ -7,7 +7,14 @@ use crate::error::StorageError;
 
 /// Returns the error of a read.
 pub(super) fn read_error(error: &fjall::Error) -> StorageError {
-    StorageError::Read(engine_reason(error))
+    let reason = engine_reason(error);
+    match error {
+        fjall::Error::Storage(fjall::LsmError::Io(_)) => StorageError::Read(reason),
+        fjall::Error::Storage(_) | fjall::Error::Decompress(_) => {
+            StorageError::Damaged(format!("a table in engine/keyspaces is damaged ({reason})"))
+        }
+        _ => StorageError::Read(reason),
+    }
 }
 
 /// Text of the error of an engine that cannot be opened: the files at fault, and the next step.

@@ -11,6 +11,7 @@
 mod apply;
 pub mod command;
 mod commit;
+mod damage;
 mod decide;
 mod engine_error;
 mod folder;
@@ -44,6 +45,7 @@ pub use self::verify::VerifyReport;
 
 use self::apply::StorageEngine;
 use self::commit::{CommitRequest, Committer};
+use self::damage::DamageLog;
 use self::decide::Lookup;
 use self::keys::FeedRow;
 use self::notifier::Notifier;
@@ -51,7 +53,8 @@ use self::slot::EngineSlot;
 use crate::error::{ReadTarget, StorageError};
 use crate::{
     AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, OpenError, Precondition,
-    ReadError, ReadLimit, SeqRange, Store, StoreFailure, Table, TableHook, TableWrite, WallClock, WriteError,
+    ReadError, ReadLimit, SeqRange, Store, StoreDamage, StoreFailure, Table, TableHook, TableWrite,
+    WallClock, WriteError,
 };
 
 /// Maximum length of a table's key, in bytes.
@@ -116,6 +119,7 @@ impl Default for EmbeddedOptions {
 pub struct EmbeddedStore {
     slot: Arc<EngineSlot>,
     notifier: Arc<Notifier>,
+    damage: Arc<DamageLog>,
     /// `None` once closed.
     queue: Mutex<Option<mpsc::Sender<CommitRequest>>>,
     committer: Mutex<Option<JoinHandle<()>>>,
@@ -143,7 +147,8 @@ impl EmbeddedStore {
         let thread = std::thread::Builder::new().name("towpath-store".into());
         let thread = thread.spawn(move || committer.run(receiver));
         thread.map_err(|e| engine.refuse(&format!("cannot start the commit thread: {e}"))).map(|thread| {
-            Self { slot, notifier, queue: Mutex::new(Some(sender)), committer: Mutex::new(Some(thread)) }
+            let (queue, committer) = (Mutex::new(Some(sender)), Mutex::new(Some(thread)));
+            Self { slot, notifier, damage: Arc::new(DamageLog::new(path.to_owned())), queue, committer }
         })
     }
 
@@ -160,7 +165,7 @@ impl EmbeddedStore {
     /// Checks every index against the log, and the log against itself. Reads the whole store.
     pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
         let engine = self.engine()?;
-        blocking(ReadTarget::Everything, move || engine.verify()).await
+        self.blocking(ReadTarget::Everything, move || engine.verify()).await
     }
 
     fn engine(&self) -> Result<Arc<StorageEngine>, ReadError> {
@@ -168,7 +173,8 @@ impl EmbeddedStore {
     }
 
     fn feed(&self, engine: &StorageEngine, name: &FeedId) -> Result<Option<FeedRow>, ReadError> {
-        self.notifier.feed(name, || engine.feed(name)).map_err(|e| e.of(ReadTarget::Feed(name.clone())))
+        let found = self.notifier.feed(name, || engine.feed(name));
+        found.map_err(|e| self.damage.error(e, ReadTarget::Feed(name.clone())))
     }
 
     /// Reads from a feed; returns the default for a feed that does not exist.
@@ -179,9 +185,28 @@ impl EmbeddedStore {
     ) -> Result<T, ReadError> {
         let engine = self.engine()?;
         match self.feed(&engine, name)? {
-            Some(feed) => read(&engine, feed).map_err(|e| e.of(ReadTarget::Feed(name.clone()))),
+            Some(feed) => {
+                read(&engine, feed).map_err(|e| self.damage.error(e, ReadTarget::Feed(name.clone())))
+            }
             None => Ok(T::default()),
         }
+    }
+
+    /// Runs an unbounded read on the pool of blocking threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        target: ReadTarget,
+        work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let done = tokio::task::spawn_blocking(work).await;
+        let done =
+            done.unwrap_or_else(|e| Err(StorageError::Read(format!("the reading thread has ended: {e}"))));
+        done.map_err(|e| self.damage.error(e, target))
+    }
+
+    /// Returns an error if less space is free than is reserved.
+    pub fn full_disk(&self) -> Option<String> {
+        self.slot.engine().ok()?.full_disk()
     }
 
     /// Sends a request to the commit thread and waits for its reply.
@@ -238,16 +263,6 @@ impl Drop for EmbeddedStore {
     }
 }
 
-/// Runs an unbounded read on the pool of blocking threads.
-async fn blocking<T: Send + 'static>(
-    target: ReadTarget,
-    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
-) -> Result<T, ReadError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    let done = done.unwrap_or_else(|e| Err(StorageError::Read(format!("the reading thread has ended: {e}"))));
-    done.map_err(|e| e.of(target))
-}
-
 #[async_trait]
 impl Store for EmbeddedStore {
     async fn append(
@@ -269,12 +284,12 @@ impl Store for EmbeddedStore {
 
     async fn feeds(&self) -> Result<Vec<FeedId>, ReadError> {
         let engine = self.engine()?;
-        blocking(ReadTarget::Feeds, move || engine.feed_names()).await
+        self.blocking(ReadTarget::Feeds, move || engine.feed_names()).await
     }
 
     async fn heads(&self) -> Result<Vec<FeedSummary>, ReadError> {
         let engine = self.engine()?;
-        blocking(ReadTarget::Feeds, move || engine.feed_heads()).await
+        self.blocking(ReadTarget::Feeds, move || engine.feed_heads()).await
     }
 
     async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError> {
@@ -309,7 +324,7 @@ impl Store for EmbeddedStore {
         }
         let engine = self.engine()?;
         let Some(FeedRow { number, .. }) = self.feed(&engine, feed)? else { return Ok(KnownItems::new()) };
-        blocking(ReadTarget::Feed(feed.clone()), move || engine.content_hashes(number, None)).await
+        self.blocking(ReadTarget::Feed(feed.clone()), move || engine.content_hashes(number, None)).await
     }
 
     async fn wait(&self, feed: &FeedId, after: Seq) -> Result<LogHead, ReadError> {
@@ -324,7 +339,7 @@ impl Store for EmbeddedStore {
 
     async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         let target = || ReadTarget::Table(table, key.to_vec());
-        self.engine()?.get(table, key).map_err(|e| e.of(target()))
+        self.engine()?.get(table, key).map_err(|e| self.damage.error(e, target()))
     }
 
     async fn scan(
@@ -335,7 +350,7 @@ impl Store for EmbeddedStore {
         limit: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
         let target = || ReadTarget::Table(table, prefix.to_vec());
-        self.engine()?.scan(table, prefix, after, limit).map_err(|e| e.of(target()))
+        self.engine()?.scan(table, prefix, after, limit).map_err(|e| self.damage.error(e, target()))
     }
 
     async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
@@ -353,6 +368,10 @@ impl Store for EmbeddedStore {
 
     fn failure(&self) -> Option<StoreFailure> {
         self.slot.failure()
+    }
+
+    fn damage(&self) -> Option<StoreDamage> {
+        self.damage.met()
     }
 
     async fn close(&self) {

@@ -15,6 +15,7 @@ use towpath_proto::feed_id::FeedId;
 use super::apply::{ApplyMode, MetadataRow, StorageEngine};
 use super::command::{CommandBody, CommandResult, LogCommand};
 use super::commit::CachedState;
+use super::damage::DamageLog;
 use super::decide::CommitGroup;
 use super::folder::DataFolder;
 use super::notifier::Notifier;
@@ -58,7 +59,8 @@ impl EmbeddedStore {
         // Without a queue the reading half refuses writes, as a closed store does.
         let (queue, committer) = (Mutex::default(), Mutex::default());
         let slot = EngineSlot::new(engine, Arc::clone(&notifier), path.to_owned(), options.clone());
-        Ok((Self { slot: Arc::new(slot), notifier, queue, committer }, replica))
+        let damage = Arc::new(DamageLog::new(path.to_owned()));
+        Ok((Self { slot: Arc::new(slot), notifier, damage, queue, committer }, replica))
     }
 }
 

@@ -100,13 +100,19 @@ impl EngineSlot {
     /// Returns the failure of writing, if there is one. Also finds a failed flush that no write has met yet.
     pub(crate) fn failure(self: &Arc<Self>) -> Option<StoreFailure> {
         if self.state.lock().failure.is_none() {
-            let reason = self.engine.try_read()?.as_ref()?.background_failure()?;
+            let engine = self.engine.try_read()?.clone()?;
+            let Some(reason) = engine.background_failure() else {
+                let reason = engine.full_disk()?;
+                return Some(StoreFailure { reason, is_final: false, is_full: true });
+            };
+            // Its reference to the engine would keep the slot from opening it again.
+            drop(engine);
             self.fail(reason, None);
         }
         let state = self.state.lock();
         let reason = state.failure.clone()?;
         let is_final = state.without_engine.is_some_and(|since| since.elapsed() >= GIVE_UP);
-        Some(StoreFailure { reason, is_final })
+        Some(StoreFailure { reason, is_final, is_full: false })
     }
 
     /// Refuses writes from now on, and has the engine opened again. Drop all references to the engine before.

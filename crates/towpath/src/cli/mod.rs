@@ -27,6 +27,7 @@ mod status;
 mod terminal;
 mod token;
 mod token_reload;
+mod verify;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum Subcommands {
     Export(export::ExportArgs),
     /// Show feeds, positions and source health
     Status(publish_target::TargetArgs),
+    /// Check the data folder for damage; no server may have it open
+    Verify(ConfigArgs),
     /// Make tokens for the configuration
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -124,6 +127,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Snapshot(args) => snapshot::snapshot(args).await,
         Subcommands::Export(args) => export::export(args).await,
         Subcommands::Status(args) => status::status(&args).await,
+        Subcommands::Verify(args) => verify::verify(&args).await,
         Subcommands::Token(command) => token::token(command),
     }
 }

@@ -50,10 +50,12 @@ pub(crate) fn fetcher(config: &Config) -> Result<Fetcher, CliError> {
 /// Opens the data folder, as the log itself or as a replica of a cluster's log.
 async fn store(
     config: &ServerConfig,
-    cluster_options: ClusterOptions,
-    options: EmbeddedOptions,
+    mut cluster_options: ClusterOptions,
+    mut options: EmbeddedOptions,
 ) -> Result<Arc<dyn Store>, CliError> {
     let folder = config.data.clone();
+    let reserve = config.reserve_mib.saturating_mul(1 << 20);
+    (cluster_options.replica.reserve, options.reserve) = (reserve, reserve);
     if let Some(cluster) = &config.cluster {
         let address = ClusterAddress::parse(cluster.expose())?;
         return Ok(Arc::new(ClusterStore::open(&address, folder, cluster_options).await?));

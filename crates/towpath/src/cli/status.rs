@@ -7,25 +7,31 @@ use serde_json::Value;
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, TargetArgs};
 use super::terminal::plain;
-use crate::source::status::feed_json;
+use crate::source::status::{feed_json, node_problems};
 
 pub(crate) async fn status(args: &TargetArgs) -> Result<Exit, CliError> {
     // Asks the server if one runs: it knows the state of mirrors and has the folder locked.
     let target = args.open().await?;
-    let feeds = match &target {
+    let (feeds, problems) = match &target {
         PublishTarget::Server(server) => server.feeds().await?,
         PublishTarget::Folder(engine) => {
             let mut feeds = Vec::new();
             for feed in engine.feeds() {
                 feeds.push(feed_json(engine, &feed).await?);
             }
-            feeds
+            // The server looks every second; a command has no time for that.
+            let failure = engine.store.failure().map(|failure| failure.reason);
+            let failure = failure.map(|reason| format!("the store takes no writes: {reason}"));
+            (feeds, failure.into_iter().chain(node_problems(engine)).collect())
         }
     };
     target.close().await;
     // A closed standard output, as with `head`, is not an error.
     let _ = print(&feeds);
-    Ok(Exit::Done)
+    for problem in &problems {
+        eprintln!("towpath: {}", plain(problem));
+    }
+    Ok(if problems.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
 /// Formats the protocol of a mirror.
@@ -47,6 +53,10 @@ fn print(feeds: &[Value]) -> std::io::Result<()> {
                 (None, Some(at)) => format!("ok at {at}{}", by(source)),
                 (None, None) => "not asked yet".to_owned(),
             },
+        };
+        let source = match feed["failure"].as_str() {
+            Some(failure) => format!("{source}; {failure}"),
+            None => source,
         };
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
         writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:28}  {}", plain(&source))?;

@@ -76,6 +76,8 @@ pub struct ServerConfig {
     pub create_feeds: bool,
     /// Number of threads that serve requests; default: the number of cores.
     pub threads: Option<usize>,
+    /// Free disk space that is reserved, in MiB: with less, nothing is written. 0 reserves none.
+    pub reserve_mib: u64,
     /// Memory limit of prebuilt documents, in MiB.
     pub cache_mib: u64,
     /// Maximum number of concurrent fetches of sources.
@@ -122,6 +124,7 @@ impl Default for ServerConfig {
             rate_limit: RateLimitConfig::default(),
             create_feeds: false,
             threads: None,
+            reserve_mib: 256,
             cache_mib: 64,
             fetches: 16,
             fetch_mib: 256,

@@ -42,8 +42,14 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Connections that were refused because of a limit.
     pub connections_refused: Counter,
-    /// 1 while the store takes no writes, because an earlier one failed.
+    /// 1 while the store takes no writes: an earlier one failed, or the disk is full.
     pub store_failed: Gauge,
+    /// 1 while less disk space is free than is reserved.
+    pub disk_full: Gauge,
+    /// Reads that met damaged data since the start.
+    pub damaged_reads: Gauge,
+    /// Feeds' documents that could not be published last time.
+    pub publish_failed: Gauge,
     /// Clients that wait for a feed to move.
     pub waiters: Gauge,
     /// Roles that this node holds among those of its cluster.
@@ -65,8 +71,17 @@ impl Default for Metrics {
         let (connections, store_failed) = (Gauge::default(), Gauge::default());
         registry.register(
             "store_failed",
-            "1 while the store takes no writes, because an earlier one failed",
+            "1 while the store takes no writes: an earlier one failed, or the disk is full",
             store_failed.clone(),
+        );
+        let (disk_full, damaged_reads, publish_failed) =
+            (Gauge::default(), Gauge::default(), Gauge::default());
+        registry.register("disk_full", "1 while less disk space is free than is reserved", disk_full.clone());
+        registry.register("damaged_reads", "Reads that met damaged data", damaged_reads.clone());
+        registry.register(
+            "publish_failed",
+            "Publishing work that failed last time, such as a feed's documents",
+            publish_failed.clone(),
         );
         registry.register("connections", "Connections of clients that are open", connections.clone());
         let (roles, replica_age) = (Gauge::default(), Gauge::default());
@@ -101,6 +116,9 @@ impl Default for Metrics {
             export_documents: counter("export_documents", "Documents that exports put"),
             connections,
             store_failed,
+            disk_full,
+            damaged_reads,
+            publish_failed,
             connections_refused: counter("connections_refused", "Connections refused because of a limit"),
             waiters,
             roles,

@@ -6,6 +6,7 @@
 pub mod access;
 pub(crate) mod client_address;
 mod extensions;
+mod failures;
 mod feed;
 pub(crate) mod feed_about;
 mod hooks;

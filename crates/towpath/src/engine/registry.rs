@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
-use towpath_store::{FeedSummary, LogHead, ReadError, Store, StoreFailure};
+use towpath_store::{FeedSummary, LogHead, ReadError, Store, StoreDamage, StoreFailure};
 
 use crate::config::{Config, FeedConfig, origins_for};
 use crate::document::cache::Documents;
 use crate::document::cors::CorsPolicy;
 use crate::document::response_memory::ResponseMemory;
 use crate::document::sup_links::SupLinks;
+use crate::engine::failures::Failures;
 use crate::engine::identity::identity;
 use crate::engine::rate_limit::RateLimit;
 use crate::engine::replica_age::ReplicaAge;
@@ -58,6 +59,8 @@ pub struct Engine {
     pub(crate) rate_limit: Option<RateLimit>,
     replica_age: ReplicaAge,
     pub(super) store_health: StoreHealth,
+    /// Publishing work that failed.
+    pub(crate) failures: Failures,
     is_shared: bool,
     feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
 }
@@ -115,6 +118,7 @@ impl Engine {
         }
         // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
         feeds.extend(filters);
+        let metrics = Metrics::default();
         let engine = Self {
             base_url: config.base_url(),
             is_tree: false,
@@ -126,7 +130,8 @@ impl Engine {
             cors,
             store,
             scorer,
-            metrics: Metrics::default(),
+            failures: Failures::new(metrics.publish_failed.clone()),
+            metrics,
             runtime: tokio::runtime::Handle::current(),
             extensions: Extensions::default(),
             identity,
@@ -145,6 +150,7 @@ impl Engine {
     /// Every document has the tree's addresses, and none is cached. Appends call no hooks here.
     pub fn at_base_url(&self, base_url: &str) -> Arc<Self> {
         let sup_links = Arc::new(self.sup_links.for_tree(base_url));
+        let metrics = Metrics::default();
         Arc::new(Self {
             base_url: base_url.to_owned(),
             is_tree: true,
@@ -156,7 +162,8 @@ impl Engine {
             cors: cors(&self.config, base_url),
             store: self.store.clone(),
             scorer: self.scorer.clone(),
-            metrics: Metrics::default(),
+            failures: Failures::new(metrics.publish_failed.clone()),
+            metrics,
             runtime: self.runtime.clone(),
             extensions: Extensions::default(),
             identity: self.identity.clone(),
@@ -222,6 +229,11 @@ impl Engine {
     /// Returns the failure for which the store takes no writes.
     pub fn store_failure(&self) -> Option<Arc<StoreFailure>> {
         self.store_health.failure()
+    }
+
+    /// Returns the damaged data that readers met.
+    pub(crate) fn store_damage(&self) -> Option<Arc<StoreDamage>> {
+        self.store_health.damage()
     }
 
     /// Measures the replica's age.

@@ -32,6 +32,9 @@ pub(crate) struct FeedStatus<S: Serialize> {
     pub(crate) items: u64,
     pub(crate) live: u64,
     pub(crate) modified: Option<jiff::Timestamp>,
+    /// What fails of publishing it, for those who may see details.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<S>,
 }
@@ -66,7 +69,8 @@ pub(crate) async fn feed_status<S: Serialize>(
 ) -> Result<FeedStatus<S>, StoreError> {
     let LogHead { seq, modified, items, live } = engine.store.head(feed.log()).await?;
     // An empty log has 1970 as its time, which would look like a date.
-    Ok(FeedStatus { seq, items, live, modified: (seq > 0).then_some(modified), source })
+    let modified = (seq > 0).then_some(modified);
+    Ok(FeedStatus { seq, items, live, modified, failure: None, source })
 }
 
 /// Describes a feed.
@@ -98,7 +102,19 @@ pub(crate) fn public_list(engine: &Engine) -> Result<Answer, RouteError> {
 
 /// Answers with a list of feeds.
 pub(crate) fn list<S: Serialize>(feeds: &[FeedEntry<S>]) -> Result<Answer, RouteError> {
-    json(&serde_json::json!({ "service": "towpath", "feeds": feeds }))
+    list_with(feeds, Vec::new())
+}
+
+/// Answers with a list of feeds, and what is wrong with the node.
+pub(crate) fn list_with<S: Serialize>(
+    feeds: &[FeedEntry<S>],
+    problems: Vec<String>,
+) -> Result<Answer, RouteError> {
+    let mut list = serde_json::json!({ "service": "towpath", "feeds": feeds });
+    if !problems.is_empty() {
+        list["problems"] = problems.into();
+    }
+    json(&list)
 }
 
 /// Answers with a value as JSON.

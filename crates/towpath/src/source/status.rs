@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use towpath_client::redact;
+use towpath_proto::diffdelta::wire::GLOBAL;
 
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
@@ -31,7 +32,9 @@ pub(crate) async fn describe_feed(
     feed: &Feed,
     with_details: bool,
 ) -> Result<FeedDescription<SourceHealth>, StoreError> {
-    describe(engine, feed, source_health(engine, feed, with_details).await?).await
+    let mut described = describe(engine, feed, source_health(engine, feed, with_details).await?).await?;
+    described.status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
+    Ok(described)
 }
 
 /// Reads the state of a feed with the health of its source.
@@ -40,7 +43,19 @@ pub(crate) async fn status_of(
     feed: &Feed,
     with_details: bool,
 ) -> Result<FeedStatus<SourceHealth>, StoreError> {
-    feed_status(engine, feed, source_health(engine, feed, with_details).await?).await
+    let mut status = feed_status(engine, feed, source_health(engine, feed, with_details).await?).await?;
+    status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
+    Ok(status)
+}
+
+/// Returns what is wrong with the node: its store takes no writes, or has damaged data.
+pub(crate) fn node_problems(engine: &Engine) -> Vec<String> {
+    let failure =
+        engine.store_failure().map(|failure| format!("the store takes no writes: {}", failure.reason));
+    let damage = engine.store_damage();
+    let damage = damage.map(|damage| format!("{} reads met damaged data: {}", damage.reads, damage.first));
+    let global = engine.failures.of(GLOBAL);
+    failure.into_iter().chain(damage).chain(global).collect()
 }
 
 /// Describes a feed as JSON, with the details of a failure.

@@ -16,6 +16,12 @@ use crate::store_error::StoreError;
 ///
 /// The store's.
 pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
+    let published = publish_run(engine, feed, run).await;
+    engine.failures.record(feed.id().as_str(), "publish its DiffDelta documents", &published);
+    published
+}
+
+async fn publish_run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
     let _chain = DiffDelta::chain_lock(feed).lock().await;
     let name = feed.id().as_str();
     let outcome = source_chain::run(engine, feed, &run).await;

@@ -8,7 +8,7 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderValue, Request, StatusCode};
 use serde_json::json;
 use towpath_proto::diffdelta::cursor::Cursor;
-use towpath_proto::diffdelta::discovery::{self, KNOWN_ISSUES_PATH};
+use towpath_proto::diffdelta::discovery::{self, KNOWN_ISSUES_PATH, NodeHealth};
 use towpath_proto::diffdelta::headers::Resource;
 use towpath_proto::diffdelta::publish::{DocumentChain, SourcePublisher};
 use towpath_proto::diffdelta::wire::GLOBAL;
@@ -59,9 +59,10 @@ pub(crate) async fn get<B>(
 /// Answers `/healthz.json` while nothing can be written: load balancers and supervisors look at the status code.
 fn unhealthy(engine: &Engine, failure: &StoreFailure) -> Answer {
     // The reason names files of this machine, so it is in the log only.
-    let error = match failure.is_final {
-        true => "the store takes no writes; the process has to be restarted",
-        false => "the store takes no writes; it is being opened again",
+    let error = match failure {
+        StoreFailure { is_full: true, .. } => "the disk is full; writes go on once there is space",
+        StoreFailure { is_final: true, .. } => "the store takes no writes; the process has to be restarted",
+        _ => "the store takes no writes; it is being opened again",
     };
     let now = engine.now().to_string();
     let body = json!({
@@ -215,6 +216,16 @@ fn keep(engine: &Engine, path: &str, resource: Resource, body: Bytes, valid: Val
     engine.documents.put(path, make(resource, Cursor::ZERO, body, valid))
 }
 
+/// Returns what `/healthz.json` says beside the sources. It names listed feeds only.
+fn node_health(engine: &Engine, listed: &[Arc<Feed>]) -> NodeHealth {
+    let is_listed = |name: &String| name == GLOBAL || listed.iter().any(|feed| feed.id().as_str() == name);
+    let damaged_reads = engine.store_damage().map_or(0, |damage| damage.reads);
+    let mut publish_failed = engine.failures.feeds();
+    let failed = publish_failed.len();
+    publish_failed.retain(is_listed);
+    NodeHealth { replica_age: engine.replica_age(), damaged_reads, failed, publish_failed }
+}
+
 /// Documents over all sources, with their health at the time of the request.
 #[derive(Clone, Copy)]
 enum SiteDocument {
@@ -239,7 +250,9 @@ async fn site_document(
     let now = engine.now();
     let (resource, body) = match which {
         SiteDocument::Sources => (Resource::Sources, discovery::sources(site(engine), &shown, now)),
-        SiteDocument::Health => (Resource::Health, discovery::healthz(&shown, engine.replica_age(), now)),
+        SiteDocument::Health => {
+            (Resource::Health, discovery::healthz(&shown, &node_health(engine, &feeds), now))
+        }
         SiteDocument::Manifest => {
             let sources: Vec<SourcePublisher<'_>> = shown.iter().map(|(source, _)| *source).collect();
             let ttl_sec = sources.iter().map(|source| source.ttl_sec).min().unwrap_or(300);

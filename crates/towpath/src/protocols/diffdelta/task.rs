@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout};
+use towpath_proto::diffdelta::wire::GLOBAL;
 
 use crate::engine::roles::{self, DIFFDELTA, Lease};
 use crate::engine::{Engine, Feed};
@@ -191,15 +192,21 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
             continue;
         }
         last = Instant::now();
-        if let Err(e) = global.run(engine).await {
+        if let Err(e) = run_and_record(engine).await {
             report(&e);
             // Tried again when the interval ends, not at once: the store may need time.
             waiting = true;
         }
     }
-    if let Err(e) = global.run(engine).await {
+    if let Err(e) = run_and_record(engine).await {
         report(&e);
     }
+}
+
+async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    let done = DiffDelta::of(engine).global.run(engine).await;
+    engine.failures.record(GLOBAL, "publish the global feed", &done);
+    done
 }
 
 fn report(error: &StoreError) {

@@ -12,8 +12,9 @@ use crate::store_error::StoreError;
 /// Limits of one read of the log.
 pub(crate) const READ: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
 
-/// Logs an error of a feed's upkeep.
-pub(crate) fn report(feed: &Feed, what: &str, done: Result<(), StoreError>) {
+/// Logs an error of a feed's upkeep, and records it for health and metrics.
+pub(crate) fn report(engine: &Engine, feed: &Feed, what: &'static str, done: Result<(), StoreError>) {
+    engine.failures.record(feed.id().as_str(), what, &done);
     if let Err(e) = done {
         tracing::error!(feed = %feed.id(), "cannot {what}: {e}");
     }

@@ -30,7 +30,12 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
     let wait = (shortest / 4).clamp(SHORTEST, LONGEST);
     while !*stop.borrow() {
         for (feed, retention) in &feeds {
-            report(feed, "remove old pages", remove_old(engine, lease, feed, *retention, engine.now()).await);
+            report(
+                engine,
+                feed,
+                "remove old pages",
+                remove_old(engine, lease, feed, *retention, engine.now()).await,
+            );
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

@@ -27,7 +27,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
 async fn seal(engine: &Arc<Engine>, stop: Stop) {
     // Appends that no task sealed: those of another process, or just before a crash.
     for feed in engine.feeds() {
-        report(&feed, "seal pages", paging::recover(engine, &feed).await);
+        report(engine, &feed, "seal pages", paging::recover(engine, &feed).await);
         // Checked for each feed: a large log may take long.
         if *stop.borrow() {
             return;
@@ -40,7 +40,7 @@ async fn seal(engine: &Arc<Engine>, stop: Stop) {
         }
         for id in Pages::of(engine).take_dirty() {
             if let Some(feed) = engine.feed(id.as_str()) {
-                report(&feed, "seal pages", paging::catch_up(engine, &feed).await);
+                report(engine, &feed, "seal pages", paging::catch_up(engine, &feed).await);
             }
         }
         tokio::select! {

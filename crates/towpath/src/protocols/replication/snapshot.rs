@@ -56,9 +56,9 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
         for (feed, every) in &feeds {
             tokio::select! {
                 done = make_if_due(engine, lease, feed, *every) => match done {
-                    Ok(true) => {}
+                    Ok(true) => report(engine, feed, "make a snapshot", Ok(())),
                     Ok(false) => wait = wait.min(RETRY),
-                    Err(e) => report(feed, "make a snapshot", Err(e)),
+                    Err(e) => report(engine, feed, "make a snapshot", Err(e)),
                 },
                 // An incomplete snapshot is removed and begun again after the restart.
                 () = stopped(&stop) => return,

@@ -15,11 +15,11 @@ use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::FeedAddress;
-use crate::protocols::catalog::{FeedEntry, json, list, public_feeds, public_list};
+use crate::protocols::catalog::{FeedEntry, json, list_with, public_feeds, public_list};
 use crate::protocols::history::documents::{self, HistoryAddress};
 use crate::protocols::replication::snapshot;
 use crate::protocols::sup::Sup;
-use crate::source::status::{SourceHealth, describe_feed, status_of};
+use crate::source::status::{SourceHealth, describe_feed, node_problems, status_of};
 
 const JSON: &str = "application/json; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
@@ -63,7 +63,7 @@ pub(crate) async fn feeds_for<B>(
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
     let with_status = parameters(request.uri().query()).any(|(name, _)| name == "status");
-    let mut feeds = Vec::new();
+    let (mut feeds, mut problems) = (Vec::new(), Vec::new());
     let tokens = engine.tokens.load_full();
     for (feed, access) in readable(engine.feeds(), &tokens, peer, request)? {
         let mut listed = FeedEntry::new(engine, &feed);
@@ -71,10 +71,13 @@ pub(crate) async fn feeds_for<B>(
         if with_status && access == Access::Whole {
             let with_details = may_see_details(&tokens, feed.id().as_str(), peer, request);
             listed.status = Some(status_of(engine, &feed, with_details).await?);
+            if with_details && problems.is_empty() {
+                problems = node_problems(engine);
+            }
         }
         feeds.push(listed);
     }
-    list(&feeds)
+    list_with(&feeds, problems)
 }
 
 /// Answers `/feeds/{feed}`: a page, or JSON with every address.

@@ -204,9 +204,13 @@ pub fn sources(site: &SiteUrl, sources: &[(SourcePublisher<'_>, &DocumentChain)]
 
 #[derive(Serialize)]
 struct Healthz<'a> {
+    #[serde(skip_serializing_if = "is_zero")]
+    damaged_reads: u64,
     engine_version: &'static str,
     generated_at: Timestamp,
     ok: bool,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    publish_failed: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     replica_age: Option<Option<u64>>,
     service: &'static str,
@@ -218,18 +222,39 @@ struct Healthz<'a> {
     time: Timestamp,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Health of the node that serves, beside that of the sources.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeHealth {
+    /// Set if the node's replica lags: its age in seconds, or `Some(None)` if unknown (`null`).
+    pub replica_age: Option<Option<u64>>,
+    /// Number of reads that met damaged data.
+    pub damaged_reads: u64,
+    /// Number of feeds whose documents could not be published.
+    pub failed: usize,
+    /// Names of those that may be named.
+    pub publish_failed: Vec<String>,
+}
+
+impl NodeHealth {
+    fn is_well(&self) -> bool {
+        self.replica_age.is_none() && self.damaged_reads == 0 && self.failed == 0
+    }
+}
+
 /// Builds `/healthz.json`: `ok`, or `degraded` with the names of the stale sources.
-///
-/// `replica_age` is set if the node's replica lags: its age in seconds, or `Some(None)` if unknown (`null`).
 pub fn healthz(
     sources: &[(SourcePublisher<'_>, &DocumentChain)],
-    replica_age: Option<Option<u64>>,
+    node: &NodeHealth,
     now: Timestamp,
 ) -> Bytes {
     // A source that was never fetched counts as stale too.
     let stale = sources.iter().filter(|(_, chain)| chain.health.status() != FetchStatus::Ok);
     let stale: Vec<&str> = stale.map(|(source, _)| source.id.as_str()).collect();
-    let ok = stale.is_empty() && replica_age.is_none();
+    let ok = stale.is_empty() && node.is_well();
     let checked = sources.iter().filter(|(_, chain)| chain.health.status() != FetchStatus::Disabled);
     json(&Healthz {
         engine_version: ENGINE_VERSION,
@@ -241,7 +266,9 @@ pub fn healthz(
         sources_total: sources.len(),
         status: if ok { "ok" } else { "degraded" },
         time: whole_second(now),
-        replica_age,
+        damaged_reads: node.damaged_reads,
+        publish_failed: &node.publish_failed,
+        replica_age: node.replica_age,
         sources_stale: stale,
     })
 }

@@ -152,7 +152,7 @@ fn sources_and_health_name_stale_sources() {
     assert_eq!(listed["error"]["code"], "TIMEOUT");
     assert_eq!(listed["head_url"], "/diff/ab/head.json");
     assert_eq!(listed["archive_index_url"], "/archive/ab/index.json");
-    let health = json_of(&healthz(&[(p.source(), &p.chain)], None, at(70)));
+    let health = json_of(&healthz(&[(p.source(), &p.chain)], &NodeHealth::default(), at(70)));
     assert_eq!(health["status"], "degraded");
     assert_eq!(health["sources_stale"][0], "ab");
 }

@@ -1,0 +1,166 @@
+//! A data folder that is damaged or full: the server, `status` and `verify` say so.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use common::{PATIENCE, TestFolder, clustered, stderr, stdout};
+use serde_json::json;
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::{Store as _, Table, TableWrite};
+
+const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(std::time::Instant::now() < end, "timeout: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+}
+
+/// Writes a row of a table of a folder that no process has open.
+fn write_row(folder: &Path, table: Table, key: &[u8], value: &'static [u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = EmbeddedStore::open(folder, EmbeddedOptions::default()).unwrap();
+        let write = TableWrite { table, key: key.to_vec(), value: Some(value.into()) };
+        store.write(vec![write], Vec::new()).await.unwrap();
+        store.close().await;
+    });
+}
+
+/// Files below a folder whose path contains a text.
+fn files(folder: &Path, part: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, part));
+        } else if path.to_str().unwrap().contains(part) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_full_disk_shows_in_health_status_and_metrics() {
+    if clustered::skips("a replica waits for space and refuses nothing") {
+        return;
+    }
+    // No disk has that much free space.
+    let dir = TestFolder::new(&format!("[server]\nreserve_mib = 1000000000000\n{NOTES}"));
+    let server = dir.serve();
+    let put = server.ask("PUT", "/feeds/notes/items/a", &[], b"text");
+    assert_eq!(put.status, 503, "{}", put.text());
+    wait_until("health says so", || server.get("/healthz.json").status == 503);
+    assert!(server.get("/healthz.json").text().contains("the disk is full"));
+    let metrics = server.get("/metrics").text();
+    assert!(
+        metrics.contains("towpath_store_failed 1") && metrics.contains("towpath_disk_full 1"),
+        "{metrics}"
+    );
+    let status = dir.run(&["status", "--server", &server.base]);
+    assert_eq!(status.status.code(), Some(1));
+    assert!(stderr(&status).contains("the store takes no writes: the disk is full: "), "{}", stderr(&status));
+    assert!(dir.log().contains("nothing can be written: the disk is full: "), "{}", dir.log());
+    assert_eq!(server.get("/feeds/notes/items").status, 200, "reading goes on");
+    assert_eq!(server.stop(), Some(0));
+
+    // Without a reserve, the same disk takes writes.
+    dir.write("towpath.toml", format!("[server]\nreserve_mib = 0\n{NOTES}").as_bytes());
+    let server = dir.serve();
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"text").status, 201);
+    assert_eq!(server.get("/healthz.json").status, 200);
+    assert!(server.get("/metrics").text().contains("towpath_disk_full 0"));
+}
+
+#[test]
+fn a_publisher_that_cannot_write_shows_in_health_status_and_metrics() {
+    if clustered::skips("the chain is the cluster's log") {
+        return;
+    }
+    let dir = TestFolder::new(NOTES);
+    drop(dir.serve());
+    let chain = "diffdelta/notes/chain";
+    write_row(&dir.path("data"), Table::Chains, chain.as_bytes(), b"{ damaged");
+    let server = dir.serve();
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"text").status, 201);
+    let health = server.wait_for("/healthz.json", |health| health["status"] == "degraded");
+    assert_eq!(health["publish_failed"], json!(["notes"]), "{health}");
+    assert!(server.get("/metrics").text().contains("towpath_publish_failed 1"));
+    let status = dir.run(&["status", "--server", &server.base]);
+    assert!(
+        stdout(&status).contains("cannot publish its DiffDelta documents: damaged"),
+        "{}",
+        stdout(&status)
+    );
+}
+
+#[test]
+fn a_damaged_record_that_a_reader_met_shows_in_health_status_and_metrics() {
+    if clustered::skips("the folder is a replica") {
+        return;
+    }
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    // More than the engine keeps in memory and in its journal.
+    let content: Vec<u8> = (0..1 << 20).map(|_| fastrand::u8(b'a'..=b'z')).collect();
+    for n in 0..40 {
+        assert_eq!(server.ask("PUT", &format!("/feeds/notes/items/{n}"), &[], &content).status, 201);
+    }
+    let data = dir.path("data");
+    wait_until("the engine has flushed", || !files(&data, "/blobs/").is_empty());
+    assert_eq!(server.stop(), Some(0));
+    for path in files(&data, "/blobs/") {
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        // Past the header, inside the first content.
+        file.write_all_at(b"damage", 100_000).unwrap();
+    }
+    let server = dir.serve();
+    let failed = (0..40).filter(|n| server.get(&format!("/feeds/notes/items/{n}")).status >= 500).count();
+    assert!(failed > 0);
+    let health = server.wait_for("/healthz.json", |health| health["status"] == "degraded");
+    assert!(health["damaged_reads"].as_u64().unwrap() >= 1, "{health}");
+    assert!(!server.get("/metrics").text().contains("towpath_damaged_reads 0"));
+    let status = dir.run(&["status", "--server", &server.base]);
+    let said = stderr(&status);
+    assert!(said.contains("reads met damaged data: damaged data in feed notes"), "{said}");
+    assert!(said.contains("engine/keyspaces") && said.contains("in the data folder"), "{said}");
+    assert_eq!(server.stop(), Some(0));
+
+    let verified = dir.run(&["verify"]);
+    assert_eq!(verified.status.code(), Some(1), "{}", stdout(&verified));
+    assert!(stderr(&verified).contains("restore"), "{}", stderr(&verified));
+}
+
+#[test]
+fn a_lost_journal_ends_every_command_with_the_next_step() {
+    if clustered::skips("a replica gets what it lost from the log") {
+        return;
+    }
+    let dir = TestFolder::new(NOTES);
+    let put = dir.run_with(&["put", "notes", "a", "-"], b"text");
+    assert!(put.status.success(), "{}", stderr(&put));
+    let sound = dir.run(&["verify"]);
+    assert!(sound.status.success() && stdout(&sound).contains("1 items"), "{}", stdout(&sound));
+    for path in files(&dir.path("data"), ".jnl") {
+        std::fs::remove_file(path).unwrap();
+    }
+    for command in [&["verify"][..], &["status"], &["serve", "--listen", "127.0.0.1:0"]] {
+        let output = dir.run(command);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", stdout(&output));
+        let error = stderr(&output);
+        assert!(
+            error.contains("engine/0.jnl is missing") && error.contains("backup"),
+            "{command:?}: {error}"
+        );
+    }
+    let nowhere = dir.run(&["verify", "--data", "nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", stdout(&nowhere));
+    assert!(!dir.path("nowhere").exists());
+}
