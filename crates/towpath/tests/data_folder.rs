@@ -7,7 +7,7 @@ mod common;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use common::{PATIENCE, TestFolder, clustered, stderr, stdout};
+use common::{PATIENCE, TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::json;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{Store as _, Table, TableWrite};
@@ -163,4 +163,76 @@ fn a_lost_journal_ends_every_command_with_the_next_step() {
     let nowhere = dir.run(&["verify", "--data", "nowhere"]);
     assert_eq!(nowhere.status.code(), Some(2), "{}", stdout(&nowhere));
     assert!(!dir.path("nowhere").exists());
+}
+
+/// Ids of a server's items.
+fn items(server: &TestServer) -> Vec<String> {
+    common::waiting::ids(&server.json("/feeds/notes/items?max=100&timeout=0"))
+}
+
+#[test]
+fn commands_never_act_on_the_server_of_another_folder() {
+    if clustered::skips("all nodes serve one log") {
+        return;
+    }
+    let port = common::free_port();
+    let config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n{NOTES}");
+    let theirs = TestFolder::new(&config);
+    let server = theirs.serve_at(port);
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/theirs", &[], b"text").status, 201);
+
+    // The same address in the configuration, another data folder: nothing reaches their server.
+    let ours = TestFolder::new(&config);
+    ours.write("lines", b"{\"id\":\"imported\",\"item\":{\"title\":\"t\"}}\n");
+    for command in [&["put", "notes", "ours"][..], &["import", "notes", "lines"], &["snapshot", "notes"]] {
+        let output = ours.run(command);
+        assert!(output.status.success(), "{command:?}: {}", stderr(&output));
+    }
+    let delete = ours.run(&["delete", "notes", "theirs"]);
+    assert!(stderr(&delete).contains("feed notes has no item \"theirs\""), "{}", stderr(&delete));
+    assert_eq!(items(&server), ["theirs"]);
+    assert!(ours.run(&["verify"]).status.success());
+    let status = ours.run(&["status"]);
+    assert!(
+        stdout(&status).lines().any(|line| line.starts_with("notes") && line.contains(" 2 ")),
+        "{status:?}"
+    );
+
+    // Their own commands find the server, wherever it listens; `--data` means the folder that it names.
+    let put = theirs.run(&["put", "notes", "found"]);
+    assert!(put.status.success(), "{}", stderr(&put));
+    assert_eq!(items(&server).len(), 2);
+    let put = theirs.run(&["put", "notes", "elsewhere", "--data", "other"]);
+    assert!(put.status.success() && theirs.path("other/engine").is_dir(), "{}", stderr(&put));
+    assert_eq!(items(&server).len(), 2);
+    drop(server);
+    let server = theirs.serve();
+    let put = theirs.run(&["put", "notes", "found again"]);
+    assert!(put.status.success(), "{}", stderr(&put));
+    assert_eq!(items(&server).len(), 3);
+    // A static document has no identity of a run; the server's list has it.
+    assert_eq!(server.json("/feeds")["instance"].as_str().unwrap().len(), 32);
+    assert_eq!(server.stop(), Some(0));
+    assert!(!theirs.path("data/towpath.server").exists());
+}
+
+#[test]
+fn a_folder_that_another_command_has_open_is_named() {
+    if clustered::skips("the folder is a replica") {
+        return;
+    }
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    // As a server of an earlier version, which leaves no record.
+    std::fs::remove_file(dir.path("data/towpath.server")).unwrap();
+    let put = dir.run(&["put", "notes", "a"]);
+    let error = stderr(&put);
+    assert!(error.contains(&format!("process {}", server.pid())) && error.contains("--server"), "{error}");
+    // A record whose server does not answer as itself.
+    let record = format!("{}\n{}\nanother run\n", server.pid(), server.base);
+    std::fs::write(dir.path("data/towpath.server"), record).unwrap();
+    let put = dir.run(&["put", "notes", "a"]);
+    assert!(stderr(&put).contains("does not answer at"), "{}", stderr(&put));
+    assert!(dir.run(&["put", "notes", "a", "--server", &server.base]).status.success());
+    assert_eq!(items(&server), ["a"]);
 }

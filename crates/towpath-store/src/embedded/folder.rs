@@ -149,6 +149,19 @@ fn lock(path: &Path) -> Result<File, String> {
     Ok(file)
 }
 
+/// Returns the id of the process that has a folder open, empty if it is unknown; `None` if none has it open.
+pub fn holder(folder: &Path) -> Option<String> {
+    let path = folder.join(LOCK);
+    let file = File::open(&path).ok()?;
+    // Released at once. A process that opens the folder in this moment finds it in use.
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {
+            Some(fs::read_to_string(&path).unwrap_or_default().trim().to_owned())
+        }
+        _ => None,
+    }
+}
+
 fn check_format(format: &str) -> Result<(), String> {
     let version = format.trim_end().strip_prefix(FORMAT_NAME).and_then(|v| v.parse::<u32>().ok());
     match version {

@@ -41,6 +41,7 @@ use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
+pub use self::folder::holder;
 pub use self::verify::VerifyReport;
 
 use self::apply::StorageEngine;

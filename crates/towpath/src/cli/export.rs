@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use towpath_client::{FetchOptions, Fetcher};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::open;
-use super::publish_target::is_running;
+use super::running_server::{FolderUser, user_of};
 use crate::config::{Config, check_base_url};
 use crate::engine::{Engine, roles};
 use crate::export::target::Target;
@@ -41,7 +40,7 @@ pub(crate) async fn export(args: ExportArgs) -> Result<Exit, CliError> {
     let base_url = base_url(args.base_url, &config)?;
     let target = open_target(&place)?;
     // Checked first for a useful message: opening the store would only say that it is locked.
-    refuse_beside_server(&config, &place).await?;
+    refuse_beside_server(&config, &place)?;
     let engine = open::engine(config).await?;
     let done = export_once(&engine, target, &base_url).await;
     engine.store.close().await;
@@ -83,10 +82,8 @@ pub(super) fn base_url(requested: Option<String>, config: &Config) -> Result<Str
 }
 
 /// Fails if a server runs on the data folder, which only one process can open.
-async fn refuse_beside_server(config: &Config, place: &str) -> Result<(), CliError> {
-    let options = FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() };
-    let fetcher = Fetcher::new(options).map_err(|e| CliError::failed(e.to_string()))?;
-    if is_running(fetcher, config).await {
+fn refuse_beside_server(config: &Config, place: &str) -> Result<(), CliError> {
+    if matches!(user_of(&config.server.data), FolderUser::Server(_)) {
         return Err(CliError::failed(format!(
             "a server runs on this data folder: stop it, or start it with `towpath serve --export {place}`, \
              which keeps the tree current"

@@ -19,6 +19,7 @@ mod publish;
 mod publish_target;
 mod read_token;
 mod run;
+mod running_server;
 mod serve;
 mod snapshot;
 mod state_file;

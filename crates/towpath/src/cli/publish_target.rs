@@ -18,6 +18,7 @@ use super::config_args::ConfigArgs;
 use super::error::CliError;
 use super::feed_url::parse_url;
 use super::open;
+use super::running_server::{FolderUser, RunningServer, user_of};
 use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
 use crate::engine::Engine;
 use crate::engine::publish::publish;
@@ -29,7 +30,7 @@ use crate::protocols::diffdelta;
 pub(crate) struct TargetArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// URL of the server [default: the configured server if it runs, else the data folder]
+    /// URL of the server [default: the server that has the data folder open, else the folder itself]
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     server: Option<Url>,
     /// Bearer token for publishing [default: the first in the configuration]
@@ -65,13 +66,26 @@ impl TargetArgs {
                 token,
             }));
         }
-        let base = config.local_url();
-        let server = ServerClient { fetcher: fetcher.with_named([base.as_str()]), base, token };
-        // Another program may listen on the configured port.
-        if server.is_towpath().await {
-            return Ok(PublishTarget::Server(server));
+        let folder = config.server.data.display().to_string();
+        let RunningServer { url, instance } = match user_of(&config.server.data) {
+            FolderUser::Nobody => return Ok(PublishTarget::Folder(open::engine(config).await?)),
+            FolderUser::Server(server) => server,
+            FolderUser::Process(process) => {
+                return Err(CliError::failed(format!(
+                    "the data folder {folder} is open in process {process}, which is no server that commands find: wait \
+                     until it has ended, or name a server with --server"
+                )));
+            }
+        };
+        let server = ServerClient { fetcher: fetcher.with_named([url.as_str()]), base: url, token };
+        // Something else may listen at that address, such as another node behind a balancer.
+        if server.instance().await.is_none_or(|found| found != instance) {
+            return Err(CliError::failed(format!(
+                "the server that has the data folder {folder} open does not answer at {}: name its URL with --server",
+                server.base
+            )));
         }
-        Ok(PublishTarget::Folder(open::engine(config).await?))
+        Ok(PublishTarget::Server(server))
     }
 }
 
@@ -81,12 +95,6 @@ fn publishing_token(config: &Config) -> Option<String> {
     let publishes = |token: &&TokenConfig| token.rights.iter().any(|right| *right != TokenRight::Read);
     let named = config.tokens.iter().filter(publishes).filter_map(|token| token.token.as_ref());
     config.server.tokens.iter().filter(plain).chain(named).map(|token| token.expose().to_owned()).next()
-}
-
-/// Returns true if a server with this configuration runs on this machine.
-pub(crate) async fn is_running(fetcher: Fetcher, config: &Config) -> bool {
-    let base = config.local_url();
-    ServerClient { fetcher: fetcher.with_named([base.as_str()]), base, token: None }.is_towpath().await
 }
 
 impl PublishTarget {
@@ -144,12 +152,12 @@ pub(crate) struct ServerClient {
 }
 
 impl ServerClient {
-    async fn is_towpath(&self) -> bool {
-        let Ok((200, body)) = self.send(Request::get(RequestId(0), format!("{}/feeds", self.base))).await
-        else {
-            return false;
-        };
-        serde_json::from_slice::<Value>(&body).is_ok_and(|list| list["service"] == "towpath")
+    /// Returns the instance that the server says it is.
+    async fn instance(&self) -> Option<String> {
+        let request = Request::get(RequestId(0), format!("{}/feeds", self.base));
+        let (_, body) = self.send(request).await.ok().filter(|(status, _)| *status == 200)?;
+        let list: Value = serde_json::from_slice(&body).ok()?;
+        Some(list["instance"].as_str()?.to_owned())
     }
 
     async fn append(&self, feed: &FeedId, changes: &[NewChange]) -> Result<(), CliError> {

@@ -16,6 +16,7 @@ use super::error::{CliError, Exit};
 use super::export::{base_url, report_private};
 use super::logging::log_to_stderr;
 use super::open;
+use super::running_server;
 use super::token_reload;
 use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
 use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
@@ -101,6 +102,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         token_reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
     let reloading = token_reload::run(args.config.clone(), engine.clone(), hangups, stop.clone());
     let reloading = tokio::spawn(reloading);
+    if let Err(e) = running_server::record(&engine) {
+        tracing::warn!("commands do not find this server by its data folder, and need --server: {e}");
+    }
     greet(&engine);
     let filters = engine.clone();
     tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
@@ -122,6 +126,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let _ = following.await;
     let _ = reloading.await;
     let failure = watching.await.ok().flatten();
+    running_server::forget(&engine);
     engine.store.close().await;
     served?;
     if let Some(failure) = failure {

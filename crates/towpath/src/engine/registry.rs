@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use towpath_client::random::unguessable;
 use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
 use towpath_store::{FeedSummary, LogHead, ReadError, Store, StoreDamage, StoreFailure};
@@ -55,6 +56,8 @@ pub struct Engine {
     pub extensions: Extensions,
     /// Secret identity of the data folder.
     pub(crate) identity: String,
+    /// Identity of this run, which `/feeds` shows: by it commands know the server that has their data folder open.
+    pub(crate) instance: String,
     /// Limit of expensive requests; `None` if there is none.
     pub(crate) rate_limit: Option<RateLimit>,
     replica_age: ReplicaAge,
@@ -135,6 +138,7 @@ impl Engine {
             runtime: tokio::runtime::Handle::current(),
             extensions: Extensions::default(),
             identity,
+            instance: hex::encode(unguessable().to_be_bytes()),
             rate_limit: RateLimit::new(config.server.rate_limit),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
@@ -167,6 +171,7 @@ impl Engine {
             runtime: self.runtime.clone(),
             extensions: Extensions::default(),
             identity: self.identity.clone(),
+            instance: self.instance.clone(),
             rate_limit: None,
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),

@@ -97,20 +97,21 @@ pub(crate) fn public_feeds(engine: &Engine) -> Vec<Arc<Feed>> {
 /// Answers with the list of public feeds.
 pub(crate) fn public_list(engine: &Engine) -> Result<Answer, RouteError> {
     let feeds = public_feeds(engine);
-    list(&feeds.iter().map(|feed| FeedEntry::<()>::new(engine, feed)).collect::<Vec<_>>())
-}
-
-/// Answers with a list of feeds.
-pub(crate) fn list<S: Serialize>(feeds: &[FeedEntry<S>]) -> Result<Answer, RouteError> {
-    list_with(feeds, Vec::new())
+    let feeds: Vec<_> = feeds.iter().map(|feed| FeedEntry::<()>::new(engine, feed)).collect();
+    list(engine, &feeds, Vec::new())
 }
 
 /// Answers with a list of feeds, and what is wrong with the node.
-pub(crate) fn list_with<S: Serialize>(
+pub(crate) fn list<S: Serialize>(
+    engine: &Engine,
     feeds: &[FeedEntry<S>],
     problems: Vec<String>,
 ) -> Result<Answer, RouteError> {
     let mut list = serde_json::json!({ "service": "towpath", "feeds": feeds });
+    // A static tree must not change with each start.
+    if !engine.is_tree {
+        list["instance"] = engine.instance.as_str().into();
+    }
     if !problems.is_empty() {
         list["problems"] = problems.into();
     }

@@ -15,7 +15,7 @@ use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::FeedAddress;
-use crate::protocols::catalog::{FeedEntry, json, list_with, public_feeds, public_list};
+use crate::protocols::catalog::{FeedEntry, json, list, public_feeds, public_list};
 use crate::protocols::history::documents::{self, HistoryAddress};
 use crate::protocols::replication::snapshot;
 use crate::protocols::sup::Sup;
@@ -77,7 +77,7 @@ pub(crate) async fn feeds_for<B>(
         }
         feeds.push(listed);
     }
-    list_with(&feeds, problems)
+    list(engine, &feeds, problems)
 }
 
 /// Answers `/feeds/{feed}`: a page, or JSON with every address.
