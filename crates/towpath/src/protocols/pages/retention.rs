@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use towpath_proto::replication::pages::Retention;
-use towpath_store::TableWrite;
+use towpath_store::{Store, Table, TableWrite};
 
 use crate::config::RetentionConfig;
 use crate::engine::roles::{Lease, conditions};
@@ -61,19 +61,28 @@ async fn remove_old(
     let mut after = before.clone();
     after.cleanup = retention.decide(now, &sealed, before.cleanup, &mut after.pending);
     if after == before {
-        return Ok(());
+        // A crash may have come between the record of a removal and the removal itself.
+        return remove_records(store, lease, feed, before.cleanup.gone_below).await;
     }
     // Stored before it takes effect: a removed page must not come back after a crash.
     store.write(vec![json_record::put(key, &after)], conditions(lease)).await?;
     // Before the listeners: a document that is built after they dropped it has the new links.
     set_cleanup(feed, after.cleanup);
     notify_removed(engine, feed, before.cleanup, after.cleanup);
-    let gone: Vec<u64> = (before.cleanup.gone_below.max(1)..after.cleanup.gone_below).collect();
     // Records last, because readers are told "gone" by the cleanup state already.
-    for some in gone.chunks(RECORDS) {
-        let writes: Vec<TableWrite> =
-            some.iter().map(|number| json_record::remove(table::page_key(feed.id(), *number))).collect();
+    remove_records(store, lease, feed, after.cleanup.gone_below).await
+}
+
+/// Removes the records of all pages below a number.
+async fn remove_records(store: &dyn Store, lease: &Lease, feed: &Feed, below: u64) -> Result<(), StoreError> {
+    let end = table::page_key(feed.id(), below);
+    loop {
+        let records = store.scan(Table::Chains, table::prefix(&end), None, RECORDS).await?;
+        let keys = records.into_iter().map(|(key, _)| key.to_vec()).filter(|key| *key < end);
+        let writes: Vec<TableWrite> = keys.map(json_record::remove).collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
         store.write(writes, conditions(lease)).await?;
     }
-    Ok(())
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -131,8 +132,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
     async fn run_queries(&self, feed: &FeedId) {
         while let Some(polls) = self.polls_to_run(feed) {
             for poll in polls {
+                // A panic of one query must not leave the feed marked as running: later appends would wake nobody. The
+                // panic hook has logged it.
+                let run = AssertUnwindSafe(async { (poll.run)().await }).catch_unwind();
                 // Without a response the poll stays: the append did not match its query, or the store failed.
-                if let Some(response) = (poll.run)().await {
+                if let Ok(Some(response)) = run.await {
                     self.respond(&poll, response);
                 }
             }

@@ -99,3 +99,29 @@ async fn a_handle_joins_its_poll_until_the_response_or_the_last_leave() {
     assert!(handle.join().is_none() && !handle.is_open(), "the last waiter has left");
     assert_eq!((registry.feeds.lock().len(), registry.gauge.get()), (0, 0));
 }
+
+/// A panic in one query concerns neither other queries of the feed nor later appends.
+#[tokio::test]
+async fn a_query_that_panics_leaves_nobody_asleep() {
+    let registry = Arc::new(CountRegistry::new(10, Gauge::default()));
+    let runs: Arc<AtomicUsize> = Arc::default();
+    let counted = runs.clone();
+    let panics_once = move || -> RunQuery<usize> {
+        Box::new(move || {
+            let count = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            Box::pin(async move {
+                assert!(count > 1, "the first run panics");
+                Some(count)
+            })
+        })
+    };
+    let waiter = registry.join(&feed(), "q", panics_once).unwrap();
+    let other = registry.join(&feed(), "other", || count_runs(&Arc::default(), 1)).unwrap();
+    registry.log_changed(&feed());
+    assert_eq!(*tokio::time::timeout(Duration::from_secs(30), other.response()).await.unwrap(), 1);
+    while registry.feeds.lock()[&feed()].is_running {
+        tokio::task::yield_now().await;
+    }
+    registry.log_changed(&feed());
+    assert_eq!(*tokio::time::timeout(Duration::from_secs(30), waiter.response()).await.unwrap(), 2);
+}
