@@ -6,6 +6,8 @@
 pub(crate) mod addresses;
 pub(crate) mod catalog;
 pub mod diffdelta;
+#[cfg(test)]
+pub(crate) mod failing_store;
 pub mod history;
 pub mod pages;
 pub mod remote_writes;

@@ -15,6 +15,8 @@ use crate::protocols::{diffdelta, pages, replication, websub};
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
 
+/// Time until a write that could not be read is read again.
+const RETRY: Duration = Duration::from_secs(2);
 /// Interval of measuring the replica's age.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -82,11 +84,15 @@ pub async fn run(engine: Arc<Engine>, stop: Stop) {
 async fn apply(engine: &Arc<Engine>, stop: &Stop) {
     while !*stop.borrow() {
         // Before the first wait: writes may have come between `recover` and this task.
-        diffdelta::apply_remote(engine).await;
-        pages::apply_remote(engine).await;
-        websub::apply_remote(engine).await;
+        // Each runs, whatever became of the one before.
+        let done = [
+            diffdelta::apply_remote(engine).await,
+            pages::apply_remote(engine).await,
+            websub::apply_remote(engine).await,
+        ];
         tokio::select! {
             () = Written::of(engine).0.notified() => {}
+            () = tokio::time::sleep(RETRY), if done.contains(&false) => {}
             () = stopped(stop) => {}
         }
     }

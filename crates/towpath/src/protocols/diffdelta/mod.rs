@@ -14,6 +14,8 @@ mod source_chain;
 mod state;
 mod stored;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub use publish::publish;
 pub use run::Run;

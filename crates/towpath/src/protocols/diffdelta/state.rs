@@ -87,6 +87,11 @@ impl DiffDelta {
         self.counter(chain).load(Ordering::Acquire)
     }
 
+    /// Marks a chain for reading.
+    pub(super) fn mark_written(&self, chain: String) {
+        self.written.lock().insert(chain);
+    }
+
     /// Takes the chains that other nodes wrote.
     pub(super) fn take_written(&self) -> Vec<String> {
         self.written.lock().drain().collect()
@@ -108,5 +113,5 @@ pub(crate) fn on_chain_written(engine: &Engine, chain: &str) {
     // The counter comes first: a reader that caches an old document afterwards sees that it must drop it.
     diffdelta.count_write(chain);
     documents::forget(engine, chain);
-    diffdelta.written.lock().insert(chain.to_owned());
+    diffdelta.mark_written(chain.to_owned());
 }

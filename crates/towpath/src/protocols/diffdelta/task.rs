@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout};
 use towpath_proto::diffdelta::wire::GLOBAL;
+use towpath_store::ReadError;
 
 use crate::engine::roles::{self, DIFFDELTA, Lease};
 use crate::engine::{Engine, Feed};
@@ -20,6 +21,8 @@ use crate::store_error::StoreError;
 const MINT_INTERVAL: Duration = Duration::from_millis(250);
 /// Time until a feed is published again after the store took no writes.
 const RETRY: Duration = Duration::from_secs(2);
+/// Time until a feed is published again after an error that seldom passes by itself.
+const LONG_RETRY: Duration = Duration::from_secs(60);
 /// Time that the global feed waits for more sources to finish their runs.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Shortest time between two documents of the global feed without news.
@@ -59,13 +62,18 @@ pub async fn refresh(engine: &Arc<Engine>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reads the chains that other nodes wrote, and lists updates whose documents came late.
-pub(crate) async fn apply_remote(engine: &Arc<Engine>) {
+/// Reads the chains that other nodes wrote, and lists updates whose documents came late. Returns false if a chain could
+/// not be read, which the next call reads again.
+pub(crate) async fn apply_remote(engine: &Arc<Engine>) -> bool {
+    let mut is_done = true;
     for name in DiffDelta::of(engine).take_written() {
         if let Err(e) = apply_chain(engine, &name).await {
             tracing::error!(feed = name, "cannot read the DiffDelta chain: {e}");
+            DiffDelta::of(engine).mark_written(name);
+            is_done = false;
         }
     }
+    is_done
 }
 
 async fn apply_chain(engine: &Arc<Engine>, name: &str) -> Result<(), StoreError> {
@@ -160,17 +168,28 @@ async fn publish_dirty(engine: &Arc<Engine>) {
         let Some(feed) = engine.feed(id.as_str()) else { continue };
         if let Err(e) = publish(engine, &feed, Run::Moved).await {
             tracing::error!(feed = %id, "cannot publish: {e}");
-            if e.is_transient() {
-                let engine = engine.clone();
-                tokio::spawn(
-                    async move {
-                        tokio::time::sleep(RETRY).await;
-                        DiffDelta::of(&engine).mark_dirty(id);
-                    }
-                    .boxed(),
-                );
-            }
+            let Some(wait) = retry_after(&e) else { continue };
+            let engine = engine.clone();
+            tokio::spawn(
+                async move {
+                    tokio::time::sleep(wait).await;
+                    DiffDelta::of(&engine).mark_dirty(id);
+                }
+                .boxed(),
+            );
         }
+    }
+}
+
+/// Returns the time after which a feed is published again; `None` once the store is closed.
+fn retry_after(error: &StoreError) -> Option<Duration> {
+    match error {
+        _ if error.is_closed() => None,
+        // The store is opened again after a failed write.
+        StoreError::Read(ReadError::Storage { .. }) => Some(RETRY),
+        _ if error.is_transient() || error.is_conflict() => Some(RETRY),
+        // Such as damaged data. Without a retry, the feed would show old documents until its next append.
+        _ => Some(LONG_RETRY),
     }
 }
 

@@ -70,16 +70,23 @@ fn remote(engine: &Engine) -> &RemoteCleanups {
     engine.extensions.get_or_insert_with(RemoteCleanups::default)
 }
 
-/// Drops the documents of pages that other nodes removed.
-pub(crate) async fn apply_remote(engine: &Engine) {
+/// Drops the documents of pages that other nodes removed. Returns false if that could not be read, which the next call
+/// does again.
+pub(crate) async fn apply_remote(engine: &Engine) -> bool {
+    let mut is_done = true;
     let removed: Vec<(FeedId, Cleanup)> = remote(engine).0.lock().drain().collect();
     for (id, before) in removed {
         let Some(feed) = engine.feed(id.as_str()) else { continue };
         match cleanup(engine, &feed).await {
             Ok(after) => notify_removed(engine, &feed, before, after),
-            Err(e) => tracing::error!(feed = %id, "cannot read which pages retention removed: {e}"),
+            Err(e) => {
+                tracing::error!(feed = %id, "cannot read which pages retention removed: {e}");
+                remote(engine).0.lock().entry(id).or_insert(before);
+                is_done = false;
+            }
         }
     }
+    is_done
 }
 
 /// Calls the listeners for every page from the first that was listed to the first that is now: each was removed, or

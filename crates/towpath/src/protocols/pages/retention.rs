@@ -86,3 +86,40 @@ async fn remove_records(store: &dyn Store, lease: &Lease, feed: &Feed, below: u6
         store.write(writes, conditions(lease)).await?;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::{FeedId, Item, NewChange};
+    use towpath_store::Expected;
+
+    use super::*;
+    use crate::protocols::failing_store;
+    use crate::protocols::pages::paging;
+
+    /// The process dies between the record of a removal and the removal of the pages' records.
+    #[tokio::test]
+    async fn a_crash_in_retention_leaves_no_records() {
+        let config =
+            "[[feed]]\nid = \"notes\"\npage_items = 1\n[feed.retention]\nage = \"1s\"\ngrace = \"0s\"\n";
+        let (engine, store) = failing_store::engine(config).await;
+        let (feed, lease) = (engine.feed("notes").unwrap(), Lease::alone("upkeep"));
+        let id = FeedId::new("notes").unwrap();
+        let changes = (0..9).map(|n| NewChange::put(Item::new(n.to_string()))).collect();
+        store.append(&id, Expected::Any, changes).await.unwrap();
+        paging::catch_up(&engine, &feed).await.unwrap();
+        let sealed = || async { table::sealed_pages_from(store.as_ref(), &id, 1).await.unwrap().len() };
+        let before = sealed().await;
+        assert!(before > 5, "{before}");
+
+        let retention = feed.config.retention.unwrap();
+        let hour = |hours: i64| engine.now() + jiff::SignedDuration::from_hours(hours);
+        // The first round unlinks the pages; the second removes them.
+        remove_old(&engine, &lease, &feed, retention, hour(1)).await.unwrap();
+        *store.write_fault.lock() = Some("replication/notes/page/");
+        remove_old(&engine, &lease, &feed, retention, hour(2)).await.unwrap_err();
+        assert_eq!(sealed().await, before, "the crash came before");
+        // Nothing is left to decide, and the records go all the same.
+        remove_old(&engine, &lease, &feed, retention, hour(2)).await.unwrap();
+        assert!(sealed().await <= 1, "{} of {before} records are left", sealed().await);
+    }
+}

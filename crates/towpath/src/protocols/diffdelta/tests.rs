@@ -1,0 +1,85 @@
+//! Publishing on a store whose writes and reads fail.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use towpath_proto::{FeedId, Item, NewChange};
+use towpath_store::Expected;
+
+use super::state::DiffDelta;
+use super::{Run, publish};
+use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::serve;
+use crate::protocols::failing_store;
+
+const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
+
+async fn put(engine: &Engine, ids: std::ops::Range<usize>) {
+    let changes = ids.map(|n| NewChange::put(Item::new(n.to_string()))).collect();
+    engine.store.append(&FeedId::new("notes").unwrap(), Expected::Any, changes).await.unwrap();
+}
+
+async fn document(engine: &Arc<Engine>, path: &str) -> Value {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let document = serve::document(engine, path, &segments).await.unwrap().unwrap();
+    serde_json::from_slice(&document.answer_compressing(&http::HeaderMap::new()).body).unwrap()
+}
+
+fn notes(engine: &Engine) -> Arc<Feed> {
+    engine.feed("notes").unwrap()
+}
+
+/// A full global document is minted within a feed's run. If that write fails, the feed's chain is written all the same,
+/// and the retry has nothing left to publish.
+#[tokio::test]
+async fn documents_are_new_after_a_global_write_failed_once() {
+    let (engine, store) = failing_store::engine(NOTES).await;
+    put(&engine, 0..1).await;
+    publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
+    DiffDelta::of(&engine).global.run(&engine).await.unwrap();
+    // In the cache from now on.
+    let paths = ["/diff/notes/head.json", "/diff/notes/latest.json", "/diff/head.json", "/diff/latest.json"];
+    let mut before = Vec::new();
+    for path in paths {
+        before.push(document(&engine, path).await["cursor"].clone());
+    }
+    // As many changes as a global document has at most.
+    put(&engine, 1..10_001).await;
+    *store.write_fault.lock() = Some("diffdelta/_global/chain");
+    publish(&engine, &notes(&engine), Run::Moved).await.unwrap_err();
+    assert!(engine.failures.of("notes").is_some());
+    assert!(store.write_fault.lock().is_none(), "the global write failed");
+    publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
+    DiffDelta::of(&engine).global.run(&engine).await.unwrap();
+    assert_eq!(engine.failures.of("notes"), None);
+    for (path, before) in paths.into_iter().zip(before) {
+        assert_ne!(document(&engine, path).await["cursor"], before, "{path}");
+    }
+    let index = document(&engine, "/archive/_global/index.json").await;
+    let last = index["snapshots"].as_array().unwrap().last().unwrap()["cursor"].clone();
+    assert_eq!(last, document(&engine, "/diff/head.json").await["cursor"]);
+}
+
+/// A read fails while the store is being opened again. The feed is published all the same, without a further append.
+#[tokio::test]
+async fn a_feed_whose_publishing_met_any_error_is_published_again() {
+    for fault_is_a_read in [true, false] {
+        let (engine, store) = failing_store::engine(NOTES).await;
+        let (stopper, stop) = tokio::sync::watch::channel(false);
+        super::recover(&engine).await.unwrap();
+        let lease = crate::engine::roles::Lease::alone("diffdelta");
+        let running = tokio::spawn(super::run(engine.clone(), lease, stop));
+        let fault = if fault_is_a_read { &store.read_fault } else { &store.write_fault };
+        *fault.lock() = Some("diffdelta/notes/chain");
+        put(&engine, 0..1).await;
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while document(&engine, "/diff/notes/latest.json").await["buckets"]["new"][0].is_null() {
+            assert!(std::time::Instant::now() < end, "never published; a read failed: {fault_is_a_read}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert!(fault.lock().is_none());
+        assert_eq!(engine.failures.of("notes"), None);
+        stopper.send(true).unwrap();
+        running.await.unwrap();
+    }
+}

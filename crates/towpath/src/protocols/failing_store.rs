@@ -1,0 +1,139 @@
+//! Store for tests whose writes fail where a test wants it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use towpath_proto::change::{Change, NewChange, Seq};
+use towpath_proto::diff::KnownItems;
+use towpath_proto::feed_id::FeedId;
+use towpath_store::memory::MemoryStore;
+use towpath_store::{
+    AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, Precondition, ReadError,
+    ReadLimit, ReadTarget, SeqRange, Store, Table, TableHook, TableWrite, WriteError,
+};
+
+use crate::config::Config;
+use crate::engine::Engine;
+
+/// Store in memory with faults.
+pub(crate) struct FailingStore {
+    inner: MemoryStore,
+    /// Part of a key: the next write to such a key fails, once.
+    pub(crate) write_fault: Mutex<Option<&'static str>>,
+    /// Part of a key: the next read of such a key fails, once.
+    pub(crate) read_fault: Mutex<Option<&'static str>>,
+}
+
+/// Returns an engine on such a store, for a configuration.
+pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
+    let inner = MemoryStore::new(Arc::new(Timestamp::now));
+    let store = Arc::new(FailingStore { inner, write_fault: Mutex::default(), read_fault: Mutex::default() });
+    let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
+    (crate::protocols::start(config, store.clone()).await.unwrap(), store)
+}
+
+/// Takes a fault if it is for one of the keys.
+fn is_due<'a>(fault: &Mutex<Option<&'static str>>, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut fault = fault.lock();
+    let of = |part: &str, key: &[u8]| String::from_utf8_lossy(key).contains(part);
+    fault.take_if(|part| keys.any(|key| of(part, key))).is_some()
+}
+
+#[async_trait]
+impl Store for FailingStore {
+    async fn append(
+        &self,
+        feed: &FeedId,
+        expected: Expected,
+        changes: Vec<NewChange>,
+    ) -> Result<Appended, AppendError> {
+        self.inner.append(feed, expected, changes).await
+    }
+
+    async fn head(&self, feed: &FeedId) -> Result<LogHead, ReadError> {
+        self.inner.head(feed).await
+    }
+
+    async fn feeds(&self) -> Result<Vec<FeedId>, ReadError> {
+        self.inner.feeds().await
+    }
+
+    async fn heads(&self) -> Result<Vec<FeedSummary>, ReadError> {
+        self.inner.heads().await
+    }
+
+    async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError> {
+        self.inner.read(feed, after, limit).await
+    }
+
+    async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, ReadError> {
+        self.inner.change(feed, seq).await
+    }
+
+    async fn latest(&self, feed: &FeedId, id: &str) -> Result<Option<Change>, ReadError> {
+        self.inner.latest(feed, id).await
+    }
+
+    async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, ReadError> {
+        self.inner.last_before(feed, time).await
+    }
+
+    async fn items(
+        &self,
+        feed: &FeedId,
+        order: ItemOrder,
+        range: SeqRange,
+        limit: ReadLimit,
+    ) -> Result<Vec<Change>, ReadError> {
+        self.inner.items(feed, order, range, limit).await
+    }
+
+    async fn content_hashes(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<KnownItems, ReadError> {
+        self.inner.content_hashes(feed, ids).await
+    }
+
+    async fn wait(&self, feed: &FeedId, after: Seq) -> Result<LogHead, ReadError> {
+        self.inner.wait(feed, after).await
+    }
+
+    async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        if is_due(&self.read_fault, [key].into_iter()) {
+            let target = ReadTarget::Table(table, key.to_vec());
+            return Err(ReadError::Storage { target, reason: "it is being opened again".into() });
+        }
+        self.inner.get(table, key).await
+    }
+
+    async fn scan(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        self.inner.scan(table, prefix, after, limit).await
+    }
+
+    async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
+        if is_due(&self.write_fault, writes.iter().map(|write| &write.key[..])) {
+            return Err(WriteError::Storage { reason: "no space left".into() });
+        }
+        self.inner.write(writes, conditions).await
+    }
+
+    fn on_append(&self, hook: AppendHook) {
+        self.inner.on_append(hook);
+    }
+
+    fn on_table_write(&self, hook: TableHook) {
+        self.inner.on_table_write(hook);
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
