@@ -13,3 +13,4 @@ pub mod server;
 pub mod source;
 pub mod stop;
 pub mod store_error;
+pub(crate) mod wall_clock;

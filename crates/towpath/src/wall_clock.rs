@@ -64,8 +64,11 @@ mod tests {
     use super::*;
 
     fn guard() -> (ClockGuard, Timestamp, Instant) {
-        let (mut guard, wall, at) =
-            (ClockGuard { last: None, doubted: None }, Timestamp::from_second(1_700_000_000).unwrap(), Instant::now());
+        let (mut guard, wall, at) = (
+            ClockGuard { last: None, doubted: None },
+            Timestamp::from_second(1_700_000_000).unwrap(),
+            Instant::now(),
+        );
         assert_eq!(guard.time(wall, at), wall);
         (guard, wall, at)
     }

@@ -100,7 +100,21 @@ impl RecentUpdates {
     /// `base_url` is the URL of the SUP document without its query. The window ends at `now`; both ends are inclusive,
     /// in whole seconds.
     pub fn document(&self, now: Timestamp, seconds: u64, base_url: &str) -> PublishedSupDocument {
-        self.document_offering(now, seconds, periods(base_url))
+        self.document_shown(now, now, seconds, base_url)
+    }
+
+    /// Returns the document for a period as [`Self::document`] does, and shows `now` as the end of its window.
+    ///
+    /// `end` is the same moment by the clock that the updates were recorded with. It may differ from `now`: a wall clock
+    /// that is set forward or back must neither drop updates nor list old ones.
+    pub fn document_shown(
+        &self,
+        end: Timestamp,
+        now: Timestamp,
+        seconds: u64,
+        base_url: &str,
+    ) -> PublishedSupDocument {
+        self.document_between(end, now, seconds, periods(base_url))
     }
 
     /// Returns the document for a period, with the given URLs for other periods.
@@ -110,21 +124,31 @@ impl RecentUpdates {
         seconds: u64,
         available_periods: BTreeMap<u64, String>,
     ) -> PublishedSupDocument {
+        self.document_between(now, now, seconds, available_periods)
+    }
+
+    fn document_between(
+        &self,
+        end: Timestamp,
+        now: Timestamp,
+        seconds: u64,
+        available_periods: BTreeMap<u64, String>,
+    ) -> PublishedSupDocument {
         // Zero is not a period (section 3.2), and the index forgets what is older than a day.
         let period = seconds.clamp(1, MAX_PERIOD);
-        let end = whole_seconds(now);
-        let since = end.as_second() - window(period) as i64;
+        let shown = whole_seconds(now);
+        let begin = |end: Timestamp| whole_seconds(end).as_second() - window(period) as i64;
         let head = SupDocument {
             updates: Vec::new(),
             period,
-            since_time: Timestamp::from_second(since).unwrap_or(Timestamp::MIN),
-            updated_time: end,
+            since_time: Timestamp::from_second(begin(now)).unwrap_or(Timestamp::MIN),
+            updated_time: shown,
             available_periods,
         };
         // Written straight into the body: a list of tuples would only be built to be dropped.
         let mut body = String::from(r#"{"updates":["#);
         let mut updates = 0;
-        for update in self.since(since) {
+        for update in self.since(begin(end)) {
             body.push_str(if updates == 0 { "" } else { "," });
             push_tuple(&mut body, update.feed, update.update);
             updates += 1;

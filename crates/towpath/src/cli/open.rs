@@ -13,6 +13,7 @@ use crate::config::{Config, ServerConfig};
 use crate::engine::Engine;
 use crate::protocols;
 use crate::server::DescriptorBudget;
+use crate::wall_clock;
 
 /// Time that a new node waits for its cluster, which may be starting as well.
 const SERVER_CLUSTER_WAIT: Duration = Duration::from_secs(60);
@@ -55,7 +56,11 @@ async fn store(
 ) -> Result<Arc<dyn Store>, CliError> {
     let folder = config.data.clone();
     let reserve = config.reserve_mib.saturating_mul(1 << 20);
-    (cluster_options.replica.reserve, options.reserve) = (reserve, reserve);
+    for options in [&mut cluster_options.replica, &mut options] {
+        options.reserve = reserve;
+        // Times never decrease along a log: a clock that is ahead for a moment must not date it for good.
+        options.clock = Arc::new(wall_clock::now);
+    }
     if let Some(cluster) = &config.cluster {
         let address = ClusterAddress::parse(cluster.expose())?;
         return Ok(Arc::new(ClusterStore::open(&address, folder, cluster_options).await?));

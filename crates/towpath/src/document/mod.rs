@@ -6,6 +6,7 @@ pub mod cache;
 pub mod cors;
 pub mod encoding;
 pub(crate) mod feed_path;
+mod last_modified;
 pub mod prebuilt;
 pub(crate) mod respond;
 pub mod response_memory;

@@ -7,7 +7,9 @@ use std::time::Instant;
 use crate::document::cors::CorsPolicy;
 use crate::document::encoding;
 use crate::document::encoding::Coding;
+use crate::document::last_modified;
 use crate::document::sup_links::SupLinks;
+use crate::wall_clock;
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
@@ -107,10 +109,11 @@ impl Document {
             };
             headers.insert(VARY, HeaderValue::from_static(vary));
         }
+        // A date that was limited is that of the building, which another document may share.
+        let is_dated = !last_modified::limit(&mut headers, wall_clock::now());
         let not_modified = not_modified(&headers);
         let coded_tag = headers.get(ETAG).and_then(weak);
         let (negotiated, compressed) = Default::default();
-        let is_dated = true;
         Self { body, headers, not_modified, valid, negotiated, is_dated, compressible, coded_tag, compressed }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use towpath_client::random::unguessable;
 use towpath_proto::FeedId;
@@ -25,6 +25,7 @@ use crate::engine::store_health::StoreHealth;
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Extensions, Feed, Metrics};
 use crate::store_error::StoreError;
+use crate::wall_clock;
 
 /// The registry of a running towpath.
 pub struct Engine {
@@ -113,7 +114,8 @@ impl Engine {
         let mut heads = store.heads().await?;
         // The log of a feed that left the configuration stays on disk, but is not served.
         heads.retain(|head| config.server.create_feeds || feeds.contains_key(&head.feed));
-        for FeedSummary { feed: id, head: LogHead { seq, .. }, appended } in &heads {
+        for FeedSummary { feed: id, head: LogHead { seq, modified, .. }, appended } in &heads {
+            warn_of_future(id, *modified);
             let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
             let feed = feeds.entry(id.clone()).or_insert_with(new);
             feed.head.store(*seq, Ordering::Release);
@@ -218,7 +220,7 @@ impl Engine {
 
     /// Returns the time. Everything below the engine gets it as an argument.
     pub fn now(&self) -> Timestamp {
-        Timestamp::now()
+        wall_clock::now()
     }
 
     /// Returns true if other nodes write to the store that this one reads.
@@ -247,6 +249,19 @@ impl Engine {
             let seconds = self.replica_age.set(status.current_at, self.now());
             self.metrics.replica_age.set(seconds);
         }
+    }
+}
+
+/// Warns of a log whose last change is dated ahead of this machine's clock: later changes get that time, too.
+fn warn_of_future(feed: &FeedId, modified: Timestamp) {
+    let now = wall_clock::now();
+    // Clocks of publishers that are mirrored differ by minutes.
+    if modified.duration_since(now) > SignedDuration::from_hours(1) {
+        tracing::warn!(
+            %feed,
+            "the log is dated {modified}, ahead of this machine's clock: its changes keep that time until then; check the \
+             clock, here or at the publisher that is mirrored"
+        );
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Sup {
     /// SUP IDs of the filters of a log: an append to the log updates them too.
     filters: HashMap<FeedId, Vec<SupId>>,
     links: Arc<SupLinks>,
+    /// The start, on both clocks. Updates are dated by the time since then: a wall clock that jumps ahead would have the
+    /// index forget what it has, and list everything later for as long as it was ahead.
+    start: (Timestamp, Instant),
     /// Held while a document is built, so that a million readers build one.
     pub(super) building: tokio::sync::Mutex<()>,
 }
@@ -44,6 +47,7 @@ pub struct Sup {
 struct PendingUpdate {
     id: SupId,
     update: Seq,
+    /// Time by which the index orders it.
     at: Timestamp,
     /// Monotonic time of the append: setting the clock must not list it early or late.
     since: Instant,
@@ -89,6 +93,7 @@ impl Sup {
             pending: Mutex::default(),
             filters,
             links: links.clone(),
+            start: (now, Instant::now()),
             building: tokio::sync::Mutex::default(),
         }
     }
@@ -108,7 +113,8 @@ impl Sup {
         let filters = self.filters.get(feed.id()).into_iter().flatten().copied();
         let ids = std::iter::once(self.sup_id(feed)).chain(filters);
         let mut pending = self.pending.lock();
-        pending.extend(ids.map(|id| PendingUpdate { id, update, at: append.at, since }));
+        let at = self.time_at(since);
+        pending.extend(ids.map(|id| PendingUpdate { id, update, at, since }));
         // The store's thread must not wait for a document that is being built under the lock.
         if pending.len() >= MANY
             && let Some(mut updates) = self.updates.try_lock()
@@ -125,7 +131,8 @@ impl Sup {
         // Within the delay the update is still pending, and its first listing comes after the document.
         let is_late = feed.last_append().is_none_or(|appended| now.duration_since(appended) > delay);
         if is_late && seq > 0 {
-            let update = PendingUpdate { id: self.sup_id(feed), update: seq | AGAIN, at: now, since };
+            let at = self.time_at(since);
+            let update = PendingUpdate { id: self.sup_id(feed), update: seq | AGAIN, at, since };
             self.pending.lock().push_back(update);
         }
     }
@@ -137,13 +144,23 @@ impl Sup {
         Some(updates.len())
     }
 
-    /// Builds the document for a period.
+    /// Returns a moment as the index dates it.
+    fn time_at(&self, at: Instant) -> Timestamp {
+        let (time, start) = self.start;
+        time.checked_add(at.saturating_duration_since(start)).unwrap_or(time)
+    }
+
+    /// Builds the document for a period, which shows `now` as its end.
     pub(super) fn build(&self, now: Timestamp, seconds: u64, url: &str) -> PublishedSupDocument {
+        self.build_at(Instant::now(), now, seconds, url)
+    }
+
+    fn build_at(&self, at: Instant, now: Timestamp, seconds: u64, url: &str) -> PublishedSupDocument {
         let mut updates = self.updates.lock();
         list_due(&mut updates, &mut self.pending.lock());
         // The window ends where updates may still be pending, so a listed window is complete.
-        let end = SignedDuration::try_from(DELAY).ok().and_then(|delay| now.checked_sub(delay).ok());
-        updates.document(end.unwrap_or(now), seconds, url)
+        let before = |time: Timestamp| time.checked_sub(DELAY).unwrap_or(time);
+        updates.document_shown(before(self.time_at(at)), before(now), seconds, url)
     }
 }
 
@@ -184,7 +201,8 @@ mod tests {
     }
 
     fn listed(sup: &Sup, now: Timestamp) -> Vec<(String, String)> {
-        let made = sup.build(now, 60, "https://a.example/sup.json");
+        let passed = now.duration_since(sup.start.0).unsigned_abs();
+        let made = sup.build_at(sup.start.1 + passed, now, 60, "https://a.example/sup.json");
         let document = SupDocument::parse(made.body.as_bytes()).unwrap().document;
         document.updates.into_iter().map(|update| (update.id, update.update)).collect()
     }
@@ -240,5 +258,26 @@ mod tests {
         sup.note(&feed, Append { seq: 6, at: time(4) }, true);
         std::thread::sleep(DELAY + Duration::from_millis(50));
         assert_ne!(listed(&sup, time(6))[0].1, "6");
+    }
+
+    /// One append while the clock is a year ahead, as an operator or a wrong time server may set it.
+    #[test]
+    fn a_clock_that_jumps_neither_drops_updates_nor_lists_old_ones() {
+        let links = Arc::new(SupLinks::new("https://a.example", HashSet::new(), ""));
+        let config = Config::parse("", Path::new("towpath.toml")).unwrap();
+        let sup = Sup::recover(&config, &links, [], time(0));
+        let ahead = time(365 * 86_400);
+        for (name, at) in [("before", time(0)), ("during", ahead), ("after", time(2))] {
+            sup.note(&Feed::new(FeedConfig::unnamed(id(name))), Append { seq: 1, at }, false);
+        }
+        std::thread::sleep(DELAY + Duration::from_millis(50));
+        let expected = ["after", "during", "before"].map(|name| (links.link(&id(name)).id, "1".to_owned()));
+        assert_eq!(listed(&sup, time(3)), expected);
+        // The document shows the clock as it is.
+        let made =
+            sup.build_at(sup.start.1 + Duration::from_secs(3), ahead, 60, "https://a.example/sup.json");
+        let document = SupDocument::parse(made.body.as_bytes()).unwrap().document;
+        assert_eq!((document.updates.len(), document.updated_time), (3, time(365 * 86_400 - 1)));
+        assert!(listed(&sup, time(300)).is_empty(), "their window is over");
     }
 }
