@@ -13,6 +13,7 @@ use towpath_store::WallClock;
 use crate::address::ClusterAddress;
 use crate::apply::LogMessage;
 use crate::checkpoint::{LogMark, ReplicaPosition};
+use crate::doubts::Doubts;
 use crate::health::NodeHealth;
 use crate::stream::{self, StreamError};
 
@@ -24,6 +25,10 @@ const EXPIRES: Duration = Duration::from_secs(30);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before a retry.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Pause before an answer is confirmed that would stop the node.
+const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
+/// Problem of a node that asks again.
+const ASKED_AGAIN: &str = "the answer of the cluster does not fit this node's replica; asking again";
 /// Pause before a retry of an error that only an operator can fix.
 const STOPPED_PAUSE: Duration = Duration::from_secs(2);
 
@@ -52,6 +57,7 @@ pub(crate) struct LogConsumer {
 impl LogConsumer {
     /// Runs until the applying thread ends. `stalled` makes it start a new subscription.
     pub(crate) async fn run(mut self, stalled: Arc<Notify>) {
+        let mut doubts = Doubts::default();
         while !self.messages.is_closed() {
             let ended = tokio::select! {
                 ended = self.consume() => ended,
@@ -59,7 +65,14 @@ impl LogConsumer {
             };
             let (reason, pause) = match ended {
                 Ok(()) => continue,
-                Err(StreamError::Later(reason)) => (reason, RETRY_PAUSE),
+                Err(StreamError::Later(reason)) => {
+                    doubts.clear();
+                    (reason, RETRY_PAUSE)
+                }
+                Err(StreamError::Never(reason)) if !doubts.confirm() => {
+                    tracing::debug!(reason, "asking the log again");
+                    (ASKED_AGAIN.into(), CONFIRM_PAUSE)
+                }
                 Err(StreamError::Never(reason)) => {
                     self.health.stop(reason.clone());
                     (reason, STOPPED_PAUSE)
@@ -157,6 +170,7 @@ pub(crate) async fn watch(
     let mut position = health.position();
     let mut idle_polls = 0;
     let mut unchecked = None;
+    let mut doubts = Doubts::default();
     loop {
         let (asked, started) = (clock(), Instant::now());
         let before = *position.borrow_and_update();
@@ -164,8 +178,12 @@ pub(crate) async fn watch(
         match timeout(REQUEST_TIMEOUT, log_end(&context, &name, unchecked.as_ref())).await {
             Ok(Ok(end)) => {
                 unchecked = None;
+                doubts.clear();
                 health.log_ends(end, asked, started);
                 idle_polls = if end > before { idle_polls + 1 } else { 0 };
+            }
+            Ok(Err(StreamError::Never(reason))) if !doubts.confirm() => {
+                tracing::debug!(reason, "asking the log again");
             }
             Ok(Err(StreamError::Never(reason))) => {
                 if let Some(mark) = unchecked.filter(|_| health.stopped().is_none()) {

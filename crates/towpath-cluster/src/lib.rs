@@ -41,6 +41,7 @@ mod address;
 mod apply;
 mod checkpoint;
 mod consumer;
+mod doubts;
 mod error;
 mod frame;
 mod health;

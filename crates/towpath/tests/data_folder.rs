@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use common::{PATIENCE, TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::json;
+use towpath_proto::format::http_date;
+use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
-use towpath_store::{Store as _, Table, TableWrite};
+use towpath_store::{Expected, Store as _, Table, TableWrite};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
 
@@ -235,4 +237,46 @@ fn a_folder_that_another_command_has_open_is_named() {
     assert!(stderr(&put).contains("does not answer at"), "{}", stderr(&put));
     assert!(dir.run(&["put", "notes", "a", "--server", &server.base]).status.success());
     assert_eq!(items(&server), ["a"]);
+}
+
+/// A clock that was a year ahead when a log was written, or a publisher's that is mirrored.
+#[test]
+fn no_document_of_a_log_that_is_dated_ahead_is_modified_after_its_date() {
+    if clustered::skips("the log is the cluster's") {
+        return;
+    }
+    let dir = TestFolder::new(NOTES);
+    let ahead = || jiff::Timestamp::now() + jiff::SignedDuration::from_hours(365 * 24);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = EmbeddedOptions { clock: std::sync::Arc::new(ahead), ..EmbeddedOptions::default() };
+        let store = EmbeddedStore::open(dir.path("data"), options).unwrap();
+        let changes = ["a", "b"].map(|id| NewChange::put(Item::new(id)));
+        store.append(&FeedId::new("notes").unwrap(), Expected::Any, changes.into()).await.unwrap();
+        store.close().await;
+    });
+    let server = dir.serve();
+    assert!(dir.log().contains("ahead of this machine's clock"), "{}", dir.log());
+    assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
+    let described = server.json("/feeds/notes");
+    let streams = ["events", "hub"];
+    let mut dated = 0;
+    for address in described["addresses"].as_array().unwrap() {
+        if streams.contains(&address["name"].as_str().unwrap()) {
+            continue;
+        }
+        let path = address["url"].as_str().unwrap().strip_prefix(&server.base).unwrap();
+        // Twice: the second answer is that of a prebuilt document.
+        for _ in 0..2 {
+            let answer = server.get(path);
+            let time = |name: &str| answer.header(name).map(|value| http_date::parse(value).unwrap());
+            let Some(modified) = time("last-modified") else { continue };
+            assert!(modified <= time("date").unwrap(), "{path}: {:?}", answer.headers);
+            dated += 1;
+        }
+    }
+    assert!(dated >= 4, "{described}");
+    let item = server.get("/feeds/notes/items/a");
+    let time = |name: &str| http_date::parse(item.header(name).unwrap()).unwrap();
+    assert!(time("last-modified") <= time("date"), "{:?}", item.headers);
 }

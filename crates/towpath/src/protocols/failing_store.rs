@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::sync::Barrier;
 use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
@@ -26,12 +27,15 @@ pub(crate) struct FailingStore {
     pub(crate) write_fault: Mutex<Option<&'static str>>,
     /// Part of a key: the next read of such a key fails, once.
     pub(crate) read_fault: Mutex<Option<&'static str>>,
+    /// Part of a key: writes to such keys wait until as many have come as the barrier asks for.
+    pub(crate) write_gate: Mutex<Option<(&'static str, Arc<Barrier>)>>,
 }
 
 /// Returns an engine on such a store, for a configuration.
 pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
     let inner = MemoryStore::new(Arc::new(Timestamp::now));
-    let store = Arc::new(FailingStore { inner, write_fault: Mutex::default(), read_fault: Mutex::default() });
+    let (write_fault, read_fault, write_gate) = Default::default();
+    let store = Arc::new(FailingStore { inner, write_fault, read_fault, write_gate });
     let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
     (crate::protocols::start(config, store.clone()).await.unwrap(), store)
 }
@@ -121,6 +125,12 @@ impl Store for FailingStore {
     async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
         if is_due(&self.write_fault, writes.iter().map(|write| &write.key[..])) {
             return Err(WriteError::Storage { reason: "no space left".into() });
+        }
+        let gate = self.write_gate.lock().clone();
+        let is_gated =
+            |part: &str| writes.iter().any(|write| String::from_utf8_lossy(&write.key).contains(part));
+        if let Some((_, barrier)) = gate.filter(|(part, _)| is_gated(part)) {
+            barrier.wait().await;
         }
         self.inner.write(writes, conditions).await
     }

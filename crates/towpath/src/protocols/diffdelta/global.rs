@@ -44,7 +44,8 @@ struct GlobalState {
     /// Current chain, `head.json` and `latest.json`.
     current: Option<(DocumentChain, Bytes, Bytes)>,
     /// Chain of each source after its last run.
-    sources: BTreeMap<FeedId, DocumentChain>,
+    // Shared, so that a document over all of them is made without a copy.
+    sources: Arc<BTreeMap<FeedId, DocumentChain>>,
     pending: PendingDeltas,
     /// True if a source ran since the last document.
     dirty: bool,
@@ -112,7 +113,7 @@ impl GlobalFeed {
             return Ok(());
         }
         let mut state = self.state.lock().await;
-        state.sources.insert(source.clone(), chain);
+        Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
         state.pending.add(minted);
         state.dirty = true;
         self.source_ran.notify_one();
@@ -132,7 +133,7 @@ impl GlobalFeed {
         // A carried chain has no new changes for SUP to list.
         let minted = (chain.snapshots > known).then_some(chain.minted_seq);
         if state.lease.is_none() || !state.loaded {
-            state.sources.insert(feed.id().clone(), chain);
+            Arc::make_mut(&mut state.sources).insert(feed.id().clone(), chain);
             return Ok(minted);
         }
         state.dirty = true;
@@ -166,7 +167,7 @@ impl GlobalFeed {
     }
 
     /// Every source's chain as its last run left it.
-    pub(crate) async fn sources(&self) -> BTreeMap<FeedId, DocumentChain> {
+    pub(crate) async fn sources(&self) -> Arc<BTreeMap<FeedId, DocumentChain>> {
         self.state.lock().await.sources.clone()
     }
 
@@ -203,7 +204,7 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
     let store = engine.store.as_ref();
     state.pending = PendingDeltas::new();
     // Mints after those that the global feed includes are read again below.
-    state.sources.clear();
+    state.sources = Arc::default();
     state.stored = None;
     if let Some((kept, snapshot, bytes)) = stored(store).await? {
         state.snapshot = snapshot;
@@ -216,7 +217,7 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
         if let Some(told) = state.global.included.get(feed.id()) {
             let mut shown = chain.clone();
             (shown.cursor, shown.snapshots) = (told.cursor, told.snapshots);
-            state.sources.insert(feed.id().clone(), shown);
+            Arc::make_mut(&mut state.sources).insert(feed.id().clone(), shown);
         }
         chains.push((feed.id().clone(), chain));
     }
@@ -275,13 +276,13 @@ async fn recover(
             state.pending.recover(source, &snapshot).map_err(|e| damaged(&e))?;
             shown.snapshots += 1;
             shown.cursor = cursor.parse().map_err(|e| damaged(&e))?;
-            state.sources.insert(source.clone(), shown.clone());
+            Arc::make_mut(&mut state.sources).insert(source.clone(), shown.clone());
             if state.pending.is_full() {
                 mint(engine, state).await?;
             }
         }
     }
-    state.sources.insert(source.clone(), chain);
+    Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod publish;
 mod run;
 pub(crate) mod serve;
 pub(crate) mod site;
+mod site_documents;
 mod source_chain;
 mod state;
 mod stored;

@@ -8,19 +8,19 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderValue, Request, StatusCode};
 use serde_json::json;
 use towpath_proto::diffdelta::cursor::Cursor;
-use towpath_proto::diffdelta::discovery::{self, KNOWN_ISSUES_PATH, NodeHealth};
+use towpath_proto::diffdelta::discovery::{self, KNOWN_ISSUES_PATH};
 use towpath_proto::diffdelta::headers::Resource;
-use towpath_proto::diffdelta::publish::{DocumentChain, SourcePublisher};
 use towpath_proto::diffdelta::wire::GLOBAL;
 use towpath_store::{StoreFailure, Table};
 
 use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::{respond, whole};
 use crate::document::route_error::RouteError;
-use crate::engine::{Engine, Feed};
+use crate::engine::Engine;
 use crate::protocols::diffdelta::documents::{forget, make, put};
 use crate::protocols::diffdelta::export::snapshots;
-use crate::protocols::diffdelta::site::{site, source};
+use crate::protocols::diffdelta::site::site;
+use crate::protocols::diffdelta::site_documents::{SiteDocument, site_document};
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::diffdelta::stored::StoredChain;
 use crate::protocols::diffdelta::{global, source_chain};
@@ -214,51 +214,4 @@ fn schema(engine: &Engine, path: &str) -> Option<Arc<Document>> {
 
 fn keep(engine: &Engine, path: &str, resource: Resource, body: Bytes, valid: Valid) -> Arc<Document> {
     engine.documents.put(path, make(resource, Cursor::ZERO, body, valid))
-}
-
-/// Returns what `/healthz.json` says beside the sources. It names listed feeds only.
-fn node_health(engine: &Engine, listed: &[Arc<Feed>]) -> NodeHealth {
-    let is_listed = |name: &String| name == GLOBAL || listed.iter().any(|feed| feed.id().as_str() == name);
-    let damaged_reads = engine.store_damage().map_or(0, |damage| damage.reads);
-    let mut publish_failed = engine.failures.feeds();
-    let failed = publish_failed.len();
-    publish_failed.retain(is_listed);
-    NodeHealth { replica_age: engine.replica_age(), damaged_reads, failed, publish_failed }
-}
-
-/// Documents over all sources, with their health at the time of the request.
-#[derive(Clone, Copy)]
-enum SiteDocument {
-    Manifest,
-    Sources,
-    Health,
-}
-
-/// Builds such a document. Each request builds its own, because the documents show ages.
-async fn site_document(
-    engine: &Arc<Engine>,
-    which: SiteDocument,
-) -> Result<Option<Arc<Document>>, StoreError> {
-    let chains = DiffDelta::of(engine).global.sources().await;
-    let mut feeds = engine.feeds();
-    feeds.retain(|feed| feed.is_listed());
-    let unpublished = DocumentChain::default();
-    let shown: Vec<(SourcePublisher<'_>, &DocumentChain)> = feeds
-        .iter()
-        .map(|feed| (source(engine, feed), chains.get(feed.id()).unwrap_or(&unpublished)))
-        .collect();
-    let now = engine.now();
-    let (resource, body) = match which {
-        SiteDocument::Sources => (Resource::Sources, discovery::sources(site(engine), &shown, now)),
-        SiteDocument::Health => {
-            (Resource::Health, discovery::healthz(&shown, &node_health(engine, &feeds), now))
-        }
-        SiteDocument::Manifest => {
-            let sources: Vec<SourcePublisher<'_>> = shown.iter().map(|(source, _)| *source).collect();
-            let ttl_sec = sources.iter().map(|source| source.ttl_sec).min().unwrap_or(300);
-            (Resource::Manifest, discovery::manifest(site(engine), &sources, ttl_sec, now))
-        }
-    };
-    // Not put into the cache, where its ages would stand still.
-    Ok(Some(Arc::new(make(resource, Cursor::ZERO, body, Valid::UntilReplaced))))
 }

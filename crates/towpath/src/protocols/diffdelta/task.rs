@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 use towpath_proto::diffdelta::wire::GLOBAL;
 use towpath_store::ReadError;
@@ -23,6 +23,8 @@ const MINT_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(2);
 /// Time until a feed is published again after an error that seldom passes by itself.
 const LONG_RETRY: Duration = Duration::from_secs(60);
+/// Number of feeds that are published at the same time at the start.
+const RECOVERED_AT_ONCE: usize = 256;
 /// Time that the global feed waits for more sources to finish their runs.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Shortest time between two documents of the global feed without news.
@@ -128,12 +130,12 @@ async fn publish_pending_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
 /// The store's.
 pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     DiffDelta::of(engine).global.load(engine).await?;
-    let mut result = Ok(());
-    for feed in engine.feeds().into_iter().filter(|feed| !feed.is_filter()) {
-        let published = recover_feed(engine, &feed).await;
-        // `and` keeps the first error.
-        result = result.and(published);
-    }
+    let feeds = engine.feeds().into_iter().filter(|feed| !feed.is_filter());
+    // Many at a time, whose writes share a sync: one for each of thirty thousand new feeds would take seconds.
+    let recovering = stream::iter(feeds.map(|feed| async move { recover_feed(engine, &feed).await }.boxed()));
+    // `and` keeps the first error.
+    let recovering = recovering.buffer_unordered(RECOVERED_AT_ONCE);
+    let result = recovering.fold(Ok(()), |result, done| async move { result.and(done) }).await;
     DiffDelta::of(engine).global.run(engine).await?;
     result
 }

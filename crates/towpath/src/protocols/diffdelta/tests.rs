@@ -83,3 +83,40 @@ async fn a_feed_whose_publishing_met_any_error_is_published_again() {
         running.await.unwrap();
     }
 }
+
+/// One sync for each of many new feeds would keep a first start from answering for seconds.
+#[tokio::test]
+async fn new_feeds_are_published_many_at_a_time() {
+    let config: String = (0..100).map(|n| format!("[[feed]]\nid = \"new-{n}\"\n")).collect();
+    let (engine, store) = failing_store::engine(&config).await;
+    // One at a time, the first would wait for ever.
+    *store.write_gate.lock() = Some(("diffdelta/new-", Arc::new(tokio::sync::Barrier::new(20))));
+    let recovering = super::recover(&engine);
+    tokio::time::timeout(std::time::Duration::from_secs(60), recovering).await.unwrap().unwrap();
+    for n in [0, 99] {
+        assert_eq!(document(&engine, &format!("/diff/new-{n}/latest.json")).await["changed"], true);
+    }
+    let sources = document(&engine, "/diff/sources.json").await;
+    assert_eq!(sources["sources"].as_array().unwrap().len(), 100);
+}
+
+/// Requests for a document over all feeds at the same time get one document, made once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_over_all_feeds_are_made_once_for_all_who_ask() {
+    let config: String = (0..3000).map(|n| format!("[[feed]]\nid = \"f{n}\"\n")).collect();
+    let (engine, _) = failing_store::engine(&config).await;
+    let asked: Vec<_> = (0..20)
+        .map(|_| {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                serve::document(&engine, "/healthz.json", &["healthz.json"]).await.unwrap().unwrap()
+            })
+        })
+        .collect();
+    let mut made = Vec::new();
+    for asked in asked {
+        made.push(asked.await.unwrap());
+    }
+    made.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    assert!(made.len() < 10, "made {} times for 20 requests", made.len());
+}

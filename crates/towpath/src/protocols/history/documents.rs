@@ -307,7 +307,9 @@ impl DocumentPlan {
         let is_over = moved.is_none_or(|moved| moved.as_second() < now.as_second());
         // The rest of this second: then the document is built once more, with its date.
         let rest = u64::try_from(1_000_000_000 - now.subsec_nanosecond()).unwrap_or(0);
-        let valid = if is_over {
+        // A clock that was ahead gives no date until it has passed, and no reason to build each second.
+        let is_ahead = moved.is_some_and(|moved| moved.as_second() > now.as_second());
+        let valid = if is_over || is_ahead {
             Valid::At { head, seq }
         } else {
             Valid::AtUntil { head, seq, end: Instant::now() + Duration::from_nanos(rest) }
