@@ -195,9 +195,14 @@ impl ApplyGroup<'_> {
         let (check, changes) = sessions.check(at, &header);
         for (session, progress) in changes.forgotten {
             self.commands.set_metadata(checkpoint::session_key(session), None);
+            let place = Bytes::copy_from_slice(&progress.at.to_be_bytes());
+            self.commands.set_metadata(checkpoint::ended_key(session), Some(place));
             for number in progress.number + 1 - u64::from(progress.parts)..=progress.number {
                 self.drop_part(session, number);
             }
+        }
+        for session in changes.dropped {
+            self.commands.set_metadata(checkpoint::ended_key(session), None);
         }
         match check {
             SequenceCheck::Next => {

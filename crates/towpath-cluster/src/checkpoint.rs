@@ -6,6 +6,7 @@
 //! ```text
 //! position                        log:8 sequence:8 [mark: sequence:8 session:8 number:8 time:8]
 //! session·s  session:8            number:8 sequence:8 parts:4
+//! ended·e    session:8            sequence:8, the place in their order
 //! part·p     session:8 number:8   a part of a command that is not complete yet
 //! ```
 
@@ -18,6 +19,7 @@ use crate::sessions::{SessionProgress, Sessions};
 
 pub(crate) const POSITION: &[u8] = b"position";
 const SESSION: &[u8] = b"s";
+const ENDED: &[u8] = b"e";
 
 /// Position of a replica in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,11 @@ pub(crate) fn session_key(session: SessionId) -> Vec<u8> {
     [SESSION, &session.to_be_bytes()].concat()
 }
 
+/// Key of a forgotten session.
+pub(crate) fn ended_key(session: SessionId) -> Vec<u8> {
+    [ENDED, &session.to_be_bytes()].concat()
+}
+
 pub(crate) fn part_key(session: SessionId, number: u64) -> Vec<u8> {
     [&b"p"[..], &session.to_be_bytes(), &number.to_be_bytes()].concat()
 }
@@ -76,7 +83,11 @@ pub(crate) fn load(replica: &ReplicaWriter) -> Result<(Option<ReplicaPosition>, 
         let session = number(key.get(SESSION.len()..).unwrap_or_default())?;
         sessions.push((session, decode_session(&value)?));
     }
-    Ok((position, Sessions::restore(sessions)))
+    let mut ended = Vec::new();
+    for (key, value) in replica.scan_metadata(ENDED)? {
+        ended.push((number(key.get(ENDED.len()..).unwrap_or_default())?, number(&value)?));
+    }
+    Ok((position, Sessions::restore(sessions, ended)))
 }
 
 fn decode_position(value: &[u8]) -> Result<ReplicaPosition, ReplicaError> {

@@ -12,6 +12,10 @@ use crate::frame::{FrameHeader, PayloadKind, SessionId};
 /// Number of remembered sessions, the most recent ones. A forgotten session starts again with a new id.
 const MAX_SESSIONS: usize = 256;
 
+/// Number of forgotten sessions whose ids are kept: a late copy of such a session's first message would look like the
+/// first message of a new session, and count again.
+const MAX_ENDED: usize = 4096;
+
 /// Number of later messages after which a session with an incomplete command is considered dead.
 const MAX_IDLE_MESSAGES: u64 = 10_000;
 
@@ -45,6 +49,9 @@ pub(crate) struct Sessions {
     by_sequence: BTreeMap<u64, SessionId>,
     /// Number of sessions with an incomplete command.
     incomplete: usize,
+    /// Forgotten sessions by the sequence number at which they were forgotten, and the other way round.
+    ended: BTreeMap<u64, SessionId>,
+    ended_at: HashMap<SessionId, u64>,
 }
 
 /// Changes of the sessions by one message, to be stored with its effect.
@@ -52,14 +59,23 @@ pub(crate) struct Sessions {
 pub(crate) struct SessionChanges {
     /// Forgotten sessions, with their stored parts.
     pub(crate) forgotten: Vec<(SessionId, SessionProgress)>,
+    /// Forgotten sessions whose ids are not kept any longer.
+    pub(crate) dropped: Vec<SessionId>,
     /// Numbers of the parts that are not needed any more, because their command is complete.
     pub(crate) done: std::ops::Range<u64>,
 }
 
 impl Sessions {
-    /// Restores the sessions of a checkpoint.
-    pub(crate) fn restore(stored: impl IntoIterator<Item = (SessionId, SessionProgress)>) -> Self {
+    /// Restores the sessions of a checkpoint, and the forgotten ones with the place of each in their order.
+    pub(crate) fn restore(
+        stored: impl IntoIterator<Item = (SessionId, SessionProgress)>,
+        ended: impl IntoIterator<Item = (SessionId, u64)>,
+    ) -> Self {
         let mut sessions = Self::default();
+        for (session, place) in ended {
+            sessions.ended.insert(place, session);
+            sessions.ended_at.insert(session, place);
+        }
         for (session, progress) in stored {
             sessions.insert(session, progress);
         }
@@ -75,10 +91,13 @@ impl Sessions {
     pub(crate) fn check(&mut self, at: u64, header: &FrameHeader) -> (SequenceCheck, SessionChanges) {
         let mut changes = SessionChanges::default();
         self.forget_dead(at, &mut changes);
+        self.keep_ended(&mut changes);
         let known = self.get(header.session);
         let expected = known.map_or(1, |progress| progress.number + 1);
         let parts = known.map_or(0, |progress| progress.parts);
-        if header.number < expected {
+        // A producer never begins a session twice.
+        let is_late = known.is_none() && header.number == 1 && self.ended_at.contains_key(&header.session);
+        if header.number < expected || is_late {
             return (SequenceCheck::Duplicate, changes);
         }
         // A part whose predecessors were forgotten must not complete another command.
@@ -100,6 +119,7 @@ impl Sessions {
             let oldest = *oldest;
             changes.forgotten.extend(self.remove(oldest).map(|progress| (oldest, progress)));
         }
+        self.keep_ended(&mut changes);
         (SequenceCheck::Next, changes)
     }
 
@@ -114,6 +134,21 @@ impl Sessions {
             self.progress.iter().filter(|(_, progress)| dead(progress)).map(|(s, _)| *s).collect();
         for session in dead {
             changes.forgotten.extend(self.remove(session).map(|progress| (session, progress)));
+        }
+    }
+
+    /// Keeps the ids of forgotten sessions, the most recent ones.
+    fn keep_ended(&mut self, changes: &mut SessionChanges) {
+        for (session, progress) in &changes.forgotten {
+            // The place of its last message: every replica gives it the same one.
+            self.ended.insert(progress.at, *session);
+            self.ended_at.insert(*session, progress.at);
+        }
+        while self.ended.len() > MAX_ENDED
+            && let Some((_, session)) = self.ended.pop_first()
+        {
+            self.ended_at.remove(&session);
+            changes.dropped.push(session);
         }
     }
 
@@ -201,7 +236,30 @@ mod tests {
         let (_, changes) = sessions.check(1001, &whole(9999, 1));
         assert_eq!(changes.forgotten.iter().map(|(s, _)| *s).collect::<Vec<_>>(), [1]);
         assert_eq!(sessions.progress.len(), MAX_SESSIONS);
-        let again = Sessions::restore(sessions.progress.clone());
+        let again = Sessions::restore(sessions.progress.clone(), sessions.ended_at.clone());
         assert_eq!(again, sessions);
+    }
+
+    /// A copy of a first message that was on its way while 256 other sessions began.
+    #[test]
+    fn a_first_message_that_comes_late_does_not_count_again() {
+        let mut sessions = Sessions::default();
+        sessions.check(1, &whole(7, 1));
+        for other in 0..MAX_SESSIONS as u64 {
+            sessions.check(2 + other, &whole(1000 + other, 1));
+        }
+        assert_eq!(sessions.get(7), None);
+        let mut restored = Sessions::restore(sessions.progress.clone(), sessions.ended_at.clone());
+        for sessions in [&mut sessions, &mut restored] {
+            assert_eq!(sessions.check(500, &whole(7, 1)).0, SequenceCheck::Duplicate);
+            assert_eq!(sessions.check(501, &whole(7, 2)).0, SequenceCheck::Gap { expected: 1 });
+        }
+        // The ids are bounded as well.
+        let mut dropped = Vec::new();
+        for other in 0..2 * MAX_ENDED as u64 {
+            dropped.extend(sessions.check(1000 + other, &whole(10_000 + other, 1)).1.dropped);
+        }
+        assert_eq!((sessions.ended.len(), sessions.ended_at.len()), (MAX_ENDED, MAX_ENDED));
+        assert_eq!(dropped[0], 7);
     }
 }
