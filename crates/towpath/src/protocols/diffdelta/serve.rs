@@ -16,7 +16,7 @@ use towpath_store::{StoreFailure, Table};
 use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::{respond, whole};
 use crate::document::route_error::RouteError;
-use crate::engine::Engine;
+use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::{forget, make, put};
 use crate::protocols::diffdelta::export::snapshots;
 use crate::protocols::diffdelta::site::site;

@@ -90,7 +90,7 @@ pub(crate) async fn feed<B>(
     let with_details = may_see_details(&engine.tokens.load(), id, peer, request);
     let mut answer = feed_page(engine, id, request.headers(), with_details).await?;
     let has_source = engine.feed(id).is_some_and(|feed| feed.config.source.is_some());
-    if with_details && has_source {
+    if with_details && (has_source || engine.failures.of(id).is_some()) {
         // A shared cache would hand the details to strangers.
         answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     }
