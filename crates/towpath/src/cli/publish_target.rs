@@ -154,7 +154,7 @@ pub(crate) struct ServerClient {
 impl ServerClient {
     /// Returns the instance that the server says it is.
     async fn instance(&self) -> Option<String> {
-        let request = Request::get(RequestId(0), format!("{}/feeds", self.base));
+        let request = Request::get(RequestId(0), format!("{}/feeds?instance", self.base));
         let (_, body) = self.send(request).await.ok().filter(|(status, _)| *status == 200)?;
         let list: Value = serde_json::from_slice(&body).ok()?;
         Some(list["instance"].as_str()?.to_owned())

@@ -2,7 +2,7 @@
 //!
 //! A server at the configured address may serve another folder. So commands ask the server that the folder names, and
 //! compare what it says of itself. The file `towpath.server` in the data folder has three lines: the process, the URL,
-//! and the instance, which `/feeds` shows.
+//! and the instance, which `/feeds?instance` shows.
 
 use std::fs;
 use std::io;

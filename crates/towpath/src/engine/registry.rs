@@ -57,7 +57,7 @@ pub struct Engine {
     pub extensions: Extensions,
     /// Secret identity of the data folder.
     pub(crate) identity: String,
-    /// Identity of this run, which `/feeds` shows: by it commands know the server that has their data folder open.
+    /// Identity of this run, which `/feeds?instance` shows: by it commands know the server that has their data folder open.
     pub(crate) instance: String,
     /// Limit of expensive requests; `None` if there is none.
     pub(crate) rate_limit: Option<RateLimit>,

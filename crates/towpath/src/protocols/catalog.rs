@@ -98,22 +98,29 @@ pub(crate) fn public_feeds(engine: &Engine) -> Vec<Arc<Feed>> {
 pub(crate) fn public_list(engine: &Engine) -> Result<Answer, RouteError> {
     let feeds = public_feeds(engine);
     let feeds: Vec<_> = feeds.iter().map(|feed| FeedEntry::<()>::new(engine, feed)).collect();
-    list(engine, &feeds, Vec::new())
+    list(&feeds, &NodeDescription::default())
 }
 
-/// Answers with a list of feeds, and what is wrong with the node.
+/// Facts about the node that lists feeds, where a request asks for them.
+#[derive(Default)]
+pub(crate) struct NodeDescription<'a> {
+    /// Identity of its run.
+    pub(crate) instance: Option<&'a str>,
+    /// What is wrong with it.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Answers with a list of feeds, and facts about the node.
 pub(crate) fn list<S: Serialize>(
-    engine: &Engine,
     feeds: &[FeedEntry<S>],
-    problems: Vec<String>,
+    node: &NodeDescription<'_>,
 ) -> Result<Answer, RouteError> {
     let mut list = serde_json::json!({ "service": "towpath", "feeds": feeds });
-    // A static tree must not change with each start.
-    if !engine.is_tree {
-        list["instance"] = engine.instance.as_str().into();
+    if let Some(instance) = node.instance {
+        list["instance"] = instance.into();
     }
-    if !problems.is_empty() {
-        list["problems"] = problems.into();
+    if !node.problems.is_empty() {
+        list["problems"] = node.problems.as_slice().into();
     }
     json(&list)
 }

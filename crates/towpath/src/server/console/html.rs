@@ -15,7 +15,7 @@ use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::FeedAddress;
-use crate::protocols::catalog::{FeedEntry, json, list, public_feeds, public_list};
+use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_feeds, public_list};
 use crate::protocols::history::documents::{self, HistoryAddress};
 use crate::protocols::replication::snapshot;
 use crate::protocols::sup::Sup;
@@ -56,13 +56,15 @@ const SERVER_ADDRESSES: [(&str, &str); 8] = [
     ("/openapi.json", "every address, described"),
 ];
 
-/// Answers `/feeds`: the feeds that the client may read. With `?status`, also the state of each that it may read whole.
+/// Answers `/feeds`: the feeds that the client may read. With `?status`, also the state of each that it may
+/// read whole; with `?instance`, the identity of this run.
 pub(crate) async fn feeds_for<B>(
     engine: &Engine,
     peer: SocketAddr,
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
-    let with_status = parameters(request.uri().query()).any(|(name, _)| name == "status");
+    let asks_for = |what: &str| parameters(request.uri().query()).any(|(name, _)| name == what);
+    let with_status = asks_for("status");
     let (mut feeds, mut problems) = (Vec::new(), Vec::new());
     let tokens = engine.tokens.load_full();
     for (feed, access) in readable(engine.feeds(), &tokens, peer, request)? {
@@ -77,7 +79,8 @@ pub(crate) async fn feeds_for<B>(
         }
         feeds.push(listed);
     }
-    list(engine, &feeds, problems)
+    let instance = asks_for("instance").then_some(engine.instance.as_str());
+    list(&feeds, &NodeDescription { instance, problems })
 }
 
 /// Answers `/feeds/{feed}`: a page, or JSON with every address.
