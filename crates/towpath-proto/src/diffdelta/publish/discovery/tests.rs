@@ -171,13 +171,13 @@ fn the_fields_of_the_public_publisher_are_there() {
     let listed = json_of(&sources(&site(), &[(p.source(), &p.chain)], at(70)))["sources"][0].clone();
     assert_eq!((&listed["name"], &listed["description"]), (&"ab".into(), &"".into()), "always text");
 
-    let health = json_of(&healthz(&[(p.source(), &p.chain)], None, at(70)));
+    let health = json_of(&healthz(&[(p.source(), &p.chain)], &NodeHealth::default(), at(70)));
     assert_eq!((&health["ok"], &health["service"]), (&false.into(), &"towpath".into()));
     assert_eq!((&health["sources_checked"], &health["sources_ok"]), (&1.into(), &0.into()));
     assert_eq!(health["time"], at(70).to_string());
     p.chain.health.succeeded(at(71));
-    assert_eq!(json_of(&healthz(&[(p.source(), &p.chain)], None, at(72)))["ok"], true);
+    assert_eq!(json_of(&healthz(&[(p.source(), &p.chain)], &NodeHealth::default(), at(72)))["ok"], true);
     p.chain.health.disabled = true;
-    let health = json_of(&healthz(&[(p.source(), &p.chain)], None, at(73)));
+    let health = json_of(&healthz(&[(p.source(), &p.chain)], &NodeHealth::default(), at(73)));
     assert_eq!((&health["ok"], &health["sources_checked"]), (&false.into(), &0.into()));
 }
