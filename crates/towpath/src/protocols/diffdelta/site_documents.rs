@@ -41,9 +41,12 @@ pub(super) enum SiteDocument {
     Health,
 }
 
-/// The last documents of an engine, each with the time until which it is kept.
+/// A document, and the time until which it is kept.
+type KeptDocument = (Instant, Arc<Document>);
+
+/// The last documents of an engine.
 #[derive(Default)]
-struct SiteDocuments([Mutex<Option<(Instant, Arc<Document>)>>; 3]);
+struct SiteDocuments([Mutex<Option<KeptDocument>>; 3]);
 
 /// Returns such a document. Those who ask while it is made wait for it.
 pub(super) async fn site_document(
