@@ -9,7 +9,7 @@ use towpath_proto::history::wire::Syntax;
 use towpath_proto::sup::discovery::REL;
 
 use crate::document::cors::{CorsPolicy, EXPOSED, MAX_AGE, METHODS, REQUEST_HEADERS};
-use crate::export::folder::{GONE, OWN};
+use crate::export::paths::{GONE, OWN};
 use crate::export::tree_document::TreeDocument;
 
 const CHECK: &str = "no-cache";

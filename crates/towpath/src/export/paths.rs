@@ -1,9 +1,14 @@
-//! Paths of a feed's documents, and the obsolete ones.
+//! Paths of a feed's documents, the obsolete ones, and of the tree's own files.
 
 use towpath_proto::FeedId;
 use towpath_proto::history::wire::Syntax;
 
 use crate::export::tree_state::FeedExtent;
+
+/// Folder of the tree's own files.
+pub(super) const OWN: &str = ".towpath";
+/// Folder below that one with a mark for each document that is gone, and the ending of the marks' names.
+pub(super) const GONE: &str = "gone";
 
 /// Returns the paths of an old extent that a new one lacks, except for replaced documents.
 pub(super) fn obsolete_paths(id: &FeedId, old: &FeedExtent, new: &FeedExtent) -> Vec<String> {

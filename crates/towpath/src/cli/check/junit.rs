@@ -4,7 +4,7 @@ use towpath_proto::format::xml::{escape_attribute, escape_text};
 use towpath_proto::report::{Finding, FindingOutcome, Level};
 
 use super::super::terminal::{plain, plain_lines};
-use super::CheckResult;
+use super::result::CheckResult;
 use super::text::level_name;
 
 /// Formats a report: a test case for each rule.
@@ -58,7 +58,7 @@ fn attribute(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::report;
+    use super::super::result::tests::report;
     use super::*;
 
     #[test]

@@ -1,18 +1,14 @@
 //! `towpath check`: reports a feed's conformance with its protocol's specification, once or on a schedule.
 
+mod args;
 mod changes;
 mod junit;
+mod render;
+mod result;
 mod sarif;
 mod text;
 mod watch;
 
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use clap::{Args, ValueEnum};
-use serde::Serialize;
 use towpath_client::{
     CallQueue, Fetcher, FollowPace, Protocol, checker, discover, drive_check, hub_checker, listen, locate,
 };
@@ -20,75 +16,17 @@ use towpath_proto::follow::Checker as _;
 use towpath_proto::report::Report;
 use url::Url;
 
-use self::junit::as_junit;
-use self::sarif::as_sarif;
-use self::text::as_text;
+pub(super) use self::args::CheckArgs;
+use self::render::{render, write_out};
+use self::result::CheckResult;
 use self::watch::watch;
 
-use super::account::AccountArgs;
 use super::error::{CliError, Exit};
-use super::feed_url::{listen_address, parse_feed, parse_url};
-use super::follow::args::parse_every;
+use super::feed_url::listen_address;
 use super::logging::log_to_stderr;
 use super::node::check_node;
-use super::protocol_arg::{ProtocolArg, parse_protocol};
-use super::read_token::ReadTokenArgs;
-use super::terminal::{plain, visible_json};
+use super::terminal::plain;
 use crate::stop;
-
-#[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
-    /// URL of the feed
-    #[arg(value_parser = parse_feed)]
-    url: Url,
-    /// Protocol: auto, diffdelta, replication, history, smart, sup or rss
-    #[arg(long, default_value = "auto", value_parser = parse_protocol)]
-    protocol: ProtocolArg,
-    /// Output format of the report
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    format: ReportFormat,
-    /// Check again and again, and print what changed
-    #[arg(long, conflicts_with = "callback")]
-    watch: bool,
-    /// Time between two checks
-    #[arg(long, value_name = "TIME", default_value = "1h", requires = "watch", value_parser = parse_every)]
-    every: Duration,
-    /// Number of checks, after which to exit [default: until stopped]
-    #[arg(long, value_name = "NUMBER", requires = "watch", value_parser = clap::value_parser!(u32).range(1..))]
-    times: Option<u32>,
-    /// File for the last report; a later run with it prints what changed since
-    #[arg(long, value_name = "FILE", requires = "watch")]
-    state: Option<PathBuf>,
-    /// Check the feed's hub: subscribe with this URL, which must reach --callback-listen
-    #[arg(long, value_name = "URL", value_parser = parse_url)]
-    callback: Option<Url>,
-    /// Address on which to receive the hub's calls [default: the callback's port]
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "callback")]
-    callback_listen: Option<SocketAddr>,
-    #[command(flatten)]
-    token: ReadTokenArgs,
-    #[command(flatten)]
-    account: AccountArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ReportFormat {
-    /// For reading
-    Text,
-    /// All findings; with --watch a line for each change
-    Json,
-    /// XML that build servers show as tests
-    Junit,
-    /// SARIF 2.1.0, which code hosts show as alerts
-    Sarif,
-}
-
-/// A finished check.
-struct CheckResult<'a> {
-    url: &'a str,
-    protocol: &'a str,
-    report: &'a Report,
-}
 
 /// Checks a feed and prints the report; [`Exit::Failed`] if it violates a MUST.
 pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
@@ -156,67 +94,4 @@ fn print(args: &CheckArgs, url: &str, protocol: &str, report: Option<&Report>) -
     let report = report.ok_or_else(|| CliError::failed("the check was stopped before it was complete"))?;
     write_out(&render(args.format, &CheckResult { url, protocol, report })?);
     Ok(if report.conforms() { Exit::Done } else { Exit::Failed })
-}
-
-/// Renders a report.
-fn render(format: ReportFormat, result: &CheckResult<'_>) -> Result<String, CliError> {
-    let failed = |error: serde_json::Error| CliError::failed(error.to_string());
-    Ok(match format {
-        ReportFormat::Text => as_text(result.url, result.protocol, result.report),
-        ReportFormat::Json => as_json(result).map_err(failed)?,
-        ReportFormat::Junit => as_junit(result),
-        ReportFormat::Sarif => as_sarif(result).map_err(failed)?,
-    })
-}
-
-/// Writes to standard output.
-fn write_out(text: &str) {
-    // A reader may close the pipe early, as `head` does; the exit code still tells the result.
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-fn as_json(result: &CheckResult<'_>) -> serde_json::Result<String> {
-    #[derive(Serialize)]
-    struct JsonReport<'a> {
-        url: &'a str,
-        protocol: &'a str,
-        conforms: bool,
-        #[serde(flatten)]
-        report: &'a Report,
-    }
-    let CheckResult { url, protocol, report } = *result;
-    let json = JsonReport { url, protocol, conforms: report.conforms(), report };
-    let json = visible_json(serde_json::to_vec_pretty(&json)?);
-    Ok(String::from_utf8_lossy(&json).into_owned() + "\n")
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use towpath_proto::report::Level;
-
-    use super::*;
-
-    /// Returns a report with every outcome.
-    pub(super) fn report() -> Report {
-        let mut report = Report::default();
-        report.must("§1.1", "there is a head", None);
-        report.must("§6.1", "the ETag is the cursor", Some("saw \"x\"\nat /head.json".into()));
-        report.should("§1.1", "the head is small", None);
-        report.skip("§5", Level::Should, "errors are shown", "no source is in error");
-        report.must("§1.1", "it is JSON", None);
-        report
-    }
-
-    #[test]
-    fn the_json_report_has_the_result() {
-        let text =
-            as_json(&CheckResult { url: "http://x/", protocol: "diffdelta", report: &report() }).unwrap();
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["conforms"], false);
-        assert_eq!(value["protocol"], "diffdelta");
-        assert_eq!(value["findings"][1]["level"], "MUST");
-        assert_eq!(value["findings"][1]["outcome"], "fail");
-        assert_eq!(value["findings"].as_array().unwrap().len(), 5);
-    }
 }

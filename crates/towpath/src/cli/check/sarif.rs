@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use towpath_proto::report::{Finding, FindingOutcome, Level};
 
 use super::super::terminal::{plain_lines, visible_json};
-use super::CheckResult;
+use super::result::CheckResult;
 use super::text::level_name;
 
 /// Formats a report: a rule for each finding, and a result for each failure.
@@ -80,7 +80,7 @@ fn line(detail: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::report;
+    use super::super::result::tests::report;
     use super::*;
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) fn outcome_name(outcome: FindingOutcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::report;
+    use super::super::result::tests::report;
     use super::*;
 
     #[test]

@@ -10,8 +10,10 @@ use towpath_proto::report::Report;
 
 use super::super::error::{CliError, Exit};
 use super::super::terminal::{plain, visible_json};
+use super::args::{CheckArgs, ReportFormat};
 use super::changes::{OutcomeChange, changes};
-use super::{CheckArgs, CheckResult, ReportFormat, render, write_out};
+use super::render::{render, write_out};
+use super::result::CheckResult;
 
 /// Content of a state file.
 #[derive(Serialize, Deserialize)]

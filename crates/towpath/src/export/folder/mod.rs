@@ -24,14 +24,11 @@ use towpath_proto::format::link;
 use crate::document::cors::CorsPolicy;
 use crate::document::encoding::{self, Coding};
 use crate::export::hosting;
+use crate::export::paths::{GONE, OWN};
 use crate::export::target::{Target, TargetError};
 use crate::export::tree_document::TreeDocument;
 use crate::private_files::{create_public_folders, publish};
 
-/// Folder of the tree's own files.
-pub(super) const OWN: &str = ".towpath";
-/// Folder below that one with a mark for each document that is gone, and the ending of the marks' names.
-pub(super) const GONE: &str = "gone";
 /// Bodies below this many bytes are not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;
 

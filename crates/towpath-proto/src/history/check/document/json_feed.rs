@@ -17,8 +17,30 @@ enum MemberType {
     Flag,
     Number,
     Texts,
-    Object(&'static [Member]),
-    Objects(&'static [Member]),
+    Object(ObjectKind),
+    Objects(ObjectKind),
+}
+
+/// Kind of an object, which decides its members.
+#[derive(Clone, Copy, PartialEq)]
+enum ObjectKind {
+    Feed,
+    Item,
+    Author,
+    Attachment,
+    Hub,
+}
+
+impl ObjectKind {
+    fn members(self) -> &'static [Member] {
+        match self {
+            Self::Feed => FEED,
+            Self::Item => ITEM,
+            Self::Author => AUTHOR,
+            Self::Attachment => ATTACHMENT,
+            Self::Hub => HUB,
+        }
+    }
 }
 
 use MemberType::{Date, Flag, Language, MediaType, Number, Object, Objects, Text, Texts, Url};
@@ -47,11 +69,11 @@ const ITEM: &[Member] = &[
     ("banner_image", Url),
     ("date_published", Date),
     ("date_modified", Date),
-    ("author", Object(AUTHOR)),
-    ("authors", Objects(AUTHOR)),
+    ("author", Object(ObjectKind::Author)),
+    ("authors", Objects(ObjectKind::Author)),
     ("tags", Texts),
     ("language", Language),
-    ("attachments", Objects(ATTACHMENT)),
+    ("attachments", Objects(ObjectKind::Attachment)),
 ];
 const FEED: &[Member] = &[
     ("version", Text),
@@ -63,12 +85,12 @@ const FEED: &[Member] = &[
     ("next_url", Url),
     ("icon", Url),
     ("favicon", Url),
-    ("author", Object(AUTHOR)),
-    ("authors", Objects(AUTHOR)),
+    ("author", Object(ObjectKind::Author)),
+    ("authors", Objects(ObjectKind::Author)),
     ("language", Language),
     ("expired", Flag),
-    ("hubs", Objects(HUB)),
-    ("items", Objects(ITEM)),
+    ("hubs", Objects(ObjectKind::Hub)),
+    ("items", Objects(ObjectKind::Item)),
 ];
 
 /// Tests a document.
@@ -87,7 +109,7 @@ pub(super) fn test_json_feed(feed: &Value) -> DocumentFindings {
         let is_other = top.get("feed_url") != Some(next);
         findings.judge(rules::NEXT, is_other, || next.to_string());
     }
-    test_object(&mut findings, "", top, FEED);
+    test_object(&mut findings, "", top, ObjectKind::Feed);
     findings
 }
 
@@ -96,15 +118,10 @@ fn is_text(object: &Map<String, Value>, name: &str) -> bool {
 }
 
 /// Tests an object's members, then what its kind requires.
-fn test_object(
-    findings: &mut DocumentFindings,
-    place: &str,
-    object: &Map<String, Value>,
-    members: &'static [Member],
-) {
+fn test_object(findings: &mut DocumentFindings, place: &str, object: &Map<String, Value>, kind: ObjectKind) {
     for (name, value) in object {
         let at = || format!("{place}/{name}");
-        match members.iter().find(|(known, _)| known == name) {
+        match kind.members().iter().find(|(known, _)| known == name) {
             Some((_, kind)) => test_member(findings, &at, value, *kind),
             None => {
                 let mut start = name.chars();
@@ -114,19 +131,22 @@ fn test_object(
             }
         }
     }
-    if std::ptr::eq(members, ITEM) {
-        findings.judge(rules::ID, is_text(object, "id"), || place.to_owned());
-        let has_content = is_text(object, "content_html") || is_text(object, "content_text");
-        findings.judge(rules::CONTENT, has_content, || place.to_owned());
-    } else if std::ptr::eq(members, AUTHOR) {
-        let has_any = AUTHOR.iter().any(|(name, _)| object.contains_key(*name));
-        findings.judge(rules::AUTHOR, has_any, || place.to_owned());
-    } else if std::ptr::eq(members, ATTACHMENT) {
-        let has_both = is_text(object, "url") && is_text(object, "mime_type");
-        findings.judge(rules::ATTACHMENT, has_both, || place.to_owned());
-    } else if std::ptr::eq(members, HUB) {
-        let has_both = is_text(object, "type") && is_text(object, "url");
-        findings.judge(rules::HUB, has_both, || place.to_owned());
+    let has = |name: &str| is_text(object, name);
+    let at = || place.to_owned();
+    match kind {
+        ObjectKind::Feed => {}
+        ObjectKind::Item => {
+            findings.judge(rules::ID, has("id"), at);
+            findings.judge(rules::CONTENT, has("content_html") || has("content_text"), at);
+        }
+        ObjectKind::Author => {
+            let has_any = AUTHOR.iter().any(|(name, _)| object.contains_key(*name));
+            findings.judge(rules::AUTHOR, has_any, at);
+        }
+        ObjectKind::Attachment => {
+            findings.judge(rules::ATTACHMENT, has("url") && has("mime_type"), at);
+        }
+        ObjectKind::Hub => findings.judge(rules::HUB, has("type") && has("url"), at),
     }
 }
 
@@ -144,11 +164,11 @@ fn test_member(findings: &mut DocumentFindings, at: &dyn Fn() -> String, value: 
         findings.judge(rules::TYPES, is_type, || format!("{} is {}", at(), kind_of(value)));
     }
     match (kind, value) {
-        (Object(members), Value::Object(object)) => test_object(findings, &at(), object, members),
-        (Objects(members), Value::Array(values)) => {
+        (Object(kind), Value::Object(object)) => test_object(findings, &at(), object, kind),
+        (Objects(kind), Value::Array(values)) => {
             for (index, value) in values.iter().enumerate() {
                 if let Value::Object(object) = value {
-                    test_object(findings, &format!("{}/{index}", at()), object, members);
+                    test_object(findings, &format!("{}/{index}", at()), object, kind);
                 }
             }
         }
