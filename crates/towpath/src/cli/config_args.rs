@@ -1,11 +1,11 @@
 //! Options that select the configuration, common to most commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::error::CliError;
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_FILE};
 
 /// Options that select the configuration.
 #[derive(Debug, Clone, Args)]
@@ -26,5 +26,11 @@ impl ConfigArgs {
             config.server.data.clone_from(data);
         }
         Ok(config)
+    }
+
+    /// Returns true if the user names no data folder, and none is where it would be by default.
+    pub(super) fn is_without_folder(&self, config: &Config) -> bool {
+        let is_named = self.config.is_some() || self.data.is_some() || Path::new(DEFAULT_FILE).is_file();
+        !is_named && !config.server.data.exists()
     }
 }

@@ -66,6 +66,16 @@ impl TargetArgs {
                 token,
             }));
         }
+        if self.config.is_without_folder(&config) {
+            let base = config.local_url();
+            let server =
+                ServerClient { fetcher: fetcher.with_named([base.as_str()]), base, token: token.clone() };
+            // No folder is meant, so the server at the usual address is. Elsewhere its folder decides.
+            if server.instance().await.is_some() {
+                eprintln!("towpath: asking the server at {}", server.base);
+                return Ok(PublishTarget::Server(server));
+            }
+        }
         let folder = config.server.data.display().to_string();
         let RunningServer { url, instance } = match user_of(&config.server.data) {
             FolderUser::Nobody => return Ok(PublishTarget::Folder(open::engine(config).await?)),
