@@ -317,8 +317,14 @@ fn status(state: &GlobalState) -> BTreeMap<FeedId, FetchStatus> {
 /// changed since.
 fn shows_fresh_mint(engine: &Engine, state: &GlobalState) -> bool {
     let is_shown = state.global.chain.hash == state.minted.hash;
+    // Not so after a mint of what a failed write had left over.
+    let is_served = |(chain, ..): &(DocumentChain, Bytes, Bytes)| chain.hash == state.global.chain.hash;
+    let is_served = engine.is_shared() || state.current.as_ref().is_some_and(is_served);
     let ttl_sec = ttl_sec(state.sources.keys().filter_map(|id| engine.feed(id.as_str())));
-    is_shown && state.minted.is_fresh(ttl_sec, engine.now()) && state.minted_status == Some(status(state))
+    is_shown
+        && is_served
+        && state.minted.is_fresh(ttl_sec, engine.now())
+        && state.minted_status == Some(status(state))
 }
 
 /// Returns the shortest poll interval of some feeds.
