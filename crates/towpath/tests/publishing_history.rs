@@ -95,7 +95,12 @@ fn the_prev_links_by_head() {
             let head = server.ask("HEAD", &at, &[], b"");
             let whole = server.get(&at);
             assert_eq!((head.status, head.body.len()), (200, 0));
-            assert_eq!(head.headers, whole.headers, "RFC 9110, section 9.3.2");
+            // Without the date that a document has only once its second is over, and the one of the answer.
+            let lasting = |answer: &TestResponse| -> Vec<(String, String)> {
+                let of_its_time = |name: &str| matches!(name, "date" | "last-modified");
+                answer.headers.iter().filter(|(name, _)| !of_its_time(name)).cloned().collect()
+            };
+            assert_eq!(lasting(&head), lasting(&whole), "RFC 9110, section 9.3.2");
             let links = links(&head);
             assert_eq!(path(&server, &links["self"]), at);
             assert!(links.contains_key("http://api.friendfeed.com/2008/03#sup"));

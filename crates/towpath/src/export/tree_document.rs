@@ -33,6 +33,7 @@ impl TreeDocument {
 
     fn of(engine: &Engine, path: String, body: Bytes, mut headers: HeaderMap) -> Self {
         engine.sup_links.add_by_path(&path, &mut headers);
+        remove_event_stream(&mut headers);
         Self { path, body, headers }
     }
 
@@ -82,6 +83,16 @@ impl TreeDocument {
         digest.update([0]);
         digest.update(body);
         hex::encode(&digest.finalize()[..12])
+    }
+}
+
+/// Removes the link to the feed's event stream, which a tree does not have.
+fn remove_event_stream(headers: &mut HeaderMap) {
+    let is_stream = |link: &HeaderValue| link.as_bytes().ends_with(b"type=\"text/event-stream\"");
+    let kept: Vec<_> = headers.get_all(LINK).iter().filter(|link| !is_stream(link)).cloned().collect();
+    headers.remove(LINK);
+    for link in kept {
+        headers.append(LINK, link);
     }
 }
 
