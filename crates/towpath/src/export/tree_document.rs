@@ -33,7 +33,7 @@ impl TreeDocument {
 
     fn of(engine: &Engine, path: String, body: Bytes, mut headers: HeaderMap) -> Self {
         engine.sup_links.add_by_path(&path, &mut headers);
-        remove_event_stream(&mut headers);
+        remove_live_links(&mut headers);
         Self { path, body, headers }
     }
 
@@ -86,10 +86,13 @@ impl TreeDocument {
     }
 }
 
-/// Removes the link to the feed's event stream, which a tree does not have.
-fn remove_event_stream(headers: &mut HeaderMap) {
-    let is_stream = |link: &HeaderValue| link.as_bytes().ends_with(b"type=\"text/event-stream\"");
-    let kept: Vec<_> = headers.get_all(LINK).iter().filter(|link| !is_stream(link)).cloned().collect();
+/// Removes the links of a page to what a tree may not have: the event stream, and the newest snapshot at every moment.
+fn remove_live_links(headers: &mut HeaderMap) {
+    let is_live = |link: &HeaderValue| {
+        let link = link.to_str().unwrap_or_default();
+        link.ends_with("type=\"text/event-stream\"") || link.ends_with("/snapshots/latest>; rel=\"snapshot\"")
+    };
+    let kept: Vec<_> = headers.get_all(LINK).iter().filter(|link| !is_live(link)).cloned().collect();
     headers.remove(LINK);
     for link in kept {
         headers.append(LINK, link);

@@ -79,9 +79,9 @@ impl<'i> Repair<'i, '_> {
             return Ok(());
         }
         match rest.as_bytes() {
-            [b'<', b'!', b'-', b'-', ..] => self.copied(rest, "-->"),
+            [b'<', b'!', b'-', b'-', ..] => self.copied(rest, "<!--", "-->"),
             [b'<', b'!', b'[', b'C', b'D', b'A', b'T', b'A', b'[', ..] if !self.open.is_empty() => {
-                self.copied(rest, "]]>");
+                self.copied(rest, "<![CDATA[", "]]>");
             }
             [b'<', b'!', ..] => self.declaration(rest),
             [b'<', b'?', ..] => self.instruction(rest),
@@ -103,8 +103,9 @@ impl<'i> Repair<'i, '_> {
     }
 
     /// Copies a comment or section with its end. Without its end it is the rest of the document, which is then cut off.
-    fn copied(&mut self, rest: &str, end: &str) {
-        let length = rest.find(end).map_or(rest.len(), |at| at + end.len());
+    fn copied(&mut self, rest: &str, begin: &str, end: &str) {
+        // The end shares nothing with the beginning: `<!-->` is no whole comment.
+        let length = rest[begin.len()..].find(end).map_or(rest.len(), |at| begin.len() + at + end.len());
         if !self.is_done || end == "-->" {
             self.out.push_str(&rest[..length]);
         }

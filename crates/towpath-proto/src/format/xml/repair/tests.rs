@@ -91,6 +91,11 @@ fn later_problems_keep_their_lines() {
     assert!(feed.problems[1].starts_with("line 3, column 1: <pubDate> is not a date"), "{:?}", feed.problems);
 }
 
+#[test]
+fn a_comment_does_not_end_within_its_beginning() {
+    assert_eq!(repaired("<rss><!--><b>--></rss>").0, "<rss><!--><b>--></rss>");
+}
+
 proptest! {
     /// Whatever is repaired is well-formed XML, or ends too early.
     #[test]
