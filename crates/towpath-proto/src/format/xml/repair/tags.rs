@@ -34,8 +34,8 @@ impl<'i> Repair<'i, '_> {
             return self.push("&lt;");
         };
         let Some(length) = tag.length else {
-            // The strict reader then finds the end within a tag.
-            self.out.push_str(rest);
+            // The strict reader then finds the end within a tag. What follows could look whole to it, by other quotes.
+            self.out.push_str(&rest[..=tag.name.len()]);
             self.at = self.text.len();
             return Ok(());
         };
