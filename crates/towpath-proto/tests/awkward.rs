@@ -71,7 +71,7 @@ fn of_feedparser(entry: &Value) -> Value {
     })
 }
 
-/// What a document's result is compared by.
+/// Parts of a document's result that are compared.
 fn result(title: Option<&str>, entries: &[Value]) -> Value {
     json!({ "title": words(title), "entries": entries })
 }

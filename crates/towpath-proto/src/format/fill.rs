@@ -1,4 +1,4 @@
-//! What feed readers show for fields that an item lacks: the media description, the address of an enclosure.
+//! Values that feed readers show for fields that an item lacks: the media description, the address of an enclosure.
 
 use serde_json::Value;
 

@@ -32,7 +32,7 @@ pub(crate) struct FeedStatus<S: Serialize> {
     pub(crate) items: u64,
     pub(crate) live: u64,
     pub(crate) modified: Option<jiff::Timestamp>,
-    /// What fails of publishing it, for those who may see details.
+    /// Failures of publishing it, for those who may see details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ pub(crate) fn public_list(engine: &Engine) -> Result<Answer, RouteError> {
 pub(crate) struct NodeDescription<'a> {
     /// Identity of its run.
     pub(crate) instance: Option<&'a str>,
-    /// What is wrong with it.
+    /// Faults of the node.
     pub(crate) problems: Vec<String>,
 }
 

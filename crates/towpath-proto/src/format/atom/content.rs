@@ -244,7 +244,7 @@ struct EmbeddedDocument {
     /// Bytes before the element, such as the XML declaration, and their number after it.
     before: usize,
     after: usize,
-    /// How the element's bytes differ from those of the document.
+    /// Differences of the element's bytes from those of the document.
     difference: Difference,
 }
 

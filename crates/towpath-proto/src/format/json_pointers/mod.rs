@@ -32,7 +32,7 @@ use template::{TemplatePart, parts};
 /// A value with `{` is a template. In `https://example.com/{/id}` each `{pointer}` is replaced by the value
 /// it points to, percent-encoded.
 ///
-/// Where the items are the members of an object, `#key` is an item's name: `id = "#key"`, `{#key}` in templates.
+/// `#key` is an item's name where the items are an object's members: `id = "#key"`, `{#key}` in templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
