@@ -4,11 +4,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot make its input fails")]
 
+use std::fmt;
+
+use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;
+use towpath_proto::follow::ReadLimits;
 use towpath_proto::format::document::{DocumentEntry, DocumentHead};
 use towpath_proto::format::{ReadOptions, atom, json_feed, read, rss};
 use towpath_proto::{Author, Content, Item, Timestamp};
+
+#[path = "../tests/hostile_documents/mod.rs"]
+mod hostile_documents;
 
 fn main() {
     divan::main();
@@ -121,40 +128,46 @@ fn write_atom(bencher: Bencher<'_, '_>, kind: EntryStyle) {
     bencher.counter(BytesCount::new(length)).bench(|| atom::write(&head(), entries(&items)));
 }
 
-/// Kinds of hostile documents: many parts of a few bytes. Twice the parts must take twice the time.
-#[derive(Debug, Clone, Copy)]
-enum HostileDocument {
-    JsonItems,
-    JsonValues,
-    AtomEntries,
-    AtomElements,
+/// Reads every hostile document, each at one size and at twice that. Twice the size must take twice the time.
+#[divan::bench(args = hostile_sizes())]
+fn hostile_doubled(bencher: Bencher<'_, '_>, case: &HostileCase) {
+    let HostileCase { way, body, .. } = case;
+    let work: &(dyn Fn() + Sync) = match way {
+        None => &|| drop(read(divan::black_box(body), &ReadOptions::default())),
+        Some((_, work)) => &|| work(divan::black_box(body), ReadLimits::default()),
+    };
+    bencher.counter(BytesCount::new(body.len())).bench(work);
 }
 
-impl HostileDocument {
-    fn write(self, parts: usize) -> String {
-        const FEED: &str = "<feed xmlns='http://www.w3.org/2005/Atom'>";
-        match self {
-            Self::JsonItems => format!("{{\"items\":[{}1]}}", "{\"id\":1},".repeat(parts)),
-            Self::JsonValues => format!("{{\"items\":[{{\"id\":1,\"x\":[{}1]}}]}}", "0,".repeat(parts)),
-            Self::AtomEntries => format!("{FEED}{}</feed>", "<entry><id>a</id></entry>".repeat(parts)),
-            Self::AtomElements => format!("{FEED}<entry><id>a</id>{}</entry></feed>", "<b/>".repeat(parts)),
-        }
+/// A hostile document, and what reads it: a follower, a check, or the parser alone.
+struct HostileCase {
+    name: String,
+    way: Option<(&'static str, hostile_documents::Work)>,
+    body: Bytes,
+}
+
+impl fmt::Display for HostileCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = self.way.map_or("the parser", |(name, _)| name);
+        write!(f, "{} in {way}, {} kB", self.name, self.body.len() >> 10)
     }
 }
 
-const HOSTILE: [(HostileDocument, usize); 8] = [
-    (HostileDocument::JsonItems, 10_000),
-    (HostileDocument::JsonItems, 20_000),
-    (HostileDocument::JsonValues, 100_000),
-    (HostileDocument::JsonValues, 200_000),
-    (HostileDocument::AtomEntries, 10_000),
-    (HostileDocument::AtomEntries, 20_000),
-    (HostileDocument::AtomElements, 10_000),
-    (HostileDocument::AtomElements, 20_000),
-];
-
-/// Reads hostile documents, each also at twice its size.
-#[divan::bench(args = HOSTILE)]
-fn hostile_doubled(bencher: Bencher<'_, '_>, (document, parts): (HostileDocument, usize)) {
-    bench_read(bencher, &document.write(parts));
+fn hostile_sizes() -> Vec<HostileCase> {
+    let mut cases = Vec::new();
+    for size in [128 << 10, 256 << 10] {
+        let mut documents = hostile_documents::documents(size);
+        documents.push(("entities of Data Replication", hostile_documents::page(size)));
+        for (name, text) in documents {
+            let body = Bytes::from(text);
+            let exchanges = hostile_documents::EXCHANGES.into_iter();
+            let read = exchanges.filter(|(way, _)| hostile_documents::reads(way, &body)).map(Some);
+            let is_feed = body.first() != Some(&b'-');
+            for way in is_feed.then_some(None).into_iter().chain(read) {
+                cases.push(HostileCase { name: name.into(), way, body: body.clone() });
+            }
+        }
+    }
+    cases.sort_by(|a, b| (&a.name, a.way.map(|way| way.0)).cmp(&(&b.name, b.way.map(|way| way.0))));
+    cases
 }

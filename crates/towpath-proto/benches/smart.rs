@@ -54,6 +54,7 @@ fn change(seq: u64) -> Change {
 
 fn feed(kind: CursorKind) -> FeedSettings {
     FeedSettings {
+        name: "a".into(),
         base: "http://127.0.0.1:8080/feeds/news/items".into(),
         title: "News".into(),
         tag: LogTag::new("http://127.0.0.1:8080/feeds/news#1"),

@@ -57,6 +57,17 @@ impl FeedId {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for FeedId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "FeedId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[a-z0-9_-]{2,32}$" })
+    }
+}
+
 impl TryFrom<String> for FeedId {
     type Error = FeedIdError;
     fn try_from(text: String) -> Result<Self, FeedIdError> {

@@ -84,6 +84,7 @@ pub struct Content {
 /// Person or program that wrote an item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AuthorForm")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Author {
     /// Display name.
     pub name: String,
@@ -97,13 +98,19 @@ pub struct Author {
 
 /// An author is written as an object; a bare name is accepted as well.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum AuthorForm {
+    /// Display name.
     Name(String),
+    /// Name and addresses.
     Whole {
+        /// Display name.
         #[serde(default)]
         name: String,
+        /// E-mail address.
         email: Option<String>,
+        /// URL of a page about the author.
         url: Option<String>,
     },
 }

@@ -48,8 +48,8 @@ pub fn apply(item: &Item, patch: &Content) -> Result<Item, PatchError> {
     Ok(patched)
 }
 
-/// RFC 7396, section 2: `MergePatch(Target, Patch)`.
-fn merge(target: &mut Value, patch: Value) {
+/// Changes a value by a merge patch (RFC 7396, section 2: `MergePatch(Target, Patch)`).
+pub fn merge(target: &mut Value, patch: Value) {
     // Anything but an object replaces the target as a whole.
     let Value::Object(patch) = patch else {
         // RFC 7396: a patch that is not an object replaces the target.

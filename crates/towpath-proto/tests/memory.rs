@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod hostile_documents;
+
+use bytes::Bytes;
+use hostile_documents::{ATOM, EXCHANGES, documents, page, reads};
 use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
+use towpath_proto::follow::ReadLimits;
 use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::format::{DocumentLimits, FormatError, ReadOptions, read};
 use towpath_proto::smart::wire::Collection;
 use towpath_proto::sup::wire::SupDocument;
-
-const ATOM: &str =
-    "<feed xmlns='http://www.w3.org/2005/Atom' xmlns:at='http://purl.org/atompub/tombstones/1.0'>";
 
 /// Returns a field of the process's memory status, in bytes.
 fn status(field: &str) -> usize {
@@ -27,49 +29,6 @@ fn peak_of(work: impl FnOnce()) -> usize {
     status("VmHWM").saturating_sub(before)
 }
 
-fn repeated(before: &str, each: &str, after: &str, size: usize) -> String {
-    let mut text = String::with_capacity(size + before.len() + after.len() + each.len());
-    text.push_str(before);
-    while text.len() < size {
-        text.push_str(each);
-    }
-    text.push_str(after);
-    text
-}
-
-/// Documents that hold many small parts.
-fn documents(size: usize) -> Vec<(&'static str, String)> {
-    let json =
-        |each| repeated("{\"version\":\"https://jsonfeed.org/version/1\",\"items\":[", each, "1]}", size);
-    let one = |each| repeated("{\"items\":[{\"id\":1,\"x\":[", each, "1]}]}", size);
-    let entry = |each| repeated(&format!("{ATOM}<entry><id>a</id>"), each, "</entry></feed>", size);
-    vec![
-        ("items of a JSON list", repeated("[", "{\"id\":1},", "{\"id\":1}]", size)),
-        ("items of a JSON object", repeated("{", "\"a\":{\"id\":1},", "\"a\":1}", size)),
-        ("no items", repeated("[", "1,", "1]", size)),
-        ("items of a JSON Feed", json("{\"id\":1},")),
-        ("no objects in a JSON Feed", json("1,")),
-        ("members of a JSON Feed", repeated("{\"items\":[],\"x\":[", "1,", "1]}", size)),
-        ("values of one item", one("0,")),
-        ("objects of one item", one("{},")),
-        ("objects of one item with members", one("{\"a\":0},")),
-        ("nested arrays of one item", one("[[[[0]]]],")),
-        ("tags", repeated("{\"items\":[{\"id\":1,\"tags\":[", "\"\",", "\"\"]}]}", size)),
-        ("Atom entries", repeated(ATOM, "<entry><id>a</id></entry>", "</feed>", size)),
-        ("Atom elements", entry("<b/>")),
-        ("Atom categories", entry("<category term='a'/>")),
-        ("Atom authors", entry("<author><name>a</name></author>")),
-        ("Atom links", repeated(ATOM, "<link href=''/>", "</feed>", size)),
-        ("Atom tombstones", repeated(ATOM, "<at:deleted-entry ref='a'/>", "</feed>", size)),
-        ("control characters", repeated(&format!("{ATOM}<title>"), "\u{1}", "</title></feed>", size)),
-        ("RSS items", repeated("<rss><channel>", "<item><guid>a</guid></item>", "</channel></rss>", size)),
-        (
-            "RSS categories",
-            repeated("<rss><channel><item>", "<category>a</category>", "</item></channel></rss>", size),
-        ),
-    ]
-}
-
 fn read_and_compare(text: &str, mapping: Option<&Mapping>) {
     let options = ReadOptions { mapping, ..ReadOptions::default() };
     if let Ok(feed) = read(text.as_bytes(), &options) {
@@ -80,6 +39,7 @@ fn read_and_compare(text: &str, mapping: Option<&Mapping>) {
 #[test]
 fn limits_hold_and_are_named() {
     reading_takes_at_most_four_times_the_document();
+    following_and_checking_take_no_more();
     each_limit_is_named_in_its_error();
 }
 
@@ -100,6 +60,27 @@ fn reading_takes_at_most_four_times_the_document() {
             let peak = peak_of(work) + text.len();
             if peak > allowed + (4 << 20) {
                 failures.push(format!("{name} as {way}: {} MiB", peak >> 20));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// Every request of a follower or a check gets the document, so some hold two of them at once.
+fn following_and_checking_take_no_more() {
+    let mut failures = Vec::new();
+    // Less than the default, so that the documents can be smaller and the test quicker.
+    let (size, allowed) = (768 << 10, 8 << 20);
+    let document = DocumentLimits { memory: allowed, ..DocumentLimits::default() };
+    let limits = ReadLimits { document, ..ReadLimits::default() };
+    let mut documents = documents(size);
+    documents.push(("entities of Data Replication", page(size)));
+    for (name, text) in documents {
+        let body = Bytes::from(text);
+        for (way, work) in EXCHANGES.into_iter().filter(|(way, _)| reads(way, &body)) {
+            let peak = peak_of(|| work(&body, limits)) + body.len();
+            if peak > allowed + (4 << 20) {
+                failures.push(format!("{name} in {way}: {} MiB", peak >> 20));
             }
         }
     }

@@ -47,6 +47,7 @@ fn change(seq: u64, id: &str, seconds: i64) -> Change {
 /// Returns the cursor of the last item in a feed of these items.
 fn last_cursor(changes: &[Change]) -> Option<String> {
     let feed = FeedSettings {
+        name: "a".into(),
         base: "http://example.com/items".into(),
         title: "Vectors".into(),
         tag: LogTag::new("vectors"),

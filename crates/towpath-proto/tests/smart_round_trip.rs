@@ -18,6 +18,7 @@ use towpath_proto::{Item, Timestamp};
 
 fn feed() -> FeedSettings {
     FeedSettings {
+        name: "a".into(),
         base: "http://example.com/feeds/a/items".into(),
         title: "Locks & <canals>".into(),
         tag: LogTag::new("a"),
@@ -52,7 +53,7 @@ fn change(seq: u64, op: Op, item: Item) -> Change {
 
 fn read(format: PageFormat, body: &[u8]) -> Result<Collection, CollectionError> {
     match format {
-        PageFormat::Json => Collection::from_json(body),
+        PageFormat::Json | PageFormat::Lines => Collection::from_json(body),
         PageFormat::Atom => Collection::from_atom(body, "http://example.com/feeds/a/items?order=modified"),
     }
 }

@@ -132,7 +132,7 @@ pub enum TransferError {
     #[error("the body was cut off or damaged: {0}")]
     Body(String),
     /// The body is larger than [`Request::max_body`].
-    #[error("the body is larger than {limit} bytes")]
+    #[error("the body is larger than {limit} bytes (limit: max_mib)")]
     TooLarge {
         /// The limit, in bytes.
         limit: u64,

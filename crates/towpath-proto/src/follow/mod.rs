@@ -15,6 +15,7 @@
 mod backoff;
 mod exchange;
 pub(crate) mod probes;
+mod read_limits;
 pub(crate) mod single_request;
 mod start;
 mod time;
@@ -24,5 +25,6 @@ pub use exchange::{
     Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, Reply, Request, RequestId,
     ResponseHead, TOWPATH_RESET, TransferError, retry_after,
 };
+pub use read_limits::ReadLimits;
 pub use start::StartFrom;
 pub use time::{Monotonic, Now};

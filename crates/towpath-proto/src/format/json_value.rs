@@ -26,7 +26,10 @@ impl<'b> SharedBudget<'b> {
     }
 
     /// Calls `spend` with the budget, and keeps its error.
-    fn spend<E: Error>(&self, spend: impl FnOnce(&mut Budget) -> Result<(), FormatError>) -> Result<(), E> {
+    pub(crate) fn spend<E: Error>(
+        &self,
+        spend: impl FnOnce(&mut Budget) -> Result<(), FormatError>,
+    ) -> Result<(), E> {
         spend(&mut self.budget.borrow_mut()).map_err(|error| {
             let text = error.to_string();
             self.exceeded.borrow_mut().get_or_insert(error);

@@ -18,6 +18,7 @@ pub mod jcs;
 pub(crate) mod json;
 pub mod json_feed;
 pub(crate) mod json_list;
+pub(crate) mod json_lists;
 pub mod json_pointers;
 mod json_repair;
 pub(crate) mod json_value;

@@ -13,15 +13,19 @@ use super::{link, sniff};
 
 /// Location of the next page's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Paging {
     /// Pointer (RFC 6901) to the next page's URL in a JSON body, such as `/next_url`.
+    #[cfg_attr(feature = "schema", schemars(example = "/next_url"))]
     pub next: Option<String>,
     /// Pointer to a cursor in a JSON body. It becomes the query parameter `parameter`.
+    #[cfg_attr(feature = "schema", schemars(example = "/meta/cursor"))]
     pub cursor: Option<String>,
-    /// Query parameter for the cursor.
+    /// Query parameter that takes the cursor.
+    #[cfg_attr(feature = "schema", schemars(example = &"cursor"))]
     pub parameter: Option<String>,
-    /// The next page is the target of a link with the relation `next`, in a `Link` header or in the feed itself.
+    /// Takes the next page's URL from a link with the relation `next`, in a `Link` header or in the feed itself.
     pub link: bool,
     /// Maximum number of pages of a poll.
     pub max_pages: usize,

@@ -11,6 +11,7 @@
 mod characters;
 mod detector;
 mod encoded;
+mod explain;
 mod links;
 mod markup;
 mod rules;
@@ -22,6 +23,7 @@ use regex::RegexSet;
 
 use crate::item::Item;
 
+pub use explain::RiskFinding;
 pub use rules::RiskError;
 pub use view::MAX_TEXT;
 

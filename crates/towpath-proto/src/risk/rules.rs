@@ -54,7 +54,8 @@ pub(super) struct RiskRule {
     pub(super) group: Option<RuleGroup>,
     pub(super) fields: FieldSet,
     pub(super) detector: Option<Detector>,
-    patterns: Vec<String>,
+    pub(super) description: String,
+    pub(super) patterns: Vec<String>,
 }
 
 /// File of rules.
@@ -149,9 +150,8 @@ impl RuleEntry {
             return Err(broken(&id, format!("the weight {weight} is not between 0 and 1")));
         }
         // A rule without a description cannot be reviewed.
-        if self.description.is_none_or(|text| text.trim().is_empty()) {
-            return Err(broken(&id, "has no description"));
-        }
+        let description = self.description.filter(|text| !text.trim().is_empty());
+        let description = description.ok_or_else(|| broken(&id, "has no description"))?;
         let patterns = self.patterns.unwrap_or_default();
         let detector = self.detector.map(|name| named_detector(&id, &name)).transpose()?;
         match (&detector, patterns.is_empty()) {
@@ -170,7 +170,7 @@ impl RuleEntry {
             (None, Some(fields)) => fields.into_iter().collect(),
             (None, None) => FieldSet::TEXT,
         };
-        Ok(RiskRule { id, weight, group: self.group, fields, detector, patterns })
+        Ok(RiskRule { id, weight, group: self.group, fields, detector, description, patterns })
     }
 }
 

@@ -31,7 +31,7 @@ impl DiffDeltaChecker {
 
     pub(super) fn check_index(&mut self, response: &FetchedResponse) {
         let index = response
-            .json()
+            .json(&self.limits)
             .and_then(|v| serde_json::from_value(v).map_err(|e: serde_json::Error| e.to_string()));
         let snapshots = match index {
             Ok(ArchiveIndex { snapshots, .. }) => snapshots,
@@ -103,7 +103,7 @@ impl DiffDeltaChecker {
     }
 
     pub(super) fn check_snapshot(&mut self, listed: &SnapshotEntry, response: &FetchedResponse) {
-        let document = match response.json() {
+        let document = match response.json(&self.limits) {
             Ok(document) => document,
             Err(problem) => return self.record(rules::ARCHIVE, Some(problem)),
         };
@@ -130,7 +130,7 @@ impl DiffDeltaChecker {
     }
 
     pub(super) fn check_snapshot_later(&mut self, hash: Cursor, response: &FetchedResponse) {
-        let problem = match response.json() {
+        let problem = match response.json(&self.limits) {
             Err(problem) => Some(problem),
             Ok(_) if Cursor::of(&response.body) != hash => {
                 Some(format!("{}: another content than before", response.url))

@@ -18,7 +18,9 @@ use super::wire::SnapshotEntry;
 use super::wire::cursor::Cursor;
 use super::wire::locate::{DocumentLocation, FeedUrls, archive_index, locate, with_path};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
-use crate::follow::{Checker, FollowError, Monotonic, Now, Request, ResponseHead, TransferError};
+use crate::follow::{Checker, FollowError, Monotonic, Now, ReadLimits, Request, ResponseHead, TransferError};
+use crate::format::budget::Budget;
+use crate::format::json_value::read_value;
 use crate::report::{Report, Rule};
 
 mod archive;
@@ -83,14 +85,19 @@ impl FetchedResponse {
     }
 
     /// Parses the body as JSON. Fails with a description of the transfer, status or syntax error.
-    fn json(&self) -> Result<Value, String> {
+    fn json(&self, limits: &ReadLimits) -> Result<Value, String> {
         if let Some(error) = &self.error {
             return Err(format!("{}: {error}", self.url));
         }
         if self.status() != 200 {
             return Err(format!("{}: the server answers {}", self.url, self.status()));
         }
-        serde_json::from_slice(&self.body).map_err(|e| format!("{}: {e}", self.url))
+        let read = std::str::from_utf8(&self.body).map_err(|e| e.to_string()).and_then(|text| {
+            // Small values take many times their text as a tree.
+            let mut budget = Budget::new(text.len(), limits.document);
+            read_value(text, &mut budget).map_err(|e| e.to_string())
+        });
+        read.map_err(|e| format!("{}: {e}", self.url))
     }
 }
 
@@ -119,6 +126,7 @@ pub struct DiffDeltaChecker {
     subject: Option<CheckedFeed>,
     schema: Schema,
     request: SingleRequest<CheckStep>,
+    limits: ReadLimits,
     finished: bool,
 }
 
@@ -145,8 +153,16 @@ impl DiffDeltaChecker {
             subject: None,
             schema: Schema::of_feeds(),
             request: SingleRequest::default(),
+            limits: ReadLimits::default(),
             finished: false,
         })
+    }
+
+    /// Sets the limits of what is read.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     fn record(&mut self, rule: Rule, problem: Option<String>) {
@@ -240,7 +256,7 @@ impl SingleRequestExchange for DiffDeltaChecker {
             let Some(url) = self.url_of(&step) else { continue };
             let mut request = self.request.get(url).with(ACCEPT, "application/json");
             // A hostile server must not fill the memory.
-            request.max_body = MAX_DOCUMENT;
+            request.max_body = self.limits.largest_document(MAX_DOCUMENT);
             if matches!(step, CheckStep::Available(_)) {
                 request.method = Method::HEAD;
             }

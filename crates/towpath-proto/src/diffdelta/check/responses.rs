@@ -27,7 +27,7 @@ impl DiffDeltaChecker {
         match step {
             CheckStep::Manifest(_) => self.check_manifest(&response),
             CheckStep::SchemaText(_) => self.check_schema(&response),
-            CheckStep::Global(_) => self.record(rules::GLOBAL, response.json().err()),
+            CheckStep::Global(_) => self.record(rules::GLOBAL, response.json(&self.limits).err()),
             CheckStep::Available(_) => self.check_available(&response),
             CheckStep::Begin(_) => {}
             CheckStep::Head => self.check_head(&response),
@@ -78,7 +78,7 @@ impl DiffDeltaChecker {
     }
 
     fn check_manifest(&mut self, response: &FetchedResponse) {
-        let manifest = match response.json() {
+        let manifest = match response.json(&self.limits) {
             Ok(manifest) => manifest,
             Err(problem) => {
                 self.record(rules::MANIFEST, Some(problem));
@@ -145,14 +145,14 @@ impl DiffDeltaChecker {
     }
 
     fn check_schema(&mut self, response: &FetchedResponse) {
-        if let Err(problem) = response.json() {
+        if let Err(problem) = response.json(&self.limits) {
             return self.skip(rules::CACHE_SCHEMA, &problem);
         }
         self.check_cache_headers(rules::CACHE_SCHEMA, IMMUTABLE, response);
     }
 
     fn check_head(&mut self, response: &FetchedResponse) {
-        let head = match response.json() {
+        let head = match response.json(&self.limits) {
             Ok(head) => head,
             // Section 1 requires a head for sources only.
             Err(problem) if self.is_global() => return self.skip(rules::HEAD_FIELDS, &problem),
@@ -181,7 +181,7 @@ impl DiffDeltaChecker {
     }
 
     fn check_latest(&mut self, response: FetchedResponse) {
-        let value = match response.json() {
+        let value = match response.json(&self.limits) {
             Ok(value) => value,
             Err(problem) => return self.record(rules::LATEST, Some(problem)),
         };
@@ -232,7 +232,7 @@ impl DiffDeltaChecker {
         self.check_not_modified(etag, response);
         let Some(subject) = &self.subject else { return };
         let (Some(head), Some(latest)) = (&subject.head, &subject.latest) else { return };
-        let later = response.json().ok();
+        let later = response.json(&self.limits).ok();
         let agrees = |head: &Value| {
             ["cursor", "prev_cursor", "changed"].iter().all(|name| head.get(*name) == latest.value.get(*name))
         };
@@ -272,7 +272,7 @@ impl DiffDeltaChecker {
     }
 
     fn check_latest_later(&mut self, response: &FetchedResponse) {
-        let Ok(later) = response.json() else { return };
+        let Ok(later) = response.json(&self.limits) else { return };
         let Some(latest) = self.subject.as_ref().and_then(|s| s.latest.as_ref()) else { return };
         // Public feeds were seen to change content under the same cursor, which hides changes from clients.
         if latest.value.get("cursor") == later.get("cursor") {

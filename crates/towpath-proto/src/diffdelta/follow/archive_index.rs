@@ -12,6 +12,9 @@ use serde::Deserialize;
 use super::responses::{protocol_error, without_mark};
 use crate::diffdelta::wire::{DeltaDocument, SnapshotEntry};
 use crate::follow::{FollowError, ResponseHead};
+use crate::format::budget::Budget;
+use crate::format::json_lists::check_lists;
+use crate::format::{DocumentLimits, FormatError};
 
 /// An archive index, oldest snapshot first. Missing members are empty.
 #[derive(Debug)]
@@ -39,11 +42,27 @@ struct StatedEntry {
 }
 
 /// Parses an archive index; `None` if the response is another document, such as an HTML page.
-pub(super) fn read_index(head: &ResponseHead, body: &[u8]) -> Result<Option<ListedSnapshots>, FollowError> {
+///
+/// # Errors
+///
+/// Truncated JSON, and an index beyond the limits.
+pub(super) fn read_index(
+    head: &ResponseHead,
+    body: &[u8],
+    limits: DocumentLimits,
+) -> Result<Option<ListedSnapshots>, FollowError> {
     let media_type = head.headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok());
     // Sites with a catch-all route answer any path with 200 and HTML.
     if media_type.is_some_and(|t| !t.contains("json")) {
         return Ok(None);
+    }
+    // An empty entry of three bytes takes forty times that, so entries are counted first.
+    let text = std::str::from_utf8(without_mark(body)).unwrap_or_default();
+    let mut budget = Budget::new(text.len(), limits);
+    if let Err(error @ FormatError::Limit(_)) =
+        check_lists(text, size_of::<StatedEntry>() + size_of::<SnapshotEntry>(), &mut budget)
+    {
+        return Err(protocol_error(&head.url, error.to_string()));
     }
     match serde_json::from_slice::<StatedIndex>(without_mark(body)) {
         Ok(index) => Ok(Some(listed(index))),

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::archive_index::{ListedSnapshots, index_lags, read_index};
 use super::archive_plan::{ArchivePlan, ends_before, plan};
-use super::responses::{parse, protocol_error};
+use super::responses::protocol_error;
 use super::{DiffDeltaFollower, NextAction};
 use crate::diffdelta::wire::{DeltaDocument, SnapshotEntry};
 use crate::follow::{Event, FollowError, ResponseHead};
@@ -16,10 +16,11 @@ const MAX_LAGS: u32 = 6;
 impl DiffDeltaFollower {
     pub(super) fn handle_index(&mut self, head: &ResponseHead, body: &[u8]) -> Result<(), FollowError> {
         let url = head.url.as_str();
-        let ListedSnapshots { snapshots: listed, is_chained, without_url } = match read_index(head, body)? {
-            Some(index) => index,
-            None => return self.handle_missing_index(url),
-        };
+        let ListedSnapshots { snapshots: listed, is_chained, without_url } =
+            match read_index(head, body, self.limits.document)? {
+                Some(index) => index,
+                None => return self.handle_missing_index(url),
+            };
         (self.has_no_index, self.is_index_chained) = (false, is_chained);
         if without_url > 0 {
             let text = format!("{url}: {without_url} snapshots without a URL are left out");
@@ -81,7 +82,7 @@ impl DiffDeltaFollower {
                 format!("its SHA-256 is {actual}, but the archive index states {expected}"),
             ));
         }
-        let document: DeltaDocument = parse(url, body)?;
+        let document = self.read_document(url, body)?;
         if listed.cursor.is_empty() {
             if self.state.cursor.as_ref() == Some(&document.cursor) {
                 // The latest document of an earlier pass was this one.

@@ -36,6 +36,7 @@ impl DocumentDelivery {
         document: DeltaDocument,
         feed: &str,
         state: &DiffDeltaFollowState,
+        limits: DocumentLimits,
         problems: &mut Vec<String>,
     ) -> Result<Self, FormatError> {
         let DeltaDocument { cursor, generated_at, source_id, buckets, .. } = document;
@@ -46,7 +47,7 @@ impl DocumentDelivery {
         let filter = SinceFilter::new(state.since, &generated_at);
         let buckets = buckets_with_kinds(buckets);
         let length = buckets.iter().flat_map(|(_, _, items)| items).map(|item| item.get().len()).sum();
-        let mut budget = Budget::new(length, DocumentLimits::default());
+        let mut budget = Budget::new(length, limits);
         // The items' texts were copied from the document.
         budget.store(length)?;
         let mut changes = Vec::new();

@@ -43,7 +43,7 @@ use url::Url;
 
 use super::wire::{DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
-use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, Request, StartFrom};
+use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, ReadLimits, Request, StartFrom};
 
 mod archive_index;
 mod archive_plan;
@@ -152,6 +152,7 @@ pub struct DiffDeltaFollower {
     warned_unproved: bool,
     warned_python: bool,
     warned_unfetched: bool,
+    limits: ReadLimits,
 }
 
 impl DiffDeltaFollower {
@@ -202,7 +203,15 @@ impl DiffDeltaFollower {
             warned_unproved: false,
             warned_python: false,
             warned_unfetched: false,
+            limits: ReadLimits::default(),
         })
+    }
+
+    /// Sets the limits of what is read.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Returns the first request of a pass.
@@ -239,7 +248,7 @@ impl DiffDeltaFollower {
     fn send(&mut self, ask: DocumentRequest) -> Result<Request, FollowError> {
         let url = self.url_of(&ask).map_err(FollowError::Usage)?;
         let mut request = self.request.get(url).with(ACCEPT, "application/json");
-        request.max_body = MAX_DOCUMENT;
+        request.max_body = self.limits.largest_document(MAX_DOCUMENT);
         // Only a poll may be answered with 304; a latest document that is needed for its items must come
         // whole.
         let polls =

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::ETAG;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use url::Url;
 
 use super::archive_plan::is_older;
@@ -15,6 +16,10 @@ use crate::diffdelta::wire::locate::{DocumentLocation, FeedUrls, locate, source_
 use crate::diffdelta::wire::{DeltaDocument, HeadDocument};
 use crate::follow::single_request::SentRequest;
 use crate::follow::{Event, FeedReset, FollowError, ResponseHead, StartFrom};
+use crate::format::FormatError;
+use crate::format::budget::Budget;
+use crate::format::json_lists::check_lists;
+use crate::format::json_value::read_value;
 
 impl DiffDeltaFollower {
     fn set_ttl(&mut self, ttl_sec: u64) {
@@ -25,7 +30,7 @@ impl DiffDeltaFollower {
     }
 
     fn handle_manifest(&mut self, url: &str, body: &[u8]) -> Result<(), FollowError> {
-        let manifest: Value = parse(url, body)?;
+        let manifest = self.read(url, body, read_value)?;
         let latest = manifest.pointer("/endpoints/diff_latest").and_then(Value::as_str);
         let latest =
             latest.ok_or_else(|| protocol_error(url, "endpoints.diff_latest is missing (section 8)"))?;
@@ -116,7 +121,7 @@ impl DiffDeltaFollower {
 
     /// Section 2.2: a stored cursor that is not `prev_cursor` means a gap.
     fn handle_latest(&mut self, head: &ResponseHead, body: &Bytes) -> Result<(), FollowError> {
-        let mut document: DeltaDocument = parse(&head.url, body)?;
+        let mut document = self.read_document(&head.url, body)?;
         self.set_ttl(document.ttl_sec);
         if document.cursor.is_empty() || is_zero(&document.cursor) && document.status.is_some() {
             self.explain_unfetched(&head.url, document.status.as_deref());
@@ -244,10 +249,35 @@ impl DiffDeltaFollower {
         Ok(())
     }
 
+    /// Reads a body within the limits.
+    pub(super) fn read<T>(
+        &self,
+        url: &str,
+        body: &[u8],
+        read: impl FnOnce(&str, &mut Budget) -> Result<T, FormatError>,
+    ) -> Result<T, FollowError> {
+        let text = std::str::from_utf8(without_mark(body)).map_err(|e| protocol_error(url, e.to_string()))?;
+        let mut budget = Budget::new(body.len(), self.limits.document);
+        read(text, &mut budget).map_err(|e| protocol_error(url, e.to_string()))
+    }
+
+    /// Reads a feed document. Its items stay text.
+    pub(super) fn read_document(&self, url: &str, body: &[u8]) -> Result<DeltaDocument, FollowError> {
+        // An item of one byte takes 48, so they are counted first.
+        self.read(url, body, |text, budget| check_lists(text, size_of::<Box<RawValue>>(), budget))?;
+        parse(url, body)
+    }
+
     pub(super) fn deliver(&mut self, document: DeltaDocument, url: &str) -> Result<(), FollowError> {
         let mut problems = Vec::new();
-        let delivery = DocumentDelivery::new(document, &self.feed_name(url), &self.state, &mut problems)
-            .map_err(|e| protocol_error(url, e.to_string()))?;
+        let delivery = DocumentDelivery::new(
+            document,
+            &self.feed_name(url),
+            &self.state,
+            self.limits.document,
+            &mut problems,
+        )
+        .map_err(|e| protocol_error(url, e.to_string()))?;
         let problem = |p| Event::Warning(format!("{url}: {p}"));
         self.outbox.extend(problems.into_iter().map(problem));
         self.delivery = Some(delivery);

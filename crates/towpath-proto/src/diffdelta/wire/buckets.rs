@@ -6,8 +6,6 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::format::DocumentLimits;
-
 /// Maximum number of unknown buckets that are named.
 // The names come from another publisher: a document of a million buckets would be a million warnings.
 const MAX_UNKNOWN: usize = 20;
@@ -71,7 +69,7 @@ impl<'de> Visitor<'de> for BucketsVisitor {
     }
 }
 
-/// The items of a bucket, up to the default limit of a document's items. `null` counts as empty.
+/// The items of a bucket. `null` counts as empty. The follower counts them before they are read.
 #[derive(Default)]
 pub(super) struct BucketItems(pub(super) Vec<Box<RawValue>>);
 
@@ -95,12 +93,8 @@ impl<'de> Visitor<'de> for ItemsVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-        let most = DocumentLimits::default().items;
         let mut items = Vec::new();
         while let Some(item) = elements.next_element()? {
-            if items.len() == most {
-                return Err(A::Error::custom(format!("a bucket has more than {most} items")));
-            }
             items.push(item);
         }
         Ok(items)

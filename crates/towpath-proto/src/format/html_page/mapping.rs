@@ -13,27 +13,38 @@ pub(super) const DEFAULT_URL: &str = "a@href";
 /// A field is the text of the first element that matches, or with `selector@name` the value of that attribute. `@name`
 /// alone is an attribute of the item's own element. `authors` and `tags` take all elements that match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HtmlMapping {
     /// The items. An element within another item is part of that item.
+    #[cfg_attr(feature = "schema", schemars(example = "article.post"))]
     pub items: String,
     /// Id of the item; by default its URL.
+    #[cfg_attr(feature = "schema", schemars(example = "@data-id"))]
     pub id: Option<String>,
-    /// See [`crate::item::Item::url`]; by default the item's first link.
+    /// Address of the item's page; by default the item's first link.
+    #[cfg_attr(feature = "schema", schemars(example = "h2 a@href"))]
     pub url: Option<String>,
-    /// See [`crate::item::Item::title`].
+    /// Title, as plain text.
+    #[cfg_attr(feature = "schema", schemars(example = &"h2"))]
     pub title: Option<String>,
-    /// See [`crate::item::Item::summary`].
+    /// Short description, as plain text.
+    #[cfg_attr(feature = "schema", schemars(example = "p.teaser"))]
     pub summary: Option<String>,
     /// Elements whose HTML is the content; by default the whole item.
+    #[cfg_attr(feature = "schema", schemars(example = "div.body"))]
     pub content: Option<String>,
-    /// Names.
+    /// Names of the authors.
+    #[cfg_attr(feature = "schema", schemars(example = ".author"))]
     pub authors: Option<String>,
-    /// Tags.
+    /// Tags of the item.
+    #[cfg_attr(feature = "schema", schemars(example = ".tags a"))]
     pub tags: Option<String>,
     /// Date, date and time, or Unix seconds; of a `time` element its `datetime`.
+    #[cfg_attr(feature = "schema", schemars(example = &"time"))]
     pub published: Option<String>,
-    /// As `published`.
+    /// Time of the item's last update, in the forms of `published`.
+    #[cfg_attr(feature = "schema", schemars(example = "time.updated"))]
     pub updated: Option<String>,
 }
 

@@ -22,6 +22,7 @@ mod stream;
 mod template;
 
 use lines::{is_lines, read_lines};
+pub use node::raw_at;
 use node::{KEY, RawNode};
 use stream::{ItemsValue, RawItemReader, read_items};
 use template::{TemplatePart, parts};
@@ -34,31 +35,43 @@ use template::{TemplatePart, parts};
 ///
 /// `#key` is an item's name where the items are an object's members: `id = "#key"`, `{#key}` in templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
     /// Array of items, or object whose values are the items. The empty pointer is the document itself, or in NDJSON
     /// its lines.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(example = "/vulnerabilities"))]
     pub items: String,
     /// Id of the item: text, or a number as written.
+    #[cfg_attr(feature = "schema", schemars(example = "/cveID"))]
     pub id: String,
-    /// See [`crate::item::Item::url`].
+    /// Address of the item's page.
+    #[cfg_attr(feature = "schema", schemars(example = "https://nvd.nist.gov/vuln/detail/{/cveID}"))]
     pub url: Option<String>,
-    /// See [`crate::item::Item::title`].
+    /// Title, as plain text.
+    #[cfg_attr(feature = "schema", schemars(example = "/vulnerabilityName"))]
     pub title: Option<String>,
-    /// See [`crate::item::Item::summary`].
+    /// Short description, as plain text.
+    #[cfg_attr(feature = "schema", schemars(example = "/shortDescription"))]
     pub summary: Option<String>,
     /// Text of the content, of type `content_type`. Without it the content is the whole item as JSON.
+    #[cfg_attr(feature = "schema", schemars(example = "/body_html"))]
     pub content: Option<String>,
     /// Media type of `content`, not a pointer. `text/html` by default.
+    #[cfg_attr(feature = "schema", schemars(example = "text/plain"))]
     pub content_type: Option<String>,
-    /// Name, or array of names.
+    /// Name of the author, or array of names.
+    #[cfg_attr(feature = "schema", schemars(example = "/vendorProject"))]
     pub authors: Option<String>,
     /// Tag, or array of tags.
+    #[cfg_attr(feature = "schema", schemars(example = "/tags"))]
     pub tags: Option<String>,
-    /// Date, date and time, or Unix seconds.
+    /// Time of publication: a date, date and time, or Unix seconds.
+    #[cfg_attr(feature = "schema", schemars(example = "/dateAdded"))]
     pub published: Option<String>,
-    /// Date, date and time, or Unix seconds.
+    /// Time of the last update, in the same forms.
+    #[cfg_attr(feature = "schema", schemars(example = "/dateUpdated"))]
     pub updated: Option<String>,
 }
 

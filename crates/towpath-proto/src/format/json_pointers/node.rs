@@ -20,14 +20,39 @@ pub(super) struct RawNode<'a> {
     pub(super) key: Option<&'a str>,
 }
 
+/// Follows a pointer (RFC 6901) in a document. What it finds is as written.
+pub fn raw_at<'a>(document: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
+    let mut found = document;
+    for token in tokens(pointer) {
+        found = match found.get().as_bytes().first()? {
+            b'{' => *serde_json::from_str::<HashMap<String, &RawValue>>(found.get()).ok()?.get(&token)?,
+            b'[' => serde_json::from_str::<Vec<&RawValue>>(found.get()).ok()?.get(index(&token)?)?,
+            _ => return None,
+        };
+    }
+    Some(found)
+}
+
+/// Returns the decoded tokens of a pointer.
+fn tokens(pointer: &str) -> impl Iterator<Item = String> {
+    // The first token is empty: a pointer begins with a slash.
+    // RFC 6901, section 4: `~1` is decoded before `~0`, or `~01` would become a slash.
+    pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"))
+}
+
+/// Returns the index that a token names.
+fn index(token: &str) -> Option<usize> {
+    // RFC 6901, section 4: an index has no leading zeros.
+    let is_index = token == "0" || !token.starts_with(['0', '+']);
+    token.parse().ok().filter(|_| is_index)
+}
+
 impl<'a> RawNode<'a> {
     /// Follows a pointer (RFC 6901).
     pub(super) fn at(self, pointer: &str) -> Option<Self> {
         let mut node = self;
-        // The first token is empty: a pointer begins with a slash.
-        for token in pointer.split('/').skip(1) {
-            // RFC 6901, section 4: `~1` is decoded before `~0`, or `~01` would become a slash.
-            node = node.child(&token.replace("~1", "/").replace("~0", "~"))?;
+        for token in tokens(pointer) {
+            node = node.child(&token)?;
         }
         Some(node)
     }
@@ -36,9 +61,7 @@ impl<'a> RawNode<'a> {
         let (value, raw) = match self.value {
             Value::Object(members) => (members.get(name)?, self.members()?.get(name).copied()?),
             Value::Array(values) => {
-                // RFC 6901, section 4: an index has no leading zeros.
-                let is_index = name == "0" || !name.starts_with(['0', '+']);
-                let index: usize = name.parse().ok().filter(|_| is_index)?;
+                let index = index(name)?;
                 (values.get(index)?, self.elements()?.get(index).copied()?)
             }
             _ => return None,

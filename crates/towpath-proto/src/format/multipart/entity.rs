@@ -29,7 +29,7 @@ pub enum EntityError {
         source: MultipartError,
     },
     /// The entity exceeds the reader's limit.
-    #[error("entity {index} is larger than {limit} bytes")]
+    #[error("entity {index} is larger than {limit} bytes (limit: entity_mib)")]
     TooLarge {
         /// Number of the entity.
         index: u64,

@@ -16,7 +16,7 @@ use self::chain::{ARCHIVED, CheckedDocument, LINKS};
 use super::wire::Predecessor;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
-use crate::follow::{Checker, Now, Request, ResponseHead};
+use crate::follow::{Checker, Now, ReadLimits, Request, ResponseHead};
 use crate::format::{self, ReadOptions};
 use crate::report::{Level, Report, Rule};
 
@@ -40,12 +40,14 @@ pub struct HistoryCheckOptions {
     pub history: bool,
     /// Maximum number of documents before the newest.
     pub documents: usize,
+    /// Limits of what is read.
+    pub limits: ReadLimits,
 }
 
 impl Default for HistoryCheckOptions {
     /// The history, with 20 older documents.
     fn default() -> Self {
-        Self { history: true, documents: 20 }
+        Self { history: true, documents: 20, limits: ReadLimits::default() }
     }
 }
 
@@ -164,7 +166,9 @@ impl HistoryChecker {
 
     fn read(&mut self, probe: &HistoryProbe, url: &str, head: &ResponseHead, body: &[u8]) {
         let content_type = head.header("content-type");
-        let options = ReadOptions { content_type, base_url: Some(&head.url), ..ReadOptions::default() };
+        let limits = self.options.limits.document;
+        let options =
+            ReadOptions { content_type, base_url: Some(&head.url), limits, ..ReadOptions::default() };
         let feed = match format::read(body, &options) {
             Ok(feed) => feed,
             Err(error) => {
@@ -176,7 +180,7 @@ impl HistoryChecker {
             }
         };
         self.report.judge(document::WELL_FORMED, None);
-        document::test_document(&mut self.report, url, head, body, &feed);
+        document::test_document(&mut self.report, url, head, body, &feed, limits);
         let document = CheckedDocument::new(url, body, &feed);
         // Only the newest document is polled over and over, so only there do validators matter.
         if matches!(probe, HistoryProbe::Newest { .. }) {
@@ -291,7 +295,7 @@ impl ProbeCheck for HistoryChecker {
 
     fn prepare(&self, probe: &HistoryProbe, request: Request) -> Request {
         // A feed that responds in time but without end must not fill the checker's memory.
-        let mut request = Request { max_body: MAX_DOCUMENT, ..request };
+        let mut request = Request { max_body: self.options.limits.largest_document(MAX_DOCUMENT), ..request };
         if let HistoryProbe::Conditional { headers, .. } = probe {
             for (name, value) in headers {
                 request = request.with(name.clone(), value);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::format::{self, FormatError, ReadOptions};
+use crate::format::{self, DocumentLimits, FormatError, ReadOptions};
 use crate::history::wire::{CURRENT, Predecessor, THIS};
 use crate::item::Item;
 
@@ -47,10 +47,11 @@ pub(super) struct DocumentContents {
 }
 
 impl DocumentContents {
-    pub(super) fn of(fetched: &FetchedDocument) -> Result<Self, FormatError> {
+    pub(super) fn of(fetched: &FetchedDocument, limits: DocumentLimits) -> Result<Self, FormatError> {
         let options = ReadOptions {
             content_type: fetched.content_type.as_deref(),
             base_url: Some(&fetched.url),
+            limits,
             ..ReadOptions::default()
         };
         let mut feed = format::read(&fetched.body, &options)?;

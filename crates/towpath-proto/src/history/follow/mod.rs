@@ -45,6 +45,7 @@ use crate::follow::{
     Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
     StartFrom, TransferError,
 };
+use crate::format::DocumentLimits;
 
 // `*/*` for servers that label their feeds oddly: a 406 would serve nobody.
 /// Media types of feed documents, in order of preference.
@@ -74,6 +75,8 @@ pub struct HistoryFollowOptions {
     pub tries: u32,
     /// Limits of one pass.
     pub limits: CrawlLimits,
+    /// Limits of reading a document.
+    pub reading: DocumentLimits,
 }
 
 impl Default for HistoryFollowOptions {
@@ -86,6 +89,7 @@ impl Default for HistoryFollowOptions {
             retry: Duration::from_secs(1),
             tries: 3,
             limits: CrawlLimits::default(),
+            reading: DocumentLimits::default(),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The problem document of an empty feed.
 
+use crate::format::DocumentLimits;
+use crate::format::budget::Budget;
+use crate::format::json_value::read_value;
 use serde_json::{Value, json};
 
 /// The `type` of the problem document (RFC 9457) of an empty feed.
@@ -20,7 +23,10 @@ pub fn empty_feed() -> Value {
 
 /// Returns true if a problem document states that the feed is empty.
 pub(in crate::replication) fn says_empty(body: &[u8]) -> bool {
-    let Ok(problem) = serde_json::from_slice::<Value>(body) else { return false };
+    let Ok(text) = std::str::from_utf8(body) else { return false };
+    // Any response may come here, and a small one could take a hundred times its size.
+    let mut budget = Budget::new(text.len(), DocumentLimits::default());
+    let Ok(problem) = read_value(text, &mut budget) else { return false };
     // Either is enough, so that other publishers can state it without our URN.
     problem.get("type").and_then(Value::as_str) == Some(EMPTY_FEED)
         || problem.get("empty") == Some(&Value::Bool(true))

@@ -1,5 +1,8 @@
 //! The index of a snapshot.
 
+use crate::format::DocumentLimits;
+use crate::format::budget::Budget;
+use crate::format::json_value::read_value;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -56,7 +59,10 @@ impl SnapshotIndex {
     /// Parses an index. Fails with the name of a missing or mistyped property.
     pub fn parse(json: &[u8]) -> Result<Self, ReplicationError> {
         let error = |reason: String| ReplicationError::Index(reason);
-        let value: Value = serde_json::from_slice(json).map_err(|e| error(e.to_string()))?;
+        let text = std::str::from_utf8(json).map_err(|e| error(e.to_string()))?;
+        // Other JSON in its place could take a hundred times its size.
+        let mut budget = Budget::new(text.len(), DocumentLimits::default());
+        let value = read_value(text, &mut budget).map_err(|e| error(e.to_string()))?;
         // The wording is that of the public test cases.
         let property = |name: &str| {
             let missing = || error(format!("provided json is missing a property: '{name}'"));

@@ -18,7 +18,7 @@ use self::response::SmartResponse;
 use self::walk::Walk;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
-use crate::follow::{Checker, Now, Request};
+use crate::follow::{Checker, Now, ReadLimits, Request};
 use crate::report::{Report, Rule};
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::spec::{FeedOrder, PositionSpec};
@@ -79,6 +79,7 @@ pub struct SmartChecker {
     first: Option<Collection>,
     second: Option<Collection>,
     walk: Walk,
+    limits: ReadLimits,
 }
 
 impl SmartChecker {
@@ -93,7 +94,15 @@ impl SmartChecker {
             first: None,
             second: None,
             walk: Walk::default(),
+            limits: ReadLimits::default(),
         }
+    }
+
+    /// Sets the limits of what is read.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     fn probe(&mut self, probe: SmartProbe, url: String) {
@@ -306,7 +315,17 @@ impl SmartChecker {
         self.report_rule(rules::OFFERED, None);
         let media_type = head.header(CONTENT_TYPE.as_str()).unwrap_or_default();
         let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        self.judge(probe, &SmartResponse { url, status: head.status, media_type, body, elapsed });
+        self.judge(
+            probe,
+            &SmartResponse {
+                url,
+                status: head.status,
+                media_type,
+                body,
+                limits: self.limits.document,
+                elapsed,
+            },
+        );
     }
 }
 
@@ -345,7 +364,7 @@ impl ProbeCheck for SmartChecker {
             _ => self.format.media_type(),
         };
         // A publisher without a default maximum may send everything.
-        request.max_body = 16 << 20;
+        request.max_body = self.limits.largest_document(16 << 20);
         request.patience += std::time::Duration::from_secs(HOLD);
         request.with(ACCEPT, accept)
     }

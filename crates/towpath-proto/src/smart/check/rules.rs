@@ -52,8 +52,9 @@ pub(super) fn page(response: &SmartResponse, expected: PageFormat) -> Result<Col
         return Err(response.describe());
     }
     let page = match expected {
-        PageFormat::Json => Collection::from_json(&response.body),
-        PageFormat::Atom => Collection::from_atom(&response.body, &response.url),
+        // No checker asks for lines, which are not the text's.
+        PageFormat::Json | PageFormat::Lines => Collection::from_json_within(&response.body, response.limits),
+        PageFormat::Atom => Collection::from_atom_within(&response.body, &response.url, response.limits),
     };
     page.map_err(|error| format!("{}: {error}", response.url))
 }
@@ -61,7 +62,7 @@ pub(super) fn page(response: &SmartResponse, expected: PageFormat) -> Result<Col
 /// Returns the rules that apply to one format only.
 pub(super) fn of_format(format: PageFormat) -> &'static [Rule] {
     match format {
-        PageFormat::Json => &[COUNT, TOTAL, URL, TIMES],
+        PageFormat::Json | PageFormat::Lines => &[COUNT, TOTAL, URL, TIMES],
         PageFormat::Atom => &[ATOM_TOTAL, ATOM_CURSOR, ATOM_SELF, ATOM_ID, ATOM_VALID],
     }
 }
@@ -74,7 +75,7 @@ pub(super) fn page_problems(
     base: &str,
 ) -> Vec<(Rule, Option<String>)> {
     let mut problems = match format {
-        PageFormat::Json => json_problems(page, body, base),
+        PageFormat::Json | PageFormat::Lines => json_problems(page, body, base),
         PageFormat::Atom => atom_problems(page, body, base),
     };
     problems.extend([(UNIQUE, duplicate_item(page)), (DELETED, deleted_with_content(page))]);
@@ -180,8 +181,8 @@ pub(super) fn script_problem(
     };
     // A JSON string is an Atom document, any other value a collection.
     let page = match serde_json::from_str::<String>(argument) {
-        Ok(atom) => Collection::from_atom(atom.as_bytes(), &response.url),
-        Err(_) => Collection::from_json(argument.as_bytes()),
+        Ok(atom) => Collection::from_atom_within(atom.as_bytes(), &response.url, response.limits),
+        Err(_) => Collection::from_json_within(argument.as_bytes(), response.limits),
     };
     match page {
         Err(error) => Some(format!("{}: the argument of {callback} is {error}", response.url)),

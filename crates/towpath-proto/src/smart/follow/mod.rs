@@ -18,7 +18,8 @@ use self::state::SmartFollowState;
 use crate::change::Op;
 use crate::follow::single_request::{CollectedResponse, SentRequest, SingleRequest, SingleRequestExchange};
 use crate::follow::{
-    Backoff, Event, FollowError, Followed, Follower, Monotonic, Now, Request, ResponseHead, StartFrom,
+    Backoff, Event, FollowError, Followed, Follower, Monotonic, Now, ReadLimits, Request, ResponseHead,
+    StartFrom,
 };
 use crate::smart::wire::spec::{PositionSpec, TimeSpan};
 use crate::smart::wire::{Collection, reversed, with_parameter};
@@ -78,6 +79,7 @@ pub struct SmartFollower {
     interval: Option<Duration>,
     /// Latest modification time among delivered items.
     last_modified: Option<Timestamp>,
+    limits: ReadLimits,
 }
 
 impl SmartFollower {
@@ -139,7 +141,20 @@ impl SmartFollower {
             repoll: false,
             interval: None,
             last_modified: None,
+            limits: ReadLimits::default(),
         })
+    }
+
+    /// Sets the limits of what is read.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Returns the limits of what is read.
+    pub(crate) fn limits(&self) -> &ReadLimits {
+        &self.limits
     }
 
     /// Returns the URL of the next request. It is a long poll only at the end of the feed.
@@ -175,8 +190,11 @@ impl SmartFollower {
         }
         self.redirects = 0;
         let is_atom = head.header(CONTENT_TYPE.as_str()).is_some_and(|value| value.contains("xml"));
-        let read =
-            if is_atom { Collection::from_atom(&body, &head.url) } else { Collection::from_json(&body) };
+        let read = if is_atom {
+            Collection::from_atom_within(&body, &head.url, self.limits.document)
+        } else {
+            Collection::from_json_within(&body, self.limits.document)
+        };
         let page = read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() });
         if head.is_reset() && page.is_ok() && sent.purpose == PullGoal::Next {
             self.begin_anew(&sent.url);
@@ -375,6 +393,7 @@ impl SingleRequestExchange for SmartFollower {
         self.not_before = None;
         let url = self.next_url();
         let mut request = self.request.get(url).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
+        request.max_body = self.limits.largest_document(request.max_body);
         // The publisher may be silent for the whole hold.
         request.patience += Duration::from_secs(HOLD);
         Some(self.request.send(now, self.goal, request))

@@ -15,6 +15,7 @@ use crate::smart::wire::spec::OrderBy;
 
 /// Kind of cursor that a feed issues. Every feed accepts both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CursorKind {
     /// Positions in the log ("Cursors", 1).
@@ -90,6 +91,16 @@ pub fn read(text: &str, tag: &LogTag, by: OrderBy) -> Option<ParsedCursor> {
     let seq: Seq = digits.parse().ok()?;
     // Comparing the whole text also rejects leading zeros and signs: a cursor has one spelling.
     (tag.cursor(by, seq) == text).then_some(ParsedCursor::Sequence(seq))
+}
+
+/// Returns true if a text has the form of a cursor, of whatever log.
+pub(super) fn is_cursor(text: &str) -> bool {
+    let sequence = |text: &str| {
+        let (seq, check) = text.strip_prefix(['c', 'm'])?.split_once('-')?;
+        let is_seq = !seq.is_empty() && seq.bytes().all(|b| b.is_ascii_digit());
+        Some(is_seq && check.len() == 10 && check.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    text.len() <= MAX_CURSOR && (TocCursor::parse(text).is_some() || sequence(text) == Some(true))
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Server-Sent Events of a feed: its items in the order of their changes (HTML, section 9.2).
 
 use super::cursor::LogTag;
+use super::lines;
 use super::page::PullPage;
 use super::query::{PullLimits, PullQuery};
+use super::settings::FeedSettings;
 use crate::change::Change;
 use crate::format::activity_streams::ActivityObject;
+use crate::line::ResetLine;
 use crate::smart::wire::spec::{FeedOrder, OrderBy, PositionSpec};
 
 /// The content type of an event stream.
@@ -34,6 +37,7 @@ pub fn stream_query(
         until: None,
         max: limits.default_items,
         requested_max: None,
+        last: None,
         timeout: limits.max_timeout,
         callback: None,
         base_query: String::new(),
@@ -50,6 +54,27 @@ pub fn push_event(out: &mut Vec<u8>, tag: &LogTag, change: &Change) {
     out.extend_from_slice(b"\ndata: ");
     // JSON escapes line ends, so `data` is one line. Neither the object nor the writer can fail.
     let written = serde_json::to_writer(&mut *out, &ActivityObject { change, cursor: Some(&cursor) });
+    debug_assert!(written.is_ok());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Appends a page's changes as events whose data are lines ([`lines`](super::lines)), after a reset if the page tells
+/// one.
+pub fn push_lines(out: &mut Vec<u8>, feed: &FeedSettings, page: &PullPage) {
+    let by = OrderBy::Modified;
+    if page.reset {
+        push_line(out, &feed.tag.cursor(by, 0), "reset", &ResetLine::new(feed.name.clone()));
+    }
+    for change in &page.changes {
+        let line = lines::line(feed, by, change);
+        push_line(out, line.position.as_deref().unwrap_or_default(), change.op.as_str(), &line);
+    }
+}
+
+fn push_line(out: &mut Vec<u8>, id: &str, event: &str, line: &impl serde::Serialize) {
+    out.extend_from_slice(format!("id: {id}\nevent: {event}\ndata: ").as_bytes());
+    // JSON escapes line ends, so `data` is one line.
+    let written = serde_json::to_writer(&mut *out, line);
     debug_assert!(written.is_ok());
     out.extend_from_slice(b"\n\n");
 }
@@ -76,8 +101,8 @@ pub fn push_page(out: &mut Vec<u8>, tag: &LogTag, page: &PullPage) {
 mod tests {
     use super::*;
     use crate::change::Op;
-    use crate::smart::publish::cursor::{self, ParsedCursor};
-    use crate::smart::publish::testing::change;
+    use crate::smart::publish::cursor::{self, CursorKind, ParsedCursor};
+    use crate::smart::publish::testing::{change, settings};
 
     #[test]
     fn an_event_is_a_change_on_one_line() {
@@ -104,6 +129,24 @@ mod tests {
             assert_eq!(object["towpath"]["cursor"], id);
             assert!(!event.contains('\r'));
         }
+    }
+
+    #[test]
+    fn lines_of_events_are_those_of_pages() {
+        let feed = settings(CursorKind::Sequence);
+        let mut page =
+            PullPage { changes: vec![change(7, "a", 5)], ..PullPage::empty(1, jiff::Timestamp::MIN) };
+        page.reset = true;
+        let mut out = Vec::new();
+        push_lines(&mut out, &feed, &page);
+        let text = String::from_utf8(out).unwrap();
+        let data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        let query = stream_query(None, None, &feed.limits);
+        let lines = String::from_utf8(lines::lines(&feed, &query, &page)).unwrap();
+        assert_eq!(data, lines.lines().collect::<Vec<_>>());
+        let line = crate::line::Line::parse(data[1].as_bytes()).unwrap();
+        assert!(text.contains(&format!("id: {}\nevent: put\n", line.position.unwrap())), "{text}");
+        assert_eq!(line.feed.as_deref(), Some(feed.name.as_str()));
     }
 
     /// A client that was cut off after the reset goes on at the start of this log, without a second one.

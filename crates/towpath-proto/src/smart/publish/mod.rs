@@ -11,6 +11,7 @@ pub mod events;
 pub mod filter;
 mod json;
 pub mod jsonp;
+pub mod lines;
 mod links;
 pub mod log_read;
 mod page;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use super::cursor::is_cursor;
 use super::jsonp::{JsonpCallback, JsonpCallbackError};
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::spec::{FeedOrder, OrderBy, PositionSpec, PositionSpecError, shorten};
@@ -55,6 +56,8 @@ pub struct PullQuery {
     pub max: usize,
     /// Value of the parameter `max`, if present.
     pub requested_max: Option<usize>,
+    /// Begin with so many of the latest items, instead of at `since`.
+    pub last: Option<usize>,
     /// Maximum time to hold the request while there are no items.
     pub timeout: Duration,
     /// Function to wrap the response in (JSON-P).
@@ -110,13 +113,19 @@ pub enum QueryError {
     /// The value is not a number of the required kind.
     #[error("{parameter} must be {needed}, and is {value:?}")]
     Number {
-        /// `max` or `timeout`.
+        /// `max`, `last` or `timeout`.
         parameter: &'static str,
         /// Description of a valid value.
         needed: &'static str,
         /// The value as sent.
         value: String,
     },
+    /// `last` and another start, or an order that ends with the first items.
+    #[error("last={0} begins with the latest items: it goes without since, until and a descending order")]
+    LastAndRange(usize),
+    /// The form of the items is unknown.
+    #[error("as={0:?} is unknown; line is known")]
+    As(String),
     /// The callback is not a valid function name.
     #[error("callback: {0}")]
     Callback(#[from] JsonpCallbackError),
@@ -133,6 +142,8 @@ impl QueryError {
             | Self::IdMoves { parameter }
             | Self::Number { parameter, .. } => parameter,
             Self::QueryTooLong => "query",
+            Self::LastAndRange(_) => "last",
+            Self::As(_) => AS,
             Self::Order(_) | Self::EventsOrder(_) => "order",
             Self::Callback(_) => "callback",
         }
@@ -142,15 +153,18 @@ impl QueryError {
 /// Parameter of a base URL that selects the format of its pages.
 pub const FORMAT: &str = "format";
 
-/// Parameters of the protocol. All but the first are not part of the base URL.
-const NAMES: [&str; 6] = ["order", "since", "until", "max", "timeout", "callback"];
+/// Parameter of a base URL that selects lines for its items: `as=line`.
+pub const AS: &str = "as";
+
+/// Parameters of the protocol, and `last`. All but the first are not part of the base URL.
+const NAMES: [&str; 7] = ["order", "since", "until", "max", "timeout", "callback", "last"];
 
 impl PullQuery {
     /// Parses a query string without its question mark.
     ///
     /// A plus is a space, as browsers and form encoders send it. Unknown parameters belong to the feed's base URL.
     pub fn parse(query: &str, limits: &PullLimits) -> Result<Self, QueryError> {
-        let mut values: [Option<Cow<'_, str>>; 6] = Default::default();
+        let mut values: [Option<Cow<'_, str>>; 7] = Default::default();
         let mut base: Vec<&str> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -160,6 +174,9 @@ impl PullQuery {
             // The order belongs to the base URL: another order is another feed to its subscribers.
             if known.is_none_or(|index| NAMES[index] == "order") {
                 base.push(pair);
+            }
+            if name.as_deref() == Some(AS) && decoded(value).as_deref() != Some("line") {
+                return Err(QueryError::As(shorten(value)));
             }
             if let Some(index) = known {
                 let slot = &mut values[index];
@@ -174,18 +191,24 @@ impl PullQuery {
         if query.len() > MAX_QUERY {
             return Err(QueryError::QueryTooLong);
         }
-        let [order, since, until, max, timeout, callback] = values;
+        let [order, since, until, max, timeout, callback, last] = values;
         let order = match order {
             Some(text) => FeedOrder::parse(&text).ok_or_else(|| QueryError::Order(shorten(&text)))?,
             None => FeedOrder::MODIFIED,
         };
-        let requested_max = max.map(|text| parse_max(&text)).transpose()?;
+        let requested_max = max.map(|text| parse_max("max", &text)).transpose()?;
+        let last = last.map(|text| parse_max("last", &text)).transpose()?;
+        if let Some(last) = last.filter(|_| since.is_some() || until.is_some() || order.descending) {
+            return Err(QueryError::LastAndRange(last));
+        }
+        let last = last.map(|last| last.min(limits.max_items));
         Ok(Self {
             order,
             since: parse_spec("since", since, order)?,
             until: parse_spec("until", until, order)?,
             max: requested_max.unwrap_or(limits.default_items).min(limits.max_items),
             requested_max,
+            last,
             timeout: parse_timeout(timeout)?.min(limits.max_timeout),
             callback: callback.map(|name| JsonpCallback::parse(&name)).transpose()?,
             base_query: base.join("&"),
@@ -194,7 +217,11 @@ impl PullQuery {
 
     /// Returns the format that the base URL selects, if any, so that a topic has one representation (WebSub 4.1).
     pub fn format(&self) -> Option<PageFormat> {
-        let mut pairs = self.base_query.split('&').filter_map(|pair| pair.split_once('='));
+        let pairs = || self.base_query.split('&').filter_map(|pair| pair.split_once('='));
+        if pairs().any(|(name, _)| decoded(name).as_deref() == Some(AS)) {
+            return Some(PageFormat::Lines);
+        }
+        let mut pairs = pairs();
         let value = decoded(pairs.find(|(name, _)| decoded(name).as_deref() == Some(FORMAT))?.1)?;
         [PageFormat::Json, PageFormat::Atom].into_iter().find(|format| format.name() == value)
     }
@@ -231,15 +258,17 @@ fn parse_spec(
     match PositionSpec::parse(&value) {
         Ok(PositionSpec::Id(_)) if order.by == OrderBy::Modified => Err(QueryError::IdMoves { parameter }),
         Ok(spec) => Ok(Some(spec)),
+        // The position of a line, as it stands there.
+        Err(_) if is_cursor(&value) => Ok(Some(PositionSpec::Cursor(value.into_owned()))),
         Err(source) => Err(QueryError::Spec { parameter, source }),
     }
 }
 
-fn parse_max(text: &str) -> Result<usize, QueryError> {
+fn parse_max(parameter: &'static str, text: &str) -> Result<usize, QueryError> {
     match parse_digits(text) {
         // HTTP has no page without items: `max=0` counts only in RSM (XEP-0059).
         Some(max) if max > 0 => Ok(usize::try_from(max).unwrap_or(usize::MAX)),
-        _ => Err(QueryError::Number { parameter: "max", needed: "a number from 1", value: shorten(text) }),
+        _ => Err(QueryError::Number { parameter, needed: "a number from 1", value: shorten(text) }),
     }
 }
 
@@ -289,6 +318,15 @@ mod tests {
         assert_eq!((query.max, query.timeout.as_secs()), (1000, 300));
     }
 
+    /// A line's position is one of `since`; what has another form still needs its kind.
+    #[test]
+    fn positions_of_lines_are_taken_as_they_are() {
+        let query = parse("since=m12-0123456789&as=line&max=3").unwrap();
+        assert_eq!(query.since, Some(PositionSpec::Cursor("m12-0123456789".into())));
+        assert_eq!((query.format(), query.base_query.as_str()), (Some(PageFormat::Lines), "as=line"));
+        assert_eq!(parse("last=2000").unwrap().last, Some(1000));
+    }
+
     /// HTTP Pull: the base URL is the remainder, other query parameters included.
     #[test]
     fn unknown_parameters_belong_to_the_base_url() {
@@ -318,6 +356,10 @@ mod tests {
             ("order=random", "order"),
             ("order=", "order"),
             ("order=created&order=created", "order"),
+            ("last=0", "last"),
+            ("last=5&since=cursor:a", "last"),
+            ("last=5&order=-modified", "last"),
+            ("as=lines", "as"),
             ("max=0", "max"),
             ("max=-1", "max"),
             ("max=+5", "max"),
@@ -356,7 +398,7 @@ mod tests {
         #[test]
         fn any_query_is_parsed_or_rejected(query in "(since=|until=|max=|order=)?[ -~]{0,60}") {
             if let Err(error) = parse(&query) {
-                proptest::prop_assert!(NAMES.contains(&error.parameter()));
+                proptest::prop_assert!(NAMES.contains(&error.parameter()) || error.parameter() == AS);
             }
         }
     }

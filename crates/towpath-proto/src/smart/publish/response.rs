@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::atom;
 use super::error::PullError;
 use super::json::{json, json_with, to_json};
+use super::lines::{self, LINES_TYPE};
 use super::links::{PullPageLinks, topic_links};
 use super::page::PullPage;
 use super::query::{PullQuery, QueryError};
@@ -32,6 +33,7 @@ pub fn push(
     match format {
         PageFormat::Json => (json_with(feed, query, page, &links, prev_cursor), JSON_TYPE),
         PageFormat::Atom => (atom::write_with(feed, query, page, &links, prev_cursor), ATOM_TYPE),
+        PageFormat::Lines => (lines::lines(feed, query, page), LINES_TYPE),
     }
 }
 
@@ -45,12 +47,13 @@ pub fn respond(
     let (body, content_type) = match format {
         PageFormat::Json => (json(feed, query, page), JSON_TYPE),
         PageFormat::Atom => (atom::write(feed, query, page), ATOM_TYPE),
+        PageFormat::Lines => (lines::lines(feed, query, page), LINES_TYPE),
     };
     let mut page_response = match (&query.callback, format) {
         (None, _) => response(StatusCode::OK, content_type, body),
         (Some(callback), PageFormat::Json) => response(StatusCode::OK, SCRIPT_TYPE, callback.wrap(&body)),
-        // Atom is not JavaScript: the function gets the document as one string.
-        (Some(callback), PageFormat::Atom) => {
+        // Neither Atom nor several lines are JavaScript: the function gets the document as one string.
+        (Some(callback), PageFormat::Atom | PageFormat::Lines) => {
             let text = to_json(&String::from_utf8_lossy(&body));
             response(StatusCode::OK, SCRIPT_TYPE, callback.wrap(&text))
         }
@@ -58,6 +61,13 @@ pub fn respond(
     if page.reset {
         let position = HeaderValue::from_static("position-unknown");
         page_response.headers_mut().insert(HeaderName::from_static(TOWPATH_RESET), position);
+    }
+    if format == PageFormat::Lines
+        && let Some(next) = PullPageLinks::new(feed, query, page).next
+        && let Ok(next) = HeaderValue::from_str(&format!("<{next}>; rel=\"next\""))
+    {
+        // Lines have no other place for it.
+        page_response.headers_mut().append(LINK, next);
     }
     page_response.headers_mut().extend(topic_links(feed, query, format).map(|links| (LINK, links)));
     page_response

@@ -7,6 +7,8 @@ use crate::format::FeedLink;
 /// Settings of a feed that its clients can observe.
 #[derive(Debug, Clone)]
 pub struct FeedSettings {
+    /// Name of the feed, as its lines have it.
+    pub name: String,
     /// The absolute URL of the feed's items, without a query.
     pub base: String,
     /// The feed's title.

@@ -137,6 +137,7 @@ pub(crate) fn change(seq: Seq, id: &str, seconds: i64) -> Change {
 
 pub(crate) fn settings(kind: CursorKind) -> FeedSettings {
     FeedSettings {
+        name: "a".into(),
         base: "http://example.com/feeds/a/items".into(),
         title: "A".into(),
         tag: LogTag::new("http://example.com/feeds/a#1"),

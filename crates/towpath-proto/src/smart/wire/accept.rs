@@ -7,6 +7,8 @@ pub enum PageFormat {
     Json,
     /// An Atom feed document.
     Atom,
+    /// Lines of `docs/change-format.md`, one per item. Only `as=line` selects it.
+    Lines,
 }
 
 impl PageFormat {
@@ -15,6 +17,7 @@ impl PageFormat {
         match self {
             Self::Json => "json",
             Self::Atom => "atom",
+            Self::Lines => "line",
         }
     }
 
@@ -23,15 +26,16 @@ impl PageFormat {
         match self {
             Self::Json => "application/json",
             Self::Atom => "application/atom+xml",
+            Self::Lines => "application/x-ndjson",
         }
     }
 
-    /// The other format of the two.
+    /// The other format of the two that are negotiated.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Json => Self::Atom,
-            Self::Atom => Self::Json,
+            Self::Atom | Self::Lines => Self::Json,
         }
     }
 }

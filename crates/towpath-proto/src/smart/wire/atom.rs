@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::collection::{Collection, CollectionError};
 use crate::format::activity_streams::ReadObject;
 use crate::format::xml::{FANOUT, TOMBSTONES, TOWPATH, XmlReader, XmlToken};
-use crate::format::{self, Format, ReadOptions, SmartHead};
+use crate::format::{self, DocumentLimits, Format, ReadOptions, SmartHead};
 use crate::item::Item;
 
 /// Key of [`Item::extra`] that holds foreign XML elements.
@@ -15,8 +15,13 @@ pub(in crate::smart) const EXTRA: &str = "xml";
 impl Collection {
     /// Parses an Atom document that was fetched from `url`.
     pub fn from_atom(body: &[u8], url: &str) -> Result<Self, CollectionError> {
+        Self::from_atom_within(body, url, DocumentLimits::default())
+    }
+
+    /// Parses an Atom document as [`Self::from_atom`] does, within limits.
+    pub fn from_atom_within(body: &[u8], url: &str, limits: DocumentLimits) -> Result<Self, CollectionError> {
         let options =
-            ReadOptions { format: Some(Format::Atom), base_url: Some(url), ..ReadOptions::default() };
+            ReadOptions { format: Some(Format::Atom), base_url: Some(url), limits, ..ReadOptions::default() };
         let feed = format::read(body, &options).map_err(|error| CollectionError::Atom(error.to_string()))?;
         let link = |rel: &str| feed.link(rel).map(str::to_owned);
         let (url, next) = (link("self"), link("next"));

@@ -57,8 +57,13 @@ impl Collection {
     ///
     /// Absent `items` mean an empty collection (JSON Activity Streams 1.0, section 2).
     pub fn from_json(body: &[u8]) -> Result<Self, CollectionError> {
+        Self::from_json_within(body, DocumentLimits::default())
+    }
+
+    /// Parses an ActivityStreams collection as [`Self::from_json`] does, within limits.
+    pub fn from_json_within(body: &[u8], limits: DocumentLimits) -> Result<Self, CollectionError> {
         let json = std::str::from_utf8(body).map_err(|e| CollectionError::Json(e.to_string()))?;
-        let budget = Budget::new(body.len(), DocumentLimits::default());
+        let budget = Budget::new(body.len(), limits);
         let mut reader = ObjectReader { base: Base::new(None, budget), items: Vec::new(), failed: None };
         let read = read_list(json, &mut reader);
         if let Some(error) = reader.failed {

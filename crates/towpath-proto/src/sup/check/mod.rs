@@ -13,8 +13,10 @@ use url::Url;
 
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
-use crate::follow::{Checker, Now, Request, ResponseHead};
-use crate::format::{self, FeedLink, ReadOptions, http_date};
+use crate::follow::{Checker, Now, ReadLimits, Request, ResponseHead};
+use crate::format::budget::Budget;
+use crate::format::json_value::read_value;
+use crate::format::{self, DocumentLimits, FeedLink, ReadOptions, http_date};
 use crate::report::{Report, Rule};
 use crate::sup::wire::discovery::{Discovery, MEDIA_TYPE, REL, SupLink, X_SUP_ID, discover};
 use crate::sup::wire::document::truncated;
@@ -45,6 +47,7 @@ pub struct SupChecker {
     probes: ProbeQueue<(SupProbe, String)>,
     /// Links in the feed's first response.
     announced: Vec<SupLink>,
+    limits: ReadLimits,
 }
 
 impl SupChecker {
@@ -55,7 +58,15 @@ impl SupChecker {
             start: url.to_owned(),
             probes: ProbeQueue::new([(SupProbe::Start, url.to_owned())]),
             announced: Vec::new(),
+            limits: ReadLimits::default(),
         }
+    }
+
+    /// Sets the limits of what is read.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     fn report_rule(&mut self, rule: Rule, problem: Option<String>) {
@@ -67,15 +78,15 @@ impl SupChecker {
         let json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
         match probe {
             // A JSON object that is not a feed can only be meant as a SUP document.
-            SupProbe::Start if json && !is_json_feed(body) => {
+            SupProbe::Start if json && !is_json_feed(body, self.limits.document) => {
                 let why = "the URL is that of a SUP document; only a feed shows this";
                 self.report.pass_over(&rules::FEED_RULES, why);
                 self.judge_document(now, head, body, None);
             }
-            SupProbe::Start if is_feed(head, body) => self.judge_feed(head, body),
+            SupProbe::Start if is_feed(head, body, self.limits.document) => self.judge_feed(head, body),
             SupProbe::Start => self.judge_document(now, head, body, None),
             SupProbe::Again => {
-                let (found, _) = discover_links(head, body);
+                let (found, _) = discover_links(head, body, self.limits.document);
                 // Compared with the first response: the id must be stable (section 4).
                 let problem = (found.links != self.announced)
                     .then(|| format!("{} at first, then {}", list(&self.announced), list(&found.links)));
@@ -87,7 +98,7 @@ impl SupChecker {
     }
 
     fn judge_feed(&mut self, head: &ResponseHead, body: &[u8]) {
-        let (found, links) = discover_links(head, body);
+        let (found, links) = discover_links(head, body, self.limits.document);
         let none = found.links.is_empty();
         let missing = || "there is no X-SUP-ID, no Link and no atom:link".to_owned();
         // An announcement of a wrong form is a finding of its form only.
@@ -137,7 +148,7 @@ impl SupChecker {
             rules::MEDIA_TYPE,
             (!is_json).then(|| format!("{}: it is {media_type:?}", head.url)),
         );
-        let (document, problem) = read(body);
+        let (document, problem) = read(body, self.limits.document);
         self.report_rule(rules::JSON, problem.map(|problem| format!("{}: {problem}", head.url)));
         let Some(document) = document else { return };
         // The server's own date, if given: our clock may be the wrong one.
@@ -189,21 +200,21 @@ impl SupChecker {
 }
 
 /// Returns true if a JSON document is a JSON Feed.
-fn is_json_feed(body: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(body)
-        .is_ok_and(|json| json["version"].is_string() && json["items"].is_array())
+fn is_json_feed(body: &[u8], limits: DocumentLimits) -> bool {
+    json(body, limits).is_ok_and(|json| json["version"].is_string() && json["items"].is_array())
 }
 
 /// Returns true if a response is a feed, or has a SUP link.
-fn is_feed(head: &ResponseHead, body: &[u8]) -> bool {
-    let options = ReadOptions { content_type: head.header(CONTENT_TYPE.as_str()), ..ReadOptions::default() };
-    format::read(body, &options).is_ok() || !discover_links(head, body).0.links.is_empty()
+fn is_feed(head: &ResponseHead, body: &[u8], limits: DocumentLimits) -> bool {
+    let content_type = head.header(CONTENT_TYPE.as_str());
+    let options = ReadOptions { content_type, limits, ..ReadOptions::default() };
+    format::read(body, &options).is_ok() || !discover_links(head, body, limits).0.links.is_empty()
 }
 
 /// Returns the SUP links of a feed's response, and all links of the feed document.
-fn discover_links(head: &ResponseHead, body: &[u8]) -> (Discovery, Vec<FeedLink>) {
+fn discover_links(head: &ResponseHead, body: &[u8], limits: DocumentLimits) -> (Discovery, Vec<FeedLink>) {
     let content_type = head.header(CONTENT_TYPE.as_str());
-    let options = ReadOptions { content_type, base_url: Some(&head.url), ..ReadOptions::default() };
+    let options = ReadOptions { content_type, base_url: Some(&head.url), limits, ..ReadOptions::default() };
     let links = format::read(body, &options).map(|feed| feed.links).unwrap_or_default();
     (discover(&head.headers, &links, Url::parse(&head.url).ok().as_ref()), links)
 }
@@ -214,14 +225,20 @@ fn list(links: &[SupLink]) -> String {
 }
 
 /// Parses the document as far as possible, with its JSON error.
-fn read(body: &[u8]) -> (Option<Value>, Option<String>) {
-    let error = match serde_json::from_slice::<Value>(body) {
+fn read(body: &[u8], limits: DocumentLimits) -> (Option<Value>, Option<String>) {
+    let error = match json(body, limits) {
         Ok(value @ Value::Object(_)) => return (Some(value), None),
         Ok(other) => return (None, Some(format!("it is {}", truncated(&other.to_string())))),
-        Err(error) => error.to_string(),
+        Err(error) => error,
     };
     let (cleaned, _) = without_trailing_commas(body);
-    (serde_json::from_slice(&cleaned).ok().filter(Value::is_object), Some(error))
+    (json(&cleaned, limits).ok().filter(Value::is_object), Some(error))
+}
+
+/// Reads JSON within the limits, or describes the error.
+fn json(body: &[u8], limits: DocumentLimits) -> Result<Value, String> {
+    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
+    read_value(text, &mut Budget::new(text.len(), limits)).map_err(|e| e.to_string())
 }
 
 impl ProbeCheck for SupChecker {
@@ -240,7 +257,7 @@ impl ProbeCheck for SupChecker {
     }
 
     fn prepare(&self, (probe, _): &Self::Probe, request: Request) -> Request {
-        let request = Request { max_body: 32 << 20, ..request };
+        let request = Request { max_body: self.limits.largest_document(32 << 20), ..request };
         if matches!(probe, SupProbe::Document | SupProbe::Period(_)) {
             return request.with(ACCEPT, MEDIA_TYPE);
         }

@@ -28,7 +28,9 @@ use self::json_names::repeated_name;
 use self::rss::RssDialect;
 use self::walk::walk;
 use crate::follow::ResponseHead;
-use crate::format::{FeedDocument, Format, sniff};
+use crate::format::budget::Budget;
+use crate::format::json_value::read_value;
+use crate::format::{DocumentLimits, FeedDocument, Format, sniff};
 use crate::report::{Report, Rule};
 
 crate::report::rules! {
@@ -52,13 +54,16 @@ pub(super) fn test_document(
     head: &ResponseHead,
     body: &[u8],
     feed: &FeedDocument,
+    limits: DocumentLimits,
 ) {
     content_type(report, url, head, feed.format);
     let (text, problems) = sniff::decode(body, head.header("content-type"));
     report.judge(ENCODING, problems.first().map(|problem| format!("{url}: {problem}")));
     match feed.format {
         Format::JsonFeed => {
-            let value = serde_json::from_str(&text).unwrap_or_default();
+            // The same budget as of reading the feed, so a document that was read fits.
+            let mut budget = Budget::new(text.len(), limits);
+            let value = read_value(&text, &mut budget).unwrap_or_default();
             test_json_feed(&value).report(report, url);
             let repeated = repeated_name(&text);
             let problem = repeated.map(|name| format!("{url}: {name:?} occurs twice"));

@@ -19,8 +19,8 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use crate::follow::{
-    Call, Event, Exchange, FollowError, Follower, Monotonic, Now, Reply, Request, RequestId, ResponseHead,
-    StartFrom, TransferError,
+    Call, Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Reply, Request, RequestId,
+    ResponseHead, StartFrom, TransferError,
 };
 use crate::push::websub::follow::subscriber::{SubscribeOptions, Subscriber};
 use crate::smart::follow::SmartFollower;
@@ -61,6 +61,13 @@ impl PushFollower {
         Ok(Self { smart, subscriber, silence, was_active: false, warnings: VecDeque::new() })
     }
 
+    /// Sets the limits of what is read.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.smart = self.smart.within(limits);
+        self
+    }
+
     /// Returns `true` while the subscription is active.
     pub fn is_subscribed(&self, now: Now) -> bool {
         self.subscriber.is_active(now)
@@ -68,9 +75,9 @@ impl PushFollower {
 
     fn take(&mut self, now: Now, content_type: &str, body: &[u8]) {
         let page = if content_type.contains("xml") {
-            Collection::from_atom(body, self.smart.url())
+            Collection::from_atom_within(body, self.smart.url(), self.smart.limits().document)
         } else {
-            Collection::from_json(body)
+            Collection::from_json_within(body, self.smart.limits().document)
         };
         match page {
             Ok(page) => drop(self.smart.handle_push(now, page)),

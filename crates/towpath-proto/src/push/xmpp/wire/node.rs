@@ -77,6 +77,7 @@ impl NodeName {
             until: None,
             max,
             requested_max: None,
+            last: None,
             timeout: std::time::Duration::ZERO,
             callback: None,
             base_query: self.base_query.clone(),

@@ -392,7 +392,7 @@ fn apply(publisher: &mut SmartPublisher, version: usize, event: &PublisherEvent)
         PublisherEvent::OtherFormat => {
             publisher.format = match publisher.format {
                 PageFormat::Json => PageFormat::Atom,
-                PageFormat::Atom => PageFormat::Json,
+                PageFormat::Atom | PageFormat::Lines => PageFormat::Json,
             }
         }
         _ => {}

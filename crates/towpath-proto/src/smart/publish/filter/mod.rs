@@ -15,25 +15,32 @@ use crate::item::{Content, ContentHash, Item};
 
 /// Selection of a feed's items: an item must meet every condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 // A misspelt condition must be an error: ignored, it would publish what it was to hide.
 #[serde(deny_unknown_fields, default)]
 pub struct Filter {
     /// At least one of these tags, ignoring case.
+    #[cfg_attr(feature = "schema", schemars(example = ["rust"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// None of these tags.
+    /// None of these tags, ignoring case.
+    #[cfg_attr(feature = "schema", schemars(example = ["draft"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without_tags: Vec<String>,
     /// This text in the title, the summary or the content, ignoring case.
+    #[cfg_attr(feature = "schema", schemars(example = &"overflow"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// An author with this name or e-mail address.
+    #[cfg_attr(feature = "schema", schemars(example = "Ann Author"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
     /// A risk score of at least this, from 0 to 1.
+    #[cfg_attr(feature = "schema", schemars(example = 0.7))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_risk: Option<f64>,
     /// A risk score of at most this, from 0 to 1.
+    #[cfg_attr(feature = "schema", schemars(example = 0.3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_risk: Option<f64>,
 }
@@ -43,7 +50,7 @@ pub type RiskScore = dyn Fn(&Item) -> f64 + Send + Sync;
 
 impl Filter {
     /// Returns true if an item meets every condition. `risk` is called only if the filter has a condition on it.
-    pub fn matches(&self, item: &Item, risk: &RiskScore) -> bool {
+    pub fn matches(&self, item: &Item, risk: &(dyn Fn(&Item) -> f64 + Send + Sync)) -> bool {
         let tagged = |tag: &String| item.tags.iter().any(|has| same(has, tag));
         (self.tags.is_empty() || self.tags.iter().any(tagged))
             && !self.without_tags.iter().any(tagged)
@@ -52,7 +59,7 @@ impl Filter {
             && self.fits_risk(item, risk)
     }
 
-    fn fits_risk(&self, item: &Item, risk: &RiskScore) -> bool {
+    fn fits_risk(&self, item: &Item, risk: &(dyn Fn(&Item) -> f64 + Send + Sync)) -> bool {
         if self.min_risk.is_none() && self.max_risk.is_none() {
             return true;
         }

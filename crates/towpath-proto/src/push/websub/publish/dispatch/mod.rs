@@ -103,6 +103,12 @@ impl<S> Dispatcher<S> {
         self.subscribers.get(&id).map(|subscriber| subscriber.delivery.position())
     }
 
+    /// Returns the subscribers of a topic, in the order of their ids.
+    pub fn of_topic(&self, topic: &str) -> impl Iterator<Item = SubscriptionId> {
+        let topic = self.topic_names.get(topic).and_then(|key| self.topics.get(&key));
+        topic.into_iter().flat_map(|topic| topic.subscribers.iter().copied())
+    }
+
     /// Returns `true` if a topic has subscribers.
     pub fn has_topic(&self, topic: &str) -> bool {
         self.topic_names.get(topic).is_some()
