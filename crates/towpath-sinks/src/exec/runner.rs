@@ -1,0 +1,206 @@
+//! The task that keeps a command running, feeds it and reads its acknowledgements.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use towpath_client::sink::acked_lines::RefusedLine;
+use towpath_client::sink::{AckedLines, DeadLetterFile};
+use towpath_client::{SinkBatch, SinkError};
+use towpath_proto::follow::Backoff;
+
+/// Waits before a command that ended is started again.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(60));
+/// Time that a command has to end once its input is closed.
+const END: Duration = Duration::from_secs(5);
+
+/// A running command.
+pub(super) struct CommandRunner {
+    pub(super) lines: AckedLines,
+    queue: Option<mpsc::UnboundedSender<Arc<[u8]>>>,
+    /// Reason why the command is not running.
+    failure: Arc<Mutex<Option<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl CommandRunner {
+    pub(super) fn start(command: String, lines: AckedLines, refused: Option<DeadLetterFile>) -> Self {
+        // Unbounded, because the lines that wait for acknowledgements are bounded.
+        let (queue, waiting) = mpsc::unbounded_channel();
+        let failure = Arc::new(Mutex::new(None));
+        let refused = Arc::new(Mutex::new(refused));
+        let restarts =
+            RestartLoop { command, lines: lines.clone(), refused, waiting, failure: failure.clone() };
+        Self { lines, queue: Some(queue), failure, task: tokio::spawn(restarts.run()) }
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// Queues the lines of a batch.
+    pub(super) fn send(&self, batch: &SinkBatch) -> Result<(), SinkError> {
+        let lines = self.lines.add(batch).map_err(|error| {
+            SinkError::unavailable(format!("cannot write the state file of the command: {error}"))
+        })?;
+        for line in lines {
+            // The task ends only after `close`.
+            let _ = self.queue.as_ref().map(|queue| queue.send(line));
+        }
+        Ok(())
+    }
+
+    /// Waits until all lines are acknowledged; an error if the command ends before.
+    pub(super) async fn finished(&self) -> Result<(), SinkError> {
+        self.lines.wait(|lines| lines.open_lines() == 0 || self.failure.lock().is_some()).await;
+        match self.failure().filter(|_| self.lines.open_lines() > 0) {
+            Some(failure) => Err(SinkError::unavailable(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all lines are acknowledged, then ends the command.
+    pub(super) async fn close(&mut self) -> Result<(), SinkError> {
+        self.finished().await?;
+        self.queue = None;
+        let _ = (&mut self.task).await;
+        self.lines.save().map_err(|error| SinkError::unavailable(error.to_string()))
+    }
+}
+
+impl Drop for CommandRunner {
+    fn drop(&mut self) {
+        // The command is ended with its task (`kill_on_drop`).
+        self.task.abort();
+    }
+}
+
+struct RestartLoop {
+    command: String,
+    lines: AckedLines,
+    refused: Arc<Mutex<Option<DeadLetterFile>>>,
+    waiting: mpsc::UnboundedReceiver<Arc<[u8]>>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl RestartLoop {
+    async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            let before = self.lines.open_lines();
+            let Err(reason) = self.run_once().await else { return };
+            if self.waiting.is_closed() && self.waiting.is_empty() && self.lines.open_lines() == 0 {
+                return;
+            }
+            // Acknowledged lines are progress: the command is not broken as such.
+            failures = if self.lines.open_lines() < before { 1 } else { failures + 1 };
+            let wait = BACKOFF.wait(failures);
+            tracing::warn!("{reason}; starting it again in {:.1} seconds", wait.as_secs_f64());
+            *self.failure.lock() = Some(reason);
+            self.lines.wake();
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Runs the command until it ends by itself (an error), or its input is closed.
+    async fn run_once(&mut self) -> Result<(), String> {
+        let name = format!("the command {:?}", self.command);
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&self.command).kill_on_drop(true);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start {name}: {error}"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(format!("cannot start {name}: it has no pipes"));
+        };
+        let acks = tokio::spawn(read_acks(self.lines.clone(), self.refused.clone(), output, name.clone()));
+        *self.failure.lock() = None;
+        let fed = self.feed(input, &mut child).await;
+        let ended = tokio::time::timeout(END, child.wait()).await;
+        // The last acknowledgements may still be in the pipe.
+        let _ = tokio::time::timeout(END, acks).await;
+        match (fed, ended) {
+            (true, _) => Ok(()),
+            (false, Ok(Ok(status))) => {
+                let open = self.lines.open_lines();
+                Err(format!("{name} ended ({status}) with {open} lines not acknowledged"))
+            }
+            (false, Ok(Err(error))) => Err(format!("{name}: {error}")),
+            (false, Err(_)) => Err(format!("{name} has closed its input and does not end")),
+        }
+    }
+
+    /// Feeds the command; returns true once all lines were sent and the input is closed on purpose.
+    async fn feed(&mut self, mut input: ChildStdin, child: &mut Child) -> bool {
+        // What waits in the queue is among the lines that are not acknowledged.
+        while self.waiting.try_recv().is_ok() {}
+        for line in self.lines.lines() {
+            if input.write_all(&line).await.is_err() {
+                return false;
+            }
+        }
+        loop {
+            let line = tokio::select! {
+                line = self.waiting.recv() => line,
+                _ = child.wait() => return false,
+            };
+            let Some(line) = line else { return true };
+            if input.write_all(&line).await.is_err() {
+                return false;
+            }
+            // Flushed only when no other line waits, so that a long sync writes large pieces.
+            if self.waiting.is_empty() && input.flush().await.is_err() {
+                return false;
+            }
+        }
+    }
+}
+
+/// Reads acknowledgements until the output is closed.
+async fn read_acks(
+    lines: AckedLines,
+    refused: Arc<Mutex<Option<DeadLetterFile>>>,
+    output: ChildStdout,
+    name: String,
+) {
+    let mut output = BufReader::new(output);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        match output.read_until(b'\n', &mut text).await {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        match lines.acknowledge(&String::from_utf8_lossy(&text)) {
+            Ok(Some(line)) => set_aside(&name, &line, refused.lock().as_mut()),
+            Ok(None) => {}
+            Err(error) => tracing::warn!("{name}: {error}"),
+        }
+        // One write of the state for all acknowledgements that have arrived.
+        if output.buffer().contains(&b'\n') {
+            continue;
+        }
+        if let Err(error) = lines.save() {
+            tracing::error!("{name}: cannot write the state file: {error}");
+        }
+    }
+    let _ = lines.save();
+}
+
+/// Names a refused item, and keeps it in the file. Its batch was applied long ago, so the writer cannot.
+fn set_aside(name: &str, (source, event, reason): &RefusedLine, file: Option<&mut DeadLetterFile>) {
+    let (feed, id) = (event.feed(), event.change().map_or("", |change| &change.item.id));
+    tracing::warn!("{name} refuses item {id:?} of {feed}: {reason}");
+    if let Some(file) = file
+        && let Err(error) = file.append(source, event, reason)
+    {
+        tracing::error!("cannot keep the refused item {id:?} in {}: {error}", file.path().display());
+    }
+}

@@ -1,0 +1,203 @@
+//! The open folder: writes the files of a batch, syncs them once, and saves the position last.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use towpath_client::sink::{DeadLetterFile, RefusedItem, SinkStateFile};
+use towpath_client::{SinkBatch, SinkError, SinkEvent};
+use towpath_proto::follow::Followed;
+use towpath_proto::line::Line;
+use towpath_proto::{Item, Op};
+
+use super::index::FeedIndex;
+use super::names;
+use crate::whole::whole;
+
+/// Folder of our own files.
+const OWN: &str = ".towpath";
+/// Name in the state file.
+const NAME: &str = "dir";
+
+/// The open folder.
+pub(super) struct FolderStore {
+    path: PathBuf,
+    positions: SinkStateFile,
+    feeds: HashMap<String, FeedFolder>,
+}
+
+/// Folder of one feed.
+struct FeedFolder {
+    path: PathBuf,
+    index: FeedIndex,
+}
+
+impl FolderStore {
+    /// Opens the folder, or creates it. A folder with files of somebody else is refused.
+    pub(super) fn open(path: &Path) -> Result<Self, SinkError> {
+        let failed = |error: io::Error| classify(path, &error);
+        fs::create_dir_all(path).map_err(failed)?;
+        let own = path.join(OWN);
+        let is_empty = fs::read_dir(path).map_err(failed)?.next().is_none();
+        if !own.is_dir() && !is_empty {
+            let advice = "name an empty or a new folder";
+            return Err(SinkError::refused(format!(
+                "the folder {} has other files; {advice}",
+                path.display()
+            )));
+        }
+        fs::create_dir_all(&own).map_err(failed)?;
+        let positions = SinkStateFile::open(NAME, &own.join("positions.json"))
+            .map_err(|error| SinkError::refused(error.to_string()))?;
+        Ok(Self { path: path.to_owned(), positions, feeds: HashMap::new() })
+    }
+
+    pub(super) fn checkpoint(&self, source: &str) -> Option<Vec<u8>> {
+        self.positions.checkpoint(source)
+    }
+
+    /// Applies a batch. What a crash leaves of it is written over when it comes again.
+    pub(super) fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
+        let mut refused = Vec::new();
+        let path = self.path.clone();
+        let failed = |error: io::Error| classify(&path, &error);
+        for (index, event) in batch.events.iter().enumerate() {
+            if let Err(message) = self.write(event).map_err(failed)? {
+                refused.push(RefusedItem { index, message });
+            }
+        }
+        for feed in self.feeds.values_mut() {
+            feed.index.write().map_err(failed)?;
+        }
+        if !refused.is_empty() {
+            return Err(SinkError::Items(refused));
+        }
+        // One sync for all files and renames of the batch.
+        File::open(&self.path).and_then(|folder| Ok(rustix::fs::syncfs(&folder)?)).map_err(failed)?;
+        if let Some(checkpoint) = &batch.checkpoint {
+            self.positions.set_checkpoint(&batch.source, checkpoint).map_err(failed)?;
+            self.positions.save().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a refused item in `.towpath/refused.ndjson`.
+    pub(super) fn set_aside(
+        &mut self,
+        source: &str,
+        change: Followed,
+        reason: &str,
+    ) -> Result<(), SinkError> {
+        let mut file = DeadLetterFile::new(self.path.join(OWN).join("refused.ndjson"));
+        let kept = file.append(source, &SinkEvent::Change(Box::new(change)), reason);
+        kept.map_err(|error| classify(&self.path, &error))
+    }
+
+    /// Writes one event. The inner error is the reason why its item is refused.
+    fn write(&mut self, event: &SinkEvent) -> io::Result<Result<(), String>> {
+        let feed = self.feed(&event.feed())?;
+        match event {
+            SinkEvent::Reset(_) => feed.clear().map(Ok),
+            SinkEvent::Change(change) if change.op == Op::Delete => feed.delete(&change.item.id).map(Ok),
+            SinkEvent::Change(change) => feed.put(change, event),
+        }
+    }
+
+    fn feed(&mut self, name: &str) -> io::Result<&mut FeedFolder> {
+        if !self.feeds.contains_key(name) {
+            let path = self.path.join(names::encode(name));
+            fs::create_dir_all(&path)?;
+            let index = FeedIndex::open(&path)?;
+            self.feeds.insert(name.to_owned(), FeedFolder { path, index });
+        }
+        self.feeds.get_mut(name).ok_or_else(|| io::Error::other("the feed's folder is not open"))
+    }
+}
+
+impl FeedFolder {
+    fn put(&mut self, change: &Followed, event: &SinkEvent) -> io::Result<Result<(), String>> {
+        let name = file_name(&change.item.id);
+        let path = self.path.join(&name);
+        let item = match whole(change, || held(&path))? {
+            Ok(item) => item,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mut text = match change.op {
+            // The file holds the state, which is the same however it came about.
+            Op::Patch => {
+                let put = Followed { op: Op::Put, item: item.into_owned(), patch: None, ..change.clone() };
+                SinkEvent::Change(Box::new(put)).to_json()
+            }
+            Op::Put | Op::Delete => event.to_json(),
+        };
+        text.push(b'\n');
+        // No id has this name, and one batch is written at a time.
+        let draft = self.path.join(".draft");
+        fs::write(&draft, text)?;
+        match fs::rename(&draft, &path) {
+            // Somebody else's folder has the name: no other item is affected.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                return Ok(Err(format!("cannot write {}: {error}", path.display())));
+            }
+            renamed => renamed?,
+        }
+        self.index.set(&change.item.id, Some(&name))?;
+        Ok(Ok(()))
+    }
+
+    fn delete(&mut self, id: &str) -> io::Result<()> {
+        remove(&self.path.join(file_name(id)))?;
+        self.index.set(id, None)
+    }
+
+    /// Removes all items of a feed that began anew.
+    fn clear(&mut self) -> io::Result<()> {
+        self.index.clear();
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            // By the folder, not the index: a crash may have left a file that the index does not have.
+            if path.extension().is_some_and(|ending| ending == "json") {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_name(id: &str) -> String {
+    format!("{}.json", names::encode(id))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        // A crash repeats changes.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads the item of a file.
+fn held(path: &Path) -> io::Result<Option<Item>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let change = Line::parse(&text).and_then(Line::into_change).map_err(io::Error::other)?;
+    Ok(Some(change.item))
+}
+
+/// Returns the error of an operation on the folder.
+fn classify(path: &Path, error: &io::Error) -> SinkError {
+    let name = path.display();
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            return SinkError::unavailable(format!("the disk of {name} is full: free space"));
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "give write permission for it",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "name a folder",
+        _ => return SinkError::unavailable(format!("cannot write to the folder {name}: {error}")),
+    };
+    SinkError::refused(format!("cannot write to the folder {name}: {error}; {advice}"))
+}

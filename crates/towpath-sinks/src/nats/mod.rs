@@ -1,0 +1,231 @@
+//! NATS JetStream: a message for each change, with an id by which the stream drops repetitions.
+//!
+//! Each change is stored at least once. A repetition after a crash or a lost acknowledgement has the same `Nats-Msg-Id`,
+//! and the stream drops it within its duplicate window (two minutes unless it is set otherwise).
+
+mod destination;
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use async_nats::jetstream::context::{Context, PublishAckFuture, PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream};
+use async_trait::async_trait;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::time::timeout;
+use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError, SinkEvent};
+
+pub use self::destination::NatsDestination;
+
+/// Maximum number of messages that wait for their acknowledgement.
+const IN_FLIGHT: usize = 256;
+/// Time that a server has to connect or to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Room for the headers of a message within the server's limit.
+const HEADER_BYTES: usize = 1024;
+
+/// Sink that publishes changes to a subject of JetStream.
+pub struct NatsSink {
+    to: NatsDestination,
+    session: Option<Session>,
+    /// Ids of messages of the current batch that the stream has, which a further attempt leaves out.
+    stored: HashSet<String>,
+}
+
+struct Session {
+    client: Client,
+    context: Context,
+}
+
+impl fmt::Debug for NatsSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NatsSink({})", self.to)
+    }
+}
+
+/// A message that was sent, and the future of its acknowledgement.
+struct SentMessage {
+    id: String,
+    subject: String,
+    acknowledged: PublishAckFuture,
+}
+
+impl NatsSink {
+    /// Creates the sink of a subject. It connects when it is opened.
+    pub fn new(to: NatsDestination) -> Self {
+        Self { to, session: None, stored: HashSet::new() }
+    }
+
+    async fn connect(&mut self) -> Result<(), SinkError> {
+        if self.session.is_some() {
+            return Ok(());
+        }
+        let mut options = ConnectOptions::new()
+            .name("towpath sink")
+            .require_tls(self.to.tls)
+            .connection_timeout(TIMEOUT)
+            .request_timeout(Some(TIMEOUT))
+            .ping_interval(Duration::from_secs(5));
+        if let Some((user, password)) = &self.to.user {
+            options = options.user_and_password(user.clone(), password.clone());
+        }
+        if let Some(file) = &self.to.credentials {
+            options = options.credentials_file(file).await.map_err(|e| {
+                SinkError::refused(format!(
+                    "cannot read the credentials of {} in {}: {e}",
+                    self.to,
+                    file.display()
+                ))
+            })?;
+        }
+        if let Some(ca) = &self.to.ca {
+            options = options.add_root_certificates(ca.clone());
+        }
+        let client = options.connect(self.to.servers.clone()).await.map_err(|e| {
+            let message = format!("cannot connect to {}: {e}", self.to);
+            match e.kind() {
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    SinkError::refused(format!("{message}: check user and password"))
+                }
+                ConnectErrorKind::ServerParse => SinkError::refused(message),
+                _ => SinkError::unavailable(message),
+            }
+        })?;
+        let context = jetstream::new(client.clone());
+        self.session = Some(Session { client, context });
+        Ok(())
+    }
+
+    /// Refuses a subject that no stream takes, before anything is sent to it.
+    async fn check_stream(&self) -> Result<(), SinkError> {
+        let Some(Session { context, .. }) = &self.session else { return Ok(()) };
+        let subject = self.to.subject("feed");
+        match context.stream_by_subject(subject.clone()).await {
+            Ok(_) => Ok(()),
+            Err(e) if e.to_string().contains("not found") => {
+                Err(SinkError::refused(self.no_stream(&subject)))
+            }
+            // Without the right to ask, the first message shows it.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn no_stream(&self, subject: &str) -> String {
+        format!(
+            "no stream of {} takes the subject {subject}: create one, such as with `nats stream add CHANGES --subjects \
+             '{subject}' --defaults`",
+            self.to
+        )
+    }
+
+    /// Publishes the messages that the stream does not have, and waits for all acknowledgements.
+    async fn publish(&mut self, messages: Vec<(String, String, Bytes)>) -> Result<(), SinkError> {
+        let mut waiting: VecDeque<SentMessage> = VecDeque::new();
+        for (id, subject, payload) in messages {
+            if self.stored.contains(&id) {
+                continue;
+            }
+            if waiting.len() >= IN_FLIGHT
+                && let Some(first) = waiting.pop_front()
+            {
+                self.acknowledge(first).await?;
+            }
+            let Some(Session { context, .. }) = &self.session else {
+                return Err(SinkError::unavailable(format!("the connection to {} is closed", self.to)));
+            };
+            let message = PublishMessage::build().payload(payload).message_id(&id);
+            let sent = timeout(TIMEOUT, context.send_publish(subject.clone(), message)).await;
+            let sent = sent.map_err(|_| SinkError::unavailable(format!("{} takes no messages", self.to)))?;
+            let acknowledged = sent.map_err(|e| self.failed(&subject, &e))?;
+            waiting.push_back(SentMessage { id, subject, acknowledged });
+        }
+        while let Some(first) = waiting.pop_front() {
+            self.acknowledge(first).await?;
+        }
+        Ok(())
+    }
+
+    async fn acknowledge(&mut self, message: SentMessage) -> Result<(), SinkError> {
+        let SentMessage { id, subject, acknowledged } = message;
+        acknowledged.into_future().await.map_err(|e| self.failed(&subject, &e))?;
+        self.stored.insert(id);
+        Ok(())
+    }
+
+    fn failed(&self, subject: &str, error: &PublishError) -> SinkError {
+        match error.kind() {
+            // Also while the stream's servers elect a leader: it is waited for.
+            PublishErrorKind::StreamNotFound => SinkError::unavailable(self.no_stream(subject)),
+            _ => SinkError::unavailable(format!("cannot publish to {}: {error}", self.to)),
+        }
+    }
+
+    /// Makes the messages of a batch; refuses changes that are larger than the server's limit.
+    fn messages(&self, batch: &SinkBatch) -> Result<Vec<(String, String, Bytes)>, SinkError> {
+        let limit =
+            self.session.as_ref().map_or(usize::MAX, |session| session.client.server_info().max_payload);
+        let (mut messages, mut refused) = (Vec::with_capacity(batch.events.len()), Vec::new());
+        for (index, event) in batch.events.iter().enumerate() {
+            let line = event.to_json();
+            if line.len() + HEADER_BYTES > limit {
+                let message =
+                    format!("it has {} bytes, and the server takes messages of {limit}", line.len());
+                refused.push(RefusedItem { index, message });
+                continue;
+            }
+            messages.push((id(&batch.source, event, &line), self.to.subject(&event.feed()), line.into()));
+        }
+        if refused.is_empty() { Ok(messages) } else { Err(SinkError::Items(refused)) }
+    }
+}
+
+/// Returns the id of a message: equal for equal changes at one position of a source, also after a restart.
+fn id(source: &str, event: &SinkEvent, line: &[u8]) -> String {
+    let mut hash = Sha256::new_with_prefix(source);
+    hash.update([0]);
+    match event {
+        // Not of the line: a later version of this program may write it otherwise.
+        SinkEvent::Change(change) => {
+            for part in [&change.feed, &change.position, &change.item.id] {
+                hash.update(part);
+                hash.update([0]);
+            }
+            hash.update(change.op.as_str());
+        }
+        SinkEvent::Reset(_) => hash.update(line),
+    }
+    hex::encode(&hash.finalize()[..16])
+}
+
+#[async_trait]
+impl Sink for NatsSink {
+    async fn open(&mut self, _source: &str) -> Result<Option<Vec<u8>>, SinkError> {
+        self.connect().await?;
+        self.check_stream().await?;
+        Ok(None)
+    }
+
+    async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
+        self.connect().await?;
+        let messages = self.messages(batch)?;
+        self.publish(messages).await?;
+        self.stored.clear();
+        Ok(())
+    }
+
+    fn keeps_checkpoint(&self) -> bool {
+        false
+    }
+
+    async fn close(&mut self) -> Result<(), SinkError> {
+        if let Some(Session { client, .. }) = self.session.take() {
+            // Everything is acknowledged already.
+            let _ = timeout(TIMEOUT, client.drain()).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Tables of the database: created, checked and migrated in one transaction.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+use towpath_client::SinkError;
+
+use super::SqliteDestination;
+use super::error::classify;
+use super::search;
+use crate::tables::{CHANGE_COLUMNS, ITEM_COLUMNS, TableOptions, VERSION};
+
+/// Statements that create the tables. `{p}` stands for the prefix.
+const CREATE: &str = "
+CREATE TABLE {p}items (
+    n INTEGER PRIMARY KEY,
+    feed TEXT NOT NULL,
+    id TEXT NOT NULL,
+    title TEXT,
+    url TEXT,
+    summary TEXT,
+    published TEXT,
+    updated TEXT,
+    authors TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    content_type TEXT,
+    content,
+    extra TEXT NOT NULL,
+    modified TEXT,
+    position TEXT NOT NULL,
+    UNIQUE (feed, id)
+);
+CREATE INDEX {p}items_modified ON {p}items (feed, modified);
+CREATE TABLE {p}changes (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    feed TEXT NOT NULL,
+    op TEXT NOT NULL,
+    id TEXT,
+    position TEXT,
+    modified TEXT,
+    recorded TEXT NOT NULL,
+    change TEXT NOT NULL
+);
+CREATE INDEX {p}changes_item ON {p}changes (feed, id);
+CREATE TABLE {p}positions (
+    source TEXT PRIMARY KEY,
+    checkpoint BLOB,
+    unit_start INTEGER,
+    commits INTEGER NOT NULL,
+    updated TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE {p}feeds (
+    feed TEXT PRIMARY KEY,
+    source TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE {p}refused (
+    n INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    feed TEXT NOT NULL,
+    id TEXT NOT NULL,
+    position TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    recorded TEXT NOT NULL,
+    change TEXT,
+    UNIQUE (source, feed, id, position)
+);
+CREATE TABLE {p}towpath (version INTEGER NOT NULL);
+";
+
+/// Migrations: the statements at index i lead from version i + 1 to the next.
+const MIGRATIONS: &[&str] = &[];
+
+/// Names of the tables, without prefix.
+const TABLES: [&str; 6] = ["items", "changes", "positions", "feeds", "refused", "towpath"];
+
+/// Replaces `{p}` by the prefix.
+pub(super) fn with_prefix(sql: &str, tables: &TableOptions) -> String {
+    sql.replace("{p}", &tables.name(""))
+}
+
+/// Creates the tables, or checks and migrates those that are there.
+pub(super) fn prepare(connection: &mut Connection, destination: &SqliteDestination) -> Result<(), SinkError> {
+    let failed = |error: rusqlite::Error| classify(&destination.path, &error);
+    let tables = &destination.tables;
+    // Immediate: of two processes that start at once, one waits and then finds the tables.
+    let begun = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
+    let transaction = begun.map_err(failed)?;
+    let there = existing(&transaction, tables).map_err(failed)?;
+    if there.contains("towpath") {
+        migrate(&transaction, destination)?;
+        check(&transaction, destination, &there)?;
+    } else if let Some(name) = there.first() {
+        return Err(refuse(destination, &format!("its table {} is not towpath's", tables.name(name))));
+    } else {
+        transaction.execute_batch(&with_prefix(CREATE, tables)).map_err(failed)?;
+        let insert = with_prefix("INSERT INTO {p}towpath (version) VALUES (?1)", tables);
+        transaction.execute(&insert, [VERSION]).map_err(failed)?;
+    }
+    search::prepare(&transaction, tables).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+fn refuse(destination: &SqliteDestination, fault: &str) -> SinkError {
+    let advice = "choose other names with ?table=PREFIX, or another file";
+    SinkError::refused(format!("cannot use the database {}: {fault}; {advice}", destination.path.display()))
+}
+
+/// Returns which of our names exist, as tables, views or indexes.
+fn existing(connection: &Connection, tables: &TableOptions) -> rusqlite::Result<BTreeSet<&'static str>> {
+    let mut statement = connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE")?;
+    let mut there = BTreeSet::new();
+    for table in TABLES {
+        if statement.exists([tables.name(table)])? {
+            there.insert(table);
+        }
+    }
+    Ok(there)
+}
+
+/// Brings tables of an older version to ours; refuses those of a newer one.
+fn migrate(connection: &Connection, destination: &SqliteDestination) -> Result<(), SinkError> {
+    let failed = |error: rusqlite::Error| classify(&destination.path, &error);
+    let tables = &destination.tables;
+    let select = with_prefix("SELECT version FROM {p}towpath", tables);
+    let version = connection.query_row(&select, [], |row| row.get::<_, i64>(0)).optional();
+    let version = match version {
+        Ok(version) => version.filter(|version| *version >= 1),
+        // A table of this name without our column is somebody else's.
+        Err(rusqlite::Error::InvalidColumnType(..)) => None,
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let Some(version) = version else {
+        return Err(refuse(destination, &format!("its table {} is not towpath's", tables.name("towpath"))));
+    };
+    if version > VERSION {
+        let advice = "update this program";
+        return Err(SinkError::refused(format!(
+            "cannot use the database {}: its tables have version {version}, and this program knows {VERSION}; {advice}",
+            destination.path.display()
+        )));
+    }
+    for step in usize::try_from(version - 1).into_iter().flat_map(|done| MIGRATIONS.iter().skip(done)) {
+        connection.execute_batch(&with_prefix(step, tables)).map_err(failed)?;
+    }
+    let update = with_prefix("UPDATE {p}towpath SET version = ?1 WHERE version <> ?1", tables);
+    connection.execute(&update, [VERSION]).map(drop).map_err(failed)
+}
+
+/// Checks that the tables have our columns. Columns of the user's own beside them are fine.
+fn check(
+    connection: &Connection,
+    destination: &SqliteDestination,
+    there: &BTreeSet<&'static str>,
+) -> Result<(), SinkError> {
+    let failed = |error: rusqlite::Error| classify(&destination.path, &error);
+    if let Some(missing) = TABLES.iter().find(|table| !there.contains(**table)) {
+        let missing = destination.tables.name(missing);
+        return Err(refuse(
+            destination,
+            &format!("its table {missing} is missing although others are there"),
+        ));
+    }
+    let expected: [(&str, &[&str]); 2] = [("items", &ITEM_COLUMNS), ("changes", &CHANGE_COLUMNS)];
+    for (table, columns) in expected {
+        let name = destination.tables.name(table);
+        let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)").map_err(failed)?;
+        let found: Result<BTreeSet<String>, _> =
+            statement.query_map([&name], |row| row.get(0)).and_then(Iterator::collect);
+        let found = found.map_err(failed)?;
+        if let Some(column) = columns.iter().find(|column| !found.contains(**column)) {
+            return Err(refuse(destination, &format!("its table {name} has no column {column}")));
+        }
+    }
+    Ok(())
+}

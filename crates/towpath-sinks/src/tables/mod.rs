@@ -1,0 +1,178 @@
+//! Tables that all databases share: names, columns and options.
+//!
+//! | table | row |
+//! |---|---|
+//! | `items` | a live item: its current state |
+//! | `changes` | a change or a reset, append only; optional |
+//! | `positions` | a source: the checkpoint up to which the other tables are |
+//! | `feeds` | a feed, and the source that it comes from |
+//! | `refused` | an item that the database refused, with the reason |
+//! | `towpath` | the version of the tables |
+//!
+//! `?table=kev` puts `kev_` in front of every name. Several feeds share the tables; `feed` is the first column of each
+//! key. Times are in RFC 3339 or the database's own type, `authors`, `tags` and `extra` are JSON.
+
+use std::time::Duration;
+
+use towpath_proto::follow::Followed;
+use towpath_proto::{Content, Item};
+
+use crate::query::{Query, parse_duration};
+
+/// Version of the tables. Older ones are migrated, newer ones refused.
+pub const VERSION: i64 = 1;
+
+/// Columns of `items`, in the order in which rows are written.
+pub const ITEM_COLUMNS: [&str; 14] = [
+    "feed",
+    "id",
+    "title",
+    "url",
+    "summary",
+    "published",
+    "updated",
+    "authors",
+    "tags",
+    "content_type",
+    "content",
+    "extra",
+    "modified",
+    "position",
+];
+
+/// Columns of `changes`, in the order in which rows are written; `n`, the order itself, is counted by the database.
+pub const CHANGE_COLUMNS: [&str; 7] = ["feed", "op", "id", "position", "modified", "recorded", "change"];
+
+/// Longest name of a table prefix: PostgreSQL cuts names after 63 bytes.
+const MAX_PREFIX: usize = 40;
+
+/// Options of the tables, from a destination's query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Prefix of all names, without its underscore; empty for none.
+    pub prefix: String,
+    /// History of changes.
+    pub changes: KeepChanges,
+    /// Full-text index over title, summary and content.
+    pub search: bool,
+}
+
+/// Changes that are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeepChanges {
+    /// All of them.
+    #[default]
+    All,
+    /// Changes that are younger than this.
+    For(Duration),
+    /// None.
+    Off,
+}
+
+impl TableOptions {
+    /// Names of the options, for errors.
+    pub const KEYS: &str = "table, changes, search";
+
+    /// Takes the options `table`, `changes` and `search` from a query.
+    ///
+    /// # Errors
+    ///
+    /// The message for a bad value.
+    pub fn take(query: &mut Query) -> Result<Self, String> {
+        let prefix = query.take("table").unwrap_or_default();
+        let is_word = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        // The name becomes part of statements, where anything else would have to be quoted by every reader too.
+        if !is_word || prefix.len() > MAX_PREFIX || prefix.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(format!(
+                "table={prefix}: expected up to {MAX_PREFIX} letters, digits and underscores, not a digit first"
+            ));
+        }
+        let changes = match query.take("changes").as_deref() {
+            None | Some("all" | "on") => KeepChanges::All,
+            Some("off") => KeepChanges::Off,
+            Some(time) => match parse_duration(time) {
+                Some(time) => KeepChanges::For(time),
+                None => {
+                    return Err(format!("changes={time}: expected all, off, or a time such as changes=30d"));
+                }
+            },
+        };
+        Ok(Self { prefix, changes, search: query.take_switch("search", false)? })
+    }
+
+    /// Returns the name of a table with the prefix.
+    pub fn name(&self, table: &str) -> String {
+        if self.prefix.is_empty() { table.to_owned() } else { format!("{}_{table}", self.prefix) }
+    }
+
+    /// Returns whether changes are kept.
+    pub fn keeps_changes(&self) -> bool {
+        self.changes != KeepChanges::Off
+    }
+}
+
+/// Values of a row of `items`, as text where a database has no better type.
+#[derive(Debug)]
+pub struct ItemRow<'a> {
+    /// The whole item.
+    pub item: &'a Item,
+    /// `authors` as JSON.
+    pub authors: String,
+    /// `tags` as JSON.
+    pub tags: String,
+    /// `extra` as JSON.
+    pub extra: String,
+}
+
+impl<'a> ItemRow<'a> {
+    /// Creates the row of an item.
+    pub fn of(item: &'a Item) -> Self {
+        // Their keys are text: writing to memory cannot fail.
+        let authors = if item.authors.is_empty() { "[]".into() } else { json(&item.authors) };
+        let tags = if item.tags.is_empty() { "[]".into() } else { json(&item.tags) };
+        let extra = if item.extra.is_empty() { "{}".into() } else { json(&item.extra) };
+        Self { item, authors, tags, extra }
+    }
+
+    /// Media type of the content.
+    pub fn content_type(&self) -> Option<&'a str> {
+        self.item.content.as_ref().map(|content| content.media_type.as_str())
+    }
+
+    /// Content, if it is text.
+    pub fn text(&self) -> Option<&'a str> {
+        self.item.content.as_ref().and_then(Content::text)
+    }
+
+    /// Content, if it is not text.
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        self.item
+            .content
+            .as_ref()
+            .filter(|content| content.text().is_none())
+            .map(|content| &content.bytes[..])
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Returns the position of a change as it is kept, without credentials.
+pub fn position(change: &Followed) -> String {
+    towpath_client::redact::credentials(&change.position)
+}
+
+/// Digest of what is equal when a change is sent again: feed, operation, id and position.
+///
+/// A unit that a crash cut off before its checkpoint is sent again. Its changes are recognised by this.
+pub fn repeat_key(feed: &str, op: &str, id: &str, position: &str) -> u128 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    // 128 bits: among a billion changes an accidental match is out of the question.
+    let [high, low] = [0u8, 1].map(|seed| {
+        let mut hasher = DefaultHasher::new();
+        (seed, feed, op, id, position).hash(&mut hasher);
+        hasher.finish()
+    });
+    u128::from(high) << 64 | u128::from(low)
+}

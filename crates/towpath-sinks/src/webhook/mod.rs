@@ -1,0 +1,252 @@
+//! Webhooks: batches of changes are posted to a URL, as Standard Webhooks 1.0 has it.
+//!
+//! Each message is delivered at least once, and the messages of one receiver in order. A message that fails is sent
+//! again with the same id, after waits that grow from seconds to hours. So receivers forget an id that they have seen.
+
+mod message;
+mod signature;
+mod verdict;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method};
+use tokio::time::Instant;
+use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
+use towpath_client::{CallbackClient, CallbackOptions, redact};
+
+use self::message::{LineHash, Message, MessageLine, divide};
+pub use self::signature::{SecretError, WebhookSecret};
+use self::verdict::{Attempts, Verdict};
+
+/// Variable with the secrets of a webhook that is named on a command line, with white space between them.
+const SECRETS_VARIABLE: &str = "TOWPATH_WEBHOOK_SECRET";
+
+/// Settings of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookOptions {
+    /// Secrets that sign each message; several while receivers change theirs. Without any, messages are not signed.
+    pub secrets: Vec<WebhookSecret>,
+    /// Maximum number of changes in a message.
+    pub batch: usize,
+    /// Maximum size of a message's changes in bytes; a single change may exceed it.
+    pub batch_bytes: usize,
+    /// Time that the receiver has for its answer.
+    pub timeout: Duration,
+    /// Time after which a receiver that takes nothing gets no further attempts.
+    pub give_up: Duration,
+    /// Permits private and loopback addresses.
+    pub allow_private: bool,
+}
+
+impl Default for WebhookOptions {
+    fn default() -> Self {
+        Self {
+            secrets: Vec::new(),
+            batch: 100,
+            batch_bytes: 1 << 20,
+            timeout: Duration::from_secs(20),
+            give_up: Duration::from_secs(5 * 24 * 3600),
+            allow_private: false,
+        }
+    }
+}
+
+impl WebhookOptions {
+    /// Returns the options for a URL that a user names on a command line.
+    ///
+    /// # Errors
+    ///
+    /// The message for a variable that has no secret.
+    pub fn from_environment() -> Result<Self, String> {
+        let text = std::env::var(SECRETS_VARIABLE).unwrap_or_default();
+        let secrets = text.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+        let secrets = secrets.map_err(|e: SecretError| format!("{SECRETS_VARIABLE}: {e}"))?;
+        // No stranger has chosen the address.
+        Ok(Self { secrets, allow_private: true, ..Self::default() })
+    }
+}
+
+/// A URL that takes changes. Its text form has no credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookDestination {
+    url: String,
+    options: WebhookOptions,
+}
+
+impl WebhookDestination {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    ///
+    /// The message for another scheme or a bad URL.
+    pub fn parse(url: &str, options: WebhookOptions) -> Result<Self, String> {
+        let parsed = url::Url::parse(url).map_err(|e| format!("it is no URL: {e}"))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err("write webhook: and an http or https URL".into());
+        }
+        if options.batch == 0 {
+            return Err("a message has at least one change: set batch to 1 or more".into());
+        }
+        Ok(Self { url: parsed.into(), options })
+    }
+}
+
+impl fmt::Display for WebhookDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&redact::url(&self.url))
+    }
+}
+
+impl fmt::Debug for WebhookDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebhookDestination({self})")
+    }
+}
+
+/// Sink that posts changes to a URL.
+pub struct WebhookSink {
+    to: WebhookDestination,
+    client: Option<CallbackClient>,
+    attempts: Attempts,
+    failing_since: Option<Instant>,
+    /// Lines of the current batch that were delivered, which a further attempt leaves out.
+    delivered: HashSet<LineHash>,
+}
+
+impl fmt::Debug for WebhookSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebhookSink({})", self.to)
+    }
+}
+
+impl WebhookSink {
+    /// Creates the sink of a URL.
+    pub fn new(to: WebhookDestination) -> Self {
+        let (attempts, delivered) = (Attempts::default(), HashSet::new());
+        Self { to, client: None, attempts, failing_since: None, delivered }
+    }
+
+    /// Returns the HTTP client, which refuses addresses that are not permitted.
+    fn client(&mut self) -> Result<CallbackClient, SinkError> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        let WebhookOptions { allow_private, timeout, .. } = self.to.options;
+        let limits =
+            CallbackOptions { allow_private, timeout, idle_connections: 2, ..CallbackOptions::default() };
+        let client = CallbackClient::new(limits).map_err(|e| SinkError::refused(e.to_string()))?;
+        client.check(&self.to.url).map_err(|e| {
+            SinkError::refused(format!(
+                "cannot deliver to {}: {e}; set allow_private to deliver to a private address",
+                self.to
+            ))
+        })?;
+        Ok(self.client.insert(client).clone())
+    }
+
+    /// Posts a message once.
+    async fn post(&mut self, message: &Message, lines: usize) -> Result<Verdict, SinkError> {
+        let client = self.client()?;
+        let timestamp = jiff::Timestamp::now().as_second().to_string();
+        let mut headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let mut set = |name: &'static str, value: &str| {
+            // Ids, numbers and Base 64 are valid in headers.
+            if let Ok(value) = value.parse() {
+                headers.insert(name, value);
+            }
+        };
+        set("webhook-id", &message.id);
+        set("webhook-timestamp", &timestamp);
+        let secrets = &self.to.options.secrets;
+        if !secrets.is_empty() {
+            set("webhook-signature", &signature::sign(secrets, &message.id, &timestamp, &message.body));
+        }
+        let answer = client.call(Method::POST, &self.to.url, headers, message.body.clone()).await;
+        Ok(self.attempts.judge(&answer, lines, fastrand::u64(..)))
+    }
+
+    /// Delivers lines as one message. Halves it as long as the receiver refuses it, down to the lines at fault.
+    async fn deliver(
+        &mut self,
+        source: &str,
+        lines: Vec<MessageLine>,
+        refused: &mut Vec<RefusedItem>,
+    ) -> Result<(), SinkError> {
+        let mut waiting = vec![lines];
+        while let Some(mut lines) = waiting.pop() {
+            let message = Message::new(source, &lines);
+            match self.post(&message, lines.len()).await? {
+                Verdict::Delivered => {
+                    self.failing_since = None;
+                    self.delivered.extend(lines.iter().map(|line| line.hash));
+                }
+                Verdict::Refused(reason) if lines.len() == 1 => {
+                    refused.push(RefusedItem { index: lines[0].index, message: reason });
+                }
+                Verdict::Refused(_) => {
+                    let second = lines.split_off(lines.len() / 2);
+                    // The first half is sent first: order is kept.
+                    waiting.extend([second, lines]);
+                }
+                Verdict::Retry { reason, wait } => return Err(self.unavailable(&reason, wait)),
+                Verdict::Gone(reason) => {
+                    return Err(SinkError::refused(format!("cannot deliver to {}: {reason}", self.to)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unavailable(&mut self, reason: &str, wait: Duration) -> SinkError {
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        let shown = &self.to;
+        if since.elapsed() >= self.to.options.give_up {
+            let hours = self.to.options.give_up.as_secs() / 3600;
+            return SinkError::refused(format!(
+                "gave up on {shown} after {hours} hours, because {reason}; nothing is lost: resume it once it is well"
+            ));
+        }
+        SinkError::Unavailable {
+            message: format!("cannot deliver to {shown}: {reason}"),
+            retry_after: Some(wait),
+        }
+    }
+}
+
+#[async_trait]
+impl Sink for WebhookSink {
+    async fn open(&mut self, _source: &str) -> Result<Option<Vec<u8>>, SinkError> {
+        self.client().map(|_| None)
+    }
+
+    async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
+        let mut lines = Vec::with_capacity(batch.events.len());
+        for (index, event) in batch.events.iter().enumerate() {
+            let line = MessageLine::new(index, event);
+            lines.push(line.ok_or_else(|| SinkError::item(index, "it cannot be written as JSON"))?);
+        }
+        lines.retain(|line| !self.delivered.contains(&line.hash));
+        let mut refused = Vec::new();
+        for message in divide(lines, self.to.options.batch, self.to.options.batch_bytes) {
+            self.deliver(&batch.source, message, &mut refused).await?;
+            if !refused.is_empty() {
+                // Set aside before the next message is sent: a crash in between must not lose them.
+                return Err(SinkError::Items(refused));
+            }
+        }
+        self.delivered.clear();
+        Ok(())
+    }
+
+    fn keeps_checkpoint(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;
