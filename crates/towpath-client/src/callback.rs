@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::LOCATION;
 use http::{HeaderMap, Method, StatusCode};
 use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -108,6 +109,8 @@ pub struct CallbackResponse {
     pub status: u16,
     /// The wait that `Retry-After` asks for.
     pub retry_after: Option<Duration>,
+    /// The `Location` of a redirect, which is not followed.
+    pub location: Option<String>,
     /// The body, up to 16 KiB of it.
     pub body: Bytes,
     /// Address that answered, if the request opened a connection.
@@ -118,7 +121,9 @@ impl CallbackResponse {
     /// Response whose body has not been read.
     pub(super) fn head(status: StatusCode, headers: &HeaderMap) -> Self {
         let retry_after = retry_after(headers, Timestamp::now());
-        Self { status: status.as_u16(), retry_after, body: Bytes::new(), address: None }
+        let location = headers.get(LOCATION).filter(|_| status.is_redirection());
+        let location = location.and_then(|location| location.to_str().ok()).map(crate::redact::url);
+        Self { status: status.as_u16(), retry_after, location, body: Bytes::new(), address: None }
     }
 }
 

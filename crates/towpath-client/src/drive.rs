@@ -133,7 +133,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
 ) -> Result<FollowSummary, O::Error> {
     let mut batch = DeliveryBatch::new(output, stop);
     let mut last_progress = Instant::now();
-    let mut has_response = false;
+    let (mut has_response, mut is_failing) = (false, false);
     while !*stop.borrow() {
         if last_progress.elapsed() >= PROGRESS_INTERVAL {
             last_progress = Instant::now();
@@ -141,15 +141,17 @@ async fn run<F: Follower + ?Sized, O: Output>(
             follower.progress().inspect(|progress| tracing::info!("{progress}"));
         }
         batch.take_events(follower).await?;
-        // A failed attempt also sets the timer, which would otherwise look like being up to date.
-        has_response &= !std::mem::take(&mut batch.has_failed);
+        // A failed attempt also sets the timer, which would otherwise look like being up to date. Responses that were
+        // on their way do not count either: the next attempt decides.
+        is_failing |= std::mem::take(&mut batch.has_failed);
+        has_response &= !is_failing;
         if has_response && follower.has_caught_up() {
             has_response = false;
             // The changes must be durable before the output is told that it is up to date.
             batch.deliver().await?;
             batch.output.caught_up().await;
         }
-        requests.send(follower);
+        is_failing &= !requests.send(follower);
         // Polling for requests may have produced events as well.
         batch.take_events(follower).await?;
         if follower.is_finished() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, StartFrom};
+use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, ReadLimits, StartFrom};
 
 use super::discover::discover;
 use super::drive::{FollowNotice, FollowSummary, Output, drive};
@@ -15,12 +15,13 @@ use super::protocol::{FollowPace, FollowerConfig, Protocol, follower};
 /// Builder of a follow of one feed. The crate's documentation has an example.
 #[derive(Debug, Clone)]
 pub struct Follow {
-    url: String,
-    protocol: Option<Protocol>,
-    from: StartFrom,
-    state: Option<Value>,
-    once: bool,
-    fetcher: Option<Fetcher>,
+    pub(crate) url: String,
+    pub(crate) protocol: Option<Protocol>,
+    pub(crate) from: StartFrom,
+    pub(crate) state: Option<Value>,
+    pub(crate) once: bool,
+    pub(crate) limits: ReadLimits,
+    pub(crate) fetcher: Option<Fetcher>,
 }
 
 /// A saved position, from which [`Follow::resume`] continues. Serialise it to store it.
@@ -50,8 +51,8 @@ pub enum FollowEvent {
 impl Follow {
     /// Follows the feed at `url` from its beginning, without end, by the strongest protocol that it offers.
     pub fn new(url: impl Into<String>) -> Self {
-        let from = StartFrom::Beginning;
-        Self { url: url.into(), protocol: None, from, state: None, once: false, fetcher: None }
+        let (from, limits) = (StartFrom::Beginning, ReadLimits::default());
+        Self { url: url.into(), protocol: None, from, state: None, once: false, limits, fetcher: None }
     }
 
     /// Continues an earlier follow after its checkpoint.
@@ -81,6 +82,13 @@ impl Follow {
         self
     }
 
+    /// Sets the limits of what is read from the publisher.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Sets the HTTP client, to share connections or to send headers.
     #[must_use]
     pub fn fetcher(mut self, fetcher: Fetcher) -> Self {
@@ -94,12 +102,8 @@ impl Follow {
     ///
     /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
     pub async fn open(self) -> Result<FollowStream, FollowError> {
-        let Self { url, protocol, from, state, once, fetcher } = self;
-        let fetcher = match fetcher {
-            Some(fetcher) => fetcher,
-            None => Fetcher::new(FetchOptions::default()).map_err(|e| FollowError::Usage(e.to_string()))?,
-        };
-        let fetcher = fetcher.with_named([url.as_str()]);
+        let Self { url, protocol, from, state, once, limits, fetcher } = self;
+        let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
         let (protocol, url) = match protocol {
             Some(protocol) => (protocol, url),
@@ -109,9 +113,18 @@ impl Follow {
             }
         };
         let follower =
-            follower(protocol, FollowerConfig { url: url.clone(), from, state, once, every: None })?;
+            follower(protocol, FollowerConfig { url: url.clone(), from, state, once, every: None, limits })?;
         Ok(FollowStream::spawn(follower, fetcher, protocol, url, once))
     }
+}
+
+/// Returns the given or a usual HTTP client, with the user's own address allowed.
+pub(crate) fn named_fetcher(fetcher: Option<Fetcher>, url: &str) -> Result<Fetcher, FollowError> {
+    let fetcher = match fetcher {
+        Some(fetcher) => fetcher,
+        None => Fetcher::new(FetchOptions::default()).map_err(|e| FollowError::Usage(e.to_string()))?,
+    };
+    Ok(fetcher.with_named([url]))
 }
 
 /// Events of a running follow. Dropping the stream stops the follow.

@@ -69,6 +69,7 @@
 //! | [`validators`] | conditional requests |
 //! | [`address_policy`] | addresses that a stranger may lead to |
 //! | [`memory_budget`] | memory of all fetches at once |
+//! | [`sink`] | destinations in which a follow ends: databases, folders, queues |
 //! | [`listen`](mod@listen) | callback listener of a follower that is pushed to |
 //! | [`callback`] | requests to callback URLs that third parties register |
 //! | [`clock`] | source of time |
@@ -97,6 +98,7 @@ pub mod random;
 pub mod redact;
 mod request_driver;
 mod response_hints;
+pub mod sink;
 pub mod stop;
 mod tls;
 mod url_credentials;
@@ -115,8 +117,9 @@ pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{FollowPace, FollowerConfig, Protocol, checker, follower, hub_checker, pushed_follower};
+pub use sink::{Sink, SinkBatch, SinkError, SinkEvent};
 pub use stop::{Stop, stopped};
 pub use tls::{SetupError, install_provider};
 pub use validators::Validators;
 
-pub use towpath_proto::follow::{FeedReset, FollowError, Followed, StartFrom};
+pub use towpath_proto::follow::{FeedReset, FollowError, Followed, ReadLimits, StartFrom};

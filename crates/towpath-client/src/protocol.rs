@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{Checker, FollowError, Follower, StartFrom};
+use towpath_proto::follow::{Checker, FollowError, Follower, ReadLimits, StartFrom};
 use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;
@@ -138,6 +138,8 @@ pub struct FollowerConfig {
     pub once: bool,
     /// Poll interval, instead of long polls and of the publisher's own interval. `None` means the protocol's default.
     pub every: Option<Duration>,
+    /// Limits of what is read.
+    pub limits: ReadLimits,
 }
 
 /// Creates the follower of a feed.
@@ -146,12 +148,12 @@ pub struct FollowerConfig {
 ///
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
-    let FollowerConfig { url, from, state, once, every } = config;
+    let FollowerConfig { url, from, state, once, every, limits } = config;
     Ok(match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
             let options = FollowOptions { from, state, once, every, jitter: fastrand::u64(..) };
-            Box::new(DiffDeltaFollower::new(&url, options)?)
+            Box::new(DiffDeltaFollower::new(&url, options)?.within(limits))
         }
         Protocol::Replication => {
             let defaults = ReplicationOptions::default();
@@ -159,19 +161,22 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
                 once,
                 poll: every.unwrap_or(defaults.poll),
                 follow_hints: every.is_none(),
+                max_entity: limits.max_entity,
                 ..defaults
             };
             Box::new(ReplicationFollower::new(&url, from, state, options)?)
         }
         Protocol::Smart => {
-            let mut follower = SmartFollower::new(&url, &from, state, once)?;
+            let mut follower = SmartFollower::new(&url, &from, state, once)?.within(limits);
             follower.set_pace(every);
             Box::new(follower)
         }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
         Protocol::History | Protocol::Rss => {
             let defaults = HistoryOptions::default();
-            let options = HistoryOptions { once, poll: every.unwrap_or(defaults.poll), ..defaults };
+            let poll = every.unwrap_or(defaults.poll);
+            let mut options = HistoryOptions { once, poll, reading: limits.document, ..defaults };
+            options.limits.document = limits.largest_document(options.limits.document);
             Box::new(HistoryFollower::new(&url, from, state, options)?)
         }
         Protocol::Sup => {
@@ -193,10 +198,10 @@ pub fn pushed_follower(
     config: FollowerConfig,
     callback: &str,
 ) -> Result<(PushFollower, String), FollowError> {
-    let FollowerConfig { url, from, state, .. } = config;
+    let FollowerConfig { url, from, state, limits, .. } = config;
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
-    let follower = PushFollower::new(&url, &from, state, options)?;
+    let follower = PushFollower::new(&url, &from, state, options)?.within(limits);
     Ok((follower, key))
 }
 
@@ -223,15 +228,19 @@ fn secret() -> String {
 /// # Errors
 ///
 /// [`FollowError::Usage`] if the URL cannot be checked.
-pub fn checker(protocol: Protocol, url: &str) -> Result<Box<dyn Checker>, FollowError> {
+pub fn checker(protocol: Protocol, url: &str, limits: ReadLimits) -> Result<Box<dyn Checker>, FollowError> {
     Ok(match protocol {
-        Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?),
-        Protocol::Replication => Box::new(ReplicationChecker::new(url, ReplicationCheckOptions::default())),
-        Protocol::Smart => Box::new(SmartChecker::new(url)),
+        Protocol::DiffDelta => Box::new(DiffDeltaChecker::new(url)?.within(limits)),
+        Protocol::Replication => {
+            let defaults = ReplicationCheckOptions::default();
+            let options = ReplicationCheckOptions { max_entity: limits.max_entity, ..defaults };
+            Box::new(ReplicationChecker::new(url, options))
+        }
+        Protocol::Smart => Box::new(SmartChecker::new(url).within(limits)),
         Protocol::History | Protocol::Rss => {
             let history = protocol == Protocol::History;
-            Box::new(HistoryChecker::new(url, HistoryCheck { history, ..HistoryCheck::default() }))
+            Box::new(HistoryChecker::new(url, HistoryCheck { history, limits, ..HistoryCheck::default() }))
         }
-        Protocol::Sup => Box::new(SupChecker::new(url)),
+        Protocol::Sup => Box::new(SupChecker::new(url).within(limits)),
     })
 }

@@ -76,9 +76,13 @@ impl RequestDriver {
     }
 
     /// Sends the exchange's requests, up to [`MAX_IN_FLIGHT`].
-    pub(super) fn send<E: Exchange + ?Sized>(&mut self, exchange: &mut E) {
+    ///
+    /// Returns true if there was one.
+    pub(super) fn send<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> bool {
         let fetcher = self.fetcher.clone();
+        let before = self.in_flight.len();
         self.send_by(exchange, |_, _| fetcher.clone());
+        self.in_flight.len() > before
     }
 
     /// Like [`send`](Self::send), with a fetcher for each request.

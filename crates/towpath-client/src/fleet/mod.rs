@@ -21,7 +21,9 @@ use serde_json::value::RawValue;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use towpath_proto::follow::Exchange as _;
-use towpath_proto::follow::{Event, FeedReset, FollowError, Followed, Follower as _, Now, StartFrom};
+use towpath_proto::follow::{
+    Event, FeedReset, FollowError, Followed, Follower as _, Now, ReadLimits, StartFrom,
+};
 use towpath_proto::sup::follow::{FeedKey, SupFollower, SupPollIntervals};
 use url::Url;
 
@@ -61,6 +63,8 @@ pub struct FleetOptions {
     pub every: Duration,
     /// Schedule last saved by [`FleetOutput::save_schedule`].
     pub schedule: Option<Box<RawValue>>,
+    /// Limits of what is read from each publisher.
+    pub limits: ReadLimits,
     /// DriverClock of the schedule.
     pub clock: Arc<dyn DriverClock>,
 }
@@ -74,6 +78,7 @@ impl Default for FleetOptions {
             once: false,
             every: Duration::from_secs(900),
             schedule: None,
+            limits: ReadLimits::default(),
             clock: Arc::new(SystemClock),
         }
     }
@@ -197,7 +202,7 @@ impl<O: FleetOutput> Fleet<O> {
         options: FleetOptions,
         stop: &Stop,
     ) -> Self {
-        let FleetOptions { protocol, from, once, every, schedule, clock } = options;
+        let FleetOptions { protocol, from, once, every, schedule, limits, clock } = options;
         let now = clock.now();
         let mut consumer = consumer(&feeds, &*output, every, schedule, now);
         let mut numbered: Vec<(Arc<str>, Option<FeedRoute>)> = vec![("".into(), None); consumer.feed_count()];
@@ -214,7 +219,7 @@ impl<O: FleetOutput> Fleet<O> {
         let (fetcher, stop) = (fetcher.clone(), stop.clone());
         Self {
             requests: RequestDriver::with_clock(fetcher.clone(), clock.clone()),
-            poller: Arc::new(FeedPoller { output, fetcher, protocol, from, stop }),
+            poller: Arc::new(FeedPoller { output, fetcher, protocol, from, limits, stop }),
             once,
             clock,
             consumer,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use towpath_proto::follow::{FeedReset, FollowError, Followed, StartFrom};
+use towpath_proto::follow::{FeedReset, FollowError, Followed, ReadLimits, StartFrom};
 
 use super::{FeedRoute, FleetOutput, SavedFeed};
 use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
@@ -18,6 +18,7 @@ pub(super) struct FeedPoller<O> {
     pub(super) fetcher: Fetcher,
     pub(super) protocol: Option<Protocol>,
     pub(super) from: StartFrom,
+    pub(super) limits: ReadLimits,
     pub(super) stop: Stop,
 }
 
@@ -83,7 +84,14 @@ impl<O: FleetOutput> FeedPoller<O> {
     ) -> Result<FirstAttempt, FollowError> {
         // The feed's own URL may be a web page that only links to the feed.
         let url = route.follows.as_deref().unwrap_or(feed).to_owned();
-        let config = FollowerConfig { url, from: self.from.clone(), state, once: true, every: None };
+        let config = FollowerConfig {
+            url,
+            from: self.from.clone(),
+            state,
+            once: true,
+            every: None,
+            limits: self.limits,
+        };
         Ok(FirstAttempt::new(follower(route.protocol, config)?, is_open))
     }
 

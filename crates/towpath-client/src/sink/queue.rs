@@ -1,0 +1,196 @@
+//! A task that writes to one sink on behalf of all follows, while they fetch on.
+//!
+//! Jobs are taken in order. Waiting batches of one source are merged, so a long sync writes large batches and a single
+//! change is written at once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::{SinkBatch, SinkEvent, SinkFailure, SinkWriter};
+
+/// Maximum number of jobs that wait. The follower fetches no further until there is room.
+const QUEUE: usize = 16;
+/// Maximum number of events in a merged batch.
+const BATCH_EVENTS: usize = 10_000;
+/// Maximum content of a merged batch in bytes; a single batch of a follower may exceed it.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// Work of the task.
+enum SinkJob {
+    Open { source: Arc<str>, reply: oneshot::Sender<Option<Vec<u8>>> },
+    Write(QueuedBatch),
+    Flush { reply: oneshot::Sender<()> },
+}
+
+struct QueuedBatch {
+    source: Arc<str>,
+    events: Vec<SinkEvent>,
+    checkpoint: Option<Vec<u8>>,
+}
+
+/// Sender of jobs to the sink's task.
+#[derive(Debug, Clone)]
+pub struct SinkOpener {
+    jobs: mpsc::Sender<SinkJob>,
+    failure: Arc<OnceLock<SinkFailure>>,
+}
+
+/// The sink's task.
+#[derive(Debug)]
+pub struct SinkQueue {
+    opener: SinkOpener,
+    task: JoinHandle<()>,
+}
+
+impl SinkQueue {
+    /// Starts the task in the current Tokio runtime.
+    pub fn start(writer: SinkWriter) -> Self {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let failure = Arc::new(OnceLock::new());
+        let failed = failure.clone();
+        let task = tokio::spawn(async move {
+            if let Err(error) = (SinkTask { writer, queue, waiting: VecDeque::new() }).run().await {
+                let _ = failed.set(error);
+            }
+        });
+        Self { opener: SinkOpener { jobs, failure }, task }
+    }
+
+    /// Returns a sender of jobs.
+    pub fn opener(&self) -> SinkOpener {
+        self.opener.clone()
+    }
+
+    /// Waits until everything that was sent is applied, and closes the sink.
+    ///
+    /// # Errors
+    ///
+    /// The failure that ended the task.
+    pub async fn finish(self) -> Result<(), SinkFailure> {
+        let Self { opener, task } = self;
+        let failure = opener.failure.clone();
+        drop(opener);
+        // A panic of the sink is a failure too.
+        let ended = task.await;
+        match failure.get() {
+            Some(error) => Err(error.clone()),
+            None => ended.map_err(|_| SinkFailure::Ended),
+        }
+    }
+}
+
+impl SinkOpener {
+    /// Opens a source after all earlier jobs, and returns the checkpoint that the sink holds for it.
+    ///
+    /// # Errors
+    ///
+    /// The failure that ended the task.
+    pub async fn open(&self, source: &Arc<str>) -> Result<Option<Vec<u8>>, SinkFailure> {
+        let (reply, opened) = oneshot::channel();
+        self.send(SinkJob::Open { source: source.clone(), reply }).await?;
+        opened.await.map_err(|_| self.failure())
+    }
+
+    /// Queues a batch. It is not applied yet when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The failure that ended the task.
+    pub async fn write(
+        &self,
+        source: &Arc<str>,
+        events: Vec<SinkEvent>,
+        checkpoint: Option<Vec<u8>>,
+    ) -> Result<(), SinkFailure> {
+        self.send(SinkJob::Write(QueuedBatch { source: source.clone(), events, checkpoint })).await
+    }
+
+    /// Waits until all earlier batches are applied.
+    ///
+    /// # Errors
+    ///
+    /// The failure that ended the task.
+    pub async fn flush(&self) -> Result<(), SinkFailure> {
+        let (reply, flushed) = oneshot::channel();
+        self.send(SinkJob::Flush { reply }).await?;
+        flushed.await.map_err(|_| self.failure())
+    }
+
+    /// Returns once the task has ended, which it does only after a failure while there are senders.
+    pub async fn failed(&self) -> SinkFailure {
+        self.jobs.closed().await;
+        self.failure()
+    }
+
+    /// Number of jobs that no one has taken yet.
+    #[cfg(test)]
+    pub(super) fn jobs_waiting(&self) -> usize {
+        QUEUE - self.jobs.capacity()
+    }
+
+    async fn send(&self, job: SinkJob) -> Result<(), SinkFailure> {
+        self.jobs.send(job).await.map_err(|_| self.failure())
+    }
+
+    fn failure(&self) -> SinkFailure {
+        self.failure.get().cloned().unwrap_or(SinkFailure::Ended)
+    }
+}
+
+struct SinkTask {
+    writer: SinkWriter,
+    queue: mpsc::Receiver<SinkJob>,
+    waiting: VecDeque<SinkJob>,
+}
+
+impl SinkTask {
+    async fn run(mut self) -> Result<(), SinkFailure> {
+        while let Some(job) = self.next().await {
+            match job {
+                SinkJob::Open { source, reply } => {
+                    let _ = reply.send(self.writer.open(&source).await?);
+                }
+                SinkJob::Write(batch) => {
+                    let QueuedBatch { source, events, checkpoint } = self.merged(batch);
+                    let (events, checkpoint) = (Arc::new(events), checkpoint.map(Into::into));
+                    self.writer.write(SinkBatch { source, events, checkpoint }).await?;
+                }
+                SinkJob::Flush { reply } => {
+                    let _ = reply.send(());
+                }
+            }
+        }
+        self.writer.close().await
+    }
+
+    async fn next(&mut self) -> Option<SinkJob> {
+        match self.waiting.pop_front() {
+            Some(job) => Some(job),
+            None => self.queue.recv().await,
+        }
+    }
+
+    /// Merges the batches that wait behind this one, as far as they can be applied together.
+    fn merged(&mut self, mut batch: QueuedBatch) -> QueuedBatch {
+        while let Ok(job) = self.queue.try_recv() {
+            self.waiting.push_back(job);
+        }
+        let mut size: usize = batch.events.iter().map(SinkEvent::size).sum();
+        while let Some(SinkJob::Write(next)) = self.waiting.front() {
+            // A checkpoint must not be kept with events that it does not cover.
+            let uncovered = batch.checkpoint.is_some() && next.checkpoint.is_none();
+            size += next.events.iter().map(SinkEvent::size).sum::<usize>();
+            let is_full = size > BATCH_BYTES || batch.events.len() + next.events.len() > BATCH_EVENTS;
+            if next.source != batch.source || uncovered || is_full {
+                break;
+            }
+            let Some(SinkJob::Write(mut next)) = self.waiting.pop_front() else { break };
+            batch.events.append(&mut next.events);
+            batch.checkpoint = next.checkpoint;
+        }
+        batch
+    }
+}
