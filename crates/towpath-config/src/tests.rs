@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use towpath_proto::follow::ReadLimits;
 use towpath_proto::format::DocumentLimits;
 
 use super::*;
@@ -114,8 +115,6 @@ fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
         |text: &str| format!("[[feed]]\nid = \"aa\"\n[feed.source]\nfollow = \"http://host/x\"\n{text}\n");
     for key in [
         "timeout = \"5s\"",
-        "max_mib = 1",
-        "limits = { items = 1 }",
         "format = \"rss\"",
         "complete = true",
         "guard = { min_items = 1 }",
@@ -129,6 +128,10 @@ fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
     let config = parse(&source(meant)).unwrap();
     let headers = config.feeds[0].source.as_ref().unwrap().header_map();
     assert_eq!(headers["authorization"], "Bearer x");
+    let limited = parse(&source("max_mib = 1\nlimits = { items = 1, entity_mib = 2 }")).unwrap();
+    let limits = limited.feeds[0].source.as_ref().unwrap().read_limits();
+    assert_eq!((limits.max_document, limits.document.items, limits.max_entity), (Some(1 << 20), 1, 2 << 20));
+    assert_eq!(config.feeds[0].source.as_ref().unwrap().read_limits(), ReadLimits::default());
     assert!(error(&source("headers = { \"a b\" = \"c\" }")).contains("cannot be sent"));
 }
 

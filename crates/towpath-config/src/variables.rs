@@ -25,35 +25,36 @@ pub(super) struct VariableError {
 }
 
 /// Source of environment variables.
-pub(super) type Environment = dyn Fn(&str) -> Result<String, std::env::VarError>;
+pub(super) type Environment<'a> = dyn Fn(&str) -> Result<String, std::env::VarError> + 'a;
 
 /// Replacement of variables: where their values come from.
 pub(super) struct Replacer<'a> {
     /// Base of relative paths.
     pub(super) folder: &'a Path,
-    pub(super) environment: &'a Environment,
+    pub(super) environment: &'a Environment<'a>,
     pub(super) variables: Variables,
+    /// Variables that could not be replaced.
+    pub(super) errors: Vec<VariableError>,
 }
 
 impl Replacer<'_> {
     /// Replaces the variables in all texts of a table. Keys are left as they are.
     ///
     /// The parsed table is changed, not the file's text: a value with a quotation mark or a line break stays one value.
-    pub(super) fn table(&mut self, table: &mut DeTable<'_>) -> Result<(), VariableError> {
-        table.iter_mut().try_for_each(|(_, value)| self.value(value))
+    pub(super) fn table(&mut self, table: &mut DeTable<'_>) {
+        table.iter_mut().for_each(|(_, value)| self.value(value));
     }
 
-    fn value(&mut self, value: &mut Spanned<DeValue<'_>>) -> Result<(), VariableError> {
+    fn value(&mut self, value: &mut Spanned<DeValue<'_>>) {
         let at = value.span().start;
         match value.get_mut() {
-            DeValue::String(text) if text.contains("${") => {
-                let replaced = self.text(text).map_err(|message| VariableError { message, at })?;
-                *text = Cow::Owned(replaced);
-                Ok(())
-            }
-            DeValue::Array(values) => values.iter_mut().try_for_each(|value| self.value(value)),
+            DeValue::String(text) if text.contains("${") => match self.text(text) {
+                Ok(replaced) => *text = Cow::Owned(replaced),
+                Err(message) => self.errors.push(VariableError { message, at }),
+            },
+            DeValue::Array(values) => values.iter_mut().for_each(|value| self.value(value)),
             DeValue::Table(table) => self.table(table),
-            _ => Ok(()),
+            _ => {}
         }
     }
 
@@ -131,7 +132,8 @@ mod tests {
             _ => Err(std::env::VarError::NotPresent),
         };
         let variables = Variables::default();
-        Replacer { folder: folder.path(), environment: &environment, variables }.text(text)
+        Replacer { folder: folder.path(), environment: &environment, variables, errors: Vec::new() }
+            .text(text)
     }
 
     #[test]

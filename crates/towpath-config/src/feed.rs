@@ -3,37 +3,51 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
+use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::smart::cursor::CursorKind;
 use towpath_proto::{Author, FeedId};
 
 use super::access::{FilterConfig, ReaderConfig};
 use super::durations::{duration, five_minutes, one_day, some_duration};
+use super::problems::Problems;
+use super::schema::ByteSize;
+use super::sizes::some_bytes;
 use super::source::SourceConfig;
 
-/// A `[[feed]]`.
-#[derive(Debug, Clone, Deserialize)]
+/// A feed: one ordered log of items.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FeedConfig {
-    /// Id of the feed.
+    /// Id of the feed, in its addresses: 2 to 32 characters of `a-z`, `0-9`, `_` and `-`.
+    #[schemars(with = "FeedId", example = &"orders")]
     pub id: Spanned<FeedId>,
-    /// Title; default: the id.
+    /// Title for people.
+    #[schemars(example = "Known exploited vulnerabilities", extend("x-default" = "the id"))]
     pub title: Option<String>,
-    /// Poll interval that is recommended to readers; default: 5 minutes, or the source's `every` if that is shorter.
+    /// Poll interval that is recommended to readers.
+    #[schemars(example = &"5m", extend("x-default" = "5 minutes, or the source's `every` if that is shorter"))]
     #[serde(default = "default_ttl", deserialize_with = "duration")]
     pub ttl: Duration,
-    /// Language tag (BCP 47); default: `und`.
+    /// Language of the items, as a tag (BCP 47).
+    #[schemars(example = &"en", extend("x-default" = "`und`"))]
     pub lang: Option<String>,
-    /// URL of the web page that the feed is about; default: the source's, else the feed's page here.
+    /// URL of the web page that the feed is about.
+    #[schemars(example = "https://example.com/", extend("x-default" = "the source's, else the feed's page here"))]
     pub home: Option<Box<str>>,
-    /// Description; default: the source's.
+    /// Description of the feed, for people.
+    #[schemars(example = "Vulnerabilities that are known to be exploited", extend("x-default" = "the source's"))]
     pub description: Option<Box<str>>,
-    /// URL of an image; default: the source's.
+    /// URL of an image that stands for the feed.
+    #[schemars(example = "https://example.com/logo.png", extend("x-default" = "the source's"))]
     pub image: Option<Box<str>>,
-    /// Author of the feed, a name or `{ name, email, url }`; default: the source's.
+    /// Author of the feed, a name or `{ name, email, url }`.
+    #[schemars(example = "Ann Author", extend("x-default" = "the source's"))]
     pub author: Option<Box<Author>>,
     /// Tags in DiffDelta's list of sources, by which its clients filter.
+    #[schemars(example = ["security"])]
     #[serde(default)]
     pub tags: Box<[String]>,
     /// Schedule and retention of Data Replication's snapshots.
@@ -43,22 +57,29 @@ pub struct FeedConfig {
     pub retention: Option<RetentionConfig>,
     /// Source of its items; without it they are published over HTTP or the command line.
     pub source: Option<Box<SourceConfig>>,
+    /// Mapping of the bodies of other programs to items.
+    pub publish: Option<Box<PublishConfig>>,
     /// Declares that its documents list all items, so that absence means removal (Feed History's flag 0). For feeds
     /// without a past, such as a "top ten".
     #[serde(default)]
     pub complete: bool,
     /// Maximum number of items in a page, in every paged protocol.
+    #[schemars(example = 500, extend("x-default" = "the protocol's"))]
     pub page_items: Option<NonZeroUsize>,
     /// Approximate maximum size of a page in bytes, in every paged protocol.
+    #[serde(default, deserialize_with = "some_bytes")]
+    #[schemars(with = "Option<ByteSize>", example = "256 KiB", extend("x-default" = "the protocol's"))]
     pub page_bytes: Option<NonZeroUsize>,
     /// Cursors of Smart Feeds: `sequence` or `toc`. Requests may use both.
     #[serde(default)]
     pub cursor: CursorKind,
     /// Tokens of its readers. With any, the feed is private: reading needs one of these, or a `[[token]]` that may
     /// read the feed. A filter without readers has those of the feed that it filters.
+    #[schemars(example = ["${READER_TOKEN}"], extend("x-default" = "none"))]
     #[serde(default)]
     pub readers: Vec<ReaderConfig>,
-    /// `public` or `private`. Default: private with `readers`; a filter is as the feed that it filters.
+    /// Permission to read the feed without a token.
+    #[schemars(extend("x-default" = "private with `readers`, else public; a filter is as the feed that it filters"))]
     pub visibility: Option<FeedVisibility>,
     /// Filter on another feed, whose items this feed shows. Such a feed has no log of its own.
     pub filter: Option<Box<FilterConfig>>,
@@ -69,8 +90,8 @@ fn default_ttl() -> Duration {
     Duration::MAX
 }
 
-/// `visibility` of a `[[feed]]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Permission to read a feed without a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FeedVisibility {
     /// Everybody may read the feed.
@@ -79,11 +100,36 @@ pub enum FeedVisibility {
     Private,
 }
 
-/// `[feed.snapshots]`.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// Bodies of other programs, such as a content management system's webhooks.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublishConfig {
+    /// Pointers (RFC 6901) to the parts of a JSON body; `items` to an item or to an array of them.
+    pub json: Mapping,
+    /// Pointer below an item to a value that says that it is deleted: `true`, a number but 0, or a text.
+    #[schemars(example = &"/deleted_at", extend("x-default" = "none: nothing is deleted"))]
+    pub deleted: Option<String>,
+}
+
+impl PublishConfig {
+    /// Checks the pointers.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.json.check().map_err(|e| format!("publish.json: {e}"))?;
+        match &self.deleted {
+            Some(pointer) if !pointer.starts_with('/') => {
+                Err(format!("publish.deleted is {pointer:?}, which is not a pointer: it must begin with /"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Schedule and retention of Data Replication's snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SnapshotConfig {
-    /// Interval between snapshots; without it they are created on demand only.
+    /// Interval between snapshots.
+    #[schemars(example = &"1d", extend("x-default" = "none: they are created on demand only"))]
     #[serde(deserialize_with = "some_duration")]
     pub every: Option<Duration>,
     /// Number of snapshots that are retained; the oldest is deleted first.
@@ -96,18 +142,36 @@ impl Default for SnapshotConfig {
     }
 }
 
-/// `[feed.retention]`: retention of Data Replication's pages. The log itself keeps everything.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// Retention of Data Replication's pages. The log itself keeps everything.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
     /// Maximum age of a page's last change; older pages are dropped.
+    #[schemars(example = &"90d", extend("x-default" = "unlimited"))]
     #[serde(default, deserialize_with = "some_duration")]
     pub age: Option<Duration>,
     /// Maximum size of all pages in bytes; the oldest are dropped first.
+    #[serde(default, deserialize_with = "some_bytes")]
+    #[schemars(with = "Option<ByteSize>", example = "10 GiB", extend("x-default" = "unlimited"))]
     pub bytes: Option<u64>,
     /// Time that a dropped page can still be read, by followers that are on it.
     #[serde(default = "one_day", deserialize_with = "duration")]
     pub grace: Duration,
+}
+
+/// Checks that the ids of the feeds are distinct; a problem names the second occurrence.
+pub(super) fn check_distinct(feeds: &[FeedConfig], problems: &mut Problems) {
+    let mut ids = std::collections::HashSet::new();
+    for (index, feed) in feeds.iter().enumerate() {
+        if !ids.insert(feed.id()) {
+            problems.enter("feed", Some(index), String::new());
+            let (id, number) = (feed.id().as_str(), index + 1);
+            problems.add(
+                "id",
+                format!("the feed id {id:?} is used twice: the second is [[feed]] number {number}"),
+            );
+        }
+    }
 }
 
 impl FeedConfig {
@@ -127,6 +191,7 @@ impl FeedConfig {
             snapshots: SnapshotConfig::default(),
             retention: None,
             source: None,
+            publish: None,
             complete: false,
             page_items: None,
             page_bytes: None,

@@ -3,36 +3,38 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::check::check_base_url;
 use super::durations::duration;
+use super::problems::Problems;
 
-/// `[export]`.
-#[derive(Debug, Clone, Deserialize)]
+/// A static tree of every feed, which the server keeps up to date. Without this table there is none.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportConfig {
     /// Destination: a folder, or a URL such as `s3://bucket/prefix`.
+    #[schemars(example = "s3://bucket/prefix")]
     pub to: String,
-    /// Public URL of the tree; default: the server's.
+    /// Public URL of the tree.
+    #[schemars(example = "https://static.example.com", extend("x-default" = "the server's"))]
     pub base_url: Option<String>,
     /// Minimum time between two exports.
     #[serde(default = "ten_seconds", deserialize_with = "duration")]
     pub every: Duration,
 }
 
-pub(crate) fn ten_seconds() -> Duration {
+/// Returns the pause between two updates of a static tree, unless the configuration says otherwise.
+pub fn ten_seconds() -> Duration {
     Duration::from_secs(10)
 }
 
 impl ExportConfig {
-    pub(super) fn check(&mut self) -> Result<(), String> {
-        if self.to.is_empty() {
-            return Err("to is empty".into());
-        }
-        match &mut self.base_url {
-            Some(base) => check_base_url(base).map_err(|e| format!("base_url: {e}")),
-            None => Ok(()),
+    pub(super) fn check(&mut self, problems: &mut Problems) {
+        problems.ensure(!self.to.is_empty(), "to", "to is empty");
+        if let Some(base) = &mut self.base_url {
+            problems.check("base_url", check_base_url(base));
         }
     }
 

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Networks of the proxies in front of the server.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<String>")]
-pub struct TrustedProxies(Vec<IpNet>);
+pub struct TrustedProxies(#[schemars(with = "Vec<String>")] Vec<IpNet>);
 
 impl TrustedProxies {
     /// Returns true if no proxy is trusted.

@@ -4,16 +4,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use towpath_client::PrivateFetches;
 
 use super::durations::{duration, five_minutes};
+use super::listen::ListenConfig;
 use super::rate_limit::RateLimitConfig;
+use super::schema::{ByteSize, Mebibytes};
 use super::secret::Secret;
+use super::sizes::{bytes, mebibytes};
 use super::trusted_proxies::TrustedProxies;
 
 /// Private addresses that sources are fetched from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PrivateFetchesConfig {
     /// None, even if a source's own address is private.
@@ -35,58 +39,83 @@ impl From<PrivateFetchesConfig> for PrivateFetches {
     }
 }
 
-/// `[server.tls]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// Certificate and key, to serve TLS instead of plain HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// PEM file with the server's certificate, followed by those of its issuers.
+    #[schemars(example = "/etc/towpath/cert.pem")]
     pub cert: PathBuf,
     /// PEM file with the certificate's private key.
+    #[schemars(example = "/etc/towpath/key.pem")]
     pub key: PathBuf,
+    /// Offers HTTP/2 to clients, beside HTTP/1.1.
+    #[serde(default = "offered")]
+    pub http2: bool,
 }
 
-/// `[server]`.
-#[derive(Debug, Clone, Deserialize)]
+fn offered() -> bool {
+    true
+}
+
+/// The address, the data folder and the limits of the server.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Address to listen on.
-    pub listen: SocketAddr,
-    /// Public URL without a trailing slash. Default: `http://` (`https://` with TLS) and `listen`, with loopback instead of an unspecified
-    /// address.
+    /// Address to listen on: `HOST:PORT`, `unix:PATH`, `systemd` for the sockets that the service manager passes, or a
+    /// list of these.
+    #[schemars(example = "localhost:8080", extend("x-default" = "`\"127.0.0.1:8080\"`"))]
+    pub listen: ListenConfig,
+    /// Public URL, without a trailing slash. Links in feeds begin with it.
+    #[schemars(example = "https://feeds.example.com", extend("x-default" = "the scheme and `listen`, with loopback for an unspecified address"))]
     pub base_url: Option<String>,
     /// Certificate and key, to serve TLS instead of plain HTTP.
     pub tls: Option<TlsConfig>,
-    /// The data folder.
+    /// The data folder. A relative path begins at the configuration's folder.
+    #[schemars(example = "/var/lib/towpath")]
     pub data: PathBuf,
     /// Cluster whose log this node replicates into the data folder: `nats://host:port,host:port`. Without it the data
     /// folder is the log itself.
+    #[schemars(example = "nats://10.0.0.1:4222,10.0.0.2:4222")]
     pub cluster: Option<Secret>,
     /// Bearer tokens with all rights, as they are or as `sha256:…`. Without any token that may publish, programs on
     /// this machine may, unless `base_url` is public. See also `[[token]]`.
+    #[schemars(example = ["${TOWPATH_TOKEN}"], extend("x-default" = "none"))]
     pub tokens: Vec<Secret>,
     /// Networks of proxies in front of this server. Their `X-Forwarded-For` or `Forwarded` header is believed to name the
     /// client.
+    #[schemars(example = ["10.0.0.0/8", "192.0.2.7"], extend("x-default" = "none"))]
     pub trusted_proxies: TrustedProxies,
-    /// Origins whose pages may read the feeds in a browser, such as `https://app.example`, or `*`. Default: every one if
-    /// `base_url` is public, else none.
+    /// Origins whose pages may read the feeds in a browser, such as `https://app.example`, or `*`.
+    #[schemars(example = ["https://app.example"], extend("x-default" = "every one if `base_url` is public, else none"))]
     pub cors_origins: Option<Vec<String>>,
     /// Limits of expensive requests per client.
     pub rate_limit: RateLimitConfig,
     /// Lets publishing create feeds that the file does not name. True without a file.
     pub create_feeds: bool,
-    /// Number of threads that serve requests; default: the number of cores.
+    /// Reads the configuration again when one of its files changes. Otherwise `towpath reload` and SIGHUP do that.
+    pub reload_on_change: bool,
+    /// Number of threads that serve requests.
+    #[schemars(example = 4, extend("x-default" = "the number of cores"))]
     pub threads: Option<usize>,
     /// Free disk space that is reserved, in MiB: with less, nothing is written. 0 reserves none.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub reserve_mib: u64,
     /// Memory limit of prebuilt documents, in MiB.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub cache_mib: u64,
     /// Maximum number of concurrent fetches of sources.
     pub fetches: usize,
     /// Memory limit of all documents that are being fetched and read at once, in MiB.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub fetch_mib: u64,
     /// Private addresses that sources are fetched from.
     pub private_fetches: PrivateFetchesConfig,
-    /// Maximum number of open connections. Default: as many as the limit of open files leaves room for.
+    /// Maximum number of open connections.
+    #[schemars(example = 20_000, extend("x-default" = "as many as the limit of open files leaves room for"))]
     pub max_connections: Option<usize>,
     /// Maximum number of open connections from one IPv4 address or IPv6 /64. Loopback addresses and trusted
     /// proxies have no limit.
@@ -97,11 +126,15 @@ pub struct ServerConfig {
     #[serde(deserialize_with = "duration")]
     pub longest_wait: Duration,
     /// Bytes per second that a client reads, and sends of a request's body, at least.
+    #[serde(deserialize_with = "bytes")]
+    #[schemars(with = "ByteSize")]
     pub min_rate: u32,
     /// Time that a client may be slower than `min_rate`.
     #[serde(deserialize_with = "duration")]
     pub rate_grace: Duration,
     /// Memory limit of response bodies that wait to be sent, in MiB.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub response_mib: usize,
     /// Interval of comments on an idle event stream, so that proxies do not close it.
     #[serde(deserialize_with = "duration")]
@@ -113,7 +146,7 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)).into(),
             base_url: None,
             tls: None,
             data: PathBuf::from("data"),
@@ -123,6 +156,7 @@ impl Default for ServerConfig {
             cors_origins: None,
             rate_limit: RateLimitConfig::default(),
             create_feeds: false,
+            reload_on_change: false,
             threads: None,
             reserve_mib: 256,
             cache_mib: 64,

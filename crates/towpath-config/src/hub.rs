@@ -1,11 +1,16 @@
 //! `[hub]`: limits of the WebSub hub.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use towpath_proto::push::websub::dispatch::HubLimits;
 use towpath_proto::push::websub::verification_queue::VerificationLimits;
 
-/// `[hub]`. A host is a network address with all of its ports and names; of IPv6, a /64 network.
-#[derive(Debug, Clone, Copy, Deserialize)]
+use super::problems::Problems;
+use super::schema::ByteSize;
+use super::sizes::bytes;
+
+/// Limits of the WebSub hub. A host is a network address with all of its ports and names; of IPv6, a /64 network.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HubConfig {
     /// Maximum number of concurrent deliveries.
@@ -30,6 +35,8 @@ pub struct HubConfig {
     pub host_requests: u32,
     /// Maximum size in bytes of a delivery's body. Larger items are not pushed; the next delivery's previous cursor
     /// shows the gap, and subscribers pull.
+    #[serde(deserialize_with = "bytes")]
+    #[schemars(with = "ByteSize")]
     pub push_bytes: usize,
 }
 
@@ -53,25 +60,19 @@ impl Default for HubConfig {
 }
 
 impl HubConfig {
-    pub(super) fn check(&self) -> Result<(), String> {
-        let at_least_one = [
+    pub(super) fn check(&self, problems: &mut Problems) {
+        for (key, value) in [
             ("connections", self.connections),
             ("host_connections", self.host_connections),
             ("slow_connections", self.slow_connections),
             ("verifications", self.verifications),
             ("client_verifications", self.client_verifications),
             ("host_verifications", self.host_verifications),
-        ];
-        if let Some((key, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
-            return Err(format!("[hub] {key} must be at least 1"));
+        ] {
+            problems.ensure(value > 0, key, format!("{key} must be at least 1"));
         }
-        if self.host_requests < 2 {
-            return Err("[hub] host_requests must be at least 2".into());
-        }
-        if self.push_bytes < 1000 {
-            return Err("[hub] push_bytes is below 1000".into());
-        }
-        Ok(())
+        problems.ensure(self.host_requests >= 2, "host_requests", "host_requests must be at least 2");
+        problems.ensure(self.push_bytes >= 1000, "push_bytes", "push_bytes is below 1000");
     }
 }
 

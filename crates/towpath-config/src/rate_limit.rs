@@ -1,9 +1,12 @@
 //! `[server.rate_limit]`: expensive requests of one client.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `[server.rate_limit]`. A point is a small page that is made for the request. Pages from memory cost nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+use super::problems::Problems;
+
+/// Limits of expensive requests per client. A point is a small page that is made for the request. Pages from memory cost nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimitConfig {
     /// Points per second that a client may spend for long; 0 turns the limit off.
@@ -21,14 +24,11 @@ impl Default for RateLimitConfig {
 }
 
 impl RateLimitConfig {
-    pub(super) fn check(self) -> Result<(), String> {
+    pub(super) fn check(self, problems: &mut Problems) {
         // A snapshot costs 100 points; with less, none could ever be made.
-        if self.per_second > 0 && self.burst < 100 {
-            return Err("rate_limit.burst is below 100, the cost of a snapshot".into());
-        }
-        if self.per_second > 1_000_000 || self.burst > 1_000_000_000 {
-            return Err("rate_limit.per_second is above 1000000, or burst above 1000000000".into());
-        }
-        Ok(())
+        let message = "rate_limit.burst is below 100, the cost of a snapshot";
+        problems.ensure(self.per_second == 0 || self.burst >= 100, "rate_limit.burst", message);
+        let message = "rate_limit.per_second is above 1000000, or burst above 1000000000";
+        problems.ensure(self.per_second <= 1_000_000 && self.burst <= 1_000_000_000, "rate_limit", message);
     }
 }

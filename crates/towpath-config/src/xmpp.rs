@@ -1,24 +1,32 @@
 //! `[xmpp]`: the component of an XMPP server.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use towpath_proto::push::xmpp::component::{ComponentSettings, MIN_STANZA_BYTES};
 use towpath_proto::push::xmpp::jid;
 
+use super::problems::Problems;
+use super::schema::ByteSize;
 use super::secret::Secret;
+use super::sizes::bytes;
 
-/// `[xmpp]`.
-#[derive(Debug, Clone, Deserialize)]
+/// The component of an XMPP server. Without this table none runs.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct XmppConfig {
     /// Host and port where the XMPP server accepts components. The connection is not encrypted (XEP-0114), so it should
     /// stay on the machine or in a trusted network.
+    #[schemars(example = "127.0.0.1:5347")]
     pub server: String,
     /// JID of the component, as configured in the XMPP server.
+    #[schemars(example = "feeds.example.com")]
     pub jid: String,
     /// Secret shared with the XMPP server.
+    #[schemars(example = "${XMPP_SECRET}")]
     pub secret: Secret,
     /// Maximum size of a stanza in bytes; must be below the XMPP server's limit.
-    #[serde(default = "stanza_bytes")]
+    #[serde(default = "stanza_bytes", deserialize_with = "bytes")]
+    #[schemars(with = "ByteSize")]
     pub stanza_bytes: usize,
     /// Maximum number of subscriptions.
     #[serde(default = "subscriptions")]
@@ -41,22 +49,24 @@ fn account_subscriptions() -> usize {
 }
 
 impl XmppConfig {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self, problems: &mut Problems) {
         let (host, port) = self.server.rsplit_once(':').unwrap_or_default();
         if host.is_empty() || port.parse::<u16>().is_err() {
-            return Err(format!("server {:?} is not a host and a port, such as 127.0.0.1:5347", self.server));
+            let message =
+                format!("server {:?} is not a host and a port, such as 127.0.0.1:5347", self.server);
+            problems.add("server", message);
         }
         // XMPP servers compare JIDs in normal form; another spelling would fail only at the handshake.
         if jid::normalised(&self.jid).as_ref() != Some(&self.jid) || jid::domain(&self.jid) != self.jid {
-            return Err(format!("jid {:?} is not a component's JID, such as feeds.example.com", self.jid));
+            problems.add(
+                "jid",
+                format!("jid {:?} is not a component's JID, such as feeds.example.com", self.jid),
+            );
         }
-        if self.secret.is_blank() {
-            return Err("secret is empty".into());
-        }
-        if !(MIN_STANZA_BYTES..=16 << 20).contains(&self.stanza_bytes) {
-            return Err(format!("stanza_bytes is not between {MIN_STANZA_BYTES} and {}", 16 << 20));
-        }
-        Ok(())
+        problems.ensure(!self.secret.is_blank(), "secret", "secret is empty");
+        let fits = (MIN_STANZA_BYTES..=16 << 20).contains(&self.stanza_bytes);
+        let message = format!("stanza_bytes is not between {MIN_STANZA_BYTES} and {}", 16 << 20);
+        problems.ensure(fits, "stanza_bytes", message);
     }
 }
 

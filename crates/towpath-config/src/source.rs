@@ -5,31 +5,38 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use towpath_client::redact;
 use towpath_proto::diff::Guard;
+use towpath_proto::follow::ReadLimits;
 use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::format::{DocumentLimits, Format, HtmlMapping, Paging};
 
 use super::durations::{duration, some_duration};
+use super::schema::Mebibytes;
 use super::secret::Secret;
+use super::sizes::mebibytes;
 
 /// Default poll interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(900);
 
-/// `[feed.source]`.
-#[derive(Clone, Deserialize)]
+/// Source of the feed's items: a polled document, or another feed.
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
     /// URL (http, https) or path of the document to poll.
+    #[schemars(example = "https://example.com/feed.xml", extend("x-default" = "none; `url` or `follow` is needed"))]
     pub url: Option<String>,
     /// URL of a feed to mirror, of any of the five protocols.
+    #[schemars(example = "https://example.com/feeds/x", extend("x-default" = "none; `url` or `follow` is needed"))]
     pub follow: Option<String>,
     /// Subscribes to the hub of the mirrored feed, which then calls `/feeds/{feed}/callback`.
     pub push: bool,
     /// Format of the document.
     pub format: SourceFormat,
-    /// Poll interval, also of a mirror whose protocol polls. See [`SourceConfig::every`].
+    /// Poll interval, also of a mirror whose protocol polls.
+    #[schemars(example = &"15m", extend("x-default" = "`\"15m\"`"))]
     #[serde(deserialize_with = "some_duration")]
     pub every: Option<Duration>,
     /// Declares that the document lists every item, so that absence means removal.
@@ -43,8 +50,11 @@ pub struct SourceConfig {
     /// Location of the next page, for a source of several pages.
     pub paging: Option<Paging>,
     /// Body of the request, which makes it a POST.
+    #[schemars(example = "{\"query\": \"{ items { id } }\"}", extend("x-default" = "none: a GET"))]
     pub body: Option<Secret>,
     /// Maximum size of the document, in MiB after decompression.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub max_mib: u64,
     /// Limits of what is in the document.
     pub limits: LimitsConfig,
@@ -53,7 +63,8 @@ pub struct SourceConfig {
     pub timeout: Duration,
     /// Protection against a complete listing that lost items by mistake.
     pub guard: GuardConfig,
-    /// Request headers, such as `Authorization`. They are sent to the origin of the URL above only.
+    /// Request headers, such as `Authorization`. They are sent to the origin of the source's own URL only.
+    #[schemars(example = serde_json::json!({"Authorization": "Bearer ${SOURCE_TOKEN}"}), extend("x-default" = "none"))]
     pub headers: HashMap<String, Secret>,
 }
 
@@ -96,6 +107,14 @@ impl SourceConfig {
         self.every.unwrap_or(DEFAULT_INTERVAL)
     }
 
+    /// Returns the limits of a followed feed.
+    pub fn read_limits(&self) -> ReadLimits {
+        // Each protocol has a default of its own, which the default here does not replace.
+        let is_set = self.max_mib != Self::default().max_mib;
+        let max_document = is_set.then_some(self.max_mib << 20);
+        ReadLimits { document: self.limits.into(), max_document, max_entity: self.limits.entity_mib << 20 }
+    }
+
     /// Returns the parsed request headers.
     pub fn header_map(&self) -> HeaderMap {
         let parsed = |(name, value): (&String, &Secret)| {
@@ -109,8 +128,8 @@ impl SourceConfig {
     }
 }
 
-/// `[feed.source.limits]`: a document beyond one of them is refused, and the error names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Limits of a document. One beyond a limit is refused, and the error names the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
     /// Maximum number of items.
@@ -120,9 +139,17 @@ pub struct LimitsConfig {
     /// Maximum number of members of a JSON object, or of attributes of an element.
     pub members: usize,
     /// Maximum length of a text, in MiB.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub string_mib: usize,
     /// Memory that any document may take, in MiB. A larger document may take four times its size.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
     pub memory_mib: usize,
+    /// Maximum size of an entity of Data Replication, in MiB.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
+    pub entity_mib: usize,
 }
 
 impl LimitsConfig {
@@ -135,7 +162,8 @@ impl LimitsConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         let DocumentLimits { items, depth, members, string, memory } = DocumentLimits::default();
-        Self { items, depth, members, string_mib: string >> 20, memory_mib: memory >> 20 }
+        let entity_mib = ReadLimits::default().max_entity >> 20;
+        Self { items, depth, members, string_mib: string >> 20, memory_mib: memory >> 20, entity_mib }
     }
 }
 
@@ -146,8 +174,8 @@ impl From<LimitsConfig> for DocumentLimits {
     }
 }
 
-/// `[feed.source.guard]`.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+/// Protection against a complete listing that lost items by mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardConfig {
     /// Maximum share of the known items that one poll may remove, from 0 to 1.
@@ -170,7 +198,7 @@ impl From<GuardConfig> for Guard {
 }
 
 /// Format of a polled document.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceFormat {
     /// Detected from the content.

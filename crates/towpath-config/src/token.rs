@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use towpath_proto::FeedId;
 
+use super::problems::Problems;
 use super::secret::Secret;
 
 /// Begin of a token's hash in the configuration.
@@ -13,27 +15,33 @@ const HASH_PREFIX: &str = "sha256:";
 /// Longest name of a token. It is in log lines.
 const MAX_NAME: usize = 64;
 
-/// A `[[token]]`. Exactly one of `hash`, `token` and `token_file` says which token it is.
-#[derive(Debug, Clone, Deserialize)]
+/// A named token. Exactly one of `hash`, `token` and `token_file` says which token it is.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenConfig {
     /// Name of the token, for the log and for rate limits.
+    #[schemars(example = &"ci")]
     pub name: String,
     /// SHA-256 of the token: `sha256:` and 64 hexadecimal digits. `towpath token new` prints it.
+    #[schemars(example = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", extend("x-default" = "none; one of `hash`, `token` and `token_file` is needed"))]
     pub hash: Option<Secret>,
     /// The token itself, which is best taken from the environment: `"${CI_TOKEN}"`.
+    #[schemars(example = "${CI_TOKEN}", extend("x-default" = "none; one of `hash`, `token` and `token_file` is needed"))]
     pub token: Option<Secret>,
     /// File with the token. It is read again when it changes.
+    #[schemars(example = "/run/secrets/ci", extend("x-default" = "none; one of `hash`, `token` and `token_file` is needed"))]
     pub token_file: Option<PathBuf>,
     /// Permissions of the token.
+    #[schemars(example = ["read", "publish"])]
     pub rights: Vec<TokenRight>,
-    /// Feeds to which the rights apply, as ids or patterns such as `orders-*`; default: all feeds.
+    /// Feeds to which the rights apply, as ids or patterns such as `orders-*`.
+    #[schemars(example = ["orders-*"], extend("x-default" = "all feeds"))]
     #[serde(default = "all_feeds")]
     pub feeds: Vec<FeedPattern>,
 }
 
 /// A permission of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenRight {
     /// Reading private feeds.
@@ -45,7 +53,7 @@ pub enum TokenRight {
 }
 
 /// Id of a feed, in which one `*` may stand for any characters.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct FeedPattern {
     prefix: String,
@@ -58,6 +66,11 @@ fn all_feeds() -> Vec<FeedPattern> {
 }
 
 impl FeedPattern {
+    /// Returns true if the pattern is the id of one feed.
+    pub fn is_id(&self) -> bool {
+        self.suffix.is_none()
+    }
+
     /// Returns true if the pattern has this feed.
     pub fn matches(&self, feed: &str) -> bool {
         let Some(suffix) = &self.suffix else { return feed == self.prefix };
@@ -88,7 +101,7 @@ impl TryFrom<String> for FeedPattern {
 /// computing power finds one by its hash. A slow hash protects passwords, which people choose; here it would only let
 /// strangers burn this server's time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TokenDigest(pub(crate) [u8; 32]);
+pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Hashes a token.
@@ -106,6 +119,16 @@ impl TokenDigest {
         let mut digest = [0; 32];
         hex::decode_to_slice(text.strip_prefix(HASH_PREFIX)?, &mut digest).ok()?;
         Some(Self(digest))
+    }
+
+    /// Makes a digest of its bytes.
+    pub fn from_bytes(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+
+    /// Returns the digest's bytes. Compare them in constant time.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Returns the form for the configuration.
@@ -187,24 +210,26 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
 /// Largest file with a secret, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
 
-/// Checks that names and tokens are distinct. The error names the token at fault.
-pub(super) fn check_distinct(tokens: &[TokenConfig], plain: &[Secret]) -> Result<(), (String, String)> {
+/// Checks that names and tokens are distinct.
+pub(super) fn check_distinct(tokens: &[TokenConfig], plain: &[Secret], problems: &mut Problems) {
     let plain: Vec<TokenDigest> = plain.iter().map(TokenDigest::of_configured).collect();
     for (index, token) in tokens.iter().enumerate() {
-        let fault = |message: &str| Err((token.name.clone(), message.to_owned()));
+        problems.enter("token", Some(index), format!("token {:?}: ", token.name));
         let earlier = &tokens[..index];
-        if earlier.iter().any(|other| other.name == token.name) {
-            return fault("the name is used twice");
+        problems.ensure(
+            !earlier.iter().any(|other| other.name == token.name),
+            "name",
+            "the name is used twice",
+        );
+        // Without a digest it has another problem already.
+        let Some(digest) = token.digest() else { continue };
+        // Two entries with one token would leave open which rights apply.
+        if let Some(other) = earlier.iter().find(|other| other.digest() == Some(digest)) {
+            problems.add("", format!("it is the same token as {}", other.name));
         }
-        // Two entries with one token would leave open whose rights apply.
-        if let Some(other) = earlier.iter().find(|other| other.digest() == token.digest()) {
-            return fault(&format!("it is the same token as {}", other.name));
-        }
-        if token.digest().is_some_and(|digest| plain.contains(&digest)) {
-            return fault("it is one of [server] tokens as well, which have all rights");
-        }
+        let message = "it is one of [server] tokens as well, which have all rights";
+        problems.ensure(!plain.contains(&digest), "", message);
     }
-    Ok(())
 }
 
 #[cfg(test)]

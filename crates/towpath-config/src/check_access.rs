@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use towpath_proto::FeedId;
 use towpath_proto::smart::filter::Filter;
 
 use super::access::FilterConfig;
 use super::feed::{FeedConfig, FeedVisibility};
+use super::problems::Problems;
 
 /// Gives each filter the readers of the feed that it filters, unless its own configuration says who may read it.
 ///
@@ -25,25 +25,28 @@ pub(super) fn inherit_readers(feeds: &mut [FeedConfig]) {
 }
 
 /// Validates the readers of one feed.
-pub(super) fn check_readers(feed: &FeedConfig) -> Result<(), String> {
+pub(super) fn check_readers(feed: &FeedConfig, problems: &mut Problems) {
     if feed.visibility == Some(FeedVisibility::Public) && !feed.readers.is_empty() {
-        return Err("visibility is public, so readers would have no effect; leave one of them out".into());
+        let message = "visibility is public, so readers would have no effect; leave one of them out";
+        problems.add("visibility", message);
     }
     for (index, reader) in feed.readers.iter().enumerate() {
         if reader.token.is_blank() {
-            return Err("readers: an empty token would let everybody read".into());
+            problems.add("readers", "readers: an empty token would let everybody read");
         }
         // Two entries with one token would leave open which filter applies.
         if feed.readers[..index].iter().any(|earlier| earlier.token == reader.token) {
-            return Err(format!("readers: number {} has the token of an earlier one", index + 1));
+            problems.add("readers", format!("readers: number {} has the token of an earlier one", index + 1));
         }
         // The feed's filter and the reader's would have to be combined; nothing defines how.
         if reader.filter.is_some() && feed.filter.is_some() {
-            return Err("readers: a feed with a filter has no readers with filters of their own".into());
+            problems.add("readers", "readers: a feed with a filter has no readers with filters of their own");
         }
+        reader.filter.iter().for_each(|filter| problems.check("readers", check_risk(filter)));
     }
-    let filters = feed.readers.iter().filter_map(|reader| reader.filter.as_ref());
-    filters.chain(feed.filter.as_ref().map(|filter| &filter.filter)).try_for_each(check_risk)
+    if let Some(filter) = &feed.filter {
+        problems.check("filter", check_risk(&filter.filter));
+    }
 }
 
 fn check_risk(filter: &Filter) -> Result<(), String> {
@@ -52,26 +55,23 @@ fn check_risk(filter: &Filter) -> Result<(), String> {
     if fits { Ok(()) } else { Err("filter: min_risk and max_risk are between 0 and 1".into()) }
 }
 
-/// Validates filters across feeds; the error names the feed at fault.
-pub(super) fn check_filters(feeds: &[FeedConfig]) -> Result<(), (FeedId, String)> {
-    for feed in feeds {
+/// Validates filters across feeds.
+pub(super) fn check_filters(feeds: &[FeedConfig], problems: &mut Problems) {
+    let by_id: HashMap<_, _> = feeds.iter().map(|feed| (feed.id(), feed)).collect();
+    for (index, feed) in feeds.iter().enumerate() {
         // Checked after all feeds are read: a filter may name a feed further down.
         let Some(FilterConfig { of, .. }) = feed.filter.as_deref() else { continue };
-        let fault = |message: String| Err((feed.id().clone(), message));
-        match feeds.iter().find(|other| other.id() == of) {
-            None => return fault(format!("filter.of is {of}, and there is no such [[feed]]")),
-            Some(other) if other.filter.is_some() => {
-                return fault(format!(
-                    "filter.of is {of}, which is a filter itself; name the feed that it filters"
-                ));
-            }
+        problems.enter("feed", Some(index), format!("feed {:?}: ", feed.id().as_str()));
+        match by_id.get(of) {
+            None => problems.add("filter.of", format!("filter.of is {of}, and there is no such [[feed]]")),
+            Some(other) if other.filter.is_some() => problems.add(
+                "filter.of",
+                format!("filter.of is {of}, which is a filter itself; name the feed that it filters"),
+            ),
             Some(_) => {}
         }
-        if feed.source.is_some() {
-            return fault("a feed has a source or a filter, not both".into());
-        }
+        problems.ensure(feed.source.is_none(), "source", "a feed has a source or a filter, not both");
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Validation of values beyond their TOML types.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -10,9 +11,13 @@ use super::check_access::check_readers;
 use super::cors::check_origins;
 use super::feed::{FeedConfig, RetentionConfig};
 use super::local_path::local_path;
+use super::problems::Problems;
 use super::secret::Secret;
 use super::server::ServerConfig;
 use super::source::{LimitsConfig, SourceConfig, SourceFormat};
+
+/// Shortest interval that the program keeps.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Validates a base URL and removes trailing slashes.
 pub fn check_base_url(base: &mut String) -> Result<(), String> {
@@ -31,111 +36,100 @@ pub fn check_base_url(base: &mut String) -> Result<(), String> {
 }
 
 impl ServerConfig {
-    pub(super) fn check(&mut self) -> Result<(), String> {
+    pub(super) fn check(&mut self, problems: &mut Problems) {
         if let Some(base) = &mut self.base_url {
-            check_base_url(base)?;
+            problems.check("base_url", check_base_url(base));
         }
+        let has_address = self.base_url.is_some() || self.listen.local_authority().is_some();
+        let message = "listen has no HOST:PORT, so base_url is needed: links in feeds begin with it";
+        problems.ensure(has_address, "listen", message);
         if let Some(cluster) = &self.cluster {
-            ClusterAddress::parse(cluster.expose()).map_err(|e| format!("cluster: {e}"))?;
+            let parsed = ClusterAddress::parse(cluster.expose()).map(drop);
+            problems.check("cluster", parsed.map_err(|e| format!("cluster: {e}")));
         }
         // `Authorization: Bearer ` without a token would match.
-        if self.tokens.iter().any(Secret::is_blank) {
-            return Err("tokens: an empty token would let everybody publish".into());
+        let is_open = self.tokens.iter().any(Secret::is_blank);
+        problems.ensure(!is_open, "tokens", "tokens: an empty token would let everybody publish");
+        self.rate_limit.check(problems);
+        problems.check("cors_origins", self.cors_origins.as_deref().map_or(Ok(()), check_origins));
+        for (key, is_zero) in [
+            ("threads", self.threads == Some(0)),
+            ("fetches", self.fetches == 0),
+            ("max_connections", self.max_connections == Some(0)),
+            ("max_connections_per_address", self.max_connections_per_address == 0),
+            ("response_mib", self.response_mib == 0),
+        ] {
+            problems.ensure(!is_zero, key, format!("{key} must be at least 1"));
         }
-        self.rate_limit.check()?;
-        self.cors_origins.as_deref().map_or(Ok(()), check_origins)?;
-        if self.threads == Some(0) {
-            return Err("threads must be at least 1".into());
+        let message = "min_rate must be at least 1: with 0, a client could hold a response for ever";
+        problems.ensure(self.min_rate > 0, "min_rate", message);
+        let fits = (16..=1 << 20).contains(&self.fetch_mib);
+        problems.ensure(fits, "fetch_mib", "fetch_mib is not between 16 and 1048576");
+        for (key, time) in [("rate_grace", self.rate_grace), ("heartbeat", self.heartbeat)] {
+            problems.ensure(time >= SECOND, key, format!("{key} is below one second"));
         }
-        if self.fetches == 0 {
-            return Err("fetches must be at least 1".into());
-        }
-        if self.max_connections == Some(0) || self.max_connections_per_address == 0 {
-            return Err("max_connections and max_connections_per_address must be at least 1".into());
-        }
-        if self.min_rate == 0 {
-            return Err("min_rate must be at least 1: with 0, a client could hold a response for ever".into());
-        }
-        if self.rate_grace < Duration::from_secs(1) {
-            return Err("rate_grace is below one second".into());
-        }
-        if self.response_mib == 0 {
-            return Err("response_mib must be at least 1".into());
-        }
-        if !(16..=1 << 20).contains(&self.fetch_mib) {
-            return Err("fetch_mib is not between 16 and 1048576".into());
-        }
-        if self.heartbeat < Duration::from_secs(1) {
-            return Err("heartbeat is below one second".into());
-        }
-        Ok(())
     }
 }
 
 impl FeedConfig {
-    pub(super) fn check(&self) -> Result<(), String> {
-        if self.ttl < Duration::from_secs(1) {
-            return Err("ttl is below one second".into());
-        }
-        if self.complete && self.filter.is_some() {
-            return Err("complete: a feed with a filter has no documents of its own".into());
+    pub(super) fn check(&self, problems: &mut Problems) {
+        problems.ensure(self.ttl >= SECOND, "ttl", "ttl is below one second");
+        let message = "complete: a feed with a filter has no documents of its own";
+        problems.ensure(!self.complete || self.filter.is_none(), "complete", message);
+        if let Some(publish) = &self.publish {
+            problems.check("publish", publish.check());
         }
         if let Some(lang) = self.lang.as_deref().filter(|lang| !is_language_tag(lang)) {
-            return Err(format!("lang {lang:?} is not a language tag (BCP 47), such as en or pt-BR"));
+            let message = format!("lang {lang:?} is not a language tag (BCP 47), such as en or pt-BR");
+            problems.add("lang", message);
         }
         for (name, url) in [("home", &self.home), ("image", &self.image)] {
             if let Some(url) = url.as_deref().filter(|url| !begins_like_http(url)) {
-                return Err(format!("{name} {url:?} is not an http or https URL"));
+                problems.add(name, format!("{name} {url:?} is not an http or https URL"));
             }
         }
-        self.check_pages()?;
-        check_readers(self)?;
-        self.source.as_ref().map_or(Ok(()), |source| source.check())
+        self.check_pages(problems);
+        check_readers(self, problems);
+        if let Some(source) = &self.source {
+            source.check(problems);
+        }
     }
 
-    fn check_pages(&self) -> Result<(), String> {
+    fn check_pages(&self, problems: &mut Problems) {
         // A page is held in memory while it is built.
-        if self.page_items.is_some_and(|items| items.get() > 100_000) {
-            return Err("page_items is above 100000".into());
-        }
-        if self.page_bytes.is_some_and(|bytes| bytes.get() > 1 << 30) {
-            return Err("page_bytes is above 1073741824".into());
-        }
-        if self.snapshots.keep == 0 {
-            return Err("snapshots.keep must be at least 1".into());
-        }
-        if self.snapshots.every.is_some_and(|every| every < Duration::from_secs(1)) {
-            return Err("snapshots.every is below one second".into());
-        }
-        match &self.retention {
-            Some(RetentionConfig { age: None, bytes: None, .. }) => {
-                Err("retention has neither age nor bytes".into())
-            }
-            _ => Ok(()),
-        }
+        let items = self.page_items.map_or(1, NonZeroUsize::get);
+        problems.ensure(items <= 100_000, "page_items", "page_items is above 100000");
+        let bytes = self.page_bytes.map_or(1, NonZeroUsize::get);
+        problems.ensure(bytes <= 1 << 30, "page_bytes", "page_bytes is above 1073741824");
+        problems.ensure(self.snapshots.keep > 0, "snapshots.keep", "snapshots.keep must be at least 1");
+        let every = self.snapshots.every.unwrap_or(SECOND);
+        problems.ensure(every >= SECOND, "snapshots.every", "snapshots.every is below one second");
+        let is_empty = matches!(&self.retention, Some(RetentionConfig { age: None, bytes: None, .. }));
+        problems.ensure(!is_empty, "retention", "retention has neither age nor bytes");
     }
 }
 
 impl SourceConfig {
-    fn check(&self) -> Result<(), String> {
-        self.check_address()?;
-        if self.every() < Duration::from_secs(1) {
-            return Err("source.every is below one second".into());
+    fn check(&self, problems: &mut Problems) {
+        problems.check("source", self.check_address());
+        for (key, time) in [("every", self.every()), ("timeout", self.timeout)] {
+            problems.ensure(
+                time >= SECOND,
+                &format!("source.{key}"),
+                format!("source.{key} is below one second"),
+            );
         }
-        if self.timeout < Duration::from_secs(1) {
-            return Err("source.timeout is below one second".into());
+        let fits = (0.0..=1.0).contains(&self.guard.max_removed);
+        let message = "source.guard.max_removed is not between 0 and 1";
+        problems.ensure(fits, "source.guard.max_removed", message);
+        let fits = (1..=4096).contains(&self.max_mib);
+        problems.ensure(fits, "source.max_mib", "source.max_mib is not between 1 and 4096");
+        self.check_limits(problems);
+        problems.check("source.headers", self.check_headers());
+        problems.check("source.format", self.check_mappings());
+        if let Some(paging) = &self.paging {
+            problems.check("source.paging", paging.check().map_err(|e| format!("source.paging: {e}")));
         }
-        if !(0.0..=1.0).contains(&self.guard.max_removed) {
-            return Err("source.guard.max_removed is not between 0 and 1".into());
-        }
-        if self.max_mib == 0 || self.max_mib > 4096 {
-            return Err("source.max_mib is not between 1 and 4096".into());
-        }
-        self.check_limits()?;
-        self.check_headers()?;
-        self.check_mappings()?;
-        let Some(paging) = &self.paging else { return Ok(()) };
-        paging.check().map_err(|e| format!("source.paging: {e}"))
     }
 
     fn check_mappings(&self) -> Result<(), String> {
@@ -193,8 +187,6 @@ impl SourceConfig {
             ("body", self.body.is_some()),
             ("complete", self.complete),
             ("guard", self.guard != defaults.guard),
-            ("max_mib", self.max_mib != defaults.max_mib),
-            ("limits", self.limits != defaults.limits),
             ("timeout", self.timeout != defaults.timeout),
         ];
         let misplaced = polled_only.iter().find_map(|(key, is_set)| is_set.then_some(key));
@@ -203,8 +195,8 @@ impl SourceConfig {
         })
     }
 
-    fn check_limits(&self) -> Result<(), String> {
-        let LimitsConfig { items, depth, members, string_mib, memory_mib } = self.limits;
+    fn check_limits(&self, problems: &mut Problems) {
+        let LimitsConfig { items, depth, members, string_mib, memory_mib, entity_mib } = self.limits;
         for (key, value, most) in [
             ("items", items, 100_000_000),
             // Deeper documents would need a larger stack.
@@ -212,12 +204,11 @@ impl SourceConfig {
             ("members", members, 1_000_000),
             ("string_mib", string_mib, 4096),
             ("memory_mib", memory_mib, 65_536),
+            ("entity_mib", entity_mib, 4096),
         ] {
-            if !(1..=most).contains(&value) {
-                return Err(format!("source.limits.{key} is not between 1 and {most}"));
-            }
+            let key = format!("source.limits.{key}");
+            problems.ensure((1..=most).contains(&value), &key, format!("{key} is not between 1 and {most}"));
         }
-        Ok(())
     }
 
     fn check_headers(&self) -> Result<(), String> {

@@ -1,7 +1,5 @@
 //! URLs of the server.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
 use url::Url;
 
 use super::{Config, ServerConfig};
@@ -21,14 +19,11 @@ impl Config {
             (Some(_), None) => "https",
             (None, _) => "http",
         };
-        let listen = self.server.listen;
-        let ip = match listen.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            // A specific address is served on that address only, so loopback would not reach it.
-            ip => ip,
-        };
-        format!("{scheme}://{}", SocketAddr::new(ip, listen.port()))
+        match self.server.listen.local_authority() {
+            Some(authority) => format!("{scheme}://{authority}"),
+            // Validation has made sure that there is one.
+            None => self.server.base_url.clone().unwrap_or_default(),
+        }
     }
 }
 
@@ -41,7 +36,7 @@ impl ServerConfig {
 }
 
 /// Returns true for a host of this machine, with or without a port.
-pub(crate) fn is_local(host: &str) -> bool {
+pub fn is_local(host: &str) -> bool {
     // An IPv6 address is in brackets (RFC 3986, section 3.2.2); elsewhere a colon begins the port.
     let name = match (host.strip_prefix('['), host.split_once(':')) {
         (Some(rest), _) => rest.split(']').next().unwrap_or_default(),

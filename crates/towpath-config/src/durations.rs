@@ -5,17 +5,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::Error as _;
 
+use super::number_or_text::NumberOrText;
+
 /// Deserialises a duration such as `90s`, `5m`, `1h 30m` or `2d`; a bare number is in seconds.
 pub(super) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum SecondsOrText {
-        Seconds(u64),
-        Text(String),
-    }
-    match SecondsOrText::deserialize(deserializer)? {
-        SecondsOrText::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-        SecondsOrText::Text(text) => parse_duration(&text).map_err(D::Error::custom),
+    match NumberOrText::deserialize(deserializer)? {
+        NumberOrText::Number(seconds) => Ok(Duration::from_secs(seconds)),
+        NumberOrText::Text(text) => parse_duration(&text).map_err(D::Error::custom),
     }
 }
 
@@ -26,7 +22,11 @@ pub(super) fn some_duration<'de, D: serde::Deserializer<'de>>(
 }
 
 /// Parses a duration such as `90s`, `5m`, `1h 30m` or `2d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+///
+/// Text that is no duration, with the reason.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     // jiff's SignedDuration has no days, because a civil day may have 23 or 25 hours.
     let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
     if let Some(days) = days {

@@ -8,7 +8,7 @@ const PRIVATE_NAMES: [&str; 8] =
     [".local", ".localhost", ".internal", ".intranet", ".lan", ".home", ".home.arpa", ".corp"];
 
 /// Returns the origins that may read from a base URL: the configured ones, or every one if the base URL is public.
-pub(crate) fn origins_for(configured: Option<&[String]>, base_url: &str) -> Vec<String> {
+pub fn origins_for(configured: Option<&[String]>, base_url: &str) -> Vec<String> {
     match configured {
         Some(origins) => origins.to_vec(),
         // A page of a stranger must not read a private network's feeds through a visitor who is in that network.

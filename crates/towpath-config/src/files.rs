@@ -1,0 +1,74 @@
+//! Texts of a configuration: the file, the files that it includes, and environment variables.
+//!
+//! All texts share one range of offsets, so that an offset alone tells the file, the line and the column.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigProblem;
+
+/// Text of one file of a configuration.
+pub(super) struct ConfigText {
+    /// Name in errors: the path of a file, or an environment variable.
+    pub(super) name: String,
+    /// Path, if it is a file.
+    pub(super) path: Option<PathBuf>,
+    pub(super) text: String,
+    /// Offset of its first byte.
+    pub(super) start: usize,
+}
+
+/// All texts of a configuration, in the order of their offsets.
+#[derive(Default)]
+pub(super) struct ConfigTexts {
+    texts: Vec<ConfigText>,
+}
+
+impl ConfigTexts {
+    /// Adds a text, and returns its offset.
+    pub(super) fn add(&mut self, name: String, path: Option<PathBuf>, text: String) -> usize {
+        // One more than the end, so that the end of a text is not the start of the next.
+        let start = self.texts.last().map_or(0, |last| last.start + last.text.len() + 1);
+        self.texts.push(ConfigText { name, path, text, start });
+        start
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ConfigText> {
+        self.texts.iter()
+    }
+
+    /// Returns true if the file is one of the texts already.
+    pub(super) fn has_file(&self, path: &Path) -> bool {
+        self.texts.iter().any(|text| text.path.as_deref() == Some(path))
+    }
+
+    /// Paths of all files.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.texts.iter().filter_map(|text| text.path.clone()).collect()
+    }
+
+    /// Returns the problem at an offset; without one, it is in the main file.
+    pub(super) fn problem(&self, at: Option<usize>, message: String) -> ConfigProblem {
+        let text = match at {
+            Some(at) => self.texts.iter().rev().find(|text| text.start <= at),
+            None => self.texts.first(),
+        };
+        let Some(ConfigText { name, path, text, start }) = text else {
+            return ConfigProblem { source: String::new(), place: None, message };
+        };
+        // A variable has one line, which is the value itself.
+        let offset = at.filter(|_| path.is_some()).map(|at| at - start);
+        let before = offset.and_then(|offset| text.get(..offset));
+        let place = before.map(|before| {
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            (line, column)
+        });
+        ConfigProblem { source: name.clone(), place, message }
+    }
+}
+
+/// Moves a range to the offsets of its text.
+pub(super) fn shifted(range: &Range<usize>, by: usize) -> Range<usize> {
+    range.start + by..range.end + by
+}
