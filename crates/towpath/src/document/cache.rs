@@ -141,6 +141,11 @@ impl Documents {
         }
     }
 
+    /// Forgets all documents.
+    pub fn clear(&self) {
+        [&self.small, &self.large, &self.answers].into_iter().for_each(Cache::clear);
+    }
+
     /// Forgets the document at a path.
     pub fn forget(&self, path: &str) {
         self.small.remove(path);

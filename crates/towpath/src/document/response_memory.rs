@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Bodies below this many bytes are neither counted nor shared.
+/// Bodies below this many bytes are neither counted nor shared over HTTP/1.1.
 // They fit into the socket's buffer, so they are gone as soon as they are written.
-const MIN_BODY: usize = 16 << 10;
+pub const MIN_BODY: usize = 16 << 10;
 
 /// Bodies of responses that wait to be sent.
 #[derive(Debug)]
@@ -51,14 +51,20 @@ impl ResponseMemory {
         self.used.load(Ordering::Relaxed) >= self.limit
     }
 
-    /// Returns true if a body cannot be sent now: it would be another one, and the limit is reached.
-    pub fn refuses(&self, body: &Bytes) -> bool {
-        body.len() >= MIN_BODY && self.is_exceeded() && self.find(body, crc32fast::hash(body)).is_none()
+    /// Returns true if a body of at least `min` bytes cannot be sent now: it would be another one, and the limit is
+    /// reached.
+    pub fn refuses(&self, body: &Bytes, min: usize) -> bool {
+        body.len() >= min && self.is_exceeded() && self.find(body, crc32fast::hash(body)).is_none()
     }
 
     /// Counts a body until it is dropped everywhere. An equal body that is in use takes its place.
     pub fn hold(self: &Arc<Self>, body: Bytes) -> Bytes {
-        if body.len() < MIN_BODY {
+        self.hold_from(MIN_BODY, body)
+    }
+
+    /// Counts a body as [`Self::hold`] does if it has at least `min` bytes.
+    pub fn hold_from(self: &Arc<Self>, min: usize, body: Bytes) -> Bytes {
+        if body.len() < min {
             return body;
         }
         // A collision costs a comparison, or the sharing of two bodies; no attacker gains by it.
@@ -117,12 +123,12 @@ mod tests {
     #[test]
     fn another_body_beyond_the_limit_is_refused() {
         let memory = ResponseMemory::new(2 * MIN_BODY);
-        assert!(!memory.refuses(&body(1)));
+        assert!(!memory.refuses(&body(1), MIN_BODY));
         let held = [memory.hold(body(1)), memory.hold(body(2))];
-        assert!(memory.refuses(&body(3)));
+        assert!(memory.refuses(&body(3), MIN_BODY));
         // Equal to one in use, or small: it takes no more memory.
-        assert!(!memory.refuses(&body(1)) && !memory.refuses(&Bytes::from_static(b"x")));
+        assert!(!memory.refuses(&body(1), MIN_BODY) && !memory.refuses(&Bytes::from_static(b"x"), MIN_BODY));
         drop(held);
-        assert!(!memory.refuses(&body(3)));
+        assert!(!memory.refuses(&body(3), MIN_BODY));
     }
 }

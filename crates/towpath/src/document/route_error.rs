@@ -73,18 +73,26 @@ pub struct RouteError {
     pub detail: String,
     /// The query parameter at fault.
     pub parameter: Option<&'static str>,
+    /// Pointer (RFC 6901) to the part of the body that is at fault.
+    pub pointer: Option<String>,
 }
 
 impl RouteError {
     /// Makes an error of a kind.
     pub fn new(kind: RouteErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), parameter: None }
+        Self { kind, detail: detail.into(), parameter: None, pointer: None }
     }
 
     /// Names the query parameter that is at fault.
     #[must_use]
     pub fn about(self, parameter: &'static str) -> Self {
         Self { parameter: Some(parameter), ..self }
+    }
+
+    /// Names the part of the body that is at fault, by a pointer (RFC 6901).
+    #[must_use]
+    pub fn at(self, pointer: impl Into<String>) -> Self {
+        Self { pointer: Some(pointer.into()), ..self }
     }
 
     /// Nothing exists at this address.

@@ -2,7 +2,9 @@
 //! sections 6.1 and 6.3).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::header::LINK;
 use http::{HeaderMap, HeaderValue};
 use towpath_proto::FeedId;
@@ -18,7 +20,7 @@ pub struct SupLinks {
     /// Query of the links to the SUP document.
     query: &'static str,
     /// Feeds that need a token to read.
-    private: HashSet<FeedId>,
+    private: ArcSwap<HashSet<FeedId>>,
     secret: String,
 }
 
@@ -28,7 +30,12 @@ impl SupLinks {
     /// SUP IDs of the `private` feeds are derived from the `secret`: only a reader who was sent a feed's link can tell
     /// which updates are that feed's.
     pub fn new(base_url: &str, private: HashSet<FeedId>, secret: &str) -> Self {
-        Self { base_url: base_url.to_owned(), query: "?seconds=60", private, secret: secret.to_owned() }
+        Self {
+            base_url: base_url.to_owned(),
+            query: "?seconds=60",
+            private: ArcSwap::from_pointee(private),
+            secret: secret.to_owned(),
+        }
     }
 
     /// Returns the links of a static tree at another address. File hosts ignore queries, so the links have none.
@@ -36,9 +43,16 @@ impl SupLinks {
         Self {
             base_url: base_url.to_owned(),
             query: "",
-            private: self.private.clone(),
+            private: ArcSwap::new(self.private.load_full()),
             secret: self.secret.clone(),
         }
+    }
+
+    /// Adds feeds that need a token to read.
+    pub fn add_private(&self, feeds: impl IntoIterator<Item = FeedId>) {
+        let mut private = HashSet::clone(&self.private.load());
+        private.extend(feeds);
+        self.private.store(Arc::new(private));
     }
 
     /// Address of the SUP document, without its query.
@@ -59,7 +73,7 @@ impl SupLinks {
     /// Returns the address that the SUP ID is the digest of.
     fn id_source(&self, feed: &FeedId) -> String {
         let address = format!("{}/feeds/{feed}", self.base_url);
-        if self.private.contains(feed) { format!("{address}#{}", self.secret) } else { address }
+        if self.private.load().contains(feed) { format!("{address}#{}", self.secret) } else { address }
     }
 
     /// Adds a feed's link to the headers of a response, unless it is there already.
@@ -92,12 +106,13 @@ impl SupLinks {
     /// name of a private feed must not slip through.
     pub fn is_private(&self, path: &str) -> bool {
         // Most servers have no private feed, and this runs for every document that is cached.
-        if self.private.is_empty() {
+        let private = self.private.load();
+        if private.is_empty() {
             return false;
         }
         let name = name_in(path);
         path.split(['?', '#']).next().is_some_and(|path| path.contains('%'))
-            || name.is_some_and(|name| self.private.iter().any(|feed| feed.as_str() == name))
+            || name.is_some_and(|name| private.iter().any(|feed| feed.as_str() == name))
     }
 }
 

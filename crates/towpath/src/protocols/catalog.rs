@@ -9,6 +9,7 @@ use towpath_store::LogHead;
 use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::document::route_error::RouteError;
+use crate::engine::scheduled::ScheduledChange;
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::{FeedAddress, addresses};
 use crate::store_error::StoreError;
@@ -32,6 +33,9 @@ pub(crate) struct FeedStatus<S: Serialize> {
     pub(crate) items: u64,
     pub(crate) live: u64,
     pub(crate) modified: Option<jiff::Timestamp>,
+    /// Changes that are to be published later, for those who may see details.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scheduled: Vec<ScheduledChange>,
     /// Failures of publishing it, for those who may see details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
@@ -70,7 +74,7 @@ pub(crate) async fn feed_status<S: Serialize>(
     let LogHead { seq, modified, items, live } = engine.store.head(feed.log()).await?;
     // An empty log has 1970 as its time, which would look like a date.
     let modified = (seq > 0).then_some(modified);
-    Ok(FeedStatus { seq, items, live, modified, failure: None, source })
+    Ok(FeedStatus { seq, items, live, modified, scheduled: Vec::new(), failure: None, source })
 }
 
 /// Describes a feed.

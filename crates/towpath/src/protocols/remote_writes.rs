@@ -49,6 +49,11 @@ fn on_chains_write(engine: &Engine, key: &[u8]) -> bool {
     match *parts.as_slice() {
         ["diffdelta", chain, "chain"] => diffdelta::on_chain_written(engine, chain),
         ["replication", feed, "retention"] => pages::on_retention_written(engine, feed),
+        // Its task reads the order itself.
+        ["sink", name, "control"] => {
+            engine.sinks.get(name).inspect(|sink| sink.wake());
+            return false;
+        }
         // Needs no read: the cached index is dropped, and the next request makes it again.
         ["replication", feed, "snapshot", id] => {
             replication::snapshot::on_snapshot_written(engine, feed, id, None);

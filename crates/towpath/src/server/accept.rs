@@ -1,10 +1,9 @@
 //! Accepting connections, and the worker threads that serve them.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
@@ -12,57 +11,10 @@ use crate::engine::Engine;
 use crate::server::admission::{Admission, AdmissionError};
 use crate::server::connection::{self, Accepted};
 use crate::server::descriptors::DescriptorBudget;
+use crate::server::listeners::{AcceptedStream, Listeners, ServeError, StartedListeners};
 use crate::server::log_throttle::LogThrottle;
 use crate::server::tls::TlsIdentity;
 use crate::stop::{Stop, stopped};
-
-/// Reason why the server cannot serve.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The address is in use, or does not belong to this machine.
-    #[error("cannot listen on {addr}: {reason}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// Cause, and what to do.
-        reason: String,
-    },
-    /// A thread or its runtime cannot be started.
-    #[error("cannot start a worker: {0}")]
-    Worker(std::io::Error),
-}
-
-/// Opens the listening socket.
-///
-/// # Errors
-///
-/// An address that cannot be bound.
-pub fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
-    let error = |e: std::io::Error| {
-        let reason = match e.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                "the port is in use, perhaps by another towpath; stop that program, or choose another port with \
-                 --listen or [server] listen"
-                    .into()
-            }
-            std::io::ErrorKind::PermissionDenied => "not allowed; ports below 1024 need privileges".into(),
-            std::io::ErrorKind::AddrNotAvailable => "this machine does not have that address".into(),
-            _ => e.to_string(),
-        };
-        ServeError::Listen { addr, reason }
-    };
-    let open = || {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        // Allows binding over closing connections only: a live listener still holds the port.
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&addr.into())?;
-        // Thousands of clients may reconnect at once after a restart; the usual backlog is 128.
-        socket.listen(4096)?;
-        Ok(TcpListener::from(socket))
-    };
-    open().map_err(error)
-}
 
 /// Serves until `stop` turns true, then finishes the running answers.
 ///
@@ -70,13 +22,13 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, ServeError> {
 ///
 /// A worker thread that cannot start.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: Listeners,
     engine: Arc<Engine>,
     budget: DescriptorBudget,
     tls: Option<TlsIdentity>,
     stop: Stop,
 ) -> Result<(), ServeError> {
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Worker)?;
+    let mut listeners = listeners.start().map_err(ServeError::Worker)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let count = engine.config.server.threads.unwrap_or(cores).max(1);
     let tls = tls.map(Arc::new);
@@ -101,10 +53,10 @@ pub async fn serve(
         turn: 0,
         refusals: LogThrottle::default(),
     }
-    .run(&listener, stop)
+    .run(&mut listeners, stop)
     .await;
     // Before the grace period, so that new connections are refused and load balancers move on.
-    drop(listener);
+    drop(listeners);
     finish(workers).await;
     Ok(())
 }
@@ -127,15 +79,15 @@ struct Acceptor<'a> {
 }
 
 impl Acceptor<'_> {
-    async fn run(mut self, listener: &tokio::net::TcpListener, stop: Stop) {
+    async fn run(mut self, listeners: &mut StartedListeners, stop: Stop) {
         let mut failures = LogThrottle::default();
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = listeners.accept() => accepted,
                 () = stopped(&stop) => return,
             };
             let handed = match accepted {
-                Ok((stream, peer)) => self.hand_over(stream, peer),
+                Ok(accepted) => self.hand_over(accepted),
                 Err(e) => Err(e),
             };
             let Err(e) = handed else { continue };
@@ -148,7 +100,8 @@ impl Acceptor<'_> {
     }
 
     /// Gives a connection to the next worker, or refuses it.
-    fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+    fn hand_over(&mut self, accepted: AcceptedStream) -> std::io::Result<()> {
+        let AcceptedStream { stream, peer, is_unix } = accepted;
         let permit = match self.admission.admit(peer.ip()) {
             Ok(permit) => permit,
             Err(error) => {
@@ -156,10 +109,12 @@ impl Acceptor<'_> {
                 return Ok(());
             }
         };
-        // Nagle's algorithm would hold back the last segment of a response for a round trip.
-        stream.set_nodelay(true)?;
-        // Slow readers would fill a buffer of megabytes in the kernel, and progress would show once in many seconds.
-        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
+        if !is_unix {
+            // Nagle's algorithm would hold back the last segment of a response for a round trip.
+            stream.set_nodelay(true)?;
+            // Slow readers would fill a buffer of megabytes in the kernel, and progress would show once in many seconds.
+            let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
+        }
         let connection = Accepted { stream: stream.into_std()?, peer, permit };
         self.turn = (self.turn + 1) % self.workers.len();
         // The worker is gone only after a panic. Dropping the connection refuses it.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,19 +22,34 @@ pub(super) enum AdmissionError {
     Address(usize, IpAddr),
 }
 
+/// Reason why a request on an HTTP/2 connection is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StreamAdmissionError {
+    /// As many requests are open on HTTP/2 connections as there may be.
+    #[error("{0} requests are open over HTTP/2, the limit of [server] max_connections; retry later")]
+    Total(usize),
+    /// As many connections and requests are open from this address as there may be.
+    #[error(
+        "your address has {0} connections and HTTP/2 requests open, the limit of [server] max_connections_per_address"
+    )]
+    Address(usize),
+}
+
 /// Counts open connections, and refuses those beyond the limits.
 pub(super) struct Admission {
-    max_connections: usize,
-    max_per_address: usize,
     proxies: TrustedProxies,
     open: Arc<OpenConnections>,
 }
 
 struct OpenConnections {
+    max_connections: usize,
+    max_per_address: usize,
     /// The gauge of the metrics is the count itself.
     total: Gauge,
+    /// Requests on HTTP/2 connections.
+    streams: AtomicUsize,
     /// By IPv4 address or IPv6 /64.
-    // Locked when a connection is opened or closed, never for a request.
+    // Locked when a connection is opened or closed, and never for a request over HTTP/1.1.
     by_network: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -45,44 +61,94 @@ pub(super) struct ConnectionPermit {
 
 impl Admission {
     pub(super) fn new(max_connections: usize, server: &ServerConfig, total: Gauge) -> Self {
-        let open = Arc::new(OpenConnections { total, by_network: Mutex::default() });
-        let (max_per_address, proxies) = (server.max_connections_per_address, server.trusted_proxies.clone());
-        Self { max_connections, max_per_address, proxies, open }
+        let (streams, by_network) = <(AtomicUsize, Mutex<_>)>::default();
+        let max_per_address = server.max_connections_per_address;
+        let open = OpenConnections { max_connections, max_per_address, total, streams, by_network };
+        Self { proxies: server.trusted_proxies.clone(), open: Arc::new(open) }
     }
 
     /// Takes a place for a connection of `peer`.
     pub(super) fn admit(&self, peer: IpAddr) -> Result<ConnectionPermit, AdmissionError> {
+        let open = &self.open;
         // Only the acceptor takes places, so the count cannot grow between these lines.
-        if usize::try_from(self.open.total.get()).is_ok_and(|open| open >= self.max_connections) {
-            return Err(AdmissionError::Total(self.max_connections));
+        if usize::try_from(open.total.get()).is_ok_and(|total| total >= open.max_connections) {
+            return Err(AdmissionError::Total(open.max_connections));
         }
         // Behind a proxy, all clients of the world have one address.
         let is_proxy = peer.to_canonical().is_loopback() || self.proxies.contains(peer);
         let network = (!is_proxy).then(|| client_network(peer));
         if let Some(network) = network {
-            let mut by_network = self.open.by_network.lock();
-            let count = by_network.entry(network).or_default();
-            if *count >= self.max_per_address {
-                return Err(AdmissionError::Address(*count, network));
-            }
-            *count += 1;
+            open.take_of(network).map_err(|count| AdmissionError::Address(count, network))?;
         }
-        self.open.total.inc();
-        Ok(ConnectionPermit { open: self.open.clone(), network })
+        open.total.inc();
+        Ok(ConnectionPermit { open: open.clone(), network })
     }
 }
 
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.open.total.dec();
-        let Some(network) = self.network else { return };
-        let mut by_network = self.open.by_network.lock();
+impl OpenConnections {
+    /// Takes a place of a network, or returns how many it has if these are all.
+    fn take_of(&self, network: IpAddr) -> Result<(), usize> {
+        let mut by_network = self.by_network.lock();
+        let count = by_network.entry(network).or_default();
+        if *count >= self.max_per_address {
+            return Err(*count);
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    /// Gives a place of a network back.
+    fn give_back(&self, network: IpAddr) {
+        let mut by_network = self.by_network.lock();
         if let Some(count) = by_network.get_mut(&network) {
             *count -= 1;
             // An entry for each address that ever came would grow without limit.
             if *count == 0 {
                 by_network.remove(&network);
             }
+        }
+    }
+}
+
+impl ConnectionPermit {
+    /// Takes a place for a request on this connection, which others may follow before it ends (HTTP/2).
+    ///
+    /// A request that waits holds as much as a connection that waits. So both have the same limits.
+    pub(super) fn admit_stream(&self) -> Result<StreamPermit, StreamAdmissionError> {
+        let (open, network) = (self.open.clone(), self.network);
+        if let Some(network) = network {
+            open.take_of(network).map_err(StreamAdmissionError::Address)?;
+        }
+        // Made before the check, so that it gives both places back.
+        let permit = StreamPermit { open, network };
+        let limit = permit.open.max_connections;
+        match permit.open.streams.fetch_add(1, Ordering::Relaxed) {
+            count if count >= limit => Err(StreamAdmissionError::Total(limit)),
+            _ => Ok(permit),
+        }
+    }
+}
+
+/// Place of a request on an HTTP/2 connection, given back when it is dropped.
+pub(super) struct StreamPermit {
+    open: Arc<OpenConnections>,
+    network: Option<IpAddr>,
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.open.streams.fetch_sub(1, Ordering::Relaxed);
+        if let Some(network) = self.network {
+            self.open.give_back(network);
+        }
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.open.total.dec();
+        if let Some(network) = self.network {
+            self.open.give_back(network);
         }
     }
 }
@@ -134,5 +200,25 @@ mod tests {
         }
         assert!(admit(&admission, "2001:db8:0:1::1").is_ok());
         assert_eq!(admission.open.by_network.lock().len(), 2);
+    }
+
+    #[test]
+    fn requests_over_http2_have_the_limits_of_connections() {
+        let admission = admission(4, 3);
+        let connection = admit(&admission, "192.0.2.1").ok().unwrap();
+        let first = connection.admit_stream().ok().unwrap();
+        let _second = connection.admit_stream().ok().unwrap();
+        assert_eq!(connection.admit_stream().err(), Some(StreamAdmissionError::Address(3)));
+        assert_eq!(
+            admit(&admission, "192.0.2.1").err(),
+            Some(AdmissionError::Address(3, "192.0.2.1".parse().unwrap()))
+        );
+        drop(first);
+        let _third = connection.admit_stream().ok().unwrap();
+        // A proxy's requests have the total limit only.
+        let proxy = admit(&admission, "10.1.2.3").ok().unwrap();
+        let _open = [proxy.admit_stream().ok().unwrap(), proxy.admit_stream().ok().unwrap()];
+        assert_eq!(proxy.admit_stream().err(), Some(StreamAdmissionError::Total(4)));
+        assert_eq!(admission.open.streams.load(Ordering::Relaxed), 4);
     }
 }

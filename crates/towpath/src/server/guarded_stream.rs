@@ -40,9 +40,9 @@ pub(in crate::server) struct GuardedStream<S> {
     stall: Option<Box<Stall>>,
 }
 
-/// Account of the time that writes have waited.
+/// Account of the time that writes have waited for one client.
 #[derive(Debug)]
-struct Stall {
+pub(in crate::server) struct Stall {
     /// Start of the current wait.
     since: Option<Instant>,
     /// Time that writes may still wait, at `since`.
@@ -69,14 +69,12 @@ impl<S> GuardedStream<S> {
         match written {
             Poll::Ready(written) => {
                 if let (Some(stall), Ok(bytes)) = (&mut self.stall, &written) {
-                    stall.end(count(bytes), &self.limits);
+                    stall.end(count(bytes), 1, &self.limits);
                 }
                 Poll::Ready(written)
             }
             Poll::Pending => {
-                let new =
-                    || Stall { since: None, allowance: self.limits.grace, sleep: Box::pin(sleep(TICK)) };
-                let stall = self.stall.get_or_insert_with(|| Box::new(new()));
+                let stall = self.stall.get_or_insert_with(|| Box::new(Stall::new(&self.limits)));
                 stall
                     .poll_exhausted(context, &self.limits)
                     .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads too slowly")))
@@ -86,17 +84,26 @@ impl<S> GuardedStream<S> {
 }
 
 impl Stall {
-    /// Ends the current wait, because the client has taken some bytes.
-    fn end(&mut self, bytes: usize, limits: &RateLimits) {
+    pub(in crate::server) fn new(limits: &RateLimits) -> Self {
+        Self { since: None, allowance: limits.grace, sleep: Box::pin(sleep(TICK)) }
+    }
+
+    /// Ends the current wait, because the client has taken some bytes. `sharing` writes share the client's rate.
+    pub(in crate::server) fn end(&mut self, bytes: usize, sharing: usize, limits: &RateLimits) {
         if let Some(since) = self.since.take() {
             self.allowance = self.allowance.saturating_sub(since.elapsed());
         }
-        let earned = Duration::from_secs_f64(bytes as f64 / f64::from(limits.min_rate.max(1)));
+        let rate = f64::from(limits.min_rate.max(1));
+        let earned = Duration::from_secs_f64(bytes as f64 * sharing.max(1) as f64 / rate);
         self.allowance = (self.allowance + earned).min(limits.grace * MAX_GRACES);
     }
 
     /// Waits on, and is ready once the allowance is used up.
-    fn poll_exhausted(&mut self, context: &mut Context<'_>, limits: &RateLimits) -> Poll<()> {
+    pub(in crate::server) fn poll_exhausted(
+        &mut self,
+        context: &mut Context<'_>,
+        limits: &RateLimits,
+    ) -> Poll<()> {
         loop {
             let now = Instant::now();
             let waited = match self.since {

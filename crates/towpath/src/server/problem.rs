@@ -18,6 +18,8 @@ pub struct Problem {
     detail: String,
     /// The query parameter at fault.
     parameter: Option<&'static str>,
+    /// Pointer to the part of the body at fault.
+    pointer: Option<String>,
     header: Option<(HeaderName, String)>,
 }
 
@@ -37,6 +39,9 @@ impl Problem {
         }
         if let Some(parameter) = self.parameter {
             body["parameter"] = parameter.into();
+        }
+        if let Some(pointer) = &self.pointer {
+            body["pointer"] = pointer.as_str().into();
         }
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -61,9 +66,9 @@ impl Problem {
 
 impl<E: Into<RouteError>> From<E> for Problem {
     fn from(error: E) -> Self {
-        let RouteError { kind, detail, parameter } = error.into();
+        let RouteError { kind, detail, parameter, pointer } = error.into();
         let (status, code) = status_and_code(kind);
-        Self { status, code, detail, parameter, header: header(kind) }
+        Self { status, code, detail, parameter, pointer, header: header(kind) }
     }
 }
 

@@ -11,9 +11,9 @@ use hyper::body::Incoming;
 use crate::document::cors::CorsPolicy;
 use crate::document::feed_path::{feed_in, segments};
 use crate::document::prebuilt::Answer;
-use crate::document::respond::respond as respond_with;
+use crate::document::respond::{respond as respond_with, whole};
 use crate::document::route_error::RouteError;
-use crate::engine::access::{Access, may_read};
+use crate::engine::access::{Access, may_read_request};
 use crate::engine::client_address::client_address;
 use crate::engine::request::no_feed;
 use crate::engine::{Engine, Feed};
@@ -23,13 +23,17 @@ use crate::protocols::replication::serve as replication;
 use crate::protocols::smart::serve::{self as smart, ItemsResponse};
 use crate::protocols::sup::serve as sup;
 use crate::protocols::websub::serve as hub;
-use crate::server::console::html;
+use crate::server::console::{self, PageAddress, programs};
 use crate::server::long_poll::events;
+use crate::server::long_poll::many_events::{is_for_many, many_events};
 use crate::server::long_poll::poll::LongPoll;
 use crate::server::problem::Problem;
 use crate::server::response::{ResponseBody, respond};
-use crate::server::{expensive, items, read_your_writes};
+use crate::server::{expensive, health, items, publish, read_links, read_your_writes, session, sinks};
 use crate::stop::Stop;
+
+/// JSON Schema of lines, which the documents have, too.
+const CHANGE_SCHEMA: &str = include_str!("../../../../docs/change.schema.json");
 
 /// Result of routing a request.
 pub(crate) enum Routed {
@@ -51,20 +55,28 @@ impl From<Answer> for Routed {
 pub(crate) async fn answer(
     engine: Arc<Engine>,
     peer: SocketAddr,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     stop: Stop,
 ) -> Routed {
     engine.metrics.routed.inc();
+    session::authorize(&engine, &mut request);
+    if let Some(page) = PageAddress::of(&request) {
+        return page_answer(engine, peer, page, request).await;
+    }
     // Before `dispatch`, which consumes the request.
     let feed = read_feed(&engine, &request);
     let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let origin = engine.cors.listed(request.headers().get(ORIGIN)).cloned();
     let routed = match expensive::admit(&engine, peer, &request) {
-        Ok(charged) => dispatch(&engine, peer, request, &stop).await.inspect(|routed| {
-            if let Some((charged, size)) = charged.zip(size_made(routed)) {
-                charged.charge(size);
+        Ok(charged) => {
+            let routed = dispatch(&engine, peer, request, &stop).await;
+            match charged.map(|charged| (charged, routed.as_ref().ok().and_then(size_made))) {
+                Some((charged, Some(size))) => charged.charge(size),
+                Some((charged, None)) => charged.waive(),
+                None => {}
             }
-        }),
+            routed
+        }
         Err(error) => Err(error),
     };
     let mut routed = routed.unwrap_or_else(|error| Problem::from(error).answer().into());
@@ -82,10 +94,31 @@ pub(crate) async fn answer(
     routed
 }
 
+/// Answers with a page. Pages are made for each request, so they count against the rate limit.
+async fn page_answer(
+    engine: Arc<Engine>,
+    peer: SocketAddr,
+    page: PageAddress,
+    request: Request<Incoming>,
+) -> Routed {
+    let charged = match expensive::admit(&engine, peer, &request) {
+        Ok(charged) => charged,
+        Err(error) => return Problem::from(error).answer().into(),
+    };
+    let answer = console::answer(engine.clone(), peer, page, request).await;
+    if answer.status.as_u16() >= 400 {
+        engine.metrics.refused.inc();
+    }
+    if let Some(charged) = charged {
+        charged.charge(answer.body.len() as u64);
+    }
+    answer.into()
+}
+
 async fn dispatch(
     engine: &Arc<Engine>,
     peer: SocketAddr,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     stop: &Stop,
 ) -> Result<Routed, RouteError> {
     let path = request.uri().path().to_owned();
@@ -97,7 +130,7 @@ async fn dispatch(
     }
     match segments.as_slice() {
         ["feeds", feed, "items"] if request.method() == Method::POST => {
-            return Ok(items::post(engine, peer, feed, request).await?.into());
+            return Ok(publish::post(engine, peer, feed, request).await?.into());
         }
         ["feeds", feed, "items", id] if !is_read => {
             return Ok(items::item(engine, peer, feed, id, request).await?.into());
@@ -105,15 +138,25 @@ async fn dispatch(
         ["feeds", feed, "snapshots"] if request.method() == Method::POST => {
             return Ok(replication::make(engine, peer, feed, &request).await?.into());
         }
+        ["feeds", feed, "read-links"] if request.method() == Method::POST => {
+            let query = request.uri().query();
+            return Ok(read_links::make(engine, feed, query, request.headers())?.into());
+        }
+        ["feeds", "events"] if request.method() == Method::GET && is_for_many(request.uri().query()) => {
+            let routed = Routed::Streamed(many_events(engine, &request, stop).await?);
+            // Private feeds may be among them.
+            return Ok(unshared(routed));
+        }
         ["feeds", feed, "hub"] if request.method() == Method::POST => {
             let proxies = &engine.config.server.trusted_proxies;
             let client = client_address(peer, request.headers(), proxies);
             let answer = hub::hub(engine, client, feed, request).await;
             return Ok(answer.unwrap_or_else(|error| Problem::from(error).answer_as_text()).into());
         }
+        ["sinks", rest @ ..] => return Ok(sinks::answer(engine, peer, rest, &request).await?.into()),
         ["feeds", feed, "callback"] => return Ok(hub::callback(engine, feed, request).await?.into()),
         // After the POST arms: what comes here has a wrong method, and 405 must name the right ones.
-        ["feeds", _, "hub"] => return Err(RouteError::method("POST")),
+        ["feeds", _, "hub" | "read-links"] => return Err(RouteError::method("POST")),
         ["feeds", _, "items"] if !is_read => return Err(RouteError::method("GET, HEAD, POST")),
         _ if !is_read => return Err(RouteError::method("GET, HEAD")),
         _ => {}
@@ -121,7 +164,7 @@ async fn dispatch(
     let named = feed_in(&segments);
     let mut feed = named.and_then(|id| engine.feed(id));
     let access = match &feed {
-        Some(feed) => may_read(feed, &engine.tokens.load(), request.headers())?,
+        Some(feed) => may_read_request(engine, feed, &mut request)?,
         None => Access::Whole,
     };
     if let Some(id) = named {
@@ -129,6 +172,11 @@ async fn dispatch(
         read_your_writes::wait(engine, id, request.headers()).await?;
         // The awaited append may be the one that created the feed.
         feed = feed.or_else(|| engine.feed(id));
+    }
+    // DiffDelta, section 1.3: an archive outlives its feed.
+    let is_archive = segments.first() == Some(&"archive");
+    if let Some(id) = named.filter(|id| feed.is_none() && !is_archive && engine.was_removed(id)) {
+        return Err(no_feed(engine, id));
     }
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
     let routed = match (segments.as_slice(), feed) {
@@ -140,7 +188,7 @@ async fn dispatch(
             Routed::Streamed(events::events(engine, feed, access, &request, stop).await?)
         }
         (["feeds", _, "events"], Some(_)) => return Err(RouteError::method("GET")),
-        (["feeds", name, "items" | "events"], None) => return Err(no_feed(name)),
+        (["feeds", name, "items" | "events"], None) => return Err(no_feed(engine, name)),
         // All other documents show the whole feed, so a reader with a filter gets none of them.
         _ if access != Access::Whole => {
             return Err(RouteError::forbidden(
@@ -153,7 +201,7 @@ async fn dispatch(
             ));
         }
         // The list depends on the client's token.
-        (["feeds"], _) => return Ok(unshared(html::feeds_for(engine, peer, &request).await?.into())),
+        (["feeds"], _) => return Ok(unshared(programs::feeds_for(engine, peer, &request).await?.into())),
         (segments, _) => read(engine, peer, segments, request).await?.into(),
     };
     Ok(if is_public { routed } else { unshared(routed) })
@@ -167,9 +215,12 @@ async fn read(
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
     match segments {
-        [""] => html::home(engine, request.headers()),
-        ["feeds", feed] => html::feed(engine, peer, feed, &request).await,
+        [""] => programs::home(engine),
+        ["feeds", feed] => programs::feed(engine, peer, feed, &request).await,
         ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
+        ["feeds", feed, "attachments", key, _] => {
+            publish::attachment(engine, feed, key, request.headers()).await
+        }
         ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,
         ["feeds", feed, "replication", "pages", number] => {
             replication::page(engine, feed, number, &request).await
@@ -183,8 +234,11 @@ async fn read(
             replication::snapshot_page(engine, feed, id, number, &request).await
         }
         ["sup.json"] => sup::document(engine, &request).await,
-        ["metrics"] => Ok(html::metrics(engine)),
-        ["openapi.json"] => Ok(html::openapi(engine)),
+        ["metrics"] => Ok(programs::metrics(engine)),
+        ["livez"] => Ok(health::live()),
+        ["readyz"] => Ok(health::ready(engine)),
+        ["openapi.json"] => Ok(programs::openapi(engine)),
+        ["schema", "change.json"] => Ok(whole(StatusCode::OK, "application/schema+json", CHANGE_SCHEMA)),
         segments => diffdelta::get(engine, segments, &request).await,
     }
 }
@@ -233,9 +287,11 @@ fn options(cors: &CorsPolicy, segments: &[&str]) -> Answer {
     let methods = match segments {
         ["feeds", _, "items"] | ["feeds", _, "snapshots"] => "GET, HEAD, OPTIONS, POST",
         ["feeds", _, "items", _] => "DELETE, GET, HEAD, OPTIONS, PATCH, PUT",
-        ["feeds", _, "hub"] => "OPTIONS, POST",
+        ["feeds", _, "hub" | "read-links"] => "OPTIONS, POST",
         ["feeds", _, "callback"] => "GET, OPTIONS, POST",
         ["feeds", _, "events"] => "GET, OPTIONS",
+        ["sinks", _, "letters"] => "DELETE, GET, HEAD, OPTIONS",
+        ["sinks", _, _] => "OPTIONS, POST",
         _ => "GET, HEAD, OPTIONS",
     };
     let mut headers = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static(methods))]);
@@ -262,7 +318,10 @@ fn unshared(mut routed: Routed) -> Routed {
         Routed::Streamed(response) => response.headers_mut(),
         Routed::LongPoll(_) => return routed,
     };
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    let is_stream =
+        headers.get(CACHE_CONTROL).is_some_and(|value| value.as_bytes().ends_with(b"no-transform"));
+    let private = if is_stream { "private, no-store, no-transform" } else { "private, no-store" };
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(private));
     // CDNs prefer it to Cache-Control (RFC 9213), and would keep a private page.
     headers.remove("cdn-cache-control");
     routed

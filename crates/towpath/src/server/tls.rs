@@ -13,6 +13,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::TlsConfig;
 use crate::stop::{Stop, stopped};
 
+/// Name of HTTP/2 in a TLS handshake (ALPN).
+pub(super) const HTTP2_PROTOCOL: &[u8] = b"h2";
+
 /// Interval of looking at the files.
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -108,7 +111,7 @@ impl TlsIdentity {
 
 /// Reads both files.
 fn read(files: &TlsConfig) -> Result<ServerConfig, TlsError> {
-    let TlsConfig { cert, key } = files;
+    let TlsConfig { cert, key, .. } = files;
     let bytes = read_file("[server.tls] cert", cert)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|e| unusable("[server.tls] cert", cert, &e))?;
@@ -124,8 +127,9 @@ fn read(files: &TlsConfig) -> Result<ServerConfig, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(pair)?.with_no_client_auth();
     let mut config = builder.with_single_cert(certificates, private).map_err(pair)?;
-    // HTTP/2 has a flow control of its own, with which a client could hold bodies that no socket waits for.
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // In the order of preference. A client that names neither gets HTTP/1.1.
+    let protocols: &[&[u8]] = if files.http2 { &[HTTP2_PROTOCOL, b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
 }
 
@@ -149,7 +153,7 @@ mod tests {
     }
 
     fn files(folder: &Path, cert: &str, key: &str) -> TlsConfig {
-        TlsConfig { cert: folder.join(cert), key: folder.join(key) }
+        TlsConfig { cert: folder.join(cert), key: folder.join(key), http2: true }
     }
 
     #[test]

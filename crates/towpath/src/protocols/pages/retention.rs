@@ -22,13 +22,23 @@ const SHORTEST: Duration = Duration::from_millis(200);
 
 /// Removes pages that are too old or too many, feed by feed, until `stop` turns true.
 pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
-    let feeds: Vec<(Arc<Feed>, RetentionConfig)> =
-        engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), feed.config.retention?))).collect();
-    let times = feeds.iter().flat_map(|(_, retention)| [Some(retention.grace), retention.age]);
-    let Some(shortest) = times.flatten().min() else { return };
-    // A quarter, so that a page outlives its time by no more than that.
-    let wait = (shortest / 4).clamp(SHORTEST, LONGEST);
+    let mut changes = engine.feed_changes();
     while !*stop.borrow() {
+        changes.mark_unchanged();
+        let feeds: Vec<(Arc<Feed>, RetentionConfig)> = engine
+            .feeds()
+            .into_iter()
+            .filter_map(|feed| Some((feed.clone(), feed.config.retention?)))
+            .collect();
+        let times = feeds.iter().flat_map(|(_, retention)| [Some(retention.grace), retention.age]);
+        let Some(shortest) = times.flatten().min() else {
+            tokio::select! {
+                _ = changes.changed() => continue,
+                () = stopped(&stop) => return,
+            }
+        };
+        // A quarter, so that a page outlives its time by no more than that.
+        let wait = (shortest / 4).clamp(SHORTEST, LONGEST);
         for (feed, retention) in &feeds {
             report(
                 engine,
@@ -39,6 +49,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            _ = changes.changed() => {}
             () = stopped(&stop) => {}
         }
     }

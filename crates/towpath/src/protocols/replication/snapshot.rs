@@ -48,10 +48,17 @@ struct SnapshotLock(tokio::sync::Mutex<()>);
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     let (engine, lease) = (&engine, &lease);
     let every = |feed: &Arc<Feed>| feed.config.snapshots.every;
-    let feeds: Vec<(Arc<Feed>, Duration)> =
-        engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), every(&feed)?))).collect();
-    let Some(shortest) = feeds.iter().map(|(_, every)| *every).min() else { return };
+    let mut changes = engine.feed_changes();
     while !*stop.borrow() {
+        changes.mark_unchanged();
+        let feeds: Vec<(Arc<Feed>, Duration)> =
+            engine.feeds().into_iter().filter_map(|feed| Some((feed.clone(), every(&feed)?))).collect();
+        let Some(shortest) = feeds.iter().map(|(_, every)| *every).min() else {
+            tokio::select! {
+                _ = changes.changed() => continue,
+                () = stopped(&stop) => return,
+            }
+        };
         let mut wait = (shortest / 4).min(LONGEST);
         for (feed, every) in &feeds {
             tokio::select! {
@@ -66,6 +73,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            _ = changes.changed() => {}
             () = stopped(&stop) => return,
         }
     }

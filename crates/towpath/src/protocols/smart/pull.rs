@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
-use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::smart::log_read::{LogRead, LogReadHead, LogReadResult};
 use towpath_proto::smart::pull::{FeedSettings, Pull, PullError, PullPage, PullStep};
 use towpath_proto::smart::query::{PullQuery, QueryError};
-use towpath_proto::smart::spec::OrderBy;
+use towpath_proto::smart::spec::{FeedOrder, OrderBy, PositionSpec};
+use towpath_proto::{FeedId, Op};
 use towpath_store::{ItemOrder, ReadLimit, SeqRange, Store};
 
 use crate::config::TokenDigest;
@@ -28,6 +29,9 @@ use crate::store_error::StoreError;
 /// Longest wait of a request for the position of its cursor.
 // A replica is usually behind by a round trip. After this, another node is the better choice.
 const REPLICA_WAIT: Duration = Duration::from_secs(5);
+/// Pages that are read for `last`.
+// A feed of nothing but deletions must not be read to its beginning.
+const MAX_LAST_PAGES: usize = 10;
 
 /// Builds the response of a shared poll from its page.
 pub type BuildResponse = fn(&PullRequest, &FeedSettings, &PullPage) -> SharedResponse;
@@ -43,6 +47,8 @@ pub struct PullRequest {
     pub access: Access,
     /// Digest of the reader's token, for a private feed: tokens may be withdrawn while the request waits.
     pub reader: Option<TokenDigest>,
+    /// End of the read link by which the request was authorised.
+    pub expires: Option<Timestamp>,
     /// The parameters of the request.
     pub query: PullQuery,
 }
@@ -80,8 +86,11 @@ impl PullRequest {
     /// Returns true unless the reader's token was withdrawn since the request was authorised.
     pub fn is_still_allowed(&self) -> bool {
         let access = |reader: TokenDigest| {
-            self.engine.tokens.load().access_by_prefix(self.feed.id(), self.feed.log(), &reader.0)
+            self.engine.tokens.load().access_by_prefix(self.feed.id(), self.feed.log(), reader.as_bytes())
         };
+        if self.expires.is_some_and(|expires| expires <= self.engine.now()) {
+            return false;
+        }
         // Public feeds have no reader, so this costs them nothing.
         self.reader.is_none_or(|reader| access(reader) == Some(self.access))
     }
@@ -127,6 +136,33 @@ impl PullRequest {
                 }
             }
         }
+    }
+
+    /// Turns `last` into the position before that many items of the feed as it is now. Deleted ones do not count.
+    pub async fn begin_with_last(&mut self) -> Result<(), PullRequestError> {
+        let Some(mut wanted) = self.query.last.take() else { return Ok(()) };
+        let by = self.query.order.by;
+        let mut latest = self.clone();
+        latest.query.order = FeedOrder { by, descending: true };
+        latest.query.since = None;
+        latest.query.max = wanted.saturating_mul(2).min(self.settings().limits.max_items);
+        let mut start = 0;
+        for _ in 0..MAX_LAST_PAGES {
+            let page = latest.clone().run_without_waiting().await?;
+            for change in page.changes.iter().filter(|change| change.op != Op::Delete) {
+                start = by.position(change).saturating_sub(1);
+                wanted -= 1;
+                if wanted == 0 {
+                    break;
+                }
+            }
+            if wanted == 0 || !page.more {
+                break;
+            }
+            latest.query.since = page.last_cursor.map(PositionSpec::Cursor);
+        }
+        self.query.since = Some(PositionSpec::Cursor(self.settings().tag.cursor(by, start)));
+        Ok(())
     }
 
     /// Answers without waiting: always with a page, which may be empty.

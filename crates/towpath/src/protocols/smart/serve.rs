@@ -16,6 +16,7 @@ use towpath_proto::smart::query::PullQuery;
 use crate::document::prebuilt::{Document, Negotiated, Valid};
 use crate::document::route_error::RouteError;
 use crate::engine::access::{Access, reader_digest};
+use crate::engine::read_link::link_expiry;
 use crate::engine::{Engine, Feed};
 use crate::protocols::smart::pull::{BuildResponse, PullRequest, PullResult};
 use crate::protocols::smart::shared_poll::{PullWaiter, SharedFormat, SharedResponse};
@@ -67,8 +68,9 @@ pub(crate) async fn items<B>(
     }
     // Read before the log: a page that an append overtakes meanwhile is then outdated from the start.
     let (head, seq) = (feed.head.clone(), feed.head.load(Ordering::Acquire));
-    let reader = reader_digest(&feed, request.headers());
-    let request = PullRequest { engine: engine.clone(), feed, access, reader, query };
+    let (reader, expires) = (reader_digest(&feed, request), link_expiry(request));
+    let mut request = PullRequest { engine: engine.clone(), feed, access, reader, expires, query };
+    request.begin_with_last().await?;
     match request.run().await? {
         PullResult::Page(page) => {
             let (headers, body) = render(&request, request.settings(), &page, format);
@@ -103,8 +105,11 @@ fn negotiated_format(headers: &HeaderMap, script: bool) -> Result<PageFormat, Ro
 /// has a key of its own: it never waits, but the same GET might have to.
 fn document_key<B>(request: &Request<B>, format: PageFormat) -> String {
     let mut key = request.uri().path_and_query().map_or("", |address| address.as_str()).to_owned();
-    if format == PageFormat::Atom {
-        key.push_str("#atom");
+    match format {
+        PageFormat::Json => {}
+        PageFormat::Atom => key.push_str("#atom"),
+        // The address has `as=line` already; a key of its own keeps these pages off the path of JSON.
+        PageFormat::Lines => key.push_str("#line"),
     }
     if request.method() == Method::HEAD {
         key.push_str("#now");
@@ -115,6 +120,8 @@ fn document_key<B>(request: &Request<B>, format: PageFormat) -> String {
 fn accepts(format: PageFormat, script: bool) -> Negotiated {
     match (format, script) {
         // Function pointers without captures, so that a cached document needs no allocation for them.
+        // Lines are not negotiated: the address says so.
+        (PageFormat::Lines, _) => |_| true,
         (PageFormat::Json, false) => |accept| negotiate(accept, false) == Some(PageFormat::Json),
         (PageFormat::Json, true) => |accept| negotiate(accept, true) == Some(PageFormat::Json),
         (PageFormat::Atom, false) => |accept| negotiate(accept, false) == Some(PageFormat::Atom),
@@ -130,6 +137,9 @@ fn shared(format: PageFormat) -> (SharedFormat, BuildResponse) {
         }
         PageFormat::Atom => {
             (SharedFormat::Atom, |request, feed, page| build(request, feed, page, PageFormat::Atom))
+        }
+        PageFormat::Lines => {
+            (SharedFormat::Lines, |request, feed, page| build(request, feed, page, PageFormat::Lines))
         }
     }
 }

@@ -29,8 +29,12 @@ pub enum SharedFormat {
     Json,
     /// A page as an Atom document.
     Atom,
+    /// A page as lines of JSON.
+    Lines,
     /// A page as server-sent events.
     Events,
+    /// A page as server-sent events whose data are lines.
+    LineEvents,
 }
 
 /// A response that is built once and sent to any number of clients.

@@ -77,9 +77,10 @@ pub(crate) fn on_append(engine: &Arc<Engine>, feed: &Arc<Feed>, _: Append) {
 
 /// Returns the settings by which a feed is published.
 pub fn settings<'a>(engine: &Engine, feed: &'a Feed) -> &'a FeedSettings {
-    feed.extensions.get_or_insert_with(|| {
+    feed.config_extensions.get_or_insert_with(|| {
         let config = &feed.config;
         FeedSettings {
+            name: config.id().to_string(),
             base: format!("{}/feeds/{}/items", engine.base_url, config.id()),
             title: config.title().to_owned(),
             // With the identity, a cursor of another data folder is not misread as a position.

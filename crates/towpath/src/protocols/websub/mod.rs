@@ -27,4 +27,4 @@ pub use topic::{Topic, TopicError};
 pub use verify::subscribe;
 
 pub(crate) use remote::{apply_remote, on_subscription_written, recover};
-pub(crate) use state::on_append;
+pub(crate) use state::{SubscriberInfo, on_append};

@@ -216,7 +216,14 @@ async fn ask(
     query: PullQuery,
 ) -> Result<PullPage, PullRequestError> {
     let query = PullQuery { timeout: Duration::ZERO, ..query };
-    PullRequest { engine: engine.clone(), feed: topic.feed.clone(), access, reader: None, query }
-        .run_without_waiting()
-        .await
+    PullRequest {
+        engine: engine.clone(),
+        feed: topic.feed.clone(),
+        access,
+        reader: None,
+        expires: None,
+        query,
+    }
+    .run_without_waiting()
+    .await
 }

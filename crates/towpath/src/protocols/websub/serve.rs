@@ -48,7 +48,7 @@ async fn accept(
 ) -> Result<StatusCode, RouteError> {
     let feed = known_feed(engine, name)?;
     let access = may_read(&feed, &engine.tokens.load(), request.headers())?;
-    let reader = token_digest(&feed, request.headers());
+    let reader = token_digest(&feed, &request);
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.map(str::to_owned);
     // After the token: strangers cannot make the server buffer bodies for private feeds.

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use towpath_client::{CallbackClient, CallbackOptions, SetupError};
 use towpath_proto::FeedId;
+use towpath_proto::change::Seq;
 use towpath_proto::follow::Monotonic;
 use towpath_proto::push::websub::delivery::RetryPolicy;
 use towpath_proto::push::websub::dispatch::{Dispatcher, SubscriberPlace, SubscriptionId};
@@ -54,6 +56,19 @@ pub(crate) struct VerifiedSubscriber {
     pub(super) access: Access,
     /// End of the lease.
     pub(super) ends: Monotonic,
+}
+
+/// A subscriber as operators see it.
+#[derive(Debug)]
+pub(crate) struct SubscriberInfo {
+    /// Host and port of the callback. Its path may be a secret of the subscriber.
+    pub(crate) callback: String,
+    /// Key of the topic.
+    pub(crate) topic: String,
+    /// Position up to which it was told.
+    pub(crate) position: Seq,
+    /// End of the lease.
+    pub(crate) ends: Timestamp,
 }
 
 impl HubState {
@@ -106,7 +121,7 @@ impl HubState {
     }
 
     /// Returns true if this node delivers.
-    pub(super) fn delivers(&self) -> bool {
+    pub(crate) fn delivers(&self) -> bool {
         self.lease.lock().is_some()
     }
 
@@ -123,6 +138,26 @@ impl HubState {
     /// Returns true if there are no subscribers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the first subscribers of a feed, and the number of all.
+    pub(crate) fn of_feed(&self, feed: &Feed, most: usize) -> (Vec<SubscriberInfo>, usize) {
+        let topics: Vec<Arc<Topic>> = self.topics.read().get(feed.log()).cloned().unwrap_or_default();
+        let (subscribers, mut infos, mut total) = (self.subscribers.lock(), Vec::new(), 0);
+        for topic in topics.iter().filter(|topic| topic.feed.id() == feed.id()) {
+            for id in subscribers.of_topic(&topic.key) {
+                total += 1;
+                let Some(subscriber) = subscribers.get(id).filter(|_| infos.len() < most) else { continue };
+                let subscription = &subscriber.subscription;
+                infos.push(SubscriberInfo {
+                    callback: subscription.host(),
+                    topic: topic.key.to_string(),
+                    position: subscribers.position(id).unwrap_or(0),
+                    ends: subscription.end(),
+                });
+            }
+        }
+        (infos, total)
     }
 
     /// Returns the HTTP client that calls subscribers, made on first use.

@@ -62,7 +62,7 @@ async fn page(
     let max = query.max.min(settings(engine, &feed).limits.max_items);
     let query = PullQuery { max, timeout: Duration::ZERO, ..query };
     let (engine, at) = (engine.clone(), feed.clone());
-    let request = PullRequest { engine, feed: at, access: Access::Whole, reader: None, query };
+    let request = PullRequest { engine, feed: at, access: Access::Whole, reader: None, expires: None, query };
     match request.run_without_waiting().await {
         Ok(page) => Ok((feed, page)),
         Err(PullRequestError::Pull(error)) => Err(StoreRequestError::Pull(error)),

@@ -1,5 +1,8 @@
 //! `GET /feeds/{feed}/events`: a feed's changes as server-sent events (HTML, section 9.2).
 //!
+//! A full server answers with a stream that ends at once and says when to come back (`retry:`): a browser's
+//! `EventSource` gives up for good after any status but 200.
+//!
 //! A stream at the head of the log waits in the wait registry, so streams share their responses as long polls do.
 
 use std::sync::{Arc, OnceLock};
@@ -8,28 +11,36 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use towpath_proto::smart::events::{EVENT_STREAM, KEEP_ALIVE, push_page, stream_query};
-use towpath_proto::smart::pull::{FeedSettings, PullPage};
+use towpath_proto::smart::accept::PageFormat;
+use towpath_proto::smart::events::{EVENT_STREAM, KEEP_ALIVE, push_lines, push_page, stream_query};
+use towpath_proto::smart::pull::PullPage;
 use towpath_proto::smart::query::{PullQuery, QueryError};
 use towpath_proto::smart::spec::{FeedOrder, OrderBy, PositionSpec};
 
 use crate::document::route_error::RouteError;
 use crate::engine::access::reader_digest;
+use crate::engine::read_link::link_expiry;
+use crate::engine::request::parameters;
 use crate::engine::{Engine, Feed};
 use crate::protocols::smart::wait_registry::TooManyWaiters;
 use crate::protocols::smart::{
-    Access, PullRequest, PullRequestError, PullResult, SharedFormat, SharedResponse, Smart, settings,
+    Access, BuildResponse, PullRequest, PullRequestError, PullResult, SharedFormat, SharedResponse, Smart,
+    settings,
 };
 use crate::server::response::ResponseBody;
 use crate::stop::{Stop, stopped};
+use crate::wall_clock;
 
 /// Longest time that a client may take to read a chunk before its stream is closed.
 // A client that stops reading would hold its page in memory for ever.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of padding, for clients that ask for it.
+const PADDING: usize = 2048;
 
 /// Starts a stream: after `Last-Event-ID`, else after `since`, else at the head of the log.
 pub(in crate::server) async fn events(
@@ -39,68 +50,135 @@ pub(in crate::server) async fn events(
     request: &Request<Incoming>,
     stop: &Stop,
 ) -> Result<Response<ResponseBody>, RouteError> {
-    if Smart::of(engine).wait_registry.is_full() {
-        return Err(TooManyWaiters.into());
-    }
     let settings = settings(engine, &feed);
     let parameters = PullQuery::parse(request.uri().query().unwrap_or_default(), &settings.limits)?;
     // The event id is a cursor of `modified`; `Last-Event-ID` names no order, so there can be one only.
     if parameters.order != FeedOrder::MODIFIED {
         return Err(QueryError::EventsOrder(parameters.order).into());
     }
+    if Smart::of(engine).wait_registry.is_full() {
+        return Ok(busy_stream());
+    }
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
+    let form =
+        if parameters.format() == Some(PageFormat::Lines) { EventForm::Lines } else { EventForm::Activities };
     let end = engine.store.head(feed.log()).await?.seq;
     let now = settings.tag.cursor(OrderBy::Modified, end);
     let query = stream_query(last, parameters.since.or(Some(PositionSpec::Cursor(now))), &settings.limits);
     // One place: a slow client must not have pages piling up.
     let (sender, chunks) = mpsc::channel(1);
-    let reader = reader_digest(&feed, request.headers());
-    let request = PullRequest { engine: engine.clone(), feed, access, reader, query };
+    let (reader, expires) = (reader_digest(&feed, request), link_expiry(request));
+    let is_new = last.is_none_or(|id| id.trim().is_empty());
+    let padding = padding(request);
+    let mut request = PullRequest { engine: engine.clone(), feed, access, reader, expires, query };
+    // A client that comes back has its position, which is later.
+    request.query.last = parameters.last.filter(|_| is_new);
+    request.begin_with_last().await?;
+    let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.config.server.heartbeat };
     // A task of its own, as hyper polls the body only while it can write.
-    tokio::spawn(EventStream { request, sender, stop: stop.clone() }.run().boxed());
-    let mut response = Response::new(ResponseBody::channel(chunks));
-    *response.headers_mut() = headers();
-    Ok(response)
+    tokio::spawn(EventStream { request, sender, form }.run(padding).boxed());
+    Ok(response(ResponseBody::channel(chunks)))
 }
 
-fn headers() -> HeaderMap {
-    let headers =
-        [(CONTENT_TYPE, EVENT_STREAM), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
+/// Returns a response with an event stream.
+pub(super) fn response(body: ResponseBody) -> Response<ResponseBody> {
+    let headers = [
+        (CONTENT_TYPE, EVENT_STREAM),
+        // A proxy that compresses holds events back until its buffer is full.
+        (CACHE_CONTROL, "no-store, no-transform"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // nginx buffers responses unless it is told not to.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    let mut response = Response::new(body);
+    let headers = headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value)));
+    *response.headers_mut() = headers.collect();
+    response
+}
+
+/// Returns a stream that ends at once, and has the client come back after 5 to 15 seconds.
+pub(super) fn busy_stream() -> Response<ResponseBody> {
+    // Spread, or all that were refused would come back together.
+    let wait = fastrand::u32(5_000..15_000);
+    let text = format!("retry: {wait}\n: too many clients are waiting, please come back\n\n");
+    response(ResponseBody::from(Bytes::from(text)))
+}
+
+/// Returns true if the client asks for padding, by which proxies that hold back the first kilobytes begin to send.
+pub(super) fn padding(request: &Request<Incoming>) -> bool {
+    parameters(request.uri().query()).any(|(name, _)| name == "padding")
+}
+
+/// Appends the beginning of a stream: how soon to come back, padding if need be, and the position so far.
+pub(super) fn push_start(out: &mut Vec<u8>, padding: bool, id: Option<&str>) {
+    if padding {
+        out.push(b':');
+        out.resize(out.len() + PADDING, b' ');
+        out.push(b'\n');
+    }
+    out.extend_from_slice(b"retry: 2000\n");
+    // An id without an event: a client that is cut off before the first event reconnects from this cursor.
+    if let Some(id) = id {
+        out.extend_from_slice(format!("id: {id}\n").as_bytes());
+    }
+    out.push(b'\n');
+}
+
+/// Form of a stream's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EventForm {
+    /// Objects of Activity Streams, as pages have them.
+    Activities,
+    /// Lines.
+    Lines,
+}
+
+impl EventForm {
+    /// Returns the format of shared responses, and the function that builds them.
+    pub(super) fn shared(self) -> (SharedFormat, BuildResponse) {
+        match self {
+            Self::Activities => (SharedFormat::Events, |request, feed, page| {
+                build(request, page, |out| push_page(out, &feed.tag, page))
+            }),
+            Self::Lines => (SharedFormat::LineEvents, |request, feed, page| {
+                build(request, page, |out| push_lines(out, feed, page))
+            }),
+        }
+    }
+}
+
+/// Sending side of a stream.
+pub(super) struct EventSender {
+    pub(super) sender: mpsc::Sender<Bytes>,
+    pub(super) stop: Stop,
+    pub(super) heartbeat: Duration,
 }
 
 /// Event stream of one client. It holds at most one page beside the page that is being sent.
 struct EventStream {
     request: PullRequest,
-    sender: mpsc::Sender<Bytes>,
-    stop: Stop,
+    sender: EventSender,
+    form: EventForm,
 }
 
 /// End of a stream: the client is gone, the server stops or an error occurred.
-struct StreamClosed;
+pub(super) struct StreamClosed;
 
 impl EventStream {
-    async fn run(mut self) {
-        // An id without an event: a client that is cut off before the first event reconnects from this cursor.
-        let mut first = b"retry: 2000\n".to_vec();
-        if let Some(PositionSpec::Cursor(cursor)) = &self.request.query.since
+    async fn run(mut self, padding: bool) {
+        let mut first = Vec::new();
+        let id = match &self.request.query.since {
             // A line break in a client's own cursor would end the field and inject another.
-            && cursor.bytes().all(|b| b.is_ascii_graphic())
-        {
-            first.extend_from_slice(format!("id: {cursor}\n").as_bytes());
-        }
-        first.push(b'\n');
-        if self.send(first.into()).await.is_err() {
+            Some(PositionSpec::Cursor(cursor)) if cursor.bytes().all(|b| b.is_ascii_graphic()) => {
+                Some(&**cursor)
+            }
+            _ => None,
+        };
+        push_start(&mut first, padding, id);
+        if self.sender.send(first.into()).await.is_err() {
             return;
         }
         while self.next().await.is_ok() {}
-    }
-
-    async fn send(&self, chunk: Bytes) -> Result<(), StreamClosed> {
-        tokio::select! {
-            sent = self.sender.send_timeout(chunk, SEND_TIMEOUT) => sent.map_err(|_| StreamClosed),
-            () = stopped(&self.stop) => Err(StreamClosed),
-        }
     }
 
     /// Sends the next page, now or after the next append.
@@ -112,10 +190,15 @@ impl EventStream {
             Ok(PullResult::Page(_)) if self.request.engine.response_memory.is_exceeded() => {
                 return Err(StreamClosed);
             }
-            Ok(PullResult::Page(page)) => Arc::new(build(&self.request, self.request.settings(), &page)),
+            Ok(PullResult::Page(page)) => {
+                let (_, build) = self.form.shared();
+                Arc::new(build(&self.request, self.request.settings(), &page))
+            }
             Ok(PullResult::AtHead { after, query }) => {
-                let waiter = self.request.join(*query, after, SharedFormat::Events, build);
-                let response = self.wait(waiter.map_err(|TooManyWaiters| StreamClosed)?.response()).await?;
+                let (format, build) = self.form.shared();
+                let waiter = self.request.join(*query, after, format, build);
+                let waiter = waiter.map_err(|TooManyWaiters| StreamClosed)?;
+                let response = self.sender.wait(waiter.response(), self.request.expires).await?;
                 if !self.request.is_still_allowed() {
                     return Err(StreamClosed);
                 }
@@ -127,28 +210,7 @@ impl EventStream {
         if let Some(cursor) = &response.cursor {
             self.request.query.since = Some(PositionSpec::Cursor(cursor.clone()));
         }
-        if response.body.is_empty() { Ok(()) } else { self.send(response.body.clone()).await }
-    }
-
-    /// Waits for a shared response, and sends keep-alive comments meanwhile.
-    async fn wait(
-        &self,
-        response: impl Future<Output = Arc<SharedResponse>>,
-    ) -> Result<Arc<SharedResponse>, StreamClosed> {
-        tokio::pin!(response);
-        loop {
-            tokio::select! {
-                biased;
-                response = &mut response => return Ok(response),
-                // Else a client that left would be noticed only at the next append or heartbeat.
-                () = self.sender.closed() => return Err(StreamClosed),
-                () = stopped(&self.stop) => return Err(StreamClosed),
-                // Proxies close silent connections, and a write is what shows that the client is gone.
-                () = sleep(self.request.engine.config.server.heartbeat) => {
-                    self.send(Bytes::from_static(KEEP_ALIVE)).await?;
-                }
-            }
-        }
+        if response.body.is_empty() { Ok(()) } else { self.sender.send(response.body.clone()).await }
     }
 
     /// Logs an error. The status is sent already, so the client gets the problem when it reconnects.
@@ -158,9 +220,45 @@ impl EventStream {
     }
 }
 
-fn build(request: &PullRequest, feed: &FeedSettings, page: &PullPage) -> SharedResponse {
+impl EventSender {
+    /// Sends a chunk; an error once the client is gone or too slow.
+    pub(super) async fn send(&self, chunk: Bytes) -> Result<(), StreamClosed> {
+        tokio::select! {
+            sent = self.sender.send_timeout(chunk, SEND_TIMEOUT) => sent.map_err(|_| StreamClosed),
+            () = stopped(&self.stop) => Err(StreamClosed),
+        }
+    }
+
+    /// Waits for a response, and sends keep-alive comments meanwhile. The stream ends when its read link expires.
+    pub(super) async fn wait<T>(
+        &self,
+        response: impl Future<Output = T>,
+        expires: Option<Timestamp>,
+    ) -> Result<T, StreamClosed> {
+        tokio::pin!(response);
+        loop {
+            let left = expires.map(|expires| Duration::try_from(expires.duration_since(wall_clock::now())));
+            // A duration below zero is no `Duration`: the link has expired.
+            let left = left.map_or(Duration::MAX, Result::unwrap_or_default);
+            if left.is_zero() {
+                return Err(StreamClosed);
+            }
+            tokio::select! {
+                biased;
+                response = &mut response => return Ok(response),
+                // Else a client that left would be noticed only at the next append or heartbeat.
+                () = self.sender.closed() => return Err(StreamClosed),
+                () = stopped(&self.stop) => return Err(StreamClosed),
+                // Proxies close silent connections, and a write is what shows that the client is gone.
+                () = sleep(self.heartbeat.min(left)) => self.send(Bytes::from_static(KEEP_ALIVE)).await?,
+            }
+        }
+    }
+}
+
+fn build(request: &PullRequest, page: &PullPage, push: impl FnOnce(&mut Vec<u8>)) -> SharedResponse {
     let mut body = Vec::new();
-    push_page(&mut body, &feed.tag, page);
+    push(&mut body);
     SharedResponse {
         headers: HeaderMap::new(),
         body: request.engine.response_memory.hold(body.into()),

@@ -26,6 +26,7 @@
 //! [`events`] streams server-sent events from the same registry; its connections stay with hyper.
 
 pub(super) mod events;
+pub(super) mod many_events;
 pub(super) mod parked;
 pub(super) mod poll;
 pub(super) mod request_cache;

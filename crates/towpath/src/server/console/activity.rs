@@ -1,0 +1,210 @@
+//! Changes of each feed by day: new, changed and removed items of the last 30 days.
+//!
+//! The counts are kept with each feed that somebody looked at, and move on by the changes that were appended since. So a
+//! view reads each change once, and an append costs nothing. After a start the log is counted from 30 days ago, which its
+//! index by time finds. A long way to the head is counted beside the view, which says so.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use towpath_proto::Op;
+use towpath_proto::change::{Change, Seq};
+use towpath_store::{ReadError, ReadLimit};
+
+use super::clock::{day_of, start_of};
+use crate::engine::{Engine, Feed};
+
+/// Days that are counted.
+pub(super) const DAYS: usize = 30;
+/// Longest time that a view waits for counts.
+const PATIENCE: Duration = Duration::from_millis(40);
+/// Limit of a single read of the log.
+const PAGE: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
+
+/// Changes of a day.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DayCounts {
+    pub(super) new: u32,
+    pub(super) changed: u32,
+    pub(super) removed: u32,
+}
+
+impl DayCounts {
+    /// Returns the number of all changes.
+    pub(super) fn total(self) -> u32 {
+        self.new.saturating_add(self.changed).saturating_add(self.removed)
+    }
+
+    fn add(&mut self, change: &Change) {
+        let count = match (change.op, change.previous) {
+            (Op::Delete, _) => &mut self.removed,
+            (_, None) => &mut self.new,
+            (_, Some(_)) => &mut self.changed,
+        };
+        *count = count.saturating_add(1);
+    }
+}
+
+/// Counts of the last days, oldest first, and the position up to which they count.
+#[derive(Debug, Clone, Default)]
+struct Counted {
+    upto: Seq,
+    /// Day of the last entry, since 1970.
+    last_day: i64,
+    days: VecDeque<DayCounts>,
+}
+
+impl Counted {
+    /// Moves the window so that it ends with a day.
+    fn roll(&mut self, today: i64) {
+        if self.days.is_empty() {
+            self.days = vec![DayCounts::default(); DAYS].into();
+            self.last_day = today;
+        }
+        let passed = today.saturating_sub(self.last_day).clamp(0, DAYS as i64);
+        for _ in 0..passed {
+            self.days.pop_front();
+            self.days.push_back(DayCounts::default());
+        }
+        self.last_day = self.last_day.max(today);
+    }
+
+    fn add(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.upto = change.seq;
+            // A mirror's clock may be ahead: such a change counts for today.
+            let age = self.last_day - day_of(change.modified).min(self.last_day);
+            let index = usize::try_from(age).ok().and_then(|age| (DAYS - 1).checked_sub(age));
+            if let Some(day) = index.and_then(|index| self.days.get_mut(index)) {
+                day.add(change);
+            }
+        }
+    }
+}
+
+/// Counts of a feed.
+#[derive(Default)]
+struct FeedActivity(Mutex<Counted>);
+
+/// State of the counting: one pass at a time.
+#[derive(Default)]
+struct Counting(AtomicBool);
+
+/// Counts of a feed as a view shows them.
+#[derive(Debug, Clone)]
+pub(super) struct Activity {
+    /// The last [`DAYS`] days, today last.
+    pub(super) days: Vec<DayCounts>,
+    /// True if the log is counted up to its head.
+    pub(super) is_complete: bool,
+}
+
+/// Returns the counts of feeds, after waiting for a moment if their logs grew.
+pub(super) async fn of_feeds(engine: &Arc<Engine>, feeds: &[Arc<Feed>], now: Timestamp) -> Vec<Activity> {
+    let behind: Vec<Arc<Feed>> = feeds.iter().filter(|feed| !is_counted(feed)).cloned().collect();
+    if !behind.is_empty() {
+        // Beside the view, so that the count goes on when the view has waited long enough.
+        let pass = engine.runtime.spawn(count(engine.clone(), behind, day_of(now)).boxed());
+        let _ = tokio::time::timeout(PATIENCE, pass).await;
+    }
+    feeds.iter().map(|feed| of_feed(feed, day_of(now))).collect()
+}
+
+fn is_counted(feed: &Feed) -> bool {
+    let head = feed.head.load(Ordering::Acquire);
+    feed.extensions.get::<FeedActivity>().map_or(head == 0, |activity| activity.0.lock().upto >= head)
+}
+
+fn of_feed(feed: &Feed, today: i64) -> Activity {
+    let is_complete = is_counted(feed);
+    let Some(activity) = feed.extensions.get::<FeedActivity>() else {
+        return Activity { days: vec![DayCounts::default(); DAYS], is_complete };
+    };
+    let mut counted = activity.0.lock();
+    counted.roll(today);
+    Activity { days: counted.days.iter().copied().collect(), is_complete }
+}
+
+/// Counts the logs of feeds up to their heads.
+async fn count(engine: Arc<Engine>, feeds: Vec<Arc<Feed>>, today: i64) {
+    let counting = engine.extensions.get_or_insert_with(Counting::default);
+    // Two passes would count the same changes. The next view begins another one.
+    if counting.0.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for feed in feeds {
+        if let Err(e) = count_feed(&engine, &feed, today).await {
+            tracing::debug!(feed = %feed.id(), "cannot count the changes by day: {e}");
+        }
+    }
+    counting.0.store(false, Ordering::Release);
+}
+
+async fn count_feed(engine: &Engine, feed: &Feed, today: i64) -> Result<(), ReadError> {
+    let activity = feed.extensions.get_or_insert_with(FeedActivity::default);
+    let mut after = activity.0.lock().upto;
+    if after == 0 {
+        let oldest = start_of(today - DAYS as i64 + 1);
+        after = engine.store.last_before(feed.log(), oldest).await?;
+        activity.0.lock().upto = after;
+    }
+    loop {
+        let changes = engine.store.read(feed.log(), after, PAGE).await?;
+        let Some(last) = changes.last() else { return Ok(()) };
+        after = last.seq;
+        {
+            let mut counted = activity.0.lock();
+            counted.roll(today);
+            counted.add(&changes);
+        }
+        // Other tasks of the runtime go on between two reads.
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::{ContentHash, Item};
+
+    use super::*;
+
+    fn change(seq: Seq, op: Op, previous: Option<Seq>, day: i64) -> Change {
+        Change {
+            seq,
+            op,
+            modified: start_of(day),
+            created: start_of(day),
+            first_seq: seq,
+            previous,
+            item: Item::new("a"),
+            patch: None,
+            entry_id: None,
+            hash: ContentHash::default(),
+        }
+    }
+
+    #[test]
+    fn days_roll_on() {
+        let mut counted = Counted::default();
+        counted.roll(100);
+        counted.add(&[
+            change(1, Op::Put, None, 60),
+            change(2, Op::Put, None, 71),
+            change(3, Op::Patch, Some(2), 100),
+            change(4, Op::Delete, Some(3), 100),
+            change(5, Op::Put, None, 900),
+        ]);
+        assert_eq!(counted.upto, 5);
+        assert_eq!(counted.days[0], DayCounts { new: 1, changed: 0, removed: 0 });
+        assert_eq!(counted.days[DAYS - 1], DayCounts { new: 1, changed: 1, removed: 1 });
+        counted.roll(101);
+        assert_eq!((counted.days[0].total(), counted.days[DAYS - 2].total()), (0, 3));
+        counted.roll(1000);
+        assert_eq!(counted.days.iter().map(|day| day.total()).sum::<u32>(), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! Pages for what cannot be shown: what it is, and where to go.
+
+use http::StatusCode;
+use maud::html;
+
+use super::layout::{Page, Section};
+use super::visit::Visit;
+use crate::document::prebuilt::Answer;
+use crate::document::route_error::{RouteError, RouteErrorKind};
+use crate::server::problem::Problem;
+
+/// Makes the page of a failure, with the status and headers of its problem document.
+pub(in crate::server) fn error_page(visit: &Visit, error: RouteError) -> Answer {
+    let (kind, detail) = (error.kind, sentence(&error.detail));
+    let problem = Problem::from(error).answer();
+    let body = html! {
+        div class="title" { h1 { (title(kind)) } }
+        p { (detail) }
+        div class="row" {
+            a class="button main" href={ (visit.root) "/" } { "All feeds" }
+            @if visit.session.is_none() && is_about_rights(kind) {
+                a class="button" href=(sign_in(visit)) { "Sign in" }
+            }
+        }
+        p class="soft small" { "Status " (problem.status.as_u16()) "." }
+    };
+    let page = Page::new(title(kind), Section::None, body);
+    let mut answer = super::shown::html_answer(problem.status, page.render(visit).into_string());
+    for (name, value) in &problem.headers {
+        if !answer.headers.contains_key(name) {
+            answer.headers.insert(name, value.clone());
+        }
+    }
+    // A browser would answer the challenge of a 401 with a dialog of its own.
+    if answer.status == StatusCode::UNAUTHORIZED {
+        answer.headers.remove(http::header::WWW_AUTHENTICATE);
+    }
+    answer
+}
+
+/// Returns the address of the sign-in page that leads back here.
+pub(super) fn sign_in(visit: &Visit) -> String {
+    let here = visit.request.uri().path_and_query().map_or("/", |here| here.as_str());
+    let next = percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC);
+    match here.len() {
+        0..1024 => format!("{}/sign-in?next={next}", visit.root),
+        _ => format!("{}/sign-in", visit.root),
+    }
+}
+
+fn is_about_rights(kind: RouteErrorKind) -> bool {
+    use RouteErrorKind::{Forbidden, Gone, NotFound, Unauthorized};
+    matches!(kind, NotFound | Gone | Unauthorized | Forbidden)
+}
+
+fn title(kind: RouteErrorKind) -> &'static str {
+    match kind {
+        RouteErrorKind::NotFound | RouteErrorKind::NeverExisted | RouteErrorKind::Empty => "Not found",
+        RouteErrorKind::Gone => "Gone",
+        RouteErrorKind::Unauthorized | RouteErrorKind::Forbidden => "Not for you",
+        RouteErrorKind::TooManyRequests { .. } => "Too many requests",
+        RouteErrorKind::Store | RouteErrorKind::Unavailable { .. } | RouteErrorKind::Busy => {
+            "Not available now"
+        }
+        RouteErrorKind::Internal => "A fault of the server",
+        _ => "That did not work",
+    }
+}
+
+/// Makes a sentence of an error's words.
+fn sentence(detail: &str) -> String {
+    let mut characters = detail.chars();
+    let first = characters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let end = if detail.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{}{end}", characters.as_str())
+}

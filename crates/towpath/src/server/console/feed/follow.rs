@@ -1,0 +1,122 @@
+//! Ways to follow a feed: addresses, promises, delays, and commands to copy.
+
+use maud::{Markup, html};
+use towpath_client::Protocol;
+
+use super::super::feed_head::FeedHead;
+use super::super::visit::Visit;
+use crate::document::route_error::RouteError;
+use crate::protocols::addresses::{FeedAddress, addresses};
+use crate::protocols::replication::snapshot;
+
+/// A protocol as the page describes it.
+struct Way {
+    name: &'static str,
+    protocol: Protocol,
+    /// Name of its address in the feed's list.
+    address: &'static str,
+    delay: &'static str,
+    fits: &'static str,
+}
+
+const WAYS: [Way; 4] = [
+    Way {
+        name: "Smart Feeds",
+        protocol: Protocol::Smart,
+        address: "smart",
+        delay: "at once: the server holds the request until there is a change",
+        fits: "programs that act on every change; browsers, with Server-Sent Events",
+    },
+    Way {
+        name: "DiffDelta",
+        protocol: Protocol::DiffDelta,
+        address: "head",
+        delay: "your poll's interval; one 304 while nothing changed",
+        fits: "bots that poll many feeds, and language models",
+    },
+    Way {
+        name: "Data Replication",
+        protocol: Protocol::Replication,
+        address: "replication",
+        delay: "your poll's interval",
+        fits: "copies of large feeds: sealed pages are cached anywhere",
+    },
+    Way {
+        name: "Atom, RSS, JSON Feed",
+        protocol: Protocol::History,
+        address: "atom",
+        delay: "your poll's interval; WebSub pushes at once",
+        fits: "feed readers, and everything that exists already",
+    },
+];
+
+pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
+    let (engine, feed) = (&visit.engine, &head.feed);
+    let page = format!("{}/feeds/{}", engine.base_url, feed.id());
+    let all = addresses(&engine.base_url, feed);
+    let has_snapshot = !feed.is_filter() && !snapshot::list(engine, feed).await?.is_empty();
+    let token = if feed.config.is_public() { "" } else { " --header 'Authorization: Bearer TOKEN'" };
+    let followed = if feed.is_filter() { format!("{page}/items") } else { page };
+    Ok(html! {
+        section {
+            h2 { "With a command" }
+            (copied(&format!("towpath follow {followed}{token}")))
+            p { "By Smart Feeds: exactly once, and told of a change at once, because the server holds the request until "
+                "there is one. DiffDelta and Data Replication promise the same, later or with more requests." }
+            details class="details" { summary { "curl, Python, JavaScript" } (programs(&followed, token)) }
+        }
+        section {
+            h2 { "Protocols" }
+            div class="cards" { @for way in &WAYS { @if let Some(address) = all.iter().find(|address| address.name == way.address) { (card(way, address, token)) } } }
+        }
+        section {
+            h2 { "Addresses" }
+            dl class="fields sheet pad" { @for address in &all { dt { (address.name.replace('_', " ")) } dd { (link(address, has_snapshot)) br; span class="soft small" { (address.about) } } } }
+        }
+    })
+}
+
+fn card(way: &Way, address: &FeedAddress, token: &str) -> Markup {
+    html! {
+        div class="sheet pad" {
+            h3 { (way.name) }
+            p class="small" { "Promise: " (way.protocol.guarantee()) "." br; "Delay: " (way.delay) "." br; "For " (way.fits) "." }
+            (copied(&format!("towpath follow {} --protocol {}{token}", address.url, way.protocol.name())))
+        }
+    }
+}
+
+fn programs(followed: &str, token: &str) -> Markup {
+    let items = match followed.ends_with("/items") {
+        true => followed.to_owned(),
+        false => format!("{followed}/items"),
+    };
+    let events = items.replace("/items", "/events");
+    let header = token.replace(" --header", " -H");
+    html! {
+        h3 { "curl: every change as it comes" }
+        (copied(&format!("curl --no-buffer{header} {events}")))
+        h3 { "Python" }
+        (copied(&format!("import towpath\n\nfor change in towpath.follow(\"{followed}\", state=\"feed.state\"):\n    print(change.op, change.id)")))
+        h3 { "JavaScript" }
+        (copied(&format!("import {{ follow }} from \"towpath\";\n\nfor await (const change of follow(\"{followed}\")) {{\n  console.log(change.op, change.id);\n}}")))
+    }
+}
+
+/// Makes a text that the script gives a button to copy it.
+fn copied(text: &str) -> Markup {
+    html! { div class="copy" { pre tabindex="0" { (text) } } }
+}
+
+/// Shows an address: as a link if a browser finds something there.
+fn link(address: &FeedAddress, has_snapshot: bool) -> Markup {
+    let url = address.url.as_str();
+    match address.name {
+        // The hub takes POST only, and "items" is the address to publish to.
+        "hub" | "items" => html! { code { (url) } },
+        "snapshots" if !has_snapshot => html! { code { (url) } },
+        // A browser must not hang in a long poll.
+        "smart" => html! { a href={ (url) "?timeout=0" } { (url) } },
+        _ => html! { a href=(url) { (url) } },
+    }
+}

@@ -1,0 +1,20 @@
+//! An item as its page shows it.
+
+use towpath_proto::change::Change;
+
+use super::super::feed_head::FeedHead;
+use super::versions::Versions;
+
+/// An item as its page shows it.
+pub(super) struct ItemPage {
+    pub(super) head: FeedHead,
+    /// The version that is shown, which may be a deletion.
+    pub(super) shown: Change,
+    /// The version with content before a deletion.
+    pub(super) last_seen: Option<Change>,
+    /// The latest version.
+    pub(super) latest: Change,
+    pub(super) versions: Versions,
+    /// The version to compare with.
+    pub(super) with: Option<Change>,
+}

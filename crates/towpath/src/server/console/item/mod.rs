@@ -1,0 +1,92 @@
+//! The page of an item: its content shown safely, its fields, its risk, its versions, and what differs between them.
+
+mod content;
+pub(super) mod difference;
+pub(super) mod difference_view;
+mod frame;
+mod item_page;
+mod json_tree;
+mod versions;
+mod view;
+
+use http::StatusCode;
+use towpath_proto::Op;
+use towpath_proto::change::Change;
+
+use super::feed::scan::{matches_filter, visible_at};
+use super::feed_head::FeedHead;
+use super::layout::{Page, Section};
+use super::shown::Shown;
+use super::text::name_of;
+use super::visit::Visit;
+use crate::document::route_error::RouteError;
+
+use item_page::ItemPage;
+use versions::Versions;
+
+/// Shows an item, or a part of it for a frame.
+pub(super) async fn show(visit: &Visit, feed: &str, id: &str) -> Result<Shown, RouteError> {
+    let head = FeedHead::read(visit, feed).await?;
+    let latest = visit.engine.store.latest(head.feed.log(), id).await?;
+    let absent = || {
+        let shown: String = id.chars().take(100).collect();
+        RouteError::not_found(format!("Feed {} never had an item {shown:?}", head.feed.id()))
+    };
+    let latest = latest.ok_or_else(absent)?;
+    if head.feed.is_filter() {
+        // Only the latest version: earlier ones may be what the filter hides.
+        let is_shown = latest.op != Op::Delete && matches_filter(&visit.engine, &head.feed, &latest.item);
+        if !is_shown || visit.query.get("version").is_some_and(|seq| seq != latest.seq.to_string()) {
+            return Err(absent());
+        }
+    }
+    let shown = version(visit, &head, &latest).await?;
+    if let Some(view) = visit.query.get("view") {
+        return frame::answer(&shown, view).map(Shown::Answer);
+    }
+    let with = match visit.query.number("with")? {
+        Some(seq) if !head.feed.is_filter() => Some(version_of(visit, &head, id, seq).await?),
+        _ => None,
+    };
+    let last_seen = match (shown.op, shown.previous) {
+        (Op::Delete, Some(previous)) => visit.engine.store.change(head.feed.log(), previous).await?,
+        _ => None,
+    };
+    let versions = match head.feed.is_filter() {
+        true => Versions::only(&latest),
+        false => Versions::read(visit, &head, &latest).await?,
+    };
+    let page = ItemPage { head, shown, last_seen, latest, versions, with };
+    let is_gone = page.latest.op == Op::Delete && page.shown.seq == page.latest.seq;
+    let title = name_of(&page.last_seen.as_ref().unwrap_or(&page.shown).item).into_owned();
+    let body = view::body(visit, &page).await?;
+    let made = Page::new(title, Section::Feeds, body);
+    // The address of a removed item says that it is gone, and its page still shows its past.
+    Ok(if is_gone { Shown::With(StatusCode::GONE, made) } else { made.into() })
+}
+
+/// Returns the version that the address names: by position, by moment, else the latest.
+async fn version(visit: &Visit, head: &FeedHead, latest: &Change) -> Result<Change, RouteError> {
+    let id = &latest.item.id;
+    if let Some(seq) = visit.query.number("version")? {
+        return version_of(visit, head, id, seq).await;
+    }
+    let Some(past) = head.past else { return Ok(latest.clone()) };
+    let visible = visible_at(visit.engine.store.as_ref(), &head.feed, id, past.seq).await?;
+    visible.ok_or_else(|| {
+        RouteError::not_found(format!(
+            "At {} feed {} had no such item yet: its first version came {}",
+            past.at,
+            head.feed.id(),
+            latest.created
+        ))
+    })
+}
+
+async fn version_of(visit: &Visit, head: &FeedHead, id: &str, seq: u64) -> Result<Change, RouteError> {
+    let change = visit.engine.store.change(head.feed.log(), seq).await?;
+    let own = change.filter(|change| change.item.id == id);
+    own.ok_or_else(|| {
+        RouteError::not_found(format!("Change {seq} of feed {} is no version of this item", head.feed.id()))
+    })
+}

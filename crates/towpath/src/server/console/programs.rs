@@ -1,0 +1,90 @@
+//! The addresses of the pages as programs see them: lists and descriptions as JSON, counters, the API's description.
+
+use std::net::SocketAddr;
+
+use http::header::{CACHE_CONTROL, VARY};
+use http::{HeaderValue, Request, StatusCode};
+
+use crate::document::prebuilt::Answer;
+use crate::document::respond::whole;
+use crate::document::route_error::RouteError;
+use crate::engine::Engine;
+use crate::engine::access::{Access, may_see_details, readable};
+use crate::engine::request::{known_feed, parameters};
+use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
+use crate::protocols::sup::Sup;
+use crate::source::status::{describe_feed, node_problems, status_of};
+
+const JSON: &str = "application/json; charset=utf-8";
+
+/// Answers `/`: the list of public feeds.
+pub(crate) fn home(engine: &Engine) -> Result<Answer, RouteError> {
+    public_list(engine).map(negotiated)
+}
+
+/// Answers `/feeds`: the feeds that the client may read. With `?status`, also the state of each that it may
+/// read whole; with `?instance`, the identity of this run.
+pub(crate) async fn feeds_for<B>(
+    engine: &Engine,
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> Result<Answer, RouteError> {
+    let asks_for = |what: &str| parameters(request.uri().query()).any(|(name, _)| name == what);
+    let with_status = asks_for("status");
+    let (mut feeds, mut problems) = (Vec::new(), Vec::new());
+    let tokens = engine.tokens.load_full();
+    for (feed, access) in readable(engine.feeds(), &tokens, peer, request)? {
+        let mut listed = FeedEntry::new(engine, &feed);
+        // The status counts all items, also those that a reader's filter hides.
+        if with_status && access == Access::Whole {
+            let with_details = may_see_details(&tokens, feed.id().as_str(), peer, request);
+            listed.status = Some(status_of(engine, &feed, with_details).await?);
+            if with_details && problems.is_empty() {
+                problems = node_problems(engine);
+            }
+        }
+        feeds.push(listed);
+    }
+    let instance = asks_for("instance").then_some(engine.instance.as_str());
+    list(&feeds, &NodeDescription { instance, problems })
+}
+
+/// Answers `/feeds/{feed}`: its description, with every address.
+pub(crate) async fn feed<B>(
+    engine: &Engine,
+    peer: SocketAddr,
+    id: &str,
+    request: &Request<B>,
+) -> Result<Answer, RouteError> {
+    let with_details = may_see_details(&engine.tokens.load(), id, peer, request);
+    let feed = known_feed(engine, id)?;
+    let mut answer = json(&describe_feed(engine, &feed, with_details).await?)?;
+    if with_details && (feed.config.source.is_some() || engine.failures.of(id).is_some()) {
+        // A shared cache would hand the details to strangers.
+        answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    }
+    Ok(negotiated(answer))
+}
+
+/// Answers `/metrics`.
+pub(crate) fn metrics(engine: &Engine) -> Answer {
+    // Counted when it is asked for: feeds leave the window by time, and no event says so.
+    if let Some(Ok(recent)) = Sup::of(engine).recent().map(i64::try_from) {
+        engine.metrics.sup_feeds.set(recent);
+    }
+    engine.refresh_sink_lags();
+    let text = engine.metrics.text();
+    whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+}
+
+/// Answers `/openapi.json`.
+pub(crate) fn openapi(engine: &Engine) -> Answer {
+    let text = include_str!("openapi.json").replace("{base_url}", &engine.base_url);
+    whole(StatusCode::OK, JSON, text.replace("{version}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Marks an answer that depends on `Accept` (RFC 9110, section 12.5.5).
+fn negotiated(mut answer: Answer) -> Answer {
+    answer.headers.insert(VARY, HeaderValue::from_static("accept"));
+    answer
+}

@@ -1,0 +1,269 @@
+//! `/feeds/{feed}/items/{id}`: publishing and reading one item.
+
+use std::net::SocketAddr;
+
+use http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, LOCATION};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use serde_json::json;
+use towpath_proto::format::http_date;
+use towpath_proto::smart::publish::lines;
+use towpath_proto::smart::spec::OrderBy;
+use towpath_proto::{Change, NewChange, Op};
+use towpath_store::{AppendError, Appended, Expected};
+
+use crate::config::TokenRight;
+use crate::document::prebuilt::{Answer, Document, Valid};
+use crate::document::respond::whole;
+use crate::document::route_error::{RouteError, RouteErrorKind};
+use crate::engine::access::may_change;
+use crate::engine::request::{feed_to_change, known_feed};
+use crate::engine::{Engine, Feed, scheduled};
+use crate::protocols::addresses::item_url;
+use crate::protocols::smart::settings;
+use crate::server::item_response::{insert, json_answer, raw};
+use crate::server::publish;
+use crate::server::read_your_writes::set_position;
+
+mod edit;
+mod line_patch;
+
+use edit::ItemEdit;
+
+/// Attempts of a change while others change the same item.
+// Each failed attempt means that another change of it won, so the item as a whole makes progress.
+const TRIES: usize = 20;
+
+/// `/feeds/{feed}/items/{id}`.
+pub(crate) async fn item(
+    engine: &Engine,
+    peer: SocketAddr,
+    feed: &str,
+    id: &str,
+    request: Request<Incoming>,
+) -> Result<Answer, RouteError> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return get(engine, feed, id, &request).await;
+    }
+    if !matches!(*request.method(), Method::PUT | Method::PATCH | Method::DELETE) {
+        return Err(RouteError::method("GET, HEAD, PUT, PATCH, DELETE"));
+    }
+    let sender = may_change(&engine.tokens.load(), TokenRight::Publish, feed, peer, &request)?;
+    let feed = feed_to_change(engine, feed)?;
+    let condition = ItemPrecondition::of(request.headers())?;
+    let method = request.method().clone();
+    // The body is read after the checks above: a refused upload of 64 MiB is not received.
+    let (edit, publish_at) = edit::read(engine, id, request).await?;
+    if let (Some(at), ItemEdit::Change(change)) = (publish_at.filter(|at| *at > engine.now()), &edit) {
+        return later(engine, &feed, &condition, NewChange::clone(change), at).await;
+    }
+    // Cancelled first: what was scheduled must not come after what replaces it.
+    let cancelled = match method {
+        Method::PATCH => 0,
+        _ => scheduled::cancel(engine, feed.id(), std::iter::once(id)).await?,
+    };
+    let done = match append_if(engine, &feed, &condition, edit).await {
+        // It was to be published, and now is not: that is a deletion, too.
+        Err(e) if e.kind == RouteErrorKind::NotFound && cancelled > 0 => None,
+        done => Some(done?),
+    };
+    if method == Method::DELETE {
+        publish::forget_attachments(engine, &feed, &[id.to_owned()]).await?;
+    }
+    let Some(done) = done else {
+        let receipt =
+            json!({ "feed": feed.id(), "id": id, "op": Op::Delete, "appended": 0, "cancelled": cancelled });
+        return Ok(json_answer(StatusCode::OK, &receipt));
+    };
+    let created = method == Method::PUT && !done.existed;
+    let seq = done.appended.first;
+    tracing::debug!(feed = %feed.id(), token = %sender, %method, item = id, seq, "published");
+    Ok(receipt(engine, &feed, id, &method, created, &done))
+}
+
+/// Schedules a change of an item for a time to come.
+async fn later(
+    engine: &Engine,
+    feed: &Feed,
+    condition: &ItemPrecondition,
+    change: NewChange,
+    at: Timestamp,
+) -> Result<Answer, RouteError> {
+    let id = change.item.id.clone();
+    let latest = engine.store.latest(feed.id(), &id).await?.filter(|latest| latest.op != Op::Delete);
+    condition.check(latest.as_ref())?;
+    let op = change.op;
+    scheduled::schedule(engine, feed.id(), vec![(change, at)]).await?;
+    let receipt =
+        json!({ "feed": feed.id(), "id": id, "op": op, "appended": 0, "scheduled": 1, "publish_at": at });
+    // Accepted, and not done yet (RFC 9110, section 15.3.3).
+    Ok(json_answer(StatusCode::ACCEPTED, &receipt))
+}
+
+/// Result of changing an item.
+struct ItemAppend {
+    /// True if the item was there before.
+    existed: bool,
+    /// True if nothing was appended, since nothing would have changed.
+    is_unchanged: bool,
+    appended: Appended,
+}
+
+/// Appends under the request's preconditions.
+///
+/// Every append names the version that was read, so that of two first PUTs only one says "created", and of two DELETEs
+/// only one finds the item.
+async fn append_if(
+    engine: &Engine,
+    feed: &Feed,
+    condition: &ItemPrecondition,
+    edit: ItemEdit,
+) -> Result<ItemAppend, RouteError> {
+    for _ in 0..TRIES {
+        let id = edit.id();
+        let latest = engine.store.latest(feed.id(), id).await?.filter(|latest| latest.op != Op::Delete);
+        // Patching or deleting an absent item would append a change that says nothing.
+        if edit.needs_item() && latest.is_none() {
+            return Err(RouteError::not_found(format!("feed {} has no item {id:?}", feed.id())));
+        }
+        condition.check(latest.as_ref())?;
+        let mut change = edit.on(latest.as_ref())?;
+        if let Some(latest) = latest.as_ref().filter(|latest| changes_nothing(latest, &mut change)) {
+            let head = engine.store.head(feed.id()).await?;
+            let appended = Appended { first: latest.seq, head };
+            return Ok(ItemAppend { existed: true, is_unchanged: true, appended });
+        }
+        let version = Expected::Version(latest.as_ref().map(|latest| latest.seq));
+        match engine.store.append(feed.id(), version, vec![change]).await {
+            Ok(appended) => {
+                return Ok(ItemAppend { existed: latest.is_some(), is_unchanged: false, appended });
+            }
+            // The item changed meanwhile, so the condition is checked again.
+            Err(AppendError::ItemConflict { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(RouteError::busy("others keep changing this item; try again"))
+}
+
+/// Returns true if a change leaves the item as it is: then nothing is appended, and readers are not woken.
+fn changes_nothing(latest: &Change, change: &mut NewChange) -> bool {
+    let after = match (change.op, &change.patch) {
+        (Op::Put, _) => Some(change.content_hash()),
+        (Op::Patch, Some(patch)) => {
+            towpath_proto::patch::apply(&latest.item, patch).ok().map(|item| item.content_hash())
+        }
+        _ => None,
+    };
+    after == Some(latest.hash)
+}
+
+fn receipt(
+    engine: &Engine,
+    feed: &Feed,
+    id: &str,
+    method: &Method,
+    created: bool,
+    append: &ItemAppend,
+) -> Answer {
+    let done = &append.appended;
+    let appended = u8::from(!append.is_unchanged);
+    let op = match *method {
+        Method::PUT => Op::Put,
+        Method::PATCH => Op::Patch,
+        _ => Op::Delete,
+    };
+    let receipt = json!({
+        "feed": feed.id(),
+        "id": id,
+        "op": op,
+        "seq": done.first,
+        "modified": done.head.modified,
+        "appended": appended,
+        "changed": if append.existed && op != Op::Delete { appended } else { 0 },
+        "unchanged": 1 - appended,
+    });
+    let mut answer = json_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &receipt);
+    set_position(&mut answer.headers, done.head.seq);
+    insert(&mut answer.headers, ETAG, &format!("\"{}\"", done.first));
+    if created {
+        insert(&mut answer.headers, LOCATION, &item_url(&engine.base_url, feed.id(), id));
+    }
+    answer
+}
+
+/// `If-Match` and `If-None-Match: *` (RFC 9110, section 13.1) on the item's version.
+struct ItemPrecondition {
+    matching: Option<String>,
+    absent: bool,
+}
+
+impl ItemPrecondition {
+    fn of(headers: &HeaderMap) -> Result<Self, RouteError> {
+        let text = |name: HeaderName| {
+            let value = headers.get(&name).map(|value| value.to_str().map(str::to_owned));
+            value.transpose().map_err(|_| RouteError::bad_request(format!("{name} is not text")))
+        };
+        let absent = match text(IF_NONE_MATCH)?.as_deref() {
+            None => false,
+            Some("*") => true,
+            // A list of tags would mean "unless it is one of these versions", which is not implemented.
+            Some(_) => return Err(RouteError::bad_request("If-None-Match of a change can only be *")),
+        };
+        Ok(Self { matching: text(IF_MATCH)?, absent })
+    }
+
+    fn check(&self, latest: Option<&Change>) -> Result<(), RouteError> {
+        if self.absent && latest.is_some() {
+            return Err(RouteError::precondition("the item is there already"));
+        }
+        let Some(list) = &self.matching else { return Ok(()) };
+        // Also for `*`: it holds only if there is a current representation (RFC 9110, section 13.1.1).
+        let Some(latest) = latest else { return Err(RouteError::precondition("there is no such item")) };
+        let tag = format!("\"{}\"", latest.seq);
+        // Tags here are numbers, so a comma inside of quotes cannot occur.
+        if list == "*" || list.split(',').any(|one| one.trim() == tag) {
+            return Ok(());
+        }
+        Err(RouteError::precondition(format!("the item's version is {tag}")))
+    }
+}
+
+async fn get(
+    engine: &Engine,
+    feed: &str,
+    id: &str,
+    request: &Request<Incoming>,
+) -> Result<Answer, RouteError> {
+    let known = known_feed(engine, feed)?;
+    let latest = engine.store.latest(known.id(), id).await?;
+    let latest = latest.ok_or_else(|| RouteError::not_found(format!("feed {feed} has no item {id:?}")))?;
+    // 410 and not 404: caches and crawlers may then drop it for good (RFC 9110, section 15.5.11).
+    if latest.op == Op::Delete {
+        return Err(RouteError::gone(format!("item {id:?} was deleted at {}", latest.modified)));
+    }
+    let as_line = edit::asks_for_line(request.uri().query());
+    let mut answer = match &latest.item.content {
+        Some(content) if !as_line => raw(content),
+        _ => line(engine, &known, &latest)?,
+    };
+    let tag = format!("\"{}\"", latest.seq);
+    insert(&mut answer.headers, ETAG, &tag);
+    // A mirror has its publisher's times, and the origin's date must not be in the future (RFC 9110, section 8.8.2.1).
+    let last_modified = http_date::write(latest.modified.min(engine.now()));
+    insert(&mut answer.headers, LAST_MODIFIED, &last_modified);
+    answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Sent uncompressed: its tag is the version that If-Match may name, so it must not become weak.
+    let document = Document::uncoded(answer.body, answer.headers, Valid::UntilReplaced);
+    Ok(document.dated_by_its_changes().answer_compressing(request.headers()))
+}
+
+/// Answers with the line of an item.
+fn line(engine: &Engine, feed: &Feed, change: &Change) -> Result<Answer, RouteError> {
+    let mut line = lines::line(settings(engine, feed), OrderBy::Modified, change);
+    // Asked for by its id, the item is what counts, not the last thing that happened to it.
+    line.op = Op::Put;
+    let body = serde_json::to_vec(&line).map_err(|e| RouteError::internal(e.to_string()))?;
+    Ok(whole(StatusCode::OK, "application/json; charset=utf-8", body))
+}

@@ -1,0 +1,97 @@
+//! `POST /feeds/{feed}/items`: a batch of changes.
+
+use std::net::SocketAddr;
+
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use serde_json::json;
+use towpath_proto::{NewChange, Op};
+use towpath_store::Expected;
+
+use super::attachments;
+use super::body::BodyForm;
+use super::line::PublishedLine;
+use super::urls::UrlRule;
+use crate::config::TokenRight;
+use crate::document::prebuilt::Answer;
+use crate::document::route_error::RouteError;
+use crate::engine::access::may_change;
+use crate::engine::publish::{Published, publish};
+use crate::engine::request::{feed_to_change, parameters};
+use crate::engine::{Engine, request_body, scheduled};
+use crate::server::item_response::json_answer;
+use crate::server::read_your_writes::set_position;
+
+/// Largest batch, in bytes.
+const MAX_BATCH: usize = 64 << 20;
+
+/// Appends a batch whole or not at all, except for what is to be published later.
+pub(in crate::server) async fn post(
+    engine: &Engine,
+    peer: SocketAddr,
+    feed: &str,
+    request: Request<Incoming>,
+) -> Result<Answer, RouteError> {
+    let sender = may_change(&engine.tokens.load(), TokenRight::Publish, feed, peer, &request)?;
+    // Only after the token: a stranger must not create feeds by name.
+    let feed = feed_to_change(engine, feed)?;
+    let expected = expected(request.uri().query())?;
+    let urls = UrlRule::of(request.uri().query())?;
+    let form = BodyForm::of(&request, &feed)?;
+    let bytes = request_body::read(&engine.config.server, request, MAX_BATCH).await?;
+    let (lines, files) = form.read(engine, &feed, bytes, urls).await?;
+    attachments::save(engine, &feed, files).await?;
+    let (changes, later) = divide(engine, lines);
+    // Cancelled first: what was scheduled must not come after what replaces it.
+    let ids = changes.iter().filter(|change| change.op != Op::Patch).map(|change| change.item.id.as_str());
+    scheduled::cancel(engine, feed.id(), ids).await?;
+    let gone: Vec<String> = changes
+        .iter()
+        .filter(|change| change.op == Op::Delete)
+        .map(|change| change.item.id.clone())
+        .collect();
+    let count = changes.len();
+    let Published { appended, unchanged, changed } =
+        publish(engine.store.as_ref(), feed.id(), expected, changes).await?;
+    let later_count = later.len();
+    scheduled::schedule(engine, feed.id(), later).await?;
+    attachments::forget(engine, &feed, &gone).await?;
+    tracing::debug!(feed = %feed.id(), token = %sender, count, later_count, last = appended.head.seq, "published a batch");
+    let receipt = json!({
+        "appended": count - unchanged,
+        "changed": changed,
+        "unchanged": unchanged,
+        "scheduled": later_count,
+        "feed": feed.id(),
+        "first": appended.first,
+        "last": appended.head.seq,
+        "modified": appended.head.modified,
+    });
+    let mut answer = json_answer(StatusCode::OK, &receipt);
+    set_position(&mut answer.headers, appended.head.seq);
+    Ok(answer)
+}
+
+/// Parses `?expect=SEQ`: append only if the feed ends there.
+fn expected(query: Option<&str>) -> Result<Expected, RouteError> {
+    let Some(value) = parameters(query).find(|(name, _)| name == "expect").map(|(_, value)| value) else {
+        return Ok(Expected::Any);
+    };
+    let seq =
+        value.parse().map_err(|_| RouteError::bad_request(format!("expect={value:?} is not a number")))?;
+    Ok(Expected::Last(seq))
+}
+
+/// Divides lines into changes for now, and those for a time to come.
+fn divide(engine: &Engine, lines: Vec<PublishedLine>) -> (Vec<NewChange>, Vec<(NewChange, jiff::Timestamp)>) {
+    let now = engine.now();
+    let (mut changes, mut later) = (Vec::new(), Vec::new());
+    for PublishedLine { change, publish_at } in lines {
+        match publish_at.filter(|at| *at > now) {
+            // Its time counts once it is published.
+            Some(at) => later.push((change, at)),
+            None => changes.push(change.not_after(now)),
+        }
+    }
+    (changes, later)
+}

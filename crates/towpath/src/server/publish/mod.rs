@@ -1,0 +1,16 @@
+//! Publishing over HTTP: bodies of every form, the files that come with them, and what is due later.
+
+mod attachments;
+mod batch;
+mod body;
+mod fields;
+mod foreign;
+mod limits;
+mod line;
+mod urls;
+
+pub(super) use attachments::{forget as forget_attachments, get as attachment};
+pub(super) use batch::post;
+pub(super) use limits::MAX_CONTENT;
+pub(super) use line::{PublishedLine, line};
+pub(super) use urls::UrlRule;

@@ -1,0 +1,242 @@
+//! Service for the requests of one connection: what hyper calls, whatever the version of HTTP.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, ORIGIN};
+use http::{Method, Request, Response, Version};
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use parking_lot::Mutex;
+
+use super::browser_policy::BrowserPolicy;
+use super::guarded_stream::RateLimits;
+use super::long_poll::poll::LongPoll;
+use super::long_poll::request_cache::RequestCache;
+use super::problem::Problem;
+use super::response::{ResponseBody, respond};
+use super::route::{self, Routed};
+use super::tls::TlsIdentity;
+use crate::document::prebuilt::Answer;
+use crate::document::response_memory::{MIN_BODY, ResponseMemory};
+use crate::document::route_error::RouteError;
+use crate::engine::Engine;
+use crate::server::read_your_writes::{POSITION, set_age};
+use crate::stop::Stop;
+
+/// Longest head of a request, in bytes. It is also the size of hyper's buffers.
+// Thousands of clients that send a head slowly hold a buffer each.
+pub(super) const MAX_HEAD: usize = 32 << 10;
+
+/// State shared by the connections of one worker.
+pub(super) struct ConnectionWorker {
+    pub(super) engine: Arc<Engine>,
+    pub(super) stop: Stop,
+    pub(super) request_cache: Mutex<RequestCache>,
+    pub(super) browser_policy: BrowserPolicy,
+    pub(super) limits: Arc<RateLimits>,
+    pub(super) tls: Option<Arc<TlsIdentity>>,
+}
+
+/// Slot in which a waiting request leaves hyper.
+pub(super) type ParkSlot = Arc<Mutex<Option<ParkedRequest>>>;
+
+/// A request that waits, and its connection's part of it.
+pub(super) struct ParkedRequest {
+    pub(super) long_poll: LongPoll,
+    /// The connection stays open after the response.
+    pub(super) keep_alive: bool,
+    /// The bytes that were read before hyper had the connection, if this is its first request. They may be a part of
+    /// the request, or more than it.
+    pub(super) raw_request: Option<Bytes>,
+}
+
+/// Service for the requests of one connection.
+pub(super) struct HttpService {
+    pub(super) worker: Arc<ConnectionWorker>,
+    pub(super) peer: SocketAddr,
+    /// Length from which a body counts as memory of responses.
+    min_held: usize,
+    /// The answer to the request that waited before hyper had the connection.
+    answer: Mutex<Option<Response<ResponseBody>>>,
+    /// The bytes of the first request that were read before hyper had the connection.
+    raw_request: Mutex<Option<Bytes>>,
+    /// `None` if the connection cannot be parked.
+    slot: Option<ParkSlot>,
+}
+
+impl HttpService {
+    /// A service for a connection that cannot be parked.
+    pub(super) fn new(worker: Arc<ConnectionWorker>, peer: SocketAddr) -> Self {
+        let (answer, raw_request) = (Mutex::default(), Mutex::default());
+        Self { worker, peer, min_held: MIN_BODY, answer, raw_request, slot: None }
+    }
+
+    /// Counts bodies from `min` bytes on as memory of responses.
+    pub(super) fn holding_from(self, min: usize) -> Self {
+        Self { min_held: min, ..self }
+    }
+
+    /// Adds what is known of a connection from before hyper had it, and the slot that it is parked by.
+    pub(super) fn resumed(
+        self,
+        answer: Option<Response<ResponseBody>>,
+        raw_request: Option<Bytes>,
+        slot: ParkSlot,
+    ) -> Self {
+        Self { answer: Mutex::new(answer), raw_request: Mutex::new(raw_request), slot: Some(slot), ..self }
+    }
+}
+
+impl Service<Request<Incoming>> for HttpService {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = ServiceFuture;
+
+    fn call(&self, request: Request<Incoming>) -> ServiceFuture {
+        if let Some(response) = self.answer.lock().take() {
+            return ServiceFuture::Now(Some(response));
+        }
+        // Taken for the first request only: the later ones were read by hyper itself.
+        let raw_request = self.raw_request.lock().take();
+        // With two Host headers, a proxy and this server could see different hosts.
+        if !has_one_host(&request) {
+            let problem =
+                RouteError::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
+            return ServiceFuture::Now(Some(respond(Problem::from(problem).answer())));
+        }
+        let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
+        if let Err(error) = browser_policy.check(&request, &engine.cors) {
+            return ServiceFuture::Now(Some(respond(Problem::from(error).answer())));
+        }
+        if let Some(answer) = self.prebuilt(&request) {
+            return ServiceFuture::Now(Some(with_age(&self.worker.engine, respond(answer))));
+        }
+        let slot = self.slot.clone().filter(|_| can_be_parked(&request));
+        let park = slot.map(|slot| {
+            let keep_alive = is_kept_alive(&request);
+            move |long_poll| *slot.lock() = Some(ParkedRequest { long_poll, keep_alive, raw_request })
+        });
+        let ConnectionWorker { engine, stop, .. } = &*self.worker;
+        let (engine, stop, min_held) = (engine.clone(), stop.clone(), self.min_held);
+        let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
+        ServiceFuture::Later(Box::pin(async move {
+            with_age(&engine, routed(answer, park, &engine.response_memory, min_held, stop).await)
+        }))
+    }
+}
+
+/// Checks that a request has exactly one Host header (RFC 9112, section 3.2).
+fn has_one_host(request: &Request<Incoming>) -> bool {
+    // HTTP/1.0 has no Host header, and old clients send none.
+    request.version() < Version::HTTP_11 || request.headers().get_all(HOST).iter().count() == 1
+}
+
+/// Returns true if the connection can leave hyper while this request waits: no body is left to be read.
+fn can_be_parked(request: &Request<Incoming>) -> bool {
+    request.method() == Method::GET && request.version() == Version::HTTP_11 && request.body().is_end_stream()
+}
+
+fn is_kept_alive(request: &Request<Incoming>) -> bool {
+    let options = request.headers().get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    !options.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+}
+
+/// Waits for a routed request's response. A long poll is parked instead, if that is possible.
+async fn routed(
+    answer: impl Future<Output = Routed>,
+    park: Option<impl FnOnce(LongPoll)>,
+    memory: &Arc<ResponseMemory>,
+    min_held: usize,
+    stop: Stop,
+) -> Response<ResponseBody> {
+    let routed = within(memory, min_held, pin!(answer).await);
+    match (routed, park) {
+        // A parked poll gets the bytes of a shared response, which names no origin.
+        (Routed::LongPoll(long_poll), Some(park)) if long_poll.origin.is_none() => {
+            park(long_poll);
+            // `serve_http` looks into the slot after each poll of hyper, and drops this future.
+            std::future::pending().await
+        }
+        (routed, _) => routed.respond(&stop).await,
+    }
+}
+
+/// Counts an answer's body while it is sent. Beyond the limit, large bodies are refused.
+fn within(memory: &Arc<ResponseMemory>, min_held: usize, routed: Routed) -> Routed {
+    match routed {
+        Routed::Answer(answer) if memory.refuses(&answer.body, min_held) => {
+            let busy =
+                RouteError::busy("too many responses wait for slow clients ([server] response_mib); retry");
+            Problem::from(busy).answer().into()
+        }
+        Routed::Answer(answer) => {
+            Routed::Answer(Answer { body: memory.hold_from(min_held, answer.body), ..answer })
+        }
+        routed => routed,
+    }
+}
+
+impl HttpService {
+    /// The fast path: a document in memory that needs no compression.
+    fn prebuilt(&self, request: &Request<Incoming>) -> Option<Answer> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return None;
+        }
+        // The document may be older than the position that this client has seen.
+        if request.headers().contains_key(POSITION) {
+            return None;
+        }
+        let path = request.uri().path_and_query()?.as_str();
+        let document = self.worker.engine.documents.get(path)?;
+        // Routing negotiates properly, and may build the other representation.
+        if !document.is_acceptable(request.headers()) {
+            return None;
+        }
+        let mut answer = document.answer(request.headers())?;
+        let cors = &self.worker.engine.cors;
+        if cors.is_per_request() {
+            cors.add_for(request.headers().get(ORIGIN), &mut answer.headers);
+        }
+        self.worker.engine.metrics.fast.inc();
+        Some(answer)
+    }
+}
+
+/// Adds the header that says how old the answer may be.
+pub(super) fn with_age(engine: &Engine, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    set_age(engine, response.headers_mut());
+    response
+}
+
+/// A response that is ready, or one that is being made.
+pub(super) enum ServiceFuture {
+    Now(Option<Response<ResponseBody>>),
+    Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
+}
+
+impl ServiceFuture {
+    /// A response that needs no work.
+    pub(super) fn ready(response: Response<ResponseBody>) -> Self {
+        Self::Now(Some(response))
+    }
+}
+
+impl Future for ServiceFuture {
+    type Output = Result<Response<ResponseBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Now(response) => {
+                // hyper polls no future again that was ready, so pending is never seen.
+                response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)))
+            }
+            Self::Later(future) => future.as_mut().poll(context).map(Ok),
+        }
+    }
+}
