@@ -9,9 +9,10 @@ use http::{HeaderMap, HeaderName, Request, Version};
 
 use crate::config::{TokenDigest, TokenRight, is_local};
 use crate::document::route_error::RouteError;
-use crate::engine::Feed;
+use crate::engine::read_link::{self, ReadLink};
 pub use crate::engine::tokens::Access;
 use crate::engine::tokens::{TokenSet, reads};
+use crate::engine::{Engine, Feed};
 
 /// Checks that the sender of a request has a right to change a feed: with a token, or, where none may publish, from a
 /// loopback address. Returns the sender, for the log.
@@ -186,14 +187,49 @@ pub(crate) fn readable<B>(
 }
 
 /// Returns the digest of the request's token if the feed needs one. With it the access is checked again later.
-pub(crate) fn reader_digest(feed: &Feed, headers: &HeaderMap) -> Option<TokenDigest> {
-    if feed.config.is_public() { None } else { bearer(headers).map(TokenDigest::of) }
+pub(crate) fn reader_digest<B>(feed: &Feed, request: &Request<B>) -> Option<TokenDigest> {
+    if feed.config.is_public() {
+        return None;
+    }
+    let link = request.extensions().get::<ReadLink>();
+    link.map(|link| link.reader).or_else(|| bearer(request.headers()).map(TokenDigest::of))
+}
+
+/// Returns the part of a feed that the sender of a request may read, by a token or a read link.
+///
+/// # Errors
+///
+/// A missing or unknown token; a read link that is not valid here, or not any more.
+pub(crate) fn may_read_request<B>(
+    engine: &Engine,
+    feed: &Feed,
+    request: &mut Request<B>,
+) -> Result<Access, RouteError> {
+    let tokens = engine.tokens.load();
+    if feed.config.is_public() || bearer(request.headers()).is_some() {
+        return may_read(feed, &tokens, request.headers());
+    }
+    let Some(text) = read_link::of_query(request.uri().query()) else {
+        return may_read(feed, &tokens, request.headers());
+    };
+    let refused = || RouteError::unauthorized("this read link is not valid for this feed, or not any more");
+    let link = ReadLink::verify(&engine.identity, feed.id(), &text, engine.now()).ok_or_else(refused)?;
+    // The link is no more than its reader's token: once that is withdrawn, it opens nothing.
+    let access =
+        tokens.access_by_prefix(feed.id(), feed.log(), link.reader.as_bytes()).ok_or_else(refused)?;
+    request.extensions_mut().insert(link);
+    Ok(access)
+}
+
+/// Returns the digest of the bearer token of a request.
+pub(crate) fn read_token(headers: &HeaderMap) -> Option<TokenDigest> {
+    bearer(headers).map(TokenDigest::of)
 }
 
 /// Returns a short digest of the request's token if the feed needs one. It is stored with a subscription.
-pub(crate) fn token_digest(feed: &Feed, headers: &HeaderMap) -> Option<String> {
+pub(crate) fn token_digest<B>(feed: &Feed, request: &Request<B>) -> Option<String> {
     // 96 bits tell tokens apart; the token itself must not be in the store or in its backups.
-    reader_digest(feed, headers).map(|digest| hex::encode(&digest.0[..STORED_DIGEST]))
+    reader_digest(feed, request).map(|digest| hex::encode(&digest.as_bytes()[..STORED_DIGEST]))
 }
 
 /// Bytes of a token's digest that are stored with a subscription.

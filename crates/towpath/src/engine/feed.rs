@@ -19,7 +19,10 @@ pub struct Feed {
     /// Time of the last append in milliseconds since 1970, or [`NEVER`].
     last_append: AtomicI64,
     /// State that protocols keep for this feed. A feed that nobody reads has none.
-    pub extensions: Extensions,
+    // Shared by the feed before and after a change of its settings: locks are among them.
+    pub extensions: Arc<Extensions>,
+    /// State that depends on the configuration.
+    pub config_extensions: Extensions,
 }
 
 // Outside the range of a timestamp, so its conversion fails and gives `None`.
@@ -33,7 +36,24 @@ impl Feed {
 
     /// Makes a feed on a log whose last position is `head`.
     pub fn on(config: FeedConfig, head: Arc<AtomicU64>) -> Self {
-        Self { config, head, last_append: AtomicI64::new(NEVER), extensions: Extensions::default() }
+        Self {
+            config,
+            head,
+            last_append: AtomicI64::new(NEVER),
+            extensions: Arc::default(),
+            config_extensions: Extensions::default(),
+        }
+    }
+
+    /// Returns the same feed with other settings.
+    pub(super) fn with_config(&self, config: FeedConfig) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            head: self.head.clone(),
+            last_append: AtomicI64::new(self.last_append.load(Ordering::Acquire)),
+            extensions: self.extensions.clone(),
+            config_extensions: Extensions::default(),
+        })
     }
 
     /// Time of the last append by this machine's clock, if it is known.

@@ -6,6 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::engine::sinks::SinkMetrics;
+
 /// The counters of one towpath, since it started.
 pub struct Metrics {
     /// Requests answered from prebuilt documents.
@@ -58,6 +60,8 @@ pub struct Metrics {
     pub held: Family<[(&'static str, String); 1], Gauge>,
     /// Age of the replica in seconds.
     pub replica_age: Gauge,
+    /// Counters of sinks, by name.
+    pub sinks: SinkMetrics,
     registry: Registry,
 }
 
@@ -93,6 +97,7 @@ impl Default for Metrics {
             "How old what is read here may be; 0 where it is current",
             replica_age.clone(),
         );
+        let sinks = SinkMetrics::registered(&mut registry);
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -124,6 +129,7 @@ impl Default for Metrics {
             roles,
             held,
             replica_age,
+            sinks,
             registry,
         }
     }

@@ -1,7 +1,9 @@
 //! Appends of what people and programs publish.
 
+use std::collections::HashSet;
+
 use towpath_proto::diff::{KnownItems, without_unchanged};
-use towpath_proto::{FeedId, NewChange};
+use towpath_proto::{FeedId, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected, Store};
 
 /// Result of publishing a batch.
@@ -11,6 +13,8 @@ pub struct Published {
     pub appended: Appended,
     /// Number of changes that were left out, since they change nothing.
     pub unchanged: usize,
+    /// Number of appended changes to items that were there.
+    pub changed: usize,
 }
 
 /// Appends a batch without the changes that change nothing: a file that is imported again appends nothing.
@@ -31,8 +35,18 @@ pub async fn publish(
         0 => KnownItems::new(),
         _ => store.content_hashes(feed, Some(&ids)).await?,
     };
+    let live = known.iter().filter(|(_, hash)| hash.is_some());
+    let mut live: HashSet<String> = live.map(|(id, _)| id.clone()).collect();
     // An item that others change between the read and the append counts as unchanged at the time of the read.
     let changes = without_unchanged(known, changes);
     let unchanged = count - changes.len();
-    Ok(Published { appended: store.append(feed, expected, changes).await?, unchanged })
+    let is_of_live_item = |change: &&NewChange| match change.op {
+        Op::Delete => {
+            live.remove(&change.item.id);
+            false
+        }
+        Op::Put | Op::Patch => !live.insert(change.item.id.clone()),
+    };
+    let changed = changes.iter().filter(is_of_live_item).count();
+    Ok(Published { appended: store.append(feed, expected, changes).await?, unchanged, changed })
 }

@@ -1,12 +1,13 @@
 //! The engine: everything that requests, sources and protocols share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 use towpath_client::random::unguessable;
 use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
@@ -21,6 +22,7 @@ use crate::engine::failures::Failures;
 use crate::engine::identity::identity;
 use crate::engine::rate_limit::RateLimit;
 use crate::engine::replica_age::ReplicaAge;
+use crate::engine::sinks::Sinks;
 use crate::engine::store_health::StoreHealth;
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Extensions, Feed, Metrics};
@@ -51,6 +53,8 @@ pub struct Engine {
     pub scorer: Scorer,
     /// Counters.
     pub metrics: Metrics,
+    /// Sinks of the configuration, with their states.
+    pub sinks: Sinks,
     /// Runtime of work that does not serve requests.
     pub runtime: tokio::runtime::Handle,
     /// State that protocols keep.
@@ -66,7 +70,11 @@ pub struct Engine {
     /// Publishing work that failed.
     pub(crate) failures: Failures,
     is_shared: bool,
-    feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
+    pub(super) feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
+    /// Feeds with a log that are not served any more.
+    pub(super) removed: Arc<RwLock<HashSet<FeedId>>>,
+    /// Number of changes of the feeds since the start.
+    pub(super) feed_changes: Arc<watch::Sender<u64>>,
 }
 
 /// Reason why an engine cannot start.
@@ -113,7 +121,14 @@ impl Engine {
         let filters = filters(&config, &feeds);
         let mut heads = store.heads().await?;
         // The log of a feed that left the configuration stays on disk, but is not served.
-        heads.retain(|head| config.server.create_feeds || feeds.contains_key(&head.feed));
+        let mut removed = HashSet::new();
+        heads.retain(|head| {
+            let is_served = config.server.create_feeds || feeds.contains_key(&head.feed);
+            if !is_served {
+                removed.insert(head.feed.clone());
+            }
+            is_served
+        });
         for FeedSummary { feed: id, head: LogHead { seq, modified, .. }, appended } in &heads {
             warn_of_future(id, *modified);
             let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
@@ -136,6 +151,7 @@ impl Engine {
             store,
             scorer,
             failures: Failures::new(metrics.publish_failed.clone()),
+            sinks: Sinks::new(&config, &metrics.sinks),
             metrics,
             runtime: tokio::runtime::Handle::current(),
             extensions: Extensions::default(),
@@ -146,6 +162,8 @@ impl Engine {
             store_health: StoreHealth::default(),
             is_shared,
             feeds: Arc::new(RwLock::new(feeds)),
+            removed: Arc::new(RwLock::new(removed)),
+            feed_changes: Arc::default(),
             config,
         };
         Ok((Arc::new(engine), heads))
@@ -169,6 +187,7 @@ impl Engine {
             store: self.store.clone(),
             scorer: self.scorer.clone(),
             failures: Failures::new(metrics.publish_failed.clone()),
+            sinks: Sinks::new(&self.config, &metrics.sinks),
             metrics,
             runtime: self.runtime.clone(),
             extensions: Extensions::default(),
@@ -179,6 +198,8 @@ impl Engine {
             store_health: StoreHealth::default(),
             is_shared: self.is_shared,
             feeds: self.feeds.clone(),
+            removed: self.removed.clone(),
+            feed_changes: self.feed_changes.clone(),
             config: self.config.clone(),
         })
     }

@@ -10,18 +10,29 @@ use crate::engine::{Engine, Feed};
 
 /// Returns the feed of a name.
 pub(crate) fn known_feed(engine: &Engine, name: &str) -> Result<Arc<Feed>, RouteError> {
-    engine.feed(name).ok_or_else(|| no_feed(name))
+    engine.feed(name).ok_or_else(|| no_feed(engine, name))
 }
 
 /// Returns the feed of a name that has a log of its own, also one that publishing may create.
 pub(crate) fn feed_with_log(engine: &Engine, name: &str) -> Result<Arc<Feed>, RouteError> {
     let id = FeedId::new(name).map_err(|e| RouteError::not_found(e.to_string()))?;
-    let feed = engine.feed_to_publish(&id).ok_or_else(|| no_feed(name))?;
+    let feed = engine.feed_to_publish(&id).ok_or_else(|| no_feed(engine, name))?;
     feed.without_log().map_or(Ok(feed), |why| Err(RouteError::conflict(why)))
 }
 
+/// Returns the feed of a name, if it accepts changes.
+pub(crate) fn feed_to_change(engine: &Engine, feed: &str) -> Result<Arc<Feed>, RouteError> {
+    let feed = feed_with_log(engine, feed)?;
+    feed.not_published_to().map_or(Ok(feed), |why| Err(RouteError::conflict(why)))
+}
+
 /// Makes the error for a feed that does not exist.
-pub(crate) fn no_feed(name: &str) -> RouteError {
+///
+/// Followers of a feed that was removed are told so, and do not ask again.
+pub(crate) fn no_feed(engine: &Engine, name: &str) -> RouteError {
+    if engine.was_removed(name) {
+        return RouteError::gone(format!("feed {name:?} was removed from the configuration of this server"));
+    }
     // A name comes from the address, which may be as long as a request's head.
     let shown: String = name.chars().take(64).collect();
     RouteError::not_found(format!(

@@ -54,6 +54,13 @@ impl NamedToken {
     }
 }
 
+impl NamedToken {
+    /// Returns true if the token may publish to some feed.
+    pub(crate) fn may_publish(&self) -> bool {
+        self.rights.iter().any(|right| *right != TokenRight::Read)
+    }
+}
+
 impl TokenSet {
     /// Makes the tokens of a configuration.
     pub fn new(config: &Config) -> Self {
@@ -78,8 +85,7 @@ impl TokenSet {
                 (token.name.as_str().into(), token.rights.clone(), token.feeds.clone());
             set.tokens.push(NamedToken { name, digest, rights, feeds: Some(feeds) });
         }
-        let publishes = |token: &NamedToken| token.rights.iter().any(|right| *right != TokenRight::Read);
-        set.has_publisher = set.tokens.iter().any(publishes);
+        set.has_publisher = set.tokens.iter().any(NamedToken::may_publish);
         // Of the running one, because the command line may have another base URL than the file.
         set.is_public_server = !running.server.is_local();
         let known: HashMap<_, _> = running.feeds.iter().map(|feed| (feed.id(), feed)).collect();
@@ -145,7 +151,7 @@ impl TokenSet {
 
     /// Returns the access of the token whose digest begins with these bytes: `readers` of the feed first.
     pub(crate) fn access_by_prefix(&self, feed: &FeedId, log: &FeedId, prefix: &[u8]) -> Option<Access> {
-        let begins = |digest: &TokenDigest| digest.0.starts_with(prefix);
+        let begins = |digest: &TokenDigest| digest.as_bytes().starts_with(prefix);
         let reader = self.readers.get(feed).and_then(|all| all.iter().find(|reader| begins(&reader.digest)));
         let reads = |token: &&NamedToken| begins(&token.digest) && reads(token, feed, log);
         let token = || self.tokens.iter().find(reads).map(|_| Access::Whole);
@@ -184,7 +190,7 @@ fn readers(
 
 /// Compares digests in constant time.
 fn is_equal(one: &TokenDigest, other: &TokenDigest) -> bool {
-    one.0.ct_eq(&other.0).into()
+    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 /// Returns the first match, after looking at all: the position of a match would show in the time taken.

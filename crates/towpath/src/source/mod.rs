@@ -9,6 +9,8 @@ pub mod load;
 pub mod local;
 pub mod mirror;
 pub mod poll;
+pub(crate) mod poll_log;
+pub mod poll_summary;
 pub mod schedule;
 pub mod state;
 pub(crate) mod status;

@@ -13,6 +13,8 @@ use towpath_store::{AppendError, Expected, ReadError};
 
 use super::document::{LoadedPage, PageReader, add_page, digest};
 use super::load::{LoadError, LoadedDocument, LoadedSource, load};
+use super::poll_log::{self, PollRecord};
+pub use super::poll_summary::PollSummary;
 pub(crate) use super::state::fingerprint;
 use super::state::{SourceFailure, SourceState};
 use super::waits::{next_poll, next_read};
@@ -29,29 +31,6 @@ use crate::store_error::StoreError;
 const SAVED_PROBLEMS: usize = 10;
 /// Maximum number of new comparisons after concurrent appends to the feed.
 const MAX_CONFLICTS: usize = 5;
-
-/// Result of a poll.
-#[derive(Debug, Default)]
-pub struct PollSummary {
-    /// Number of items that are new or came back.
-    pub new: usize,
-    /// Number of items whose content changed.
-    pub updated: usize,
-    /// Number of removed items.
-    pub removed: usize,
-    /// Number of unchanged items; `None` if the document was unchanged and therefore not parsed.
-    pub unchanged: Option<usize>,
-    /// Problems of the document, the first of each kind.
-    pub problems: Vec<String>,
-    /// Numbers of all problems.
-    pub counts: ProblemCounts,
-    /// Error of a failed poll.
-    pub error: Option<SourceFailure>,
-    /// Wait until the next poll.
-    pub next: Duration,
-    /// The publisher ended the source (410): there is no next poll.
-    pub ended: bool,
-}
 
 /// A poll failed.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +105,9 @@ pub async fn poll(
     let next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
     state.next = next.filter(|_| !state.ended);
     polled.ended = state.ended;
-    state.save(engine.store.as_ref(), lease, feed.id()).await?;
+    let record = PollRecord::new(now, began.elapsed().as_millis(), &polled);
+    let record = poll_log::added(engine, feed, record).await?;
+    state.save_with(engine.store.as_ref(), lease, feed.id(), Some(record)).await?;
     let run = match &state.error {
         None => Run::Polled,
         Some(error) => Run::Failed { code: error.code.clone(), http_status: error.http_status },
@@ -181,15 +162,17 @@ async fn attempt(
     };
     let LoadedDocument { pages, has_more, validators, moved_to } = document;
     let body = hex::encode(digest(&pages));
+    let length = pages.iter().map(|page| page.bytes.len()).sum();
     let saved = DocumentState { body, validators, moved_to };
     // Identical bytes need no parsing. After an error they do: the failed poll may not have appended its changes.
     if state.error.is_none() && state.body.as_ref() == Some(&saved.body) {
-        return Ok(PollSuccess { polled: PollSummary::default(), document: Some(saved) });
+        let polled = PollSummary { bytes: Some(length as u64), ..PollSummary::default() };
+        return Ok(PollSuccess { polled, document: Some(saved) });
     }
-    let length = pages.iter().map(|page| page.bytes.len()).sum();
     let reading = fetcher.memory().reading(length, source.limits.memory()).await;
     let read = DocumentReader { source, address, pages: &pages, has_more };
-    let Applied { polled, about } = apply(engine, own, &read).await?;
+    let Applied { mut polled, about } = apply(engine, own, &read).await?;
+    polled.bytes = Some(length as u64);
     drop((reading, pages));
     if feed_about::save(engine, own.1, own.0, &about).await? {
         documents::forget_newest(engine, own.0);
@@ -316,6 +299,7 @@ fn summary(found: &Diff, document: &FeedDocument) -> PollSummary {
         updated: found.updated,
         removed: found.removed,
         unchanged: Some(found.unchanged),
+        bytes: None,
         problems: document.problems.iter().chain(&found.problems).cloned().collect(),
         counts: ProblemCounts {
             left_out: document.counts.left_out + found.left_out,

@@ -10,16 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use towpath_client::{Fetcher, redact};
+use towpath_proto::FeedId;
 
 use super::poll::{PollSummary, fingerprint, poll};
 use super::state::SourceState;
 use super::waits::longest_wait;
 use crate::config::local_path;
 use crate::engine::roles::{Lease, Shard};
+use crate::engine::source_control::{self, SourceControl};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
@@ -37,46 +40,157 @@ pub struct PollContext {
 /// Polls the sources of a shard when they are due, until the stop signal is set.
 pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     let engine = &context.engine;
-    let is_here = |feed: &Arc<Feed>| is_on(feed) && shard.has(feed.id().as_str());
-    let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(is_here).collect();
-    let mut due = BinaryHeap::with_capacity(feeds.len());
-    for (index, feed) in feeds.iter().enumerate() {
-        // A heap rather than a task per source: ten thousand idle sources cost a few bytes each.
-        if let Some(wait) = first_wait(engine, feed).await {
-            due.push(Reverse((Instant::now() + wait, index)));
-        }
-    }
+    // Before the rows are read: a request that is written meanwhile must not be missed.
+    let mut requests = source_control::requests(engine);
+    let mut changes = engine.feed_changes();
+    let mut due = DueSources::default();
+    due.refresh(engine, shard).await;
     let mut polls: JoinSet<Option<NextPoll>> = JoinSet::new();
-    let mut running: HashMap<task::Id, usize> = HashMap::new();
+    let mut running: HashMap<task::Id, Arc<Feed>> = HashMap::new();
     loop {
-        let next = due.peek().map(|Reverse((at, _))| *at);
+        let next = due.next();
         tokio::select! {
             () = stopped(&stop) => break,
+            _ = changes.changed() => due.refresh(engine, shard).await,
             Some(done) = polls.join_next_with_id(), if !polls.is_empty() => {
                 // After a panic the source is still polled again.
                 let (id, next) = done.unwrap_or_else(|e| {
                     tracing::error!("a poll panicked: {e}");
                     (e.id(), None)
                 });
-                let Some(index) = running.remove(&id) else { continue };
+                let Some(feed) = running.remove(&id) else { continue };
                 let wait = match next {
                     Some(NextPoll::Never) => continue,
                     Some(NextPoll::After(wait)) => wait,
                     // The result was not saved. The last saved due time has passed, so the interval limits the polls.
-                    None => saved_wait(engine, &feeds[index]).await.max(every(&feeds[index])),
+                    None => saved_wait(engine, &feed).await.max(every(&feed)),
                 };
-                due.push(Reverse((Instant::now() + wait, index)));
+                if !is_paused(engine, &feed).await {
+                    due.set(&feed, Instant::now() + wait);
+                }
+            }
+            asked = requests.recv() => {
+                // A receiver that missed requests looks at all sources.
+                let is_asked = |feed: &FeedId| asked.as_ref().map_or(true, |asked| asked == feed);
+                for feed in due.feeds().into_iter().filter(|feed| is_asked(feed.id())) {
+                    // A running poll is asked about again when it ends.
+                    if !running.values().any(|running| running.id() == feed.id()) {
+                        apply_request(engine, &feed, &mut due).await;
+                    }
+                }
             }
             // The heap's first entry decides; a new poll result re-evaluates it.
             () = until(next), if next.is_some() => {
-                let Some(Reverse((_, index))) = due.pop() else { continue };
-                let poll = polls.spawn(one(context.clone(), lease.clone(), feeds[index].clone()).boxed());
-                running.insert(poll.id(), index);
+                let Some(feed) = due.take() else { continue };
+                let poll = polls.spawn(one(context.clone(), lease.clone(), feed.clone()).boxed());
+                running.insert(poll.id(), feed);
             }
         }
     }
     // A poll that is aborted here has appended all of its changes or none.
     polls.shutdown().await;
+}
+
+/// Due times of a shard's sources.
+#[derive(Default)]
+struct DueSources {
+    // A heap rather than a task per source: ten thousand idle sources cost a few bytes each.
+    heap: BinaryHeap<Reverse<(Instant, FeedId)>>,
+    /// Each source with its due time. Other entries of the heap are outdated.
+    sources: HashMap<FeedId, (Arc<Feed>, Option<Instant>)>,
+}
+
+impl DueSources {
+    /// Takes over added, changed and removed feeds. The others keep their times.
+    async fn refresh(&mut self, engine: &Engine, shard: Shard) {
+        let is_here = |feed: &Arc<Feed>| is_on(feed) && shard.has(feed.id().as_str());
+        let current: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(is_here).collect();
+        let mut before = std::mem::take(&mut self.sources);
+        for feed in current {
+            let kept = before.remove(feed.id()).filter(|(old, _)| Arc::ptr_eq(old, &feed));
+            let is_new = kept.is_none();
+            self.sources.insert(feed.id().clone(), kept.unwrap_or_else(|| (feed.clone(), None)));
+            if is_new
+                && let Some(wait) = first_wait(engine, &feed).await
+                && !is_paused(engine, &feed).await
+            {
+                self.set(&feed, Instant::now() + wait);
+            }
+        }
+    }
+
+    fn feeds(&self) -> Vec<Arc<Feed>> {
+        self.sources.values().map(|(feed, _)| feed.clone()).collect()
+    }
+
+    /// Sets the due time of a source, unless the feed was changed or removed meanwhile.
+    fn set(&mut self, feed: &Arc<Feed>, at: Instant) {
+        let Some((current, time)) = self.sources.get_mut(feed.id()) else { return };
+        if Arc::ptr_eq(current, feed) {
+            *time = Some(at);
+            self.heap.push(Reverse((at, feed.id().clone())));
+        }
+    }
+
+    fn time(&self, feed: &Feed) -> Option<Instant> {
+        self.sources.get(feed.id()).and_then(|(_, time)| *time)
+    }
+
+    fn remove(&mut self, feed: &Feed) {
+        if let Some((_, time)) = self.sources.get_mut(feed.id()) {
+            *time = None;
+        }
+    }
+
+    /// Returns the earliest due time.
+    fn next(&mut self) -> Option<Instant> {
+        while let Some(Reverse((at, id))) = self.heap.peek() {
+            if self.sources.get(id).is_some_and(|(_, time)| *time == Some(*at)) {
+                return Some(*at);
+            }
+            self.heap.pop();
+        }
+        None
+    }
+
+    /// Takes the source that is due first.
+    fn take(&mut self) -> Option<Arc<Feed>> {
+        self.next()?;
+        let Reverse((_, id)) = self.heap.pop()?;
+        let (feed, time) = self.sources.get_mut(&id)?;
+        *time = None;
+        Some(feed.clone())
+    }
+}
+
+async fn is_paused(engine: &Engine, feed: &Feed) -> bool {
+    let control = SourceControl::load(engine, feed).await;
+    control.is_ok_and(|control| control.paused.is_some())
+}
+
+/// Does what an operator asked of a source: poll now, pause, resume.
+async fn apply_request(engine: &Engine, feed: &Arc<Feed>, due: &mut DueSources) {
+    let control = SourceControl::load(engine, feed).await.unwrap_or_else(|e| {
+        tracing::error!(feed = %feed.id(), "{e}");
+        SourceControl::default()
+    });
+    let last_attempt = match feed.config.polled() {
+        Some((source, _)) => {
+            let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await;
+            state.ok().and_then(|state| state.last_attempt)
+        }
+        None => None,
+    };
+    let is_new = |asked: Timestamp| last_attempt.is_none_or(|last| last < asked);
+    if control.paused.is_some() {
+        due.remove(feed);
+    } else if control.poll.is_some_and(is_new) {
+        due.set(feed, Instant::now());
+    } else if due.time(feed).is_none() {
+        // Resumed.
+        let wait = saved_wait(engine, feed).await;
+        due.set(feed, Instant::now() + wait);
+    }
 }
 
 async fn until(at: Option<Instant>) {
@@ -159,7 +273,7 @@ async fn saved_wait(engine: &Engine, feed: &Feed) -> Duration {
 mod tests {
     use std::path::Path;
 
-    use jiff::{SignedDuration, Timestamp};
+    use jiff::SignedDuration;
     use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
     use super::*;

@@ -110,11 +110,22 @@ impl SourceState {
 
     /// Saves the state, on the condition that the lease is still held.
     pub async fn save(&self, store: &dyn Store, lease: &Lease, feed: &FeedId) -> Result<(), StoreError> {
+        self.save_with(store, lease, feed, None).await
+    }
+
+    /// Saves the state together with another row: both share one sync.
+    pub(super) async fn save_with(
+        &self,
+        store: &dyn Store,
+        lease: &Lease,
+        feed: &FeedId,
+        other: Option<TableWrite>,
+    ) -> Result<(), StoreError> {
         let value = serde_json::to_vec(self).map_err(|e| StoreError::Encode(e.to_string()))?;
         let key = feed.as_str().as_bytes().to_vec();
         // The lease is a condition of the write, so a node that lost it cannot overwrite its successor's state.
-        let write = vec![TableWrite { table: Table::Sources, key, value: Some(value.into()) }];
-        Ok(store.write(write, conditions(lease)).await?)
+        let write = TableWrite { table: Table::Sources, key, value: Some(value.into()) };
+        Ok(store.write(other.into_iter().chain([write]).collect(), conditions(lease)).await?)
     }
 }
 

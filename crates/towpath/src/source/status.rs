@@ -4,11 +4,15 @@ use serde::Serialize;
 use towpath_client::redact;
 use towpath_proto::diffdelta::wire::GLOBAL;
 
+use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
 use crate::source::state::{SourceFailure, SourceState};
 use crate::source::{mirror, poll};
 use crate::store_error::StoreError;
+
+/// Limit of scheduled changes in the status of a feed.
+const MAX_SCHEDULED: usize = 100;
 
 /// Health of a source.
 #[derive(Debug, Serialize)]
@@ -34,6 +38,7 @@ pub(crate) async fn describe_feed(
 ) -> Result<FeedDescription<SourceHealth>, StoreError> {
     let mut described = describe(engine, feed, source_health(engine, feed, with_details).await?).await?;
     described.status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
+    described.status.scheduled = scheduled_changes(engine, feed, with_details).await?;
     Ok(described)
 }
 
@@ -45,7 +50,20 @@ pub(crate) async fn status_of(
 ) -> Result<FeedStatus<SourceHealth>, StoreError> {
     let mut status = feed_status(engine, feed, source_health(engine, feed, with_details).await?).await?;
     status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
+    status.scheduled = scheduled_changes(engine, feed, with_details).await?;
     Ok(status)
+}
+
+/// Lists what is to be published later. Strangers do not read it before its time.
+async fn scheduled_changes(
+    engine: &Engine,
+    feed: &Feed,
+    with_details: bool,
+) -> Result<Vec<ScheduledChange>, StoreError> {
+    if !with_details || feed.is_filter() {
+        return Ok(Vec::new());
+    }
+    scheduled::list(engine.store.as_ref(), feed.id(), MAX_SCHEDULED).await
 }
 
 /// Returns what is wrong with the node: its store takes no writes, or has damaged data.
@@ -55,13 +73,38 @@ pub(crate) fn node_problems(engine: &Engine) -> Vec<String> {
     let damage = engine.store_damage();
     let damage = damage.map(|damage| format!("{} reads met damaged data: {}", damage.reads, damage.first));
     let global = engine.failures.of(GLOBAL);
-    failure.into_iter().chain(damage).chain(global).collect()
+    failure.into_iter().chain(damage).chain(global).chain(engine.sinks.problems()).collect()
 }
 
 /// Describes a feed as JSON, with the details of a failure.
 pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
     let description = describe_feed(engine, feed, true).await?;
     serde_json::to_value(description).map_err(|e| StoreError::View(e.to_string()))
+}
+
+/// Returns the protocol that a mirror follows by, once it is known.
+pub(crate) async fn source_protocol(engine: &Engine, feed: &Feed) -> Result<Option<String>, StoreError> {
+    match feed.config.mirrored() {
+        Some((_, url)) => mirror::protocol(engine, feed, url).await,
+        None => Ok(None),
+    }
+}
+
+/// Returns the saved state of a feed's source, redacted; `None` without a source. Strangers do not read the details of a
+/// failure.
+pub(crate) async fn source_state(
+    engine: &Engine,
+    feed: &Feed,
+    with_details: bool,
+) -> Result<Option<SourceState>, StoreError> {
+    let Some((source, address)) = feed.config.polled().or(feed.config.mirrored()) else { return Ok(None) };
+    let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &poll::fingerprint(source)).await?;
+    if !with_details {
+        state.error = state.error.map(|_| SourceFailure::undisclosed());
+    } else if let Some(SourceFailure { message, .. }) = &mut state.error {
+        *message = redact::text(&message.replace(address, &redact::url(address)));
+    }
+    Ok(Some(state))
 }
 
 /// Returns the health of a feed's source; `None` without a source.
@@ -71,19 +114,9 @@ async fn source_health(
     with_details: bool,
 ) -> Result<Option<SourceHealth>, StoreError> {
     let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
-    let Some((source, address)) = polled.or(mirrored) else { return Ok(None) };
-    let protocol = match mirrored {
-        Some((_, url)) => mirror::protocol(engine, feed, url).await?,
-        None => None,
-    };
-    let fingerprint = poll::fingerprint(source);
-    let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint).await?;
-    let SourceState { last_ok, next, mut error, problems, .. } = state;
-    let shown = redact::url(address);
-    if !with_details {
-        error = error.map(|_| SourceFailure::undisclosed());
-    } else if let Some(SourceFailure { message, .. }) = &mut error {
-        *message = redact::text(&message.replace(address, &shown));
-    }
-    Ok(Some(SourceHealth { address: shown, protocol, last_ok, next, error, problems }))
+    let Some((_, address)) = polled.or(mirrored) else { return Ok(None) };
+    let protocol = source_protocol(engine, feed).await?;
+    let Some(state) = source_state(engine, feed, with_details).await? else { return Ok(None) };
+    let SourceState { last_ok, next, error, problems, .. } = state;
+    Ok(Some(SourceHealth { address: redact::url(address), protocol, last_ok, next, error, problems }))
 }

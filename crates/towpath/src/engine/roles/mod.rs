@@ -80,6 +80,8 @@ pub const HUB: &str = "hub";
 pub const XMPP: &str = "xmpp";
 /// The chains of DiffDelta that no source's run makes, and the global one.
 pub const DIFFDELTA: &str = "diffdelta";
+/// Publishing what was scheduled.
+pub const SCHEDULE: &str = "schedule";
 /// Sealing pages, retention, snapshots.
 pub const UPKEEP: &str = "upkeep";
 

@@ -2,7 +2,7 @@
 
 mod state;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use futures_util::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 use towpath_client::{
     DiscoverError, Fetcher, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, pushed_follower, redact,
 };
 use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
-use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
+use towpath_proto::{Change, Content, ContentHash, FeedId, Item, NewChange, Op};
 use towpath_store::{AppendError, Expected, ReadError, Table, TableWrite, WriteError};
 
 use super::poll::fingerprint;
@@ -36,12 +37,56 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::fro
 const SAVE_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// Follows every mirrored feed of a shard until the stop signal is set.
+///
+/// A feed that is added or changed meanwhile begins anew from its saved state, and one that is removed ends.
 pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease: Lease, stop: Stop) {
     let mut follows = tokio::task::JoinSet::new();
-    for feed in engine.feeds().into_iter().filter(|feed| shard.has(feed.id().as_str())) {
-        let Some((source, url)) = feed.config.mirrored().filter(|(source, _)| source.enabled) else {
-            continue;
-        };
+    let mut running: HashMap<FeedId, (Arc<Feed>, AbortHandle)> = HashMap::new();
+    let mut changes = engine.feed_changes();
+    loop {
+        changes.mark_unchanged();
+        let feeds: Vec<Arc<Feed>> = engine
+            .feeds()
+            .into_iter()
+            .filter(|feed| shard.has(feed.id().as_str()) && is_mirror(feed))
+            .collect();
+        let current: HashMap<&FeedId, &Arc<Feed>> = feeds.iter().map(|feed| (feed.id(), feed)).collect();
+        running.retain(|id, (feed, follow)| {
+            let stays = current.get(id).is_some_and(|current| Arc::ptr_eq(current, feed));
+            // A follow that ends here has appended each batch whole or not at all, with its position.
+            if !stays {
+                follow.abort();
+            }
+            stays
+        });
+        for feed in feeds {
+            if !running.contains_key(feed.id()) {
+                let target = (engine.clone(), feed.clone(), lease.clone());
+                let follow = follows.spawn(follow_feed(target, fetcher.clone(), stop.clone()).boxed());
+                running.insert(feed.id().clone(), (feed, follow));
+            }
+        }
+        tokio::select! {
+            () = stopped(&stop) => break,
+            _ = changes.changed() => {}
+            // Those that ended leave room.
+            Some(_) = follows.join_next(), if !follows.is_empty() => {}
+        }
+    }
+    while follows.join_next().await.is_some() {}
+}
+
+fn is_mirror(feed: &Feed) -> bool {
+    feed.config.mirrored().is_some_and(|(source, _)| source.enabled)
+}
+
+/// Follows one mirrored feed.
+async fn follow_feed(
+    (engine, feed, lease): (Arc<Engine>, Arc<Feed>, Lease),
+    fetcher: Arc<Fetcher>,
+    stop: Stop,
+) {
+    if let Some((source, url)) = feed.config.mirrored() {
         let (configured, url) = (fingerprint(source), url.to_owned());
         let fetcher = fetcher.with_named([url.as_str()]).with_headers(&url, source.header_map());
         let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
@@ -50,11 +95,9 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
             tracing::error!(feed = %feed.id(), "{e}");
             SourceState { configured, ..SourceState::default() }
         });
-        let (engine, lease, state) = (engine.clone(), lease.clone(), Arc::new(Mutex::new(state)));
-        let target = MirrorTarget { engine, feed, lease, state };
-        follows.spawn(mirror(target, fetcher, url, stop.clone()).boxed());
+        let target = MirrorTarget { engine, feed, lease, state: Arc::new(Mutex::new(state)) };
+        mirror(target, fetcher, url, stop).await;
     }
-    while follows.join_next().await.is_some() {}
 }
 
 /// A local feed that mirrors another one.
@@ -197,8 +240,9 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
         }
     };
     let follow_protocol: Protocol = protocol.parse().map_err(FollowError::Usage)?;
-    let config =
-        FollowerConfig { url: followed_url.clone(), from: StartFrom::Beginning, state, once: false, every };
+    let limits = feed.config.source.as_ref().map(|source| source.read_limits()).unwrap_or_default();
+    let (url_followed, from) = (followed_url.clone(), StartFrom::Beginning);
+    let config = FollowerConfig { url: url_followed, from, state, once: false, every, limits };
     let saved =
         MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(target.clone(), saved).await?;

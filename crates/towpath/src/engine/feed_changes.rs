@@ -1,0 +1,164 @@
+//! Feeds of a configuration that was read again: added, changed and removed while the server runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use towpath_proto::FeedId;
+use towpath_store::{FeedSummary, ReadError};
+
+use crate::config::{Config, FeedConfig};
+use crate::engine::{Engine, Feed};
+
+/// Changes of the feeds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct FeedChanges {
+    /// Feeds that are served from now on.
+    pub added: Vec<FeedId>,
+    /// Feeds with new settings.
+    pub changed: Vec<FeedId>,
+    /// Feeds that are not served any more. Their logs stay.
+    pub removed: Vec<FeedId>,
+    /// Changes that only a restart makes.
+    pub left: Vec<String>,
+}
+
+/// Feeds as they are to be, before any of it is visible.
+pub struct FeedPlan {
+    changes: FeedChanges,
+    feeds: Vec<(FeedId, Arc<Feed>)>,
+    private: Vec<FeedId>,
+}
+
+impl FeedPlan {
+    /// Configurations of the feeds as they will be served.
+    pub fn configs(&self) -> impl Iterator<Item = &FeedConfig> {
+        self.feeds.iter().map(|(_, feed)| &feed.config)
+    }
+}
+
+impl Engine {
+    /// Compares the feeds with those of a configuration. Nothing changes yet.
+    ///
+    /// # Errors
+    ///
+    /// A store that cannot be read.
+    pub async fn plan_feeds(&self, config: &Config) -> Result<FeedPlan, ReadError> {
+        let mut plan = FeedPlan { changes: FeedChanges::default(), feeds: Vec::new(), private: Vec::new() };
+        let mut logs = None;
+        for new in &config.feeds {
+            let id = new.id();
+            if !new.is_public() {
+                plan.private.push(id.clone());
+            }
+            let feed = match self.feed(id.as_str()) {
+                Some(old) if old.config == *new => old,
+                Some(old) => changed(&old, new, &mut plan.changes),
+                // The views of filters are made at the start.
+                None if new.filter.is_some() => {
+                    plan.changes.left.push(format!("feed {id} is a new filter"));
+                    continue;
+                }
+                None => {
+                    let logs = match &mut logs {
+                        Some(logs) => logs,
+                        None => logs.insert(self.logs().await?),
+                    };
+                    plan.changes.added.push(id.clone());
+                    added(new, logs.get(id))
+                }
+            };
+            plan.feeds.push((id.clone(), feed));
+        }
+        Ok(plan)
+    }
+
+    async fn logs(&self) -> Result<HashMap<FeedId, FeedSummary>, ReadError> {
+        Ok(self.store.heads().await?.into_iter().map(|log| (log.feed.clone(), log)).collect())
+    }
+
+    /// Makes a plan's changes visible, all at once.
+    pub fn apply_feeds(&self, plan: FeedPlan) -> FeedChanges {
+        let FeedPlan { mut changes, feeds: planned, private } = plan;
+        // Before the feeds are: no document of a private feed may be cached as a public one's.
+        self.sup_links.add_private(private);
+        let mut planned: HashMap<FeedId, Arc<Feed>> = planned.into_iter().collect();
+        {
+            let mut feeds = self.feeds.write();
+            let may_create = self.config.server.create_feeds;
+            for (id, feed) in feeds.iter() {
+                if planned.contains_key(id) {
+                    continue;
+                }
+                if feed.is_filter() {
+                    changes.left.push(format!("feed {id} is a filter that was removed"));
+                    planned.insert(id.clone(), feed.clone());
+                } else if may_create {
+                    // The log is there, and any log is served: with the settings of a feed that is not named.
+                    let unnamed = FeedConfig::unnamed(id.clone());
+                    let feed = if feed.config == unnamed { feed.clone() } else { feed.with_config(unnamed) };
+                    planned.insert(id.clone(), feed);
+                } else {
+                    changes.removed.push(id.clone());
+                }
+            }
+            *feeds = planned;
+        }
+        changes.removed.sort_unstable();
+        changes.left.sort_unstable();
+        let mut removed = self.removed.write();
+        removed.extend(changes.removed.iter().cloned());
+        for id in &changes.added {
+            removed.remove(id);
+        }
+        drop(removed);
+        if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
+            // Documents show titles and lists of feeds. They are made again from the log when they are asked for.
+            self.documents.clear();
+            self.feed_changes.send_modify(|number| *number += 1);
+        }
+        changes
+    }
+
+    /// Subscribes to changes of the feeds.
+    pub fn feed_changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.feed_changes.subscribe()
+    }
+
+    /// Returns true for a feed that was served once, and is not configured any more.
+    pub(crate) fn was_removed(&self, id: &str) -> bool {
+        self.removed.read().contains(id)
+    }
+}
+
+/// Returns the feed with the settings that can change while it is served.
+fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChanges) -> Arc<Feed> {
+    let id = new.id();
+    // Cursors, addresses and views of readers depend on these.
+    for (name, is_equal) in [
+        ("filter", old.config.filter == new.filter),
+        ("cursor", old.config.cursor == new.cursor),
+        ("visibility", old.config.is_public() == new.is_public()),
+    ] {
+        if !is_equal {
+            changes.left.push(format!("feed {id} has another {name}"));
+            return old.clone();
+        }
+    }
+    // The tokens of readers are replaced elsewhere. Their filters have the places of those at the start.
+    let config = FeedConfig { readers: old.config.readers.clone(), ..new.clone() };
+    if old.config == config {
+        return old.clone();
+    }
+    changes.changed.push(id.clone());
+    old.with_config(config)
+}
+
+fn added(config: &FeedConfig, log: Option<&FeedSummary>) -> Arc<Feed> {
+    let feed = Feed::new(config.clone());
+    if let Some(log) = log {
+        feed.head.store(log.head.seq, Ordering::Release);
+        feed.set_last_append(log.appended);
+    }
+    Arc::new(feed)
+}

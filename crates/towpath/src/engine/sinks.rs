@@ -1,0 +1,223 @@
+//! States of the sinks that the server keeps running, for pages, metrics and commands.
+//!
+//! The task of a sink, in [`crate::sink`], changes them. In a cluster another node may run it; then its stored record is
+//! what this node shows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use towpath_config::{Config, SinkConfig};
+
+/// Activity of a sink.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SinkState {
+    /// No node runs it yet.
+    #[default]
+    Idle,
+    /// The destination is being opened, or the first changes are on their way.
+    Starting,
+    /// The last batch was taken.
+    Running,
+    /// The destination takes nothing now; the same batch is tried again.
+    Waiting,
+    /// An operator paused it, or it stopped by itself and has to be resumed.
+    Paused,
+}
+
+/// Time in which a destination takes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkOutage {
+    /// Failure, its reason, and what to do.
+    pub message: String,
+    /// Time of the first failure in a row.
+    pub since: Timestamp,
+    /// Failed attempts in a row.
+    pub attempts: u32,
+    /// Time of the next attempt, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<Timestamp>,
+}
+
+/// Order of an operator, or of the server itself, about a sink.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkControl {
+    /// True while nothing is to be delivered.
+    pub paused: bool,
+    /// Reason why the server paused it by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Number of orders to send dead letters again.
+    #[serde(default)]
+    pub resends: u64,
+}
+
+/// Record of a sink: the part that is stored for other nodes and the next start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkRecord {
+    /// Activity.
+    pub state: SinkState,
+    /// Failure that the sink waits for, or was stopped by.
+    pub error: Option<SinkOutage>,
+    /// Positions of the last changes that the destination took, by feed.
+    pub positions: BTreeMap<String, String>,
+    /// Number of changes that the destination took since the process started.
+    pub delivered: u64,
+    /// Number of items that the destination refused and that are kept aside.
+    pub dead_letters: u64,
+    /// Time of the last batch that was taken.
+    pub last_delivery: Option<Timestamp>,
+    /// Number of the last order to send dead letters again that was carried out.
+    #[serde(default)]
+    pub resends: u64,
+}
+
+/// Counters of all sinks, by name.
+#[derive(Debug, Clone, Default)]
+pub struct SinkMetrics {
+    /// 1 while the destination takes batches.
+    pub up: Family<[(&'static str, String); 1], Gauge>,
+    /// Changes that are not delivered yet.
+    pub lag: Family<[(&'static str, String); 1], Gauge>,
+    /// Changes that were delivered.
+    pub delivered: Family<[(&'static str, String); 1], Counter>,
+    /// Attempts that failed.
+    pub failed: Family<[(&'static str, String); 1], Counter>,
+    /// Items that are kept aside.
+    pub dead_letters: Family<[(&'static str, String); 1], Gauge>,
+}
+
+impl SinkMetrics {
+    /// Registers the counters.
+    pub(super) fn registered(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("sink_up", "1 while the destination of a sink takes batches", metrics.up.clone());
+        registry.register("sink_lag", "Changes that a sink has not delivered yet", metrics.lag.clone());
+        registry.register("sink_delivered", "Changes that a sink has delivered", metrics.delivered.clone());
+        registry.register("sink_failed", "Attempts of a sink that failed", metrics.failed.clone());
+        let letters = metrics.dead_letters.clone();
+        registry.register(
+            "sink_dead_letters",
+            "Items that a sink's destination refused, kept aside",
+            letters,
+        );
+        metrics
+    }
+}
+
+/// The sinks of the configuration.
+pub struct Sinks {
+    sinks: Vec<Arc<SinkEntry>>,
+}
+
+/// A sink of the configuration, with its state in this process.
+pub struct SinkEntry {
+    /// Configuration.
+    pub config: SinkConfig,
+    record: Mutex<SinkRecord>,
+    /// True while this node runs the sink.
+    pub(super) is_here: watch::Sender<bool>,
+    /// Changes with each order, so that the sink's task reads it.
+    orders: watch::Sender<u64>,
+    pub(super) metrics: SinkMetrics,
+}
+
+impl Sinks {
+    /// Makes the sinks of a configuration.
+    pub(super) fn new(config: &Config, metrics: &SinkMetrics) -> Self {
+        let entry = |config: &SinkConfig| {
+            Arc::new(SinkEntry {
+                config: config.clone(),
+                record: Mutex::default(),
+                is_here: watch::Sender::new(false),
+                orders: watch::Sender::new(0),
+                metrics: metrics.clone(),
+            })
+        };
+        Self { sinks: config.sinks.iter().map(entry).collect() }
+    }
+
+    /// Returns all sinks, in the order of the configuration.
+    pub fn all(&self) -> &[Arc<SinkEntry>] {
+        &self.sinks
+    }
+
+    /// Returns the sink of a name.
+    pub fn get(&self, name: &str) -> Option<&Arc<SinkEntry>> {
+        self.sinks.iter().find(|sink| sink.config.name == name)
+    }
+
+    /// Returns what fails, one text for each sink.
+    pub fn problems(&self) -> Vec<String> {
+        let problem = |sink: &Arc<SinkEntry>| {
+            let record = sink.record.lock();
+            let error = record.error.as_ref()?;
+            Some(format!("sink {}: {}", sink.config.name, error.message))
+        };
+        self.sinks.iter().filter_map(problem).collect()
+    }
+}
+
+impl SinkEntry {
+    /// Returns a copy of what this process knows.
+    pub fn record(&self) -> SinkRecord {
+        self.record.lock().clone()
+    }
+
+    /// Changes the state, and the metrics with it.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut SinkRecord)) {
+        let mut record = self.record.lock();
+        let before = record.delivered;
+        change(&mut record);
+        let label = [("sink", self.config.name.clone())];
+        let is_up =
+            matches!(record.state, SinkState::Running | SinkState::Starting) && record.error.is_none();
+        self.metrics.up.get_or_create_owned(&label).set(i64::from(is_up));
+        let letters = i64::try_from(record.dead_letters).unwrap_or(i64::MAX);
+        self.metrics.dead_letters.get_or_create_owned(&label).set(letters);
+        self.metrics.delivered.get_or_create_owned(&label).inc_by(record.delivered.saturating_sub(before));
+    }
+
+    /// Counts a failed attempt.
+    pub(crate) fn count_failure(&self) {
+        self.metrics.failed.get_or_create_owned(&[("sink", self.config.name.clone())]).inc();
+    }
+
+    /// Marks the sink as run by this node, or not.
+    pub(crate) fn set_here(&self, is_here: bool) {
+        self.is_here.send_replace(is_here);
+    }
+
+    /// Wakes the sink's task, which then reads its orders.
+    pub(crate) fn wake(&self) {
+        self.orders.send_modify(|number| *number += 1);
+    }
+
+    /// Returns a receiver that changes with each order.
+    pub(crate) fn orders(&self) -> watch::Receiver<u64> {
+        self.orders.subscribe()
+    }
+
+    /// Returns the key of the sink's orders.
+    pub(crate) fn control_key(&self) -> Vec<u8> {
+        self.key("control")
+    }
+
+    /// Returns the key of the record for other nodes.
+    pub(crate) fn record_key(&self) -> Vec<u8> {
+        self.key("record")
+    }
+
+    /// Returns a key of the sink in the table of chains.
+    pub(crate) fn key(&self, part: &str) -> Vec<u8> {
+        format!("sink/{}/{part}", self.config.name).into_bytes()
+    }
+}

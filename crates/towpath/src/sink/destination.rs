@@ -1,0 +1,86 @@
+//! Makes the sink of a configured destination.
+
+use std::path::{Path, PathBuf};
+
+use towpath_client::Sink;
+use towpath_config::{Config, Secret, SinkConfig};
+use towpath_sinks::webhook::{WebhookOptions, WebhookSecret};
+use towpath_sinks::{Destination, DestinationOptions};
+
+/// Checks the destinations of all sinks. The error names the sink.
+pub(crate) fn check(config: &Config) -> Result<(), String> {
+    for sink in &config.sinks {
+        destination(config, sink).map_err(|e| format!("sink {:?}: {e}", sink.name))?;
+    }
+    Ok(())
+}
+
+/// Creates the sink of a destination.
+pub(super) fn open(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>, String> {
+    destination(config, sink).map(|destination| towpath_sinks::open(&destination))
+}
+
+fn destination(config: &Config, sink: &SinkConfig) -> Result<Destination, String> {
+    let secret = |(index, secret): (usize, &Secret)| {
+        secret.expose().parse::<WebhookSecret>().map_err(|e| format!("its secret {}: {e}", index + 1))
+    };
+    let options = DestinationOptions {
+        // Read each time, so that a changed password needs no restart.
+        password: sink.password().map(|password| password.expose().to_owned()),
+        webhook: WebhookOptions {
+            secrets: sink.secrets.iter().enumerate().map(secret).collect::<Result<_, _>>()?,
+            batch: sink.batch,
+            timeout: sink.timeout,
+            give_up: sink.give_up,
+            allow_private: sink.allow_private,
+            ..WebhookOptions::default()
+        },
+    };
+    let into = resolved(sink.into.expose(), &config.folder);
+    Destination::parse(&into, &options).map_err(|e| e.to_string())
+}
+
+/// Makes a path of a file or folder relative to the configuration's folder: the service manager chooses the working one.
+fn resolved(into: &str, folder: &Path) -> String {
+    match into.split_once(':') {
+        Some((kind @ ("sqlite" | "dir"), path)) if !path.is_empty() && !path.starts_with(':') => {
+            format!("{kind}:{}", folder.join(PathBuf::from(path)).display())
+        }
+        _ => into.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(sink: &str) -> Result<(), String> {
+        let config =
+            Config::parse(&format!("[[sink]]\nname = 'a'\nfeeds = ['*']\n{sink}"), Path::new("towpath.toml"));
+        check(&config.unwrap())
+    }
+
+    #[test]
+    fn destinations_are_checked_before_anything_is_opened() {
+        checked("into = 'sqlite:copy.db?table=x'").unwrap();
+        checked("into = 'webhook:https://a.example/'\nsecrets = ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw']")
+            .unwrap();
+        for (sink, needle) in [
+            ("into = 'copy.db'", "destination"),
+            ("into = 'webhook:https://a.example/'\nsecrets = ['hush']", "secret 1"),
+            ("into = 'postgres://me:hush@db/x?tabel=a'", "option"),
+        ] {
+            let error = checked(sink).unwrap_err();
+            assert!(error.contains(needle) && error.contains("\"a\"") && !error.contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_configuration() {
+        let folder = Path::new("/etc/towpath");
+        assert_eq!(resolved("sqlite:a.db?table=x", folder), "sqlite:/etc/towpath/a.db?table=x");
+        assert_eq!(resolved("dir:/b", folder), "dir:/b");
+        assert_eq!(resolved("webhook:https://a.example/", folder), "webhook:https://a.example/");
+        assert_eq!(resolved("sqlite::memory:", folder), "sqlite::memory:");
+    }
+}

@@ -1,0 +1,135 @@
+//! Notes what a sink does, for status, metrics and the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use towpath_client::sink::{SinkBatch, SinkEvent, SinkNotice, SinkObserver};
+use towpath_client::{FollowNotice, redact};
+
+use crate::engine::sinks::{SinkEntry, SinkOutage, SinkRecord, SinkState};
+use crate::wall_clock;
+
+/// Observer of a sink's writer and of its source. Clones note for the same sink.
+#[derive(Clone)]
+pub(super) struct SinkHealth {
+    sink: Arc<SinkEntry>,
+    /// True while dead letters are sent again, whose positions are old ones.
+    is_resending: Arc<AtomicBool>,
+    /// True while the error is the source's.
+    is_source_failing: Arc<AtomicBool>,
+}
+
+impl SinkHealth {
+    pub(super) fn new(sink: Arc<SinkEntry>) -> Self {
+        Self { sink, is_resending: Arc::default(), is_source_failing: Arc::default() }
+    }
+
+    pub(super) fn set_resending(&self, is_resending: bool) {
+        self.is_resending.store(is_resending, Ordering::Relaxed);
+    }
+
+    /// Notes a failure and the wait after it; logs it unless it is the same as the last one.
+    pub(super) fn failed(&self, state: SinkState, message: &str, wait: Option<Duration>) {
+        let message = redact::text(message);
+        let name = &self.sink.config.name;
+        let now = wall_clock::now();
+        self.sink.count_failure();
+        self.sink.update(|record| {
+            let same = record.error.as_ref().is_some_and(|error| error.message == message);
+            if !same {
+                tracing::warn!(sink = %name, "{message}");
+            }
+            let (since, attempts) =
+                record.error.take().map_or((now, 0), |error| (error.since, error.attempts));
+            let next = wait.and_then(|wait| now.checked_add(wait).ok());
+            let attempts = attempts.saturating_add(1);
+            record.error = Some(SinkOutage { message, since, attempts, next });
+            record.state = state;
+        });
+    }
+
+    /// Notes that the sink works.
+    fn works(&self, change: impl FnOnce(&mut SinkRecord)) {
+        self.is_source_failing.store(false, Ordering::Relaxed);
+        self.sink.update(|record| {
+            if record.error.take().is_some() {
+                tracing::info!(sink = %self.sink.config.name, "delivering again");
+            }
+            record.state = SinkState::Running;
+            change(record);
+        });
+    }
+
+    /// Notes that the source answers; an error of the destination stays.
+    pub(super) fn source_answers(&self) {
+        if self.is_source_failing.load(Ordering::Relaxed) {
+            self.works(|_| {});
+        }
+    }
+
+    /// Notes a message about the source.
+    pub(super) fn follow_notice(&self, notice: FollowNotice) {
+        let name = &self.sink.config.name;
+        match notice {
+            FollowNotice::Warning(text) | FollowNotice::Reset(text) => {
+                tracing::warn!(sink = %name, "{}", redact::text(&text));
+            }
+            FollowNotice::Incomplete(text) => {
+                tracing::error!(sink = %name, "items are missing: {}", redact::text(&text));
+            }
+            FollowNotice::Failed(error) => {
+                self.is_source_failing.store(true, Ordering::Relaxed);
+                self.failed(SinkState::Waiting, &error.to_string(), None);
+            }
+        }
+    }
+}
+
+impl SinkObserver for SinkHealth {
+    fn notice(&self, _source: &str, notice: SinkNotice) {
+        let name = &self.sink.config.name;
+        match notice {
+            SinkNotice::Unavailable { message, wait } => {
+                self.failed(SinkState::Waiting, &message, Some(wait));
+            }
+            SinkNotice::Available => self.works(|_| {}),
+            SinkNotice::SetAside { .. } => {
+                tracing::warn!(sink = %name, "{}", redact::text(&notice.to_string()));
+            }
+        }
+    }
+
+    fn applied(&self, batch: &SinkBatch) {
+        let is_resending = self.is_resending.load(Ordering::Relaxed);
+        let changes = batch.events.iter().filter(|event| event.change().is_some()).count();
+        self.works(|record| {
+            if changes > 0 {
+                record.delivered += changes as u64;
+                record.last_delivery = Some(wall_clock::now());
+            }
+            if !is_resending {
+                note_positions(&self.sink, batch, record);
+            }
+        });
+    }
+}
+
+/// Notes the positions that a batch reaches: of an own feed the checkpoint's, else those of the last changes.
+fn note_positions(sink: &SinkEntry, batch: &SinkBatch, record: &mut SinkRecord) {
+    if sink.config.url.is_none() {
+        let feed = batch.source.strip_prefix(&format!("{}/", sink.config.name));
+        let kept = batch.checkpoint.as_ref().and_then(|kept| serde_json::from_slice::<Value>(kept).ok());
+        if let (Some(feed), Some(seq)) = (feed, kept.and_then(|kept| kept["seq"].as_u64())) {
+            record.positions.insert(feed.to_owned(), seq.to_string());
+        }
+        return;
+    }
+    // A document over all feeds names hundreds; a batch has few of them.
+    for event in batch.events.iter() {
+        if let SinkEvent::Change(change) = event {
+            record.positions.insert(event.feed(), redact::credentials(&change.position));
+        }
+    }
+}

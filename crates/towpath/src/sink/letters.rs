@@ -1,0 +1,187 @@
+//! Dead letters: items that a destination refused, kept in the store until somebody sends them again or drops them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
+use towpath_proto::follow::Followed;
+use towpath_proto::line::Line;
+use towpath_proto::{FeedId, Op};
+use towpath_store::{Table, TableWrite};
+
+use crate::engine::roles::{Lease, conditions};
+use crate::engine::sinks::SinkEntry;
+use crate::engine::table_scan::TableScan;
+use crate::engine::{Engine, json_record};
+use crate::store_error::StoreError;
+
+/// An item that a destination refused.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DeadLetter {
+    /// Number of the letter, ascending.
+    pub(crate) number: u64,
+    /// Time of the refusal.
+    pub(crate) time: Timestamp,
+    /// Reason, in the destination's words.
+    pub(crate) reason: String,
+    /// Name of the position that covers the change.
+    pub(crate) source: String,
+    /// The change, as a line of the change format.
+    pub(crate) change: Value,
+}
+
+impl DeadLetter {
+    /// Returns the change as it was sent.
+    fn followed(&self) -> Option<Followed> {
+        let text = |name: &str| self.change[name].as_str().unwrap_or_default().to_owned();
+        let (feed, position) = (text("feed"), text("position"));
+        let line = serde_json::to_vec(&self.change).ok()?;
+        let change = Line::parse(&line).and_then(Line::into_change).ok()?;
+        let (op, item, patch, modified) = (change.op, change.item, change.patch, change.modified);
+        Some(Followed { feed, op, item, patch, modified, position, entry_id: None })
+    }
+}
+
+fn prefix(sink: &SinkEntry) -> Vec<u8> {
+    sink.key("dead/")
+}
+
+fn key(sink: &SinkEntry, number: u64) -> Vec<u8> {
+    // Digits of equal number, so that the order of keys is that of the letters.
+    sink.key(&format!("dead/{number:020}"))
+}
+
+/// Writes of dead letters, numbered on from the last one.
+pub(super) struct LetterBox {
+    engine: Arc<Engine>,
+    sink: Arc<SinkEntry>,
+    lease: Lease,
+    last: u64,
+}
+
+impl LetterBox {
+    /// Counts the letters of a sink.
+    pub(super) async fn open(
+        engine: Arc<Engine>,
+        sink: Arc<SinkEntry>,
+        lease: Lease,
+    ) -> Result<Self, StoreError> {
+        let (last, count) = count(&engine, &sink).await?;
+        sink.update(|record| record.dead_letters = count);
+        Ok(Self { engine, sink, lease, last })
+    }
+
+    /// Keeps a change aside.
+    pub(super) async fn keep(
+        &mut self,
+        source: &str,
+        change: &Followed,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let number = self.last + 1;
+        let line = serde_json::to_value(change.line()).map_err(|e| StoreError::Encode(e.to_string()))?;
+        let (time, reason, source) = (self.engine.now(), reason.to_owned(), source.to_owned());
+        let letter = DeadLetter { number, time, reason, source, change: line };
+        let write = json_record::put(key(&self.sink, number), &letter);
+        self.engine.store.write(vec![write], conditions(&self.lease)).await?;
+        self.last = number;
+        self.sink.update(|record| record.dead_letters += 1);
+        Ok(())
+    }
+}
+
+/// Returns the number of the last letter, and how many there are.
+async fn count(engine: &Engine, sink: &SinkEntry) -> Result<(u64, u64), StoreError> {
+    let prefix = prefix(sink);
+    let mut scan = TableScan::new(engine.store.as_ref(), Table::Chains, &prefix);
+    let (mut last, mut count) = (0, 0);
+    while let Some(page) = scan.next().await? {
+        count += page.len() as u64;
+        if let Some((key, _)) = page.last() {
+            let digits = key.get(prefix.len()..).and_then(|digits| std::str::from_utf8(digits).ok());
+            last = digits.and_then(|digits| digits.parse().ok()).unwrap_or(last);
+        }
+    }
+    Ok((last, count))
+}
+
+/// Returns the oldest letters of a sink.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn list(
+    engine: &Engine,
+    sink: &SinkEntry,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let rows = engine.store.scan(Table::Chains, &prefix(sink), None, limit).await?;
+    rows.iter().map(|(key, value)| json_record::parse(key, value)).collect()
+}
+
+/// Drops all letters, and returns how many there were.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn drop_letters(engine: &Engine, sink: &SinkEntry) -> Result<u64, StoreError> {
+    let mut dropped = 0;
+    for letter in list(engine, sink, usize::MAX).await? {
+        engine.store.write(vec![json_record::remove(key(sink, letter.number))], Vec::new()).await?;
+        dropped += 1;
+    }
+    sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(dropped));
+    Ok(dropped)
+}
+
+/// Reason why letters were not sent again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ResendError {
+    #[error(transparent)]
+    Sink(#[from] SinkFailure),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Sends all letters again that the sink has now. One that is refused again is kept as a new letter.
+pub(super) async fn resend(
+    engine: &Engine,
+    sink: &SinkEntry,
+    opener: &SinkOpener,
+    lease: &Lease,
+) -> Result<(), ResendError> {
+    for letter in list(engine, sink, usize::MAX).await? {
+        let Some(change) = letter.followed() else {
+            tracing::error!(sink = %sink.config.name, letter = letter.number, "cannot be sent again: it is damaged");
+            continue;
+        };
+        if !is_superseded(engine, sink, &change).await? {
+            let source: Arc<str> = letter.source.as_str().into();
+            // With the position that the destination has: the batch must not look like a part of a larger one.
+            let kept = opener.open(&source).await?;
+            opener.write(&source, vec![SinkEvent::Change(Box::new(change))], kept).await?;
+            opener.flush().await?;
+        }
+        let remove = TableWrite { table: Table::Chains, key: key(sink, letter.number), value: None };
+        engine.store.write(vec![remove], conditions(lease)).await.map_err(StoreError::from)?;
+        sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(1));
+    }
+    Ok(())
+}
+
+/// Returns true if the destination keeps current items, and the item of an own feed has changed since.
+///
+/// Sent again, the older version would replace the newer one.
+async fn is_superseded(engine: &Engine, sink: &SinkEntry, change: &Followed) -> Result<bool, StoreError> {
+    let keeps_items = matches!(sink.config.kind(), "sqlite" | "postgres" | "dir");
+    let (Ok(feed), Ok(seq)) = (FeedId::new(&change.feed), change.position.parse::<u64>()) else {
+        return Ok(false);
+    };
+    if !keeps_items || sink.config.url.is_some() {
+        return Ok(false);
+    }
+    let latest = engine.store.latest(&feed, &change.item.id).await?;
+    Ok(latest.is_some_and(|latest| latest.seq > seq && (latest.op != Op::Delete || change.op != Op::Delete)))
+}

@@ -1,0 +1,166 @@
+//! Copies own feeds into a sink, straight from the log.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
+use towpath_config::SinkStart;
+use towpath_proto::change::Seq;
+use towpath_proto::follow::{FeedReset, Followed};
+use towpath_proto::{Change, FeedId, Op};
+use towpath_store::ReadLimit;
+
+use super::changes::ChangedFeeds;
+use crate::engine::Engine;
+use crate::engine::sinks::SinkEntry;
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+/// Limit of one read from a log. Several of them may wait for a destination that is away.
+const PAGE: ReadLimit = ReadLimit { items: 1000, bytes: 1 << 20 };
+/// Number of reads from one feed before the next one has its turn.
+const TURN: usize = 16;
+
+/// Position in a feed's log, as a sink keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LogCheckpoint {
+    seq: Seq,
+    /// Identity of the log: another log under the same name is another feed.
+    log: String,
+}
+
+/// Reason why nothing more is copied.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CopyError {
+    #[error(transparent)]
+    Sink(#[from] SinkFailure),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Reader of own feeds on behalf of a sink.
+pub(super) struct OwnFeeds {
+    pub(super) engine: Arc<Engine>,
+    pub(super) sink: Arc<SinkEntry>,
+    pub(super) opener: SinkOpener,
+    pub(super) changes: Arc<ChangedFeeds>,
+    /// Last positions that were sent, of the feeds that were opened.
+    pub(super) sent: HashMap<FeedId, Seq>,
+}
+
+impl OwnFeeds {
+    /// Copies until `stop` is set.
+    pub(super) async fn copy(&mut self, stop: &Stop) -> Result<(), CopyError> {
+        self.changes.start();
+        let feeds = self.engine.feeds().into_iter().filter(|feed| !feed.is_filter());
+        let ours = feeds.map(|feed| feed.id().clone()).filter(|id| self.sink.config.has_feed(id.as_str()));
+        self.changes.note(ours);
+        let copied = tokio::select! {
+            // Interrupted wherever it is: what was not applied is read again.
+            copied = self.copy_changes() => copied,
+            () = stopped(stop) => Ok(()),
+        };
+        self.changes.end();
+        copied
+    }
+
+    async fn copy_changes(&mut self) -> Result<(), CopyError> {
+        loop {
+            for feed in self.changes.take() {
+                if self.copy_feed(&feed).await? {
+                    // After the other feeds: a long log must not hold them up.
+                    self.changes.note([feed]);
+                }
+            }
+            tokio::select! {
+                () = self.changes.changed() => {}
+                // The destination may fail for good while nothing is written to it.
+                failure = self.opener.failed() => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Sends the changes of a feed. Returns true if there are more.
+    async fn copy_feed(&mut self, feed: &FeedId) -> Result<bool, CopyError> {
+        let source = source(&self.sink, feed);
+        let mut after = match self.sent.get(feed) {
+            Some(seq) => *seq,
+            None => self.open(feed, &source).await?,
+        };
+        for _ in 0..TURN {
+            let page = self.engine.store.read(feed, after, PAGE).await.map_err(StoreError::from)?;
+            let Some(last) = page.last() else {
+                self.sent.insert(feed.clone(), after);
+                return Ok(false);
+            };
+            after = last.seq;
+            let events = page.into_iter().map(|change| event(feed, change)).collect();
+            self.opener.write(&source, events, Some(self.checkpoint(feed, after))).await?;
+            self.sent.insert(feed.clone(), after);
+        }
+        Ok(true)
+    }
+
+    /// Opens a feed in the sink, and returns the position after which it goes on.
+    async fn open(&self, feed: &FeedId, source: &Arc<str>) -> Result<Seq, CopyError> {
+        let head = self.engine.store.head(feed).await.map_err(StoreError::from)?.seq;
+        let Some(kept) = self.opener.open(source).await? else {
+            if self.sink.config.from == SinkStart::Beginning {
+                return Ok(0);
+            }
+            // Kept at once: what is published before the first batch is not to be left out after a restart.
+            self.opener.write(source, Vec::new(), Some(self.checkpoint(feed, head))).await?;
+            return Ok(head);
+        };
+        let kept: LogCheckpoint = serde_json::from_slice(&kept).map_err(|e| {
+            SinkFailure::Refused(format!(
+                "the position that the destination keeps for {source} is damaged: {e}"
+            ))
+        })?;
+        if kept.seq <= head && kept.log == self.log_identity(feed) {
+            return Ok(kept.seq);
+        }
+        // A data folder that was lost, or brought back from an older copy.
+        tracing::warn!(sink = %self.sink.config.name, %feed, "the log began anew: it is copied again from its beginning");
+        let reset = FeedReset { feed: feed.to_string(), reason: "the log began anew".into() };
+        self.opener.write(source, vec![SinkEvent::Reset(reset)], None).await?;
+        // Also for an empty log, whose first change may be long in coming.
+        self.opener.write(source, Vec::new(), Some(self.checkpoint(feed, 0))).await?;
+        Ok(0)
+    }
+
+    fn checkpoint(&self, feed: &FeedId, seq: Seq) -> Vec<u8> {
+        // Numbers and text into memory: this cannot fail.
+        serde_json::to_vec(&LogCheckpoint { seq, log: self.log_identity(feed) }).unwrap_or_default()
+    }
+
+    /// Returns the identity of a log. Hashed, because the data folder's own identity is a secret.
+    fn log_identity(&self, feed: &FeedId) -> String {
+        let digest =
+            Sha256::new_with_prefix(&self.engine.identity).chain_update([0]).chain_update(feed.as_str());
+        hex::encode(&digest.finalize()[..8])
+    }
+}
+
+/// Returns the name under which a sink keeps its position in an own feed.
+pub(super) fn source(sink: &SinkEntry, feed: &FeedId) -> Arc<str> {
+    format!("{}/{feed}", sink.config.name).into()
+}
+
+/// Makes the event of a change of the log. A patch is sent as the item that it made: a destination needs no earlier one.
+fn event(feed: &FeedId, change: Change) -> SinkEvent {
+    let Change { seq, op, item, modified, entry_id, .. } = change;
+    let op = if op == Op::Patch { Op::Put } else { op };
+    let (feed, position) = (feed.to_string(), seq.to_string());
+    SinkEvent::Change(Box::new(Followed {
+        feed,
+        op,
+        item,
+        patch: None,
+        modified: Some(modified),
+        position,
+        entry_id,
+    }))
+}
