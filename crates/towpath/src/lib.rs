@@ -3,13 +3,14 @@
 
 pub mod blocking;
 pub mod cli;
-pub mod config;
+pub use towpath_config as config;
 pub mod document;
 pub mod engine;
 pub mod export;
 mod private_files;
 pub mod protocols;
 pub mod server;
+pub(crate) mod sink;
 pub mod source;
 pub mod stop;
 pub mod store_error;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_store::{LeaseError, ReadError, WriteError};
+use towpath_store::{AppendError, LeaseError, ReadError, WriteError};
 
 /// Failure of an operation that reads from the store and writes to it.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,9 @@ pub enum StoreError {
     /// A write to the tables failed.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// An append failed.
+    #[error(transparent)]
+    Append(#[from] AppendError),
     /// The lease that the operation runs under is over.
     #[error(transparent)]
     Lease(#[from] LeaseError),

@@ -114,9 +114,17 @@ async fn import_lines(
         if ResetLine::is(&line) {
             eprintln!("{}, line {number}: {RESET}", file.display());
         } else if !line.trim_ascii().is_empty() {
-            let change = Line::parse(&line).and_then(Line::into_change);
-            let place = |e| CliError::failed(format!("{}, line {number}: {e}", file.display()));
-            batch.push(change.map_err(place)?);
+            let place = |e: &dyn std::fmt::Display| {
+                CliError::failed(format!("{}, line {number}: {e}", file.display()))
+            };
+            let parsed = Line::parse(&line).map_err(|e| place(&e))?;
+            if parsed.publish_at.is_some() {
+                // Ignored, it would publish at once what was meant for later.
+                let what =
+                    format!("publish_at is for a running server: POST the line to /feeds/{feed}/items");
+                return Err(place(&what));
+            }
+            batch.push(parsed.into_change().map_err(|e| place(&e))?);
             bytes += line.len();
         }
         // Large lines fill a batch by size: the server limits the body of a request.

@@ -2,6 +2,7 @@
 
 mod account;
 mod check;
+mod config;
 mod config_args;
 mod error;
 mod export;
@@ -10,30 +11,35 @@ mod feed_url;
 mod fleet_lines;
 mod follow;
 mod import;
+mod init;
+mod limit_args;
 mod lines;
 mod logging;
+mod manual;
 mod node;
 mod open;
 mod protocol_arg;
 mod publish;
 mod publish_target;
 mod read_token;
+mod reload;
 mod run;
 mod running_server;
 mod serve;
+mod sink;
 mod snapshot;
 mod state_file;
 mod state_log;
 mod status;
 mod terminal;
 mod token;
-mod token_reload;
 mod verify;
+mod version;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::private_files;
 
@@ -42,7 +48,7 @@ pub use error::{CliError, Exit};
 
 /// Publish feeds as ordered logs, and follow feeds over five published protocols.
 #[derive(Debug, Parser)]
-#[command(name = "towpath", version, about, long_about = None, propagate_version = true)]
+#[command(name = "towpath", version = version::version(), about, long_about = None, propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Subcommands,
@@ -50,6 +56,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Write a configuration that works
+    Init(init::InitArgs),
     /// Poll every source on its schedule and serve every feed
     Serve(serve::ServeArgs),
     /// Poll every source once, print what changed, and exit
@@ -69,9 +77,21 @@ enum Subcommands {
     /// Export every feed as static files to a folder or object storage; later runs write only changes
     Export(export::ExportArgs),
     /// Show feeds, positions and source health
-    Status(publish_target::TargetArgs),
+    Status(status::StatusArgs),
     /// Check the data folder for damage; no server may have it open
     Verify(ConfigArgs),
+    /// Check the configuration, or print an annotated one, its reference or its schema
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// See and steer the sinks of a running server
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
+    /// Let the running server read its configuration again, and print what changed
+    Reload(reload::ReloadArgs),
+    /// Print the completions of a shell
+    Completions(manual::CompletionsArgs),
+    /// Write a manual page for each command to a folder
+    Man(manual::ManArgs),
     /// Make tokens for the configuration
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -129,6 +149,12 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Export(args) => export::export(args).await,
         Subcommands::Status(args) => status::status(&args).await,
         Subcommands::Verify(args) => verify::verify(&args).await,
+        Subcommands::Init(args) => init::init(&args),
+        Subcommands::Reload(args) => reload::reload(&args).await,
+        Subcommands::Completions(args) => Ok(manual::completions(&args, Cli::command())),
+        Subcommands::Man(args) => manual::man(&args, Cli::command()),
+        Subcommands::Config(command) => config::config(&command),
+        Subcommands::Sink(command) => sink::sink(&command).await,
         Subcommands::Token(command) => token::token(command),
     }
 }

@@ -1,7 +1,8 @@
 //! `towpath follow xmpp:…` and `towpath check xmpp:…`: an XMPP node, with an account of any XMPP server.
 
-use towpath_client::Protocol;
-use towpath_client::xmpp::{drive_node, drive_node_check};
+use towpath_client::sink::SinkFailure;
+use towpath_client::xmpp::{Account, drive_node, drive_node_check};
+use towpath_client::{Output, Protocol};
 use towpath_proto::follow::Checker as _;
 use towpath_proto::push::xmpp::uri::NodeUri;
 use towpath_proto::report::Report;
@@ -10,21 +11,15 @@ use url::Url;
 use super::account::AccountArgs;
 use super::error::{CliError, Exit};
 use super::follow::args::FollowArgs;
-use super::follow::exit::exit;
+use super::follow::exit::{FollowEnd, exit};
 use super::lines::{Lines, LinesError};
-use super::state_file::{self, StateFile};
+use super::state_file::{self, SavedFollow, StateFile};
 use crate::stop::Stop;
 
 /// Follows a node until stopped, or with `--once` until it has caught up.
 pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Result<Exit, CliError> {
-    let uri = node_uri(url)?;
-    let account = args.account.account()?;
     let protocol = Protocol::Smart;
-    if args.protocol.0.is_some_and(|requested| requested != protocol) || args.push {
-        return Err(CliError::usage(
-            "an xmpp: URL is a Smart Feed that pushes by itself: leave out --protocol and --push",
-        ));
-    }
+    let (uri, account) = node_account(args, url)?;
     let (saved, state_file) = match &args.state {
         Some(path) => {
             let saved = state_file::load(path, url, Some(protocol))?;
@@ -41,6 +36,33 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
         Err(LinesError::Closed) => Ok(Exit::Failed),
         Err(e) => Err(CliError::failed(e.to_string())),
     }
+}
+
+/// Follows a node into the output that is made for it.
+pub(super) async fn follow_node_into<O: Output<Error = SinkFailure>>(
+    args: &FollowArgs,
+    url: &Url,
+    saved: Option<SavedFollow>,
+    output: impl FnOnce(Protocol, String) -> O,
+    stop: &Stop,
+) -> Result<FollowEnd, CliError> {
+    let (uri, account) = node_account(args, url)?;
+    let mut follower = account.follower(&uri, &args.from, saved.map(|saved| saved.state), args.once)?;
+    let mut output = output(Protocol::Smart, uri.to_string());
+    let summary = drive_node(&mut follower, &account, &mut output, stop).await;
+    Ok(FollowEnd::of(summary, args.once))
+}
+
+/// Returns the node and the account to follow it with.
+fn node_account(args: &FollowArgs, url: &Url) -> Result<(NodeUri, Account), CliError> {
+    let uri = node_uri(url)?;
+    let account = args.account.account()?;
+    if args.protocol.0.is_some_and(|requested| requested != Protocol::Smart) || args.push {
+        return Err(CliError::usage(
+            "an xmpp: URL is a Smart Feed that pushes by itself: leave out --protocol and --push",
+        ));
+    }
+    Ok((uri, account))
 }
 
 /// Parses the URI of a node.

@@ -77,7 +77,7 @@ impl TargetArgs {
             }
         }
         let folder = config.server.data.display().to_string();
-        let RunningServer { url, instance } = match user_of(&config.server.data) {
+        let RunningServer { url, instance, .. } = match user_of(&config.server.data) {
             FolderUser::Nobody => return Ok(PublishTarget::Folder(open::engine(config).await?)),
             FolderUser::Server(server) => server,
             FolderUser::Process(process) => {
@@ -179,7 +179,7 @@ impl ServerClient {
             serde_json::to_writer(&mut body, &line).map_err(|e| CliError::failed(e.to_string()))?;
             body.push(b'\n');
         }
-        let request = Request::get(RequestId(0), format!("{}/feeds/{feed}/items", self.base));
+        let request = Request::get(RequestId(0), format!("{}/feeds/{feed}/items?urls=any", self.base));
         let request = request.with(header::CONTENT_TYPE, "application/x-ndjson");
         self.change(Request { method: Method::POST, body: body.into(), ..request }).await.map(drop)
     }
@@ -221,6 +221,17 @@ impl ServerClient {
             Value::Array(feeds) => Ok((feeds, problems)),
             _ => Err(CliError::failed(format!("{url}: the response is not a list of feeds"))),
         }
+    }
+
+    /// Sends a request about sinks, and returns the answer.
+    pub(crate) async fn sinks(&self, method: Method, path: &str) -> Result<Value, CliError> {
+        let url = format!("{}/sinks{path}", self.base);
+        let request = Request { method, ..self.authorized(Request::get(RequestId(0), &url)) };
+        let (status, body) = self.send(request).await.map_err(|e| CliError::failed(format!("{url}: {e}")))?;
+        if status != 200 {
+            return Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))));
+        }
+        serde_json::from_slice(&body).map_err(|e| CliError::failed(format!("{url}: not JSON: {e}")))
     }
 
     async fn json(&self, url: &str) -> Result<Value, CliError> {

@@ -17,6 +17,8 @@ const FILE: &str = "towpath.server";
 /// Server that has a data folder open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunningServer {
+    /// Id of its process.
+    pub(super) process: String,
     /// URL that this machine reaches it at.
     pub(super) url: String,
     /// Identity of this run.
@@ -41,7 +43,8 @@ pub(super) fn user_of(folder: &Path) -> FolderUser {
     match text.lines().collect::<Vec<_>>()[..] {
         // A server that was killed leaves its record behind.
         [id, url, instance] if id == process => {
-            FolderUser::Server(RunningServer { url: url.to_owned(), instance: instance.to_owned() })
+            let (url, instance) = (url.to_owned(), instance.to_owned());
+            FolderUser::Server(RunningServer { process, url, instance })
         }
         _ => FolderUser::Process(process),
     }

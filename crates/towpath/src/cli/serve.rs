@@ -1,7 +1,6 @@
 //! `towpath serve`: polls sources, follows mirrored feeds, and serves all feeds.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,17 +15,18 @@ use super::error::{CliError, Exit};
 use super::export::{base_url, report_private};
 use super::logging::log_to_stderr;
 use super::open;
+use super::reload;
 use super::running_server;
-use super::token_reload;
-use crate::config::{Config, check_base_url, parse_duration, ten_seconds};
-use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, Shard, UPKEEP, XMPP};
+use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
+use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Engine, watch_store};
+use crate::engine::{Engine, scheduled, watch_store};
 use crate::export::{KeptTree, keep, open_target};
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
 use crate::protocols::{diffdelta, pages, remote_writes, websub, xmpp};
-use crate::server::{self, DescriptorBudget, TlsIdentity};
+use crate::server::{self, DescriptorBudget, Listeners, TlsIdentity};
+use crate::sink;
 use crate::source::mirror;
 use crate::source::schedule::{self, PollContext};
 use crate::stop::{self, Stop};
@@ -35,9 +35,10 @@ use crate::stop::{self, Stop};
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Address to listen on [default: the configuration's, or 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    /// Address to listen on: HOST:PORT, unix:PATH or systemd; repeatable [default: the configuration's, or
+    /// 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<ListenAddress>,
     /// Public URL of the server, if it differs from the listening address
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
@@ -70,8 +71,10 @@ impl ServeArgs {
 pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     log_to_stderr();
     let mut config = args.config.load()?;
-    if let Some(listen) = args.listen {
-        config.server.listen = listen;
+    // As the files have it: options are not compared with the files later.
+    let loaded = config.clone();
+    if !args.listen.is_empty() {
+        config.server.listen = args.listen.clone().into();
     }
     if let Some(mut base) = args.base_url.clone() {
         check_base_url(&mut base).map_err(|e| CliError::usage(format!("--base-url: {e}")))?;
@@ -80,9 +83,10 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // Read before anything is opened: most mistakes are in these files.
     let tls = config.server.tls.clone().map(TlsIdentity::load).transpose()?;
     // Bound before the store is opened: a port in use must not leave a data folder behind.
-    let listener = server::listen(config.server.listen)?;
+    let listeners = Listeners::open(&config.server.listen)?;
     // With port 0 the system chose a free port; URLs need the actual one.
-    config.server.listen = listener.local_addr().map_err(|e| CliError::failed(e.to_string()))?;
+    config.server.listen = listeners.addresses().into();
+    sink::check(&config).map_err(CliError::usage)?;
     warn_about(&config);
     let kept = args.kept(&config)?;
     // Before the store is opened, which plans with its part of the descriptors.
@@ -99,8 +103,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         tracing::error!("cannot publish: {e}");
     }
     let hangups =
-        token_reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
-    let reloading = token_reload::run(args.config.clone(), engine.clone(), hangups, stop.clone());
+        reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
+    let reloading = reload::run(args.config.clone(), loaded, engine.clone(), hangups, stop.clone());
     let reloading = tokio::spawn(reloading);
     if let Err(e) = running_server::record(&engine) {
         tracing::warn!("commands do not find this server by its data folder, and need --server: {e}");
@@ -119,7 +123,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         let _ = stopper.send(true);
         Some(failure)
     });
-    let served = server::serve(listener, engine.clone(), budget, tls, stop).await;
+    let served = server::serve(listeners, engine.clone(), budget, tls, stop).await;
     // Background tasks end before the store closes, so that their last writes succeed.
     while tasks.join_next().await.is_some() {}
     let _ = exporting.await;
@@ -141,13 +145,13 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
 /// Warns of settings that break or endanger a server that other machines can reach.
 fn warn_about(config: &Config) {
     let server = &config.server;
-    if server.listen.ip().is_unspecified() && server.base_url.is_none() {
+    if server.listen.is_unspecified() && server.base_url.is_none() {
         let local = config.local_url();
         tracing::warn!(
             "documents contain the URL {local}, which other machines cannot reach: set [server] base_url"
         );
     }
-    if !server.is_local() && server.listen.ip().is_loopback() && server.trusted_proxies.is_empty() {
+    if !server.is_local() && server.listen.is_loopback() && server.trusted_proxies.is_empty() {
         tracing::warn!(
             "clients behind the proxy cannot be told apart, so limits per client do not hold: set [server] \
              trusted_proxies to the proxy's address"
@@ -183,6 +187,8 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
         begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
     }
     let at = engine.clone();
+    begin(SCHEDULE.into(), Box::new(move |lease, stop| Box::pin(scheduled::run(at.clone(), lease, stop))));
+    let at = engine.clone();
     begin(
         UPKEEP.into(),
         Box::new(move |lease, stop| {
@@ -193,10 +199,14 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
             })
         }),
     );
+    for task in sink::tasks(engine, fetcher) {
+        begin(task.role(), Box::new(move |lease, stop| Box::pin(task.clone().run(lease, stop))));
+    }
     // One limit for all shards, so that it holds for the node however many shards it has.
     let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
     let polling = PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits };
-    let has_sources = engine.config.feeds.iter().any(|feed| feed.source.is_some());
+    // A source may be added later. In a cluster a lease for each part would be held for nothing until then.
+    let has_sources = !engine.is_shared() || engine.config.feeds.iter().any(|feed| feed.source.is_some());
     for shard in Shard::all(engine).filter(|_| has_sources) {
         let polling = polling.clone();
         let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {

@@ -1,18 +1,72 @@
 //! `towpath status`: prints feeds, positions and source health.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
-use serde_json::Value;
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, TargetArgs};
 use super::terminal::plain;
 use crate::source::status::{feed_json, node_problems};
 
-pub(crate) async fn status(args: &TargetArgs) -> Result<Exit, CliError> {
-    // Asks the server if one runs: it knows the state of mirrors and has the folder locked.
-    let target = args.open().await?;
-    let (feeds, problems) = match &target {
+/// Interval of `--watch`.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Moves the cursor to the first place, and erases the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t)]
+    format: StatusFormat,
+    /// Print it again every two seconds, until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum StatusFormat {
+    /// A table for people; times are relative on a terminal
+    #[default]
+    Text,
+    /// A JSON object with `feeds` and `problems`
+    Json,
+}
+
+/// Feeds with their states, and what is wrong with the node.
+type NodeStatus = (Vec<Value>, Vec<String>);
+
+pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
+    let is_terminal = std::io::stdout().is_terminal();
+    loop {
+        // Asks the server if one runs: it knows the state of mirrors and has the folder locked.
+        let (feeds, problems) = read(&args.target).await?;
+        if args.watch && is_terminal {
+            print!("{CLEAR}");
+        }
+        let printed = match args.format {
+            StatusFormat::Text => print(&feeds, is_terminal.then(Timestamp::now)),
+            StatusFormat::Json => print_json(&feeds, &problems),
+        };
+        for problem in &problems {
+            eprintln!("towpath: {}", plain(problem));
+        }
+        // A closed standard output, as with `head`, is not an error.
+        if !args.watch || printed.is_err() {
+            return Ok(if problems.is_empty() { Exit::Done } else { Exit::Failed });
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
+    let target = target.open().await?;
+    let read = match &target {
         PublishTarget::Server(server) => server.feeds().await?,
         PublishTarget::Folder(engine) => {
             let mut feeds = Vec::new();
@@ -26,12 +80,13 @@ pub(crate) async fn status(args: &TargetArgs) -> Result<Exit, CliError> {
         }
     };
     target.close().await;
-    // A closed standard output, as with `head`, is not an error.
-    let _ = print(&feeds);
-    for problem in &problems {
-        eprintln!("towpath: {}", plain(problem));
-    }
-    Ok(if problems.is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(read)
+}
+
+fn print_json(feeds: &[Value], problems: &[String]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", json!({ "feeds": feeds, "problems": problems }))?;
+    out.flush()
 }
 
 /// Formats the protocol of a mirror.
@@ -39,17 +94,36 @@ fn by(source: &Value) -> String {
     source["protocol"].as_str().map_or_else(String::new, |protocol| format!(", by {protocol}"))
 }
 
-fn print(feeds: &[Value]) -> std::io::Result<()> {
+/// Formats a time: as it is for programs, relative to `now` for people.
+fn shown(time: &str, now: Option<Timestamp>) -> String {
+    let parsed = now.and_then(|now| Some((now, time.parse::<Timestamp>().ok()?)));
+    parsed.map_or_else(|| time.to_owned(), |(now, time)| ago(now.duration_since(time).as_secs()))
+}
+
+fn ago(seconds: i64) -> String {
+    match seconds {
+        ..0 => "in the future".to_owned(),
+        0..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// Prints a table. With the present time, its times are relative.
+fn print(feeds: &[Value], now: Option<Timestamp>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let width = feeds.iter().map(|feed| text(&feed["id"]).len()).max().unwrap_or(0).max(4);
-    writeln!(out, "{:width$}  {:>9} {:>9}  {:28}  source", "feed", "position", "items", "modified")?;
+    let times = if now.is_some() { 13 } else { 28 };
+    writeln!(out, "{:width$}  {:>9} {:>9}  {:times$}  source", "feed", "position", "items", "modified")?;
     for feed in feeds {
-        let modified = feed["modified"].as_str().unwrap_or("-");
+        let modified = feed["modified"].as_str().map_or_else(|| "-".to_owned(), |time| shown(time, now));
         let source = match &feed["source"] {
             Value::Null => "published".to_owned(),
             source => match (source["error"]["message"].as_str(), source["last_ok"].as_str()) {
                 (Some(message), _) => format!("{}: {message}", text(&source["error"]["code"])),
+                (None, Some(at)) if now.is_some() => format!("ok {}{}", shown(at, now), by(source)),
                 (None, Some(at)) => format!("ok at {at}{}", by(source)),
                 (None, None) => "not asked yet".to_owned(),
             },
@@ -59,7 +133,22 @@ fn print(feeds: &[Value]) -> std::io::Result<()> {
             None => source,
         };
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
-        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:28}  {}", plain(&source))?;
+        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:times$}  {}", plain(&source))?;
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short_for_people_and_whole_for_programs() {
+        let (time, now) = ("2026-03-01T10:00:00Z", "2026-03-01T10:05:30Z".parse().unwrap());
+        assert_eq!(shown(time, None), time);
+        assert_eq!(shown(time, Some(now)), "5 min ago");
+        assert_eq!(shown("-", Some(now)), "-");
+        let texts = [0, 59, 7200, 172_800, -5].map(ago);
+        assert_eq!(texts, ["0 s ago", "59 s ago", "2 h ago", "2 days ago", "in the future"]);
+    }
 }

@@ -10,6 +10,7 @@ use url::Url;
 use super::super::account::AccountArgs;
 use super::super::feed_url::{parse_feed, parse_url};
 use super::super::follow::args::parse_every;
+use super::super::limit_args::LimitArgs;
 use super::super::protocol_arg::{ProtocolArg, parse_protocol};
 use super::super::read_token::ReadTokenArgs;
 
@@ -42,6 +43,8 @@ pub(crate) struct CheckArgs {
     /// Address on which to receive the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "callback")]
     pub(super) callback_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs,
     #[command(flatten)]
     pub(super) token: ReadTokenArgs,
     #[command(flatten)]

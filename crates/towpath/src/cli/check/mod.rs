@@ -62,13 +62,13 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         return watch(&args, &fetcher, protocol, &url, &stop).await;
     }
     let mut url = url;
-    let mut first = checker(protocol, &url)?;
+    let mut first = checker(protocol, &url, args.limits.limits())?;
     let mut finished = drive_check(&mut *first, &fetcher, &stop, CallQueue::none()).await;
     if finished && args.protocol.0.is_some() && !first.report().conforms() {
         // Perhaps the user named the feed's page. A feed that conforms costs no request for that.
         let found = located(&fetcher, &args.url, protocol).await;
         if found != url {
-            (first, url) = (checker(protocol, &found)?, found);
+            (first, url) = (checker(protocol, &found, args.limits.limits())?, found);
             finished = drive_check(&mut *first, &fetcher, &stop, CallQueue::none()).await;
         }
     }

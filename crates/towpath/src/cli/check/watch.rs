@@ -42,7 +42,7 @@ pub(super) async fn watch(
     let mut exit = Exit::Done;
     let mut left = args.times;
     loop {
-        let mut checker = checker(protocol, url)?;
+        let mut checker = checker(protocol, url, args.limits.limits())?;
         if !drive_check(&mut *checker, fetcher, stop, CallQueue::none()).await {
             return Ok(exit);
         }

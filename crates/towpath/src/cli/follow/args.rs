@@ -9,10 +9,12 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use towpath_proto::follow::StartFrom;
+use towpath_sinks::Destination;
 use url::Url;
 
 use crate::cli::account::AccountArgs;
 use crate::cli::feed_url::{parse_feed, parse_url};
+use crate::cli::limit_args::LimitArgs;
 use crate::cli::protocol_arg::{ProtocolArg, parse_protocol};
 use crate::cli::read_token::ReadTokenArgs;
 use crate::config::parse_duration;
@@ -31,6 +33,16 @@ pub(crate) struct FollowArgs {
     /// Save the position of each feed in FILE, and resume from it
     #[arg(long, value_name = "FILE")]
     pub(crate) state: Option<PathBuf>,
+    /// Apply changes to DEST instead of printing them: sqlite:PATH, postgres://…, dir:PATH, exec:COMMAND, webhook:URL or
+    /// nats://HOST/SUBJECT
+    #[arg(long, value_name = "DEST")]
+    pub(crate) into: Option<Destination>,
+    /// Save only positions that the reader of the lines writes back on standard input
+    #[arg(long, requires = "state", conflicts_with = "into")]
+    pub(crate) ack: bool,
+    /// Stop at an item that DEST refuses, instead of keeping it aside
+    #[arg(long, requires = "into")]
+    pub(crate) stop_on_refused_item: bool,
     /// Start position without saved state: beginning, now, a time (RFC 3339) or a cursor
     #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_start)]
     pub(crate) from: StartFrom,
@@ -50,6 +62,8 @@ pub(crate) struct FollowArgs {
     /// Address on which to receive the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
     pub(crate) callback_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     #[command(flatten)]
     pub(crate) token: ReadTokenArgs,
     #[command(flatten)]

@@ -1,10 +1,23 @@
-//! Exit codes of `towpath follow`.
+//! Ends and exit codes of `towpath follow`.
 
 use towpath_client::FollowSummary;
 use towpath_client::fleet::FleetSummary;
+use towpath_client::sink::SinkFailure;
 use towpath_proto::follow::FollowError;
 
 use crate::cli::error::Exit;
+
+/// End of a follow: by itself, or because the sink takes no more.
+pub(crate) enum FollowEnd {
+    Exit(Exit),
+    SinkEnded,
+}
+
+impl FollowEnd {
+    pub(crate) fn of(summary: Result<FollowSummary, SinkFailure>, once: bool) -> Self {
+        summary.map_or(Self::SinkEnded, |summary| Self::Exit(exit(&summary, once)))
+    }
+}
 
 /// Exit code of one feed.
 pub(crate) fn exit(summary: &FollowSummary, once: bool) -> Exit {

@@ -1,0 +1,189 @@
+//! `towpath follow … --into DEST` and `--ack`: follows that end in a sink, which keeps the position.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_client::fleet::{FleetOptions, follow_fleet};
+use towpath_client::sink::output::parse_checkpoint;
+use towpath_client::sink::{
+    DeadLetterFile, FleetObserver, FleetSink, FollowObserver, OnRefusedItem, SinkFailure, SinkOpener,
+    SinkOptions, SinkOutput, SinkQueue, SinkStateFile, SinkWriter,
+};
+use towpath_client::{Checkpoint, FollowNotice, Offer, Sink};
+use towpath_sinks::open_with_state;
+use towpath_sinks::stdout::StdoutSink;
+use url::Url;
+
+use super::args::FollowArgs;
+use super::exit::{FollowEnd, fleet_exit};
+use super::plan::{FollowPlan, choose, follow_plan, many_feeds, requested};
+use super::progress::SinkProgress;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::feed_url::is_node;
+use crate::cli::lines::notice_text;
+use crate::cli::node::follow_node_into;
+use crate::cli::state_file::SavedFollow;
+use crate::cli::terminal::{plain, visible_json};
+use crate::stop::Stop;
+
+/// Time that a destination has for what is queued, after the stop signal.
+const GRACE: Duration = Duration::from_secs(5);
+/// File of refused items without a state file beside which it could be.
+const REFUSED: &str = "towpath.refused.ndjson";
+
+/// Follows feeds into a sink until stopped, or with `--once` until they have caught up.
+pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
+    let sink = open_sink(&args)?;
+    let progress = Arc::new(SinkProgress::start(args.into.is_some()));
+    let writer = SinkWriter::new(sink, options(&args), progress.clone(), stop.clone());
+    let queue = SinkQueue::start(writer);
+    let opener = queue.opener();
+    let followed = match (&args.feeds, args.urls.as_slice()) {
+        (None, [url]) => follow_one(&args, url, opener, &progress, stop).await,
+        _ => follow_many(args, opener, progress.clone(), stop).await,
+    };
+    let finished = finish(queue, stop).await;
+    progress.finish();
+    match (followed?, finished) {
+        (_, Err(SinkFailure::Stopped(why))) => {
+            eprintln!("towpath: {}", plain(&format!("stopped before all changes were applied: {why}")));
+            Ok(Exit::Failed)
+        }
+        // The failure of the sink also ended the follow.
+        (_, Err(error)) => Err(CliError::failed(error.to_string())),
+        (FollowEnd::Exit(exit), Ok(())) => Ok(exit),
+        (FollowEnd::SinkEnded, Ok(())) => Err(CliError::failed(SinkFailure::Ended.to_string())),
+    }
+}
+
+/// Waits for the queued changes: for ever, or for a while after the stop signal.
+async fn finish(queue: SinkQueue, stop: &Stop) -> Result<(), SinkFailure> {
+    let grace = async {
+        towpath_client::stopped(stop).await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        finished = queue.finish() => finished,
+        // The position was not kept, so the next start applies the rest.
+        () = grace => Err(SinkFailure::Stopped("the destination took too long".into())),
+    }
+}
+
+fn open_sink(args: &FollowArgs) -> Result<Box<dyn Sink>, CliError> {
+    let Some(destination) = &args.into else {
+        let path = args.state.as_deref().unwrap_or(Path::new(""));
+        let file = SinkStateFile::open("stdout", path).map_err(|e| CliError::usage(e.to_string()))?;
+        return Ok(Box::new(StdoutSink::new(file, visible_json)));
+    };
+    let sink = open_with_state(destination, args.state.as_deref());
+    let sink = sink.map_err(|error| CliError::usage(error.to_string()))?;
+    if !sink.keeps_checkpoint() {
+        eprintln!(
+            "towpath: warning: {destination} keeps no position; with --state FILE the next start continues"
+        );
+    }
+    Ok(sink)
+}
+
+fn options(args: &FollowArgs) -> SinkOptions {
+    let file = args.state.as_deref().map_or_else(|| DeadLetterFile::new(REFUSED), DeadLetterFile::beside);
+    let on_refused_item =
+        if args.stop_on_refused_item { OnRefusedItem::Stop } else { OnRefusedItem::SetAside };
+    SinkOptions { on_refused_item, dead_letters: Some(file) }
+}
+
+/// Follows one feed into the sink.
+async fn follow_one(
+    args: &FollowArgs,
+    feed: &Url,
+    opener: SinkOpener,
+    progress: &Arc<SinkProgress>,
+    stop: &Stop,
+) -> Result<FollowEnd, CliError> {
+    let source: Arc<str> = feed.as_str().into();
+    let Ok(held) = opener.open(&source).await else { return Ok(FollowEnd::SinkEnded) };
+    let saved = held.map(|bytes| saved_follow(args, feed, &bytes)).transpose()?;
+    let observer = || CliFollowObserver(progress.clone());
+    if is_node(feed) {
+        args.token.refuse_for_nodes()?;
+        let output = |protocol, url: String| {
+            SinkOutput::new(opener.clone(), source.clone(), protocol, url, observer())
+        };
+        return follow_node_into(args, feed, saved, output, stop).await;
+    }
+    let fetcher = args.token.fetcher([feed])?;
+    let plan = choose(args, feed, &fetcher, saved).await?;
+    let output = |plan: &FollowPlan| {
+        let (opener, url) = (opener.clone(), plan.url.clone());
+        Ok(SinkOutput::new(opener, source.clone(), plan.protocol, url, observer()))
+    };
+    let summary = follow_plan(args, feed, plan, &fetcher, stop, output).await?;
+    Ok(FollowEnd::of(summary, args.once))
+}
+
+/// Reads the position that the sink keeps for a feed.
+fn saved_follow(args: &FollowArgs, feed: &Url, bytes: &[u8]) -> Result<SavedFollow, CliError> {
+    let Checkpoint { protocol, url, state } =
+        parse_checkpoint(feed.as_str(), bytes).map_err(|error| CliError::failed(error.to_string()))?;
+    match requested(args).filter(|requested| *requested != protocol) {
+        Some(requested) => Err(CliError::usage(format!(
+            "the destination follows {feed} by the protocol {protocol}, not {requested}"
+        ))),
+        None => Ok(SavedFollow { protocol, follows: url, state }),
+    }
+}
+
+/// Follows several feeds into the sink.
+async fn follow_many(
+    args: FollowArgs,
+    opener: SinkOpener,
+    progress: Arc<SinkProgress>,
+    stop: &Stop,
+) -> Result<FollowEnd, CliError> {
+    if args.urls.iter().any(is_node) {
+        return Err(CliError::usage("an xmpp: URL cannot be combined with other feeds"));
+    }
+    let feeds = many_feeds(&args)?;
+    let defaults = FleetOptions::default();
+    let options = FleetOptions {
+        protocol: args.protocol.0,
+        from: args.from,
+        once: args.once,
+        every: args.every.unwrap_or(defaults.every),
+        limits: args.limits.limits(),
+        ..defaults
+    };
+    let fetcher = args.token.fetcher(&feeds)?;
+    let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
+    let output = Arc::new(FleetSink::new(opener, CliFollowObserver(progress)));
+    let summary = follow_fleet(feeds, output, &fetcher, options, stop).await;
+    Ok(summary.map_or(FollowEnd::SinkEnded, |summary| FollowEnd::Exit(fleet_exit(&summary, args.once))))
+}
+
+/// Prints the messages of follows beside the progress bar.
+pub(crate) struct CliFollowObserver(Arc<SinkProgress>);
+
+impl FollowObserver for CliFollowObserver {
+    fn notice(&mut self, notice: FollowNotice) {
+        self.0.print(&notice_text(notice));
+    }
+
+    fn caught_up(&mut self) {
+        self.0.finish();
+    }
+}
+
+impl FleetObserver for CliFollowObserver {
+    fn notice(&self, feed: &str, notice: FollowNotice) {
+        let text = notice_text(notice);
+        // Most messages name the requested URL, which may differ from the feed's.
+        let name = if feed.is_empty() || text.contains(feed) { String::new() } else { format!("{feed}: ") };
+        self.0.print(&format!("{name}{text}"));
+    }
+
+    fn discovered(&self, feed: &str, offer: &Offer) {
+        let place = if offer.url == feed { String::new() } else { format!(" at {}", offer.url) };
+        self.0.print(&format!("following {feed}{place} by {}, because {}", offer.protocol, offer.why));
+    }
+}

@@ -1,0 +1,127 @@
+//! Plan of a follow: its protocol, URL and saved state, or the feeds of a fleet.
+
+use serde_json::Value;
+use towpath_client::{
+    Fetcher, FirstAttempt, FollowPace, FollowSummary, FollowerConfig, Output, Protocol, discover, drive,
+    drive_with_calls, follower, listen, pushed_follower,
+};
+use towpath_proto::follow::StartFrom;
+use url::Url;
+
+use super::args::FollowArgs;
+use crate::cli::error::CliError;
+use crate::cli::feed_list;
+use crate::cli::feed_url::listen_address;
+use crate::cli::state_file::SavedFollow;
+use crate::cli::terminal::plain;
+use crate::stop::Stop;
+
+/// Protocol, URL and saved state of a follow.
+pub(super) struct FollowPlan {
+    pub(super) protocol: Protocol,
+    pub(super) url: String,
+    pub(super) state: Option<Value>,
+}
+
+impl FollowPlan {
+    fn config(&self, args: &FollowArgs) -> FollowerConfig {
+        FollowerConfig {
+            url: self.url.clone(),
+            from: args.from.clone(),
+            state: self.state.clone(),
+            once: args.once,
+            every: args.every,
+            limits: args.limits.limits(),
+        }
+    }
+}
+
+/// Returns the protocol that the command line asks for.
+pub(super) fn requested(args: &FollowArgs) -> Option<Protocol> {
+    // Only Smart Feeds have a hub here, so --push implies the protocol.
+    args.protocol.0.or(args.push.then_some(Protocol::Smart))
+}
+
+/// Chooses the protocol: the saved state's, else the requested one, else the one that the feed offers and
+/// that keeps the strongest promise with the least delay.
+pub(super) async fn choose(
+    args: &FollowArgs,
+    feed: &Url,
+    fetcher: &Fetcher,
+    saved: Option<SavedFollow>,
+) -> Result<FollowPlan, CliError> {
+    if let Some(saved) = saved {
+        return Ok(FollowPlan { protocol: saved.protocol, url: saved.follows, state: Some(saved.state) });
+    }
+    let (protocol, url) = match requested(args) {
+        Some(protocol) => (protocol, feed.to_string()),
+        None => {
+            let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
+            let offer = discover(fetcher, feed.as_str(), pace).await?;
+            let text = format!("following {} by {}, because {}", offer.url, offer.protocol, offer.why);
+            eprintln!("towpath: {}", plain(&text));
+            (offer.protocol, offer.url)
+        }
+    };
+    Ok(FollowPlan { protocol, url, state: None })
+}
+
+/// Runs the follower of a plan into the output that is made for it.
+pub(super) async fn follow_plan<O: Output>(
+    args: &FollowArgs,
+    feed: &Url,
+    plan: FollowPlan,
+    fetcher: &Fetcher,
+    stop: &Stop,
+    mut output: impl FnMut(&FollowPlan) -> Result<O, CliError>,
+) -> Result<Result<FollowSummary, O::Error>, CliError> {
+    let mut out = output(&plan)?;
+    if let Some(callback) = &args.callback {
+        if plan.protocol != Protocol::Smart {
+            return Err(CliError::usage("--push is for Smart Feeds; the saved state is of another protocol"));
+        }
+        let (mut follower, key) = pushed_follower(plan.config(args), callback.as_str())?;
+        let calls = listen(args.callback_listen.unwrap_or_else(|| listen_address(callback)), key).await?;
+        return Ok(drive_with_calls(&mut follower, fetcher, &mut out, stop, calls).await);
+    }
+    // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
+    let is_open = args.protocol.0.is_some() && plan.state.is_none();
+    let mut first = FirstAttempt::new(follower(plan.protocol, plan.config(args))?, is_open);
+    let ended = drive(&mut first, fetcher, &mut out, stop).await;
+    if !first.has_failed() {
+        return Ok(ended);
+    }
+    let Some(url) = first.find_feed(fetcher, &plan.url, plan.protocol).await else {
+        return Ok(drive(&mut first, fetcher, &mut out, stop).await);
+    };
+    let text = format!("following {url} by {}, which {feed} names", plan.protocol);
+    eprintln!("towpath: {}", plain(&text));
+    let plan = FollowPlan { url, ..plan };
+    let mut out = output(&plan)?;
+    Ok(drive(follower(plan.protocol, plan.config(args))?.as_mut(), fetcher, &mut out, stop).await)
+}
+
+/// Returns the feeds of a fleet, and refuses options that are for a single feed.
+pub(super) fn many_feeds(args: &FollowArgs) -> Result<Vec<Url>, CliError> {
+    if args.push {
+        return Err(CliError::usage("--push is for a single feed: each feed needs its own callback"));
+    }
+    // Cursors are opaque and belong to one feed.
+    if let StartFrom::Position(position) = &args.from {
+        let why = format!(
+            "--from {position:?} is a position of a single feed; several feeds start at beginning, now or a time"
+        );
+        return Err(CliError::usage(why));
+    }
+    if args.protocol.0 == Some(Protocol::Sup) {
+        let why = "a SUP document only names the feeds that changed: give the feeds' URLs, and their SUP documents are discovered";
+        return Err(CliError::usage(why));
+    }
+    let mut feeds = args.urls.clone();
+    if let Some(list) = &args.feeds {
+        feeds.extend(feed_list::read(list)?);
+    }
+    let (feeds, duplicates) = feed_list::without_duplicates(feeds);
+    duplicates.iter().for_each(|url| eprintln!("towpath: warning: {url} is listed twice and followed once"));
+    Ok(feeds)
+}

@@ -1,0 +1,53 @@
+//! Progress bar and messages of a follow into a sink.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use towpath_client::SinkBatch;
+use towpath_client::sink::{SinkNotice, SinkObserver};
+
+use crate::cli::terminal::plain;
+
+/// Interval at which the bar moves while nothing arrives.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Counts applied changes on standard error, if that is a terminal, until the follow has caught up.
+pub(super) struct SinkProgress {
+    bar: ProgressBar,
+}
+
+impl SinkProgress {
+    /// Starts the bar. Hidden where lines are printed beside it.
+    pub(super) fn start(is_shown: bool) -> Self {
+        if !is_shown {
+            return Self { bar: ProgressBar::hidden() };
+        }
+        // Draws nothing where standard error is not a terminal.
+        let bar = ProgressBar::new_spinner();
+        let style =
+            ProgressStyle::with_template("{spinner} {human_pos} changes applied, {per_sec}, {elapsed}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.enable_steady_tick(TICK);
+        Self { bar }
+    }
+
+    /// Prints a message on standard error.
+    pub(super) fn print(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("towpath: {}", plain(text)));
+    }
+
+    /// Removes the bar: from here on, changes are few.
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl SinkObserver for SinkProgress {
+    fn notice(&self, _source: &str, notice: SinkNotice) {
+        self.print(&notice.to_string());
+    }
+
+    fn applied(&self, batch: &SinkBatch) {
+        self.bar.inc(batch.events.len() as u64);
+    }
+}

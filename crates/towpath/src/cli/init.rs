@@ -1,0 +1,122 @@
+//! `towpath init`: writes a configuration that works.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use url::Url;
+
+use super::error::{CliError, Exit};
+use super::feed_list;
+use super::feed_url::parse_url;
+use crate::config::{Config, DEFAULT_FILE, StarterFeed, starter};
+
+/// Longest id that is made of an address; see `FeedId`.
+const MAX_ID: usize = 28;
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// File to write
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    config: PathBuf,
+    /// Poll this feed: its URL, or a file with a list of feeds (OPML, or a URL per line); repeatable
+    #[arg(long, value_name = "URL|FILE", num_args = 1..)]
+    from: Vec<String>,
+}
+
+/// Writes a configuration. An existing one is left as it is.
+pub(crate) fn init(args: &InitArgs) -> Result<Exit, CliError> {
+    let feeds = named(sources(&args.from)?);
+    let text = starter(&feeds);
+    // What is written works: a mistake here would be found by its reader.
+    Config::parse(&text, &args.config)?;
+    let created =
+        std::fs::File::create_new(&args.config).and_then(|mut file| file.write_all(text.as_bytes()));
+    let file = args.config.display();
+    created.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            CliError::usage(format!("{file} is there already; remove it, or name another one with --config"))
+        }
+        _ => CliError::failed(format!("cannot write {file}: {e}")),
+    })?;
+    let option =
+        if args.config == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {file}") };
+    println!("wrote {file} with {} feeds; start the server with: towpath serve{option}", feeds.len().max(1));
+    Ok(Exit::Done)
+}
+
+/// Returns the addresses of all sources, each once.
+fn sources(from: &[String]) -> Result<Vec<Url>, CliError> {
+    let mut sources = Vec::new();
+    for text in from {
+        let is_url = text.contains("://");
+        if is_url {
+            sources.push(parse_url(text).map_err(|e| CliError::usage(format!("--from {text}: {e}")))?);
+        } else {
+            let list = feed_list::read(Path::new(text)).map_err(|e| CliError::usage(e.to_string()))?;
+            sources.extend(list);
+        }
+    }
+    Ok(feed_list::without_duplicates(sources).0)
+}
+
+/// Gives each source an id of its own, after its address.
+fn named(sources: Vec<Url>) -> Vec<StarterFeed> {
+    let mut taken = HashSet::new();
+    let name = |url: Url| {
+        let base = id_of(&url);
+        let mut id = base.clone();
+        let mut number = 2;
+        while !taken.insert(id.clone()) {
+            id = format!("{base}-{number}");
+            number += 1;
+        }
+        StarterFeed { id, url: url.into() }
+    };
+    sources.into_iter().map(name).collect()
+}
+
+/// Makes an id of a host and the last part of a path that says something.
+fn id_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_start_matches("www.").trim_start_matches("feeds.");
+    let host = host.rsplit_once('.').map_or(host, |(name, _)| name);
+    let usual = ["", "feed", "feeds", "rss", "atom", "index", "xml", "json"];
+    let mut parts = url.path().split(['/', '.']).filter(|part| !usual.contains(part));
+    let text = format!("{host}-{}", parts.next_back().unwrap_or_default());
+    let mut id = String::new();
+    for c in text.to_ascii_lowercase().chars() {
+        match c {
+            'a'..='z' | '0'..='9' | '_' => id.push(c),
+            _ if !id.ends_with('-') && !id.is_empty() => id.push('-'),
+            _ => {}
+        }
+    }
+    id.truncate(MAX_ID);
+    let id = id.trim_matches('-');
+    if id.len() < 2 || id == "source" { format!("feed-{id}") } else { id.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_made_of_addresses() {
+        let urls = [
+            "https://www.example.com/feed.xml",
+            "https://example.com/rss",
+            "https://blog.rust-lang.org/feed.xml",
+            "https://example.org/news/Security%20Notes.atom",
+            "http://127.0.0.1:8080/feeds/x",
+            "https://ö.example/",
+        ];
+        let feeds = named(urls.iter().map(|url| Url::parse(url).unwrap()).collect());
+        let ids: Vec<_> = feeds.iter().map(|feed| feed.id.as_str()).collect();
+        assert_eq!(ids[..3], ["example", "example-2", "blog-rust-lang"]);
+        let text = starter(&feeds);
+        let config = Config::parse(&text, Path::new(DEFAULT_FILE)).unwrap();
+        assert_eq!(config.feeds.len(), urls.len(), "{text}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Reading the configuration again while the server runs: on SIGHUP, on `towpath reload`, and when a file changes.
+//!
+//! A configuration with a mistake changes nothing. What cannot change while the server runs is named.
+
+mod command;
+mod settings;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+
+use super::config_args::ConfigArgs;
+use crate::config::Config;
+use crate::engine::tokens::TokenSet;
+use crate::engine::{Engine, FeedChanges};
+use crate::stop::{Stop, stopped};
+use settings::changed_settings;
+
+pub(crate) use command::{ReloadArgs, reload};
+
+/// Interval at which files are looked at.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// File of the data folder with the result of the last reload, for `towpath reload`.
+const RESULT: &str = "towpath.reload";
+/// Names of feeds that a message shows.
+const SHOWN: usize = 5;
+
+/// Size and time of a file; `None` if it is not there.
+type FileStamp = Option<(u64, Option<SystemTime>)>;
+
+/// Reads the configuration again when it is asked to, until the server stops.
+///
+/// `loaded` is the configuration that the server began with, as its files have it.
+pub(super) async fn run(args: ConfigArgs, loaded: Config, engine: Arc<Engine>, hangup: Signal, stop: Stop) {
+    let mut hangup = hangup;
+    let mut reloader = Reloader { args, engine, current: loaded, count: 0 };
+    let mut files = reloader.watched();
+    let mut seen = stamps(&files).await;
+    loop {
+        let is_asked = tokio::select! {
+            () = stopped(&stop) => return,
+            _ = hangup.recv() => true,
+            () = sleep(INTERVAL), if !files.is_empty() => {
+                if stamps(&files).await == seen {
+                    continue;
+                }
+                false
+            }
+        };
+        // Before the configuration is read: a change meanwhile is then seen as one.
+        seen = stamps(&files).await;
+        let result = reloader.reload().await;
+        if is_asked {
+            reloader.record(&result);
+        }
+        let new = reloader.watched();
+        if new != files {
+            files = new;
+            seen = stamps(&files).await;
+        }
+    }
+}
+
+/// Listens for SIGHUP. From then on the signal does not end the process.
+pub(super) fn hangups() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
+struct Reloader {
+    args: ConfigArgs,
+    engine: Arc<Engine>,
+    /// Configuration that is in effect, as its files have it.
+    current: Config,
+    /// Number of reloads since the start.
+    count: u64,
+}
+
+impl Reloader {
+    /// Reads the configuration and applies it, whole or not at all. Returns the message about it.
+    async fn reload(&mut self) -> Result<String, String> {
+        let new = self.load().await.inspect_err(|e| {
+            tracing::error!("nothing changes, and the tokens stay as they were: {e}");
+        })?;
+        let plan = self.engine.plan_feeds(&new).await.map_err(|e| {
+            let message = format!("nothing changes: the store cannot be read: {e}");
+            tracing::error!("{message}");
+            message
+        })?;
+        // The tokens are those of the feeds as they will be served.
+        let mut running = self.engine.config.clone();
+        running.feeds = plan.configs().cloned().collect();
+        let (mut tokens, mut left) = TokenSet::reloaded(&new, &running);
+        // A line that was lost while somebody edited the file must not open the server to all programs here.
+        if tokens.is_open() && !self.engine.tokens.load().is_open() {
+            tokens.close();
+            left.push("no token may publish any more, and publishing without a token".into());
+        }
+        tracing::info!(tokens = tokens.len(), "the tokens were read again");
+        // Before new feeds are there: their readers must be known.
+        self.engine.tokens.store(Arc::new(tokens));
+        let changes = self.engine.apply_feeds(plan);
+        left.extend(changes.left.iter().cloned());
+        left.extend(changed_settings(&self.current, &new));
+        left.sort_unstable();
+        left.dedup();
+        // What needs a restart stays different from the running server, and is told each time.
+        self.current =
+            Config { tokens: new.tokens, feeds: new.feeds, files: new.files, ..self.current.clone() };
+        for change in &left {
+            tracing::warn!("{change}: this needs a restart");
+        }
+        let message = describe(&changes, &left);
+        tracing::info!("{message}");
+        Ok(message)
+    }
+
+    async fn load(&self) -> Result<Config, String> {
+        let args = self.args.clone();
+        let loaded = tokio::task::spawn_blocking(move || args.load()).await;
+        loaded.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+    }
+
+    /// Files at whose change the configuration is read again: those of tokens, and its own if that is configured.
+    fn watched(&self) -> Vec<PathBuf> {
+        let tokens = self.current.tokens.iter().filter_map(|token| token.token_file.clone());
+        let mut files: Vec<PathBuf> = tokens.collect();
+        if self.engine.config.server.reload_on_change {
+            files.extend(self.current.files.iter().cloned());
+            // A folder changes when a file is added to it.
+            let included = self.current.files.iter().skip(1).filter_map(|file| file.parent());
+            files.extend(included.map(Path::to_owned));
+            files.sort_unstable();
+            files.dedup();
+        }
+        files
+    }
+
+    /// Leaves the result for the command that asked.
+    fn record(&mut self, result: &Result<String, String>) {
+        self.count += 1;
+        let (status, message) = match result {
+            Ok(message) => ("ok", message),
+            Err(message) => ("failed", message),
+        };
+        let folder = &self.engine.config.server.data;
+        let text = format!("{} {}\n{status}\n{message}\n", self.engine.instance, self.count);
+        let new = folder.join(format!("{RESULT}.new"));
+        // In one step: the command must not read half of it.
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(new, folder.join(RESULT)));
+        if let Err(e) = written {
+            tracing::warn!("cannot leave the result for `towpath reload`: {e}");
+        }
+    }
+}
+
+fn describe(changes: &FeedChanges, left: &[String]) -> String {
+    let mut parts = Vec::new();
+    for (name, feeds) in
+        [("added", &changes.added), ("changed", &changes.changed), ("removed", &changes.removed)]
+    {
+        if feeds.is_empty() {
+            continue;
+        }
+        let shown: Vec<_> = feeds.iter().take(SHOWN).map(ToString::to_string).collect();
+        let more = if feeds.len() > SHOWN { ", …" } else { "" };
+        parts.push(format!("{} {name} ({}{more})", feeds.len(), shown.join(", ")));
+    }
+    let feeds =
+        if parts.is_empty() { "no feed changed".to_owned() } else { format!("feeds: {}", parts.join(", ")) };
+    match left {
+        [] => format!("the configuration is in effect; {feeds}"),
+        left => format!("{feeds}; needs a restart: {}", left.join("; ")),
+    }
+}
+
+async fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
+    let mut stamps = Vec::with_capacity(files.len());
+    for file in files {
+        // Follows links: mounted secrets are replaced by changing a link.
+        let facts = tokio::fs::metadata(file).await.ok();
+        stamps.push(facts.map(|facts| (facts.len(), facts.modified().ok())));
+    }
+    stamps
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::FeedId;
+
+    use super::*;
+
+    #[test]
+    fn the_message_names_what_changed() {
+        let id = |text: &str| FeedId::new(text).unwrap();
+        let none = FeedChanges::default();
+        assert_eq!(describe(&none, &[]), "the configuration is in effect; no feed changed");
+        let added: Vec<FeedId> = (10..17).map(|number| id(&format!("n{number}"))).collect();
+        let changes = FeedChanges { added, removed: vec![id("old")], ..none };
+        let message = describe(&changes, &["server.listen".into()]);
+        assert_eq!(
+            message,
+            "feeds: 7 added (n10, n11, n12, n13, n14, …), 1 removed (old); needs a restart: server.listen"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! `towpath sink`: the sinks of a running server.
+
+use std::io::Write as _;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::Value;
+
+use super::error::{CliError, Exit};
+use super::publish_target::{PublishTarget, ServerClient, TargetArgs};
+use super::terminal::plain;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SinkCommand {
+    /// List the sinks, with their state, lag and dead letters
+    List(TargetArgs),
+    /// Deliver nothing until the sink is resumed
+    Pause(NamedSink),
+    /// Deliver from where the sink stopped, at once
+    Resume(NamedSink),
+    /// Print the items that the destination refused, one JSON object per line
+    Letters(NamedSink),
+    /// Send the items that the destination refused again
+    Resend(NamedSink),
+    /// Drop the items that the destination refused
+    Drop(NamedSink),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NamedSink {
+    /// Name of the sink in the configuration
+    name: String,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Runs a command on the sinks of a server.
+pub(crate) async fn sink(command: &SinkCommand) -> Result<Exit, CliError> {
+    let text = match command {
+        SinkCommand::List(target) => {
+            let list = server(target).await?.sinks(Method::GET, "").await?;
+            table(list["sinks"].as_array().map(Vec::as_slice).unwrap_or_default())
+        }
+        SinkCommand::Pause(sink) => row(&ask(sink, Method::POST, "pause").await?),
+        SinkCommand::Resume(sink) => row(&ask(sink, Method::POST, "resume").await?),
+        SinkCommand::Resend(sink) => row(&ask(sink, Method::POST, "resend").await?),
+        SinkCommand::Letters(sink) => {
+            let list = ask(sink, Method::GET, "letters").await?;
+            let letters = list["letters"].as_array().map(Vec::as_slice).unwrap_or_default();
+            letters.iter().map(|letter| format!("{letter}\n")).collect()
+        }
+        SinkCommand::Drop(sink) => {
+            let answer = ask(sink, Method::DELETE, "letters").await?;
+            format!("dropped {} items\n", answer["dropped"])
+        }
+    };
+    // A closed standard output, as with `head`, is not an error.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(Exit::Done)
+}
+
+async fn ask(sink: &NamedSink, method: Method, what: &str) -> Result<Value, CliError> {
+    server(&sink.target).await?.sinks(method, &format!("/{}/{what}", sink.name)).await
+}
+
+async fn server(target: &TargetArgs) -> Result<ServerClient, CliError> {
+    match target.open().await? {
+        PublishTarget::Server(server) => Ok(server),
+        folder @ PublishTarget::Folder(_) => {
+            folder.close().await;
+            Err(CliError::failed(
+                "no server runs that would keep sinks: start it with towpath serve, or name it with --server",
+            ))
+        }
+    }
+}
+
+const HEAD: [&str; 7] = ["sink", "kind", "state", "lag", "delivered", "dead letters", "destination"];
+
+/// Formats sinks as a table, with their errors below.
+fn table(sinks: &[Value]) -> String {
+    let cells = |sink: &Value| {
+        let text = |key: &str| sink[key].as_str().map_or_else(|| sink[key].to_string(), str::to_owned);
+        ["name", "kind", "state", "lag", "delivered", "dead_letters", "into"].map(|key| plain(&text(key)))
+    };
+    let rows: Vec<[String; 7]> =
+        [HEAD.map(str::to_owned)].into_iter().chain(sinks.iter().map(cells)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let line = |row: &[String; 7]| {
+        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let mut text: String = rows.iter().map(line).collect();
+    for sink in sinks {
+        if let Some(message) = sink["error"]["message"].as_str() {
+            let since = sink["error"]["since"].as_str().unwrap_or_default();
+            let name = sink["name"].as_str().unwrap_or_default();
+            text.push_str(&format!("{name}: since {since}: {}\n", plain(message)));
+        }
+    }
+    text
+}
+
+fn row(sink: &Value) -> String {
+    table(std::slice::from_ref(sink))
+}
