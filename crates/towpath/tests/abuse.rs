@@ -14,8 +14,12 @@ mod connections;
 mod documents;
 #[path = "abuse/everything.rs"]
 mod everything;
+#[path = "abuse/http2.rs"]
+mod http2;
 #[path = "abuse/hub.rs"]
 mod hub;
+#[path = "abuse/threat_model.rs"]
+mod threat_model;
 #[path = "abuse/tls.rs"]
 mod tls;
 #[path = "abuse/web.rs"]

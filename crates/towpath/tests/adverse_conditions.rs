@@ -290,7 +290,10 @@ fn rfc_9110_12_5_5_negotiated_responses_vary_on_accept() {
         {
             let answer = server.ask("GET", path, &[("accept", accept)], b"");
             assert!(answer.header("content-type").unwrap().starts_with(media_type), "{path} {accept}");
-            assert_eq!(answer.header("vary"), Some("accept"), "{path} {accept}");
+            assert!(
+                answer.header("vary").unwrap().split(", ").any(|name| name == "accept"),
+                "{path} {accept}"
+            );
         }
     }
 }

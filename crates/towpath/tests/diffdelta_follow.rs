@@ -27,7 +27,7 @@ fn apply(output: &Output, items: &mut BTreeMap<String, Value>) -> usize {
             assert!(items.remove(&id).is_some(), "{line}");
             continue;
         }
-        let content: Value = serde_json::from_str(line["content"].as_str().unwrap()).unwrap();
+        let content = line["json"].clone();
         assert_eq!(line["item"]["title"], content["vulnerabilityName"]);
         assert_ne!(items.insert(id, content.clone()), Some(content), "received twice");
     }

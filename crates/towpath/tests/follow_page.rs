@@ -75,7 +75,7 @@ fn a_feeds_page_is_followed_by_the_protocol_with_the_least_delay() {
             }
         }
     }
-    let shown = server.ask("GET", "/feeds/aa", &[("accept", "text/html")], b"").text();
+    let shown = server.get("/feeds/aa/follow").text();
     assert!(
         shown.contains(&format!("towpath follow {page}<")) && shown.contains("By Smart Feeds"),
         "{shown}"

@@ -303,6 +303,7 @@ fn credentials_in_an_address_are_sent_and_redacted() {
         assert_eq!(feed["source"]["error"].is_object(), id != "feed", "{feed}");
         printed += &feed.to_string();
         printed += &server.ask("GET", &format!("/feeds/{id}"), &[("Accept", "text/html")], b"").text();
+        printed += &server.get(&format!("/feeds/{id}/source")).text();
         printed += &server.get(&format!("/feeds/{id}/atom")).text();
         printed += &server.ask("PUT", &format!("/feeds/{id}/items/x"), &[], b"x").text();
     }

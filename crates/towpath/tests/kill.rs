@@ -190,8 +190,11 @@ impl<'a> RestartedFollow<'a> {
             if line["op"] == "delete" {
                 assert!(self.items.remove(&key).is_some(), "deleted once: {line}");
             } else {
-                let received = self.items.insert(key, line["content"].clone());
-                assert_ne!(received.as_ref(), Some(&line["content"]), "received twice: {line}");
+                // Written compact and sorted, as the sources' content is.
+                let json = || line["json"].to_string();
+                let content = Value::from(line["content"].as_str().map_or_else(json, str::to_owned));
+                let received = self.items.insert(key, content.clone());
+                assert_ne!(received, Some(content), "received twice: {line}");
             }
         }
         let code = output.status.code();

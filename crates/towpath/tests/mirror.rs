@@ -129,7 +129,7 @@ fn a_mirror_without_its_publisher_reports_it_and_keeps_its_items() {
     );
     assert!(source["last_ok"].is_string(), "{source}");
     assert!(status(&copy).contains("NETWORK_ERROR: "), "{}", status(&copy));
-    let page = copy.ask("GET", "/feeds/copy", &[("Accept", "text/html")], b"").text();
+    let page = copy.get("/feeds/copy/source").text();
     assert!(page.contains("followed by diffdelta") && page.contains("NETWORK_ERROR"), "{page}");
     // The publisher is back, without new items.
     let server = origin.serve_at(port);

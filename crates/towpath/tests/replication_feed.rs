@@ -174,7 +174,7 @@ fn apply(copy: &mut BTreeMap<String, Value>, line: &Value) {
     if line["op"] == "delete" {
         copy.remove(&id);
     } else {
-        copy.insert(id, serde_json::from_str(line["content"].as_str().unwrap()).unwrap());
+        copy.insert(id, line["json"].clone());
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::common::{PATIENCE, TestFolder};
+use super::common::{PATIENCE, TestFolder, lines, stderr, stdout};
 use super::size;
 
 #[path = "fetching.rs"]
@@ -86,6 +86,58 @@ fn many_small_items_do_not_fill_the_memory() {
     let follow = follow.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let peak = peak_of(follow.spawn().unwrap());
     assert!(peak < allowed, "follow took {peak} MiB of {allowed}");
+}
+
+/// Limits of `follow`, `check` and mirrors are configured, and errors name them.
+#[test]
+fn limits_of_followers_are_configured_and_named() {
+    let folder = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let server = folder.serve();
+    // In one batch, so that one document has them all.
+    let line = |(id, length)| {
+        format!(
+            "{{\"id\":\"{id}\",\"content_type\":\"text/plain\",\"content\":\"{}\"}}\n",
+            "x".repeat(length)
+        )
+    };
+    let batch: String = [("a", 1_500_000), ("b", 10), ("c", 10)].map(line).concat();
+    let post = server.ask("POST", "/feeds/notes/items", &[], batch.as_bytes());
+    assert_eq!(post.status, 200, "{}", post.text());
+    server.wait_for("/diff/notes/latest.json", |latest| {
+        latest["buckets"]["new"].as_array().is_some_and(|items| items.len() == 3)
+    });
+    for (protocol, path, limit, enough) in [
+        ("smart", "/feeds/notes/items", "items=2", "items=3"),
+        ("rss", "/feeds/notes/atom", "items=2", "items=3"),
+        ("diffdelta", "/diff/notes/latest.json", "items=2", "items=3"),
+        ("smart", "/feeds/notes/items", "string_mib=1", "string_mib=2"),
+        ("diffdelta", "/diff/notes/latest.json", "max_mib=1", "max_mib=9"),
+        ("replication", "/feeds/notes/replication", "entity_mib=1", "entity_mib=2"),
+    ] {
+        let url = format!("{}{path}", server.base);
+        let run =
+            |limit: &str| folder.run(&["follow", &url, "--once", "--protocol", protocol, "--limit", limit]);
+        let refused = run(limit);
+        let name = format!("(limit: {})", limit.split_once('=').unwrap().0.replace("string_mib", "string"));
+        assert_eq!(refused.status.code(), Some(1), "{protocol} {limit}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(&name), "{protocol} {limit}: {}", stderr(&refused));
+        let followed = run(enough);
+        assert_eq!(followed.status.code(), Some(0), "{protocol} {enough}: {}", stderr(&followed));
+        assert_eq!(lines(&followed).len(), 3, "{protocol} {enough}");
+    }
+    let url = format!("{}/feeds/notes/atom", server.base);
+    let check = folder.run(&["check", &url, "--protocol", "rss", "--limit", "items=2"]);
+    assert!(stdout(&check).contains("(limit: items)"), "{}", stdout(&check));
+    let unknown = folder.run(&["follow", &url, "--limit", "size=2"]);
+    assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("entity_mib"));
+    let mirror = format!(
+        "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/notes/replication\"\nlimits = {{ entity_mib = 1 }}\n",
+        server.base
+    );
+    let mirror = TestFolder::new(&mirror);
+    let mirror = mirror.serve();
+    let view = mirror.wait_for("/feeds/copy", |view| view["source"]["error"].is_object());
+    assert!(view["source"]["error"].to_string().contains("(limit: entity_mib)"), "{view}");
 }
 
 /// A page that is broken at its beginning and goes on: the rest is not stored.

@@ -13,7 +13,7 @@ const CONFIG: &str = "[server]\nrate_grace = \"1s\"\n[server.tls]\ncert = \"cert
     [[feed]]\nid = \"notes\"\n";
 
 /// Writes a new certificate with its key. Returns the digest of its public key, as browsers are told it.
-fn write_certificate(dir: &TestFolder) -> String {
+pub(crate) fn write_certificate(dir: &TestFolder) -> String {
     let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     dir.write("cert.pem", pair.cert.pem().as_bytes());
     dir.write("key.pem", pair.signing_key.serialize_pem().as_bytes());
@@ -22,7 +22,7 @@ fn write_certificate(dir: &TestFolder) -> String {
 }
 
 /// A curl that trusts the certificate that was written last.
-fn curl(dir: &TestFolder, server: &TestServer, path: &str, args: &[&str]) -> Command {
+pub(crate) fn curl(dir: &TestFolder, server: &TestServer, path: &str, args: &[&str]) -> Command {
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--show-error", "--max-time", "60", "--cacert"]).arg(dir.path("trusted.pem"));
     curl.args(args).arg(format!("{}{path}", server.base)).stdin(Stdio::null());
@@ -71,6 +71,37 @@ fn a_feed_is_served_over_tls() {
 }
 
 #[test]
+fn http2_is_for_clients_that_choose_it() {
+    let dir = TestFolder::new(CONFIG);
+    write_certificate(&dir);
+    let server = dir.serve();
+    let large: Vec<u8> = (0..3 << 20).map(|n: u32| (n % 251) as u8).collect();
+    dir.write("large", &large);
+    let file = format!("@{}", dir.path("large").display());
+    let version = |server: &TestServer, path: &str, args: &[&str]| {
+        let args = [args, &["--output", "/dev/null", "--write-out", "%{http_code} %{http_version}"]].concat();
+        stdout(&run(&dir, server, path, &args))
+    };
+    let item = "/feeds/notes/items/large";
+    let put = ["--http2", "--request", "PUT", "--header", "Content-Type: text/plain", "--data-binary", &file];
+    assert_eq!(version(&server, item, &put), "201 2");
+    let got = dir.path("got");
+    let read = run(&dir, &server, item, &["--http2", "--output", got.to_str().unwrap()]);
+    assert!(read.status.success() && std::fs::read(&got).unwrap() == large, "{}", stderr(&read));
+    // The fast path, with and without its document's tag.
+    let document = "/diff/notes/head.json";
+    assert_eq!(version(&server, document, &["--http2"]), "200 2");
+    let tag = ["--http2", "--output", "/dev/null", "--write-out", "%header{etag}"];
+    let tag = format!("If-None-Match: {}", stdout(&run(&dir, &server, document, &tag)));
+    assert_eq!(version(&server, document, &["--http2", "--header", &tag]), "304 2");
+    assert_eq!(version(&server, document, &["--http1.1", "--header", &tag]), "304 1.1");
+    assert_eq!(version(&server, "/feeds/other", &["--http2"]), "404 2");
+    drop(server);
+    dir.write("towpath.toml", CONFIG.replace("[[feed]]", "http2 = false\n[[feed]]").as_bytes());
+    assert_eq!(version(&dir.serve(), document, &["--http2"]), "200 1.1");
+}
+
+#[test]
 fn a_changed_certificate_is_used_without_a_restart() {
     let dir = TestFolder::new(CONFIG);
     write_certificate(&dir);
@@ -93,6 +124,7 @@ fn in_browser(dir: &TestFolder, url: &str, trusted: &str) -> Output {
     // The sandbox needs namespaces, which the user of the tests may not have.
     browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
     browser.arg(format!("--user-data-dir={}", dir.path("browser").display()));
+    browser.arg(format!("--log-net-log={}", dir.path("net-log").display()));
     browser.arg(format!("--ignore-certificate-errors-spki-list={trusted}")).arg(url);
     browser.stdin(Stdio::null()).output().expect("chromium is installed by `cargo xtask setup`")
 }
@@ -106,11 +138,16 @@ fn a_browser_shows_a_page_over_tls() {
     let url = format!("{}/", server.base);
     let shown = in_browser(&dir, &url, &trusted);
     assert!(stdout(&shown).contains("/feeds/notes"), "{}", stderr(&shown));
+    // Current browsers take HTTP/2 where it is offered, and its rules must see their requests as of this server.
+    let net_log = String::from_utf8_lossy(&std::fs::read(dir.path("net-log")).unwrap()).into_owned();
+    assert!(net_log.contains(":authority: 127.0.0.1"), "no HTTP/2 request");
     // A certificate that it has no reason to trust is refused, so the page above came over TLS.
     let stranger = BASE64_STANDARD.encode([0; 32]);
     let shown = in_browser(&dir, &url, &stranger);
-    assert_eq!(stdout(&shown), "");
-    assert!(stderr(&shown).contains("ERR_CERT_AUTHORITY_INVALID"), "{}", stderr(&shown));
+    assert!(!stdout(&shown).contains("/feeds/notes"), "{}", stdout(&shown));
+    // Its error page or its log says so, by its version.
+    let said = stdout(&shown) + &stderr(&shown);
+    assert!(said.contains("ERR_CERT_AUTHORITY_INVALID"), "{}", stderr(&shown));
 }
 
 #[test]

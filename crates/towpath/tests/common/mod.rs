@@ -10,6 +10,7 @@ pub mod nats;
 pub mod notes;
 pub mod pages;
 pub mod prosody;
+pub mod sink_kill;
 pub mod tree;
 pub mod waiting;
 
@@ -350,7 +351,16 @@ pub fn stderr(output: &Output) -> String {
 
 /// The lines that `follow` printed.
 pub fn lines(output: &Output) -> Vec<Value> {
-    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let read = |text: &str| {
+        let line: Value = serde_json::from_str(text).unwrap();
+        // Whatever protocol it comes from, a change has one form: nothing in it is unknown to its reader.
+        if let Some(op) = line.get("op").filter(|op| *op != "reset") {
+            let read = towpath_proto::line::Line::parse(text.as_bytes());
+            assert!(read.is_ok(), "{op}: {text}: {read:?}");
+        }
+        line
+    };
+    stdout(output).lines().map(read).collect()
 }
 
 /// A version of the catalogue, 1 to 22.

@@ -1,0 +1,161 @@
+//! Tasks of operators: a first configuration, a reload, Unix sockets, health, completions.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output};
+
+use common::{TestFolder, wait_until};
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Feeds are added, changed and removed while a follower waits on another one.
+#[test]
+fn feeds_change_while_others_are_followed() {
+    let feeds = |text: &str| format!("include = 'feeds.d/*.toml'\n[[feed]]\nid = 'kept'\n{text}");
+    let dir = TestFolder::new(&feeds("[[feed]]\nid = 'gone'\n"));
+    std::fs::create_dir(dir.path("feeds.d")).unwrap();
+    let server = dir.serve();
+    for feed in ["kept", "gone"] {
+        assert_eq!(server.ask("PUT", &format!("/feeds/{feed}/items/a"), &[], b"x").status, 201);
+    }
+    assert_eq!(server.get("/feeds/gone/items").status, 200);
+    assert_eq!(server.get("/feeds/new/items").status, 404);
+    let cursor = server.json("/feeds/kept/items?timeout=0")["last_cursor"].as_str().unwrap().to_owned();
+    let url = format!("{}/feeds/kept/items?since=cursor:{cursor}&timeout=60", server.base);
+    let waiting = std::thread::spawn(move || Command::new("curl").args(["-s", &url]).output().unwrap());
+    wait_until("it waits", || server.get("/metrics").text().contains("towpath_waiters 1"));
+
+    dir.write("towpath.toml", feeds("title = 'Kept feed'\n[server]\nwaiters = 7\n").as_bytes());
+    dir.write(
+        "source.json",
+        br#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1","title":"One"}]}"#,
+    );
+    dir.write(
+        "feeds.d/a.toml",
+        b"[[feed]]\nid = 'new'\n[[feed]]\nid = 'polled'\n[feed.source]\nurl = 'source.json'\n",
+    );
+    let message = stdout(&dir.run(&["reload"]));
+    for part in
+        ["2 added (new, polled)", "1 changed (kept)", "1 removed (gone)", "needs a restart: server.waiters"]
+    {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let gone = server.get("/feeds/gone/items");
+    assert!(gone.status == 410 && gone.text().contains("was removed"), "{}", gone.text());
+    assert_eq!(server.ask("PUT", "/feeds/gone/items/b", &[], b"x").status, 410);
+    assert_eq!(server.ask("PUT", "/feeds/new/items/b", &[], b"x").status, 201);
+    assert!(server.get("/feeds/kept").text().contains("Kept feed"));
+    assert!(server.get("/feeds/kept/atom").text().contains("Kept feed"));
+    wait_until("the new source is polled", || server.get("/feeds/polled/items").text().contains("One"));
+
+    // The follower of the other feed has noticed nothing, and still gets its item.
+    assert_eq!(server.ask("PUT", "/feeds/kept/items/b", &[], b"late").status, 201);
+    let answer = waiting.join().unwrap();
+    assert!(String::from_utf8_lossy(&answer.stdout).contains("late"), "{answer:?}");
+
+    // One wrong key changes nothing, and all mistakes are told.
+    dir.write("towpath.toml", feeds("[[feed]]\nid = 'more'\nttl = 'x'\nlang = 5\n").as_bytes());
+    let refused = dir.run(&["reload"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.contains("2 errors") && error.contains("line 6") && error.contains("line 7"), "{error}");
+    assert_eq!(server.get("/feeds/more").status, 404);
+
+    // The log of a removed feed stays, and is served again.
+    dir.write("towpath.toml", feeds("[[feed]]\nid = 'gone'\n").as_bytes());
+    assert!(stdout(&dir.run(&["reload"])).contains("1 added (gone)"));
+    assert!(server.get("/feeds/gone/items").text().contains("\"a\""));
+    // After a restart as well.
+    dir.write("towpath.toml", feeds("").as_bytes());
+    assert_eq!(server.stop(), Some(0));
+    let server = dir.serve();
+    assert_eq!(server.get("/feeds/gone/items").status, 410);
+    assert_eq!(server.get("/feeds/never/items").status, 404);
+    drop(server);
+    let nobody = dir.run(&["reload"]);
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no server has the data folder"), "{nobody:?}");
+}
+
+#[test]
+fn a_unix_socket_is_served_beside_an_address() {
+    let dir = TestFolder::new("[[feed]]\nid = 'notes'\n");
+    let socket = dir.path("towpath.sock");
+    let listen = format!("unix:{}", socket.display());
+    let server = dir.serve_with(&["--listen", &listen]);
+    let ask = |request: &str| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // A program on this machine may publish, as over loopback.
+    let put = ask(
+        "PUT /feeds/notes/items/a HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello",
+    );
+    assert!(put.starts_with("HTTP/1.1 201"), "{put}");
+    let get = ask("GET /feeds/notes/items HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    assert!(get.starts_with("HTTP/1.1 200") && get.contains("hello"), "{get}");
+    assert_eq!(server.get("/feeds/notes/items").status, 200);
+    // Another server must not take it over.
+    let other = TestFolder::new("");
+    let refused = other.run(&["serve", "--listen", &listen, "--base-url", "http://localhost"]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("another program listens there"),
+        "{refused:?}"
+    );
+    assert_eq!(server.stop(), Some(0));
+    assert!(!socket.exists(), "the socket is removed");
+    // A server that was killed leaves it behind.
+    let killed = dir.serve_with(&["--listen", &listen]);
+    killed.kill();
+    assert!(socket.exists());
+    let again = dir.serve_with(&["--listen", &listen]);
+    assert!(ask("GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").contains("live"));
+    drop(again);
+}
+
+#[test]
+fn init_writes_a_configuration_that_works() {
+    let dir = TestFolder::new("");
+    std::fs::remove_file(dir.path("towpath.toml")).unwrap();
+    let opml = br#"<opml version="2.0"><body><outline text="News" xmlUrl="https://news.example/rss"/></body></opml>"#;
+    dir.write("list.opml", opml);
+    let said = stdout(&dir.run(&["init", "--from", "https://www.example.com/feed.xml", "list.opml"]));
+    assert!(said.contains("2 feeds"), "{said}");
+    assert!(stdout(&dir.run(&["config", "check"])).contains("valid: 2 feeds"));
+    let again = dir.run(&["init"]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("is there already"), "{again:?}");
+}
+
+#[test]
+fn commands_describe_themselves() {
+    let dir = TestFolder::new("");
+    let schema: serde_json::Value = serde_json::from_str(&stdout(&dir.run(&["config", "schema"]))).unwrap();
+    assert!(schema["properties"]["feed"].is_object());
+    dir.write("example.toml", stdout(&dir.run(&["config", "example"])).as_bytes());
+    stdout(&dir.run(&["config", "check", "--config", "example.toml"]));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&dir.run(&["completions", shell])).contains("reload"), "{shell}");
+    }
+    stdout(&dir.run(&["man", "man1"]));
+    let page = std::fs::read_to_string(dir.path("man1/towpath-serve.1")).unwrap();
+    assert!(page.contains(".TH") && page.contains("listen"), "{page}");
+    let version = stdout(&dir.run(&["--version"]));
+    assert!(version.contains("commit") && version.contains("features"), "{version}");
+    let status: serde_json::Value =
+        serde_json::from_str(&stdout(&dir.run(&["status", "--format", "json"]))).unwrap();
+    assert!(status["feeds"].is_array());
+    let server = dir.serve();
+    let ready = server.get("/readyz");
+    assert!(ready.status == 200 && ready.text().contains("\"store\""), "{}", ready.text());
+    assert_eq!(server.get("/livez").status, 200);
+}

@@ -1,0 +1,220 @@
+//! `[[sink]]`: feeds are copied to destinations, whatever becomes of these and of the server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod callback;
+mod common;
+mod nodes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use callback::{CallbackReply, CallbackRequest, CallbackServer, good};
+use common::{TestFolder, TestServer, wait_until};
+use nodes::TestCluster;
+use serde_json::{Value, json};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// Ids of the items that a receiver was sent, in order.
+fn delivered(receiver: &CallbackServer) -> Vec<String> {
+    let ids = |call: CallbackRequest| {
+        let body: Value = serde_json::from_slice(&call.body).unwrap();
+        let changes = body["data"]["changes"].as_array().unwrap().clone();
+        changes.into_iter().map(|line| line["id"].as_str().unwrap().to_owned())
+    };
+    receiver.calls().into_iter().flat_map(ids).collect()
+}
+
+fn wait_for_items(receiver: &CallbackServer, wanted: &[&str]) {
+    wait_until(&format!("{wanted:?} is delivered"), || delivered(receiver) == wanted);
+}
+
+fn reply(status: u16) -> CallbackReply {
+    (status, String::new(), Vec::new())
+}
+
+/// A receiver that answers with a status that may be changed.
+fn answering(status: u16) -> (CallbackServer, Arc<AtomicU16>) {
+    let status = Arc::new(AtomicU16::new(status));
+    let answers = status.clone();
+    let server = CallbackServer::start(move |_| reply(answers.load(Ordering::Relaxed)));
+    (server, status)
+}
+
+fn webhook(name: &str, url: &str) -> String {
+    format!(
+        "[[sink]]\nname = \"{name}\"\nfeeds = [\"news*\"]\ninto = \"webhook:{url}\"\nsecrets = [\"{SECRET}\"]\n\
+         allow_private = true\n"
+    )
+}
+
+fn publish(server: &TestServer, id: &str) {
+    let line = json!({ "id": id, "item": { "title": id } }).to_string();
+    let answer = server.ask("POST", "/feeds/news/items", &[], line.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+fn sink(server: &TestServer, name: &str) -> Value {
+    server.json(&format!("/sinks/{name}"))
+}
+
+fn order(server: &TestServer, name: &str, order: &str) {
+    let answer = server.ask("POST", &format!("/sinks/{name}/{order}"), &[], b"");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+const FEED: &str = "[server]\nlisten = \"127.0.0.1:0\"\n[[feed]]\nid = \"news\"\n[[feed]]\nid = \"other\"\n";
+
+#[test]
+fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
+    let (alive, (dead, status)) = (CallbackServer::start(good), answering(503));
+    let config =
+        [FEED, &webhook("alive", &alive.url("/hook")), &webhook("dead", &dead.url("/hook"))].concat();
+    let folder = TestFolder::new(&config);
+    let server = folder.serve();
+    for id in ["a", "b", "c"] {
+        publish(&server, id);
+    }
+    wait_for_items(&alive, &["a", "b", "c"]);
+    let call = &alive.calls()[0];
+    assert!(call.header("webhook-signature").unwrap().starts_with("v1,"));
+    assert!(call.header("webhook-id").unwrap().starts_with("msg_"));
+    wait_until("the dead one is waited for", || sink(&server, "dead")["state"] == "waiting");
+    let state = sink(&server, "dead");
+    assert!(state["error"]["message"].as_str().unwrap().contains("503"), "{state}");
+    assert_eq!((&state["lag"], &sink(&server, "alive")["lag"]), (&json!(3), &json!(0)));
+    let metrics = server.get("/metrics").text();
+    assert!(metrics.contains("towpath_sink_lag{sink=\"dead\"} 3"), "{metrics}");
+    assert!(metrics.contains("towpath_sink_up{sink=\"alive\"} 1"), "{metrics}");
+    let listed = common::stdout(&folder.run(&["sink", "list"]));
+    assert!(listed.contains("alive") && listed.contains("503"), "{listed}");
+    let status_line = common::stderr(&folder.run(&["status"]));
+    assert!(status_line.contains("sink dead"), "{status_line}");
+    // Resumed, it is tried at once, not only after the wait.
+    status.store(204, Ordering::Relaxed);
+    order(&server, "dead", "resume");
+    wait_until("the dead one has caught up", || sink(&server, "dead")["lag"] == 0);
+    // Only what was new: the first message was refused, so it came several times.
+    let mut got = delivered(&dead);
+    got.dedup();
+    assert!(got.ends_with(&["a".into(), "b".into(), "c".into()]), "{got:?}");
+}
+
+#[test]
+fn positions_and_pauses_outlast_a_restart() {
+    let receiver = CallbackServer::start(good);
+    let folder = TestFolder::new(&[FEED, &webhook("hook", &receiver.url("/hook"))].concat());
+    let server = folder.serve();
+    publish(&server, "a");
+    wait_for_items(&receiver, &["a"]);
+    order(&server, "hook", "pause");
+    wait_until("it is paused", || sink(&server, "hook")["state"] == "paused");
+    publish(&server, "b");
+    server.stop();
+    let server = folder.serve();
+    publish(&server, "c");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(delivered(&receiver), ["a"]);
+    order(&server, "hook", "resume");
+    wait_for_items(&receiver, &["a", "b", "c"]);
+}
+
+#[test]
+fn refused_items_are_kept_aside_and_sent_again() {
+    let picky = Arc::new(AtomicU16::new(422));
+    let answers = picky.clone();
+    let receiver = CallbackServer::start(move |call| {
+        let is_bad = String::from_utf8_lossy(&call.body).contains("\"id\":\"bad\"");
+        let status = if is_bad { answers.load(Ordering::Relaxed) } else { 204 };
+        reply(status)
+    });
+    let folder = TestFolder::new(&[FEED, &webhook("hook", &receiver.url("/hook"))].concat());
+    let server = folder.serve();
+    for id in ["a", "bad", "b"] {
+        publish(&server, id);
+    }
+    wait_until("the bad one is set aside", || sink(&server, "hook")["dead_letters"] == 1);
+    wait_until("the others are delivered", || sink(&server, "hook")["lag"] == 0);
+    let letters = server.json("/sinks/hook/letters");
+    assert_eq!(letters["letters"][0]["change"]["id"], "bad");
+    assert!(letters["letters"][0]["reason"].as_str().unwrap().contains("422"), "{letters}");
+    picky.store(204, Ordering::Relaxed);
+    let before = receiver.calls().len();
+    let resent = folder.run(&["sink", "resend", "hook"]);
+    assert!(resent.status.success(), "{}", common::stderr(&resent));
+    wait_until("there are no letters", || sink(&server, "hook")["dead_letters"] == 0);
+    assert_eq!(receiver.calls().len(), before + 1);
+    assert_eq!(delivered(&receiver).last().map(String::as_str), Some("bad"));
+}
+
+#[test]
+fn a_receiver_that_is_gone_stops_its_sink_until_it_is_resumed() {
+    let (receiver, status) = answering(410);
+    let folder = TestFolder::new(&[FEED, &webhook("hook", &receiver.url("/hook"))].concat());
+    let server = folder.serve();
+    publish(&server, "a");
+    wait_until("it has stopped", || sink(&server, "hook")["paused"] == true);
+    assert!(sink(&server, "hook")["error"]["message"].as_str().unwrap().contains("410"));
+    publish(&server, "b");
+    status.store(204, Ordering::Relaxed);
+    order(&server, "hook", "resume");
+    wait_until("it has caught up", || sink(&server, "hook")["lag"] == 0);
+    assert_eq!(delivered(&receiver).last().map(String::as_str), Some("b"));
+}
+
+#[test]
+fn another_servers_feed_is_copied_and_strangers_see_no_sinks() {
+    let receiver = CallbackServer::start(good);
+    let origin = TestFolder::new(FEED);
+    let publisher = origin.serve();
+    publish(&publisher, "a");
+    let sink_of_url = webhook("hook", &receiver.url("/hook"))
+        .replace("feeds = [\"news*\"]", &format!("url = \"{}/feeds/news\"", publisher.base));
+    let config = format!("[server]\nlisten = \"127.0.0.1:0\"\ntokens = [\"boss\"]\n{sink_of_url}");
+    let folder = TestFolder::new(&config);
+    let server = folder.serve();
+    wait_for_items(&receiver, &["a"]);
+    publish(&publisher, "b");
+    wait_for_items(&receiver, &["a", "b"]);
+    assert_eq!(server.get("/sinks").status, 401);
+    let listed = server.ask("GET", "/sinks", &[("authorization", "Bearer boss")], b"").json();
+    assert_eq!(listed["sinks"][0]["name"], "hook");
+    assert_eq!(server.ask("GET", "/sinks/none", &[("authorization", "Bearer boss")], b"").status, 404);
+}
+
+#[test]
+fn mistakes_are_told_before_anything_starts() {
+    for (sink, needle) in [
+        ("into = \"webhook:https://a.example/\"\nsecrets = [\"short\"]", "secret 1"),
+        ("into = \"nowhere\"", "not a destination"),
+    ] {
+        let folder = TestFolder::new(&format!("{FEED}[[sink]]\nname = \"x\"\nfeeds = [\"*\"]\n{sink}\n"));
+        for command in [&["serve"][..], &["config", "check"]] {
+            let output = folder.run(command);
+            let error = common::stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{error}");
+            assert!(error.contains(needle) && error.contains("\"x\""), "{error}");
+        }
+    }
+}
+
+/// A single node of a cluster delivers; another takes over where the first one stopped.
+#[test]
+fn a_sink_is_taken_over() {
+    let receiver = CallbackServer::start(good);
+    let mut cluster = TestCluster::start(&webhook("hook", &receiver.url("/hook")));
+    let holder = cluster.settled_holder("sink/hook");
+    nodes::publish(cluster.node(holder), "news", "a");
+    wait_for_items(&receiver, &["a"]);
+    cluster.kill(holder);
+    let other = (holder + 1) % nodes::NODES;
+    nodes::publish(cluster.node(other), "news", "b");
+    wait_until("b is delivered by another node", || delivered(&receiver).last().is_some_and(|id| id == "b"));
+    // Another node than the one that runs it gives orders and shows its state.
+    order(cluster.node(other), "hook", "pause");
+    wait_until("every node shows the pause", || {
+        cluster.alive().all(|(_, node)| sink(node, "hook")["state"] == "paused")
+    });
+}
