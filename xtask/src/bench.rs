@@ -19,6 +19,7 @@ cargo xtask bench push      one append to 10,000 subscribers beside a bare loop;
 cargo xtask bench export    10,000 feeds as static files, again without changes, again with ten changed
 cargo xtask bench cluster   appends through three nodes beside a bare client loop; catching up with a million items;
                             reading beside a single server; growth of the log
+cargo xtask bench sinks [ITEMS]   first sync of a million items into SQLite beside a bare loop; steady state, latency
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -33,6 +34,8 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["push"] => cargo(&["bench", "--package", "towpath", "--bench", "push"]),
         ["cluster"] => cluster(),
         ["xmpp"] => xmpp(),
+        ["sinks"] => sinks("1000000"),
+        ["sinks", items] => sinks(items),
         ["replication"] => beside_nginx("benches/replication.py"),
         ["export"] => {
             cargo(&["build", "--release", "--package", "towpath"])?;
@@ -92,6 +95,18 @@ fn xmpp() -> Result<(), String> {
     crate::setup::prosody()?;
     cargo(&["build", "--release", "--package", "towpath"])?;
     python("benches/xmpp.py")
+}
+
+fn sinks(items: &str) -> Result<(), String> {
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    cargo(&["build", "--release", "--package", "towpath-sinks", "--example", "bare_sqlite"])?;
+    let release = crate::run::target().join("release");
+    let mut run = Command::new("python3");
+    run.arg("benches/sinks.py")
+        .arg(release.join("towpath"))
+        .arg(release.join("examples/bare_sqlite"))
+        .arg(items);
+    status(run.current_dir(root()))
 }
 
 fn poll() -> Result<(), String> {

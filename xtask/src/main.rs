@@ -1,30 +1,40 @@
 //! Commands for working on towpath: every check, and the benchmarks.
 
 mod bench;
+mod console;
 mod fanout;
 mod fuzz;
 mod layers;
+mod package;
+mod pages;
 mod purity;
 mod readme;
 mod release;
 mod run;
+mod screenshots;
 mod setup;
 mod test;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask test            every check: formatting, lints, dependencies, boundaries, README.md, all tests
+cargo xtask test            every check: formatting, lints, dependencies, boundaries, documents, all tests
 cargo xtask boundaries      purity of towpath-proto and layers of the modules (`test` does this too)
-cargo xtask readme          README.md's commands, in a clone, as they are written (`test` does this too)
+cargo xtask config-reference  rewrites docs/configuration.md from the types of the configuration
+cargo xtask readme          commands of README.md, in a clone, and of docs/, as they are written (`test` does this too)
+cargo xtask screenshots     takes the pictures of the web page in docs/images, from the quickstart's data
+cargo xtask docs [PAGE…]    commands of the pages below docs/ that are marked, or of some, with a development build,
+                            or the program in the folder $TOWPATH_BUILT (`readme` does this too)
 cargo xtask setup           installs what the tests need beside Rust (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, for so many seconds each [default: 60]
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
+cargo xtask sink-kills [N]  kill followers into databases, and their server, so many times [default: 1000]
 cargo xtask faults [N]      inject so many faults into a cluster of servers and nodes [default: 100], and a quarter
                             as many into the store alone
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
 cargo xtask release         the program for release with the list of its dependencies inside, and `sbom`
+cargo xtask package         the Debian package, in target/debian; `package check` checks what is in packaging/ only
 cargo xtask sbom            CycloneDX documents of all dependencies, in target/sbom
 cargo xtask bench [NAME]    benchmarks beside their peers; without a name, the list of them";
 
@@ -33,14 +43,21 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
         ["test"] => test::all(),
+        ["config-reference"] => config_reference(),
         ["readme"] => test::readme(),
+        ["docs", pages @ ..] => docs(pages),
         ["boundaries"] => purity::check().and_then(|()| layers::check()),
+        ["screenshots"] => screenshots::take(),
         ["setup"] => setup::tests().map(drop),
         ["fuzz"] => fuzz::all(60),
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
         ["abuse"] => abuse(),
         ["release"] => release::release(),
+        ["package"] => package::package(),
+        ["package", "check"] => package::check(),
         ["sbom"] => release::sbom(),
+        ["sink-kills"] => sink_kills("1000"),
+        ["sink-kills", kills] => sink_kills(kills),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
         ["cluster-tests", tests @ ..] => test::cluster(tests),
@@ -62,6 +79,18 @@ fn main() -> ExitCode {
     }
 }
 
+fn docs(pages: &[&str]) -> Result<(), String> {
+    // A program that is built already, or a development build.
+    let built = std::env::var_os("TOWPATH_BUILT").map(std::path::PathBuf::from);
+    match built {
+        Some(folder) => pages::check(&folder, pages),
+        None => {
+            run::cargo(&["build", "--package", "towpath"])?;
+            pages::check(&run::target().join("debug"), pages)
+        }
+    }
+}
+
 fn faults(count: &str) -> Result<(), String> {
     let number: u32 = count.parse().map_err(|e| format!("{count}: {e}"))?;
     setup::venv()?;
@@ -72,6 +101,10 @@ fn faults(count: &str) -> Result<(), String> {
     };
     test("towpath", "cluster_faults", number)?;
     test("towpath-cluster", "faults", number.div_ceil(4))
+}
+
+fn config_reference() -> Result<(), String> {
+    run::cargo(&["run", "--quiet", "--package", "towpath-config", "--example", "config_reference"])
 }
 
 fn abuse() -> Result<(), String> {
@@ -88,6 +121,11 @@ fn abuse() -> Result<(), String> {
         "--test-threads=1",
     ];
     run::cargo_with(&test, &[("TOWPATH_ABUSE_FULL", "1")])
+}
+
+fn sink_kills(kills: &str) -> Result<(), String> {
+    let test = ["test", "--package", "towpath", "--test", "follow_into", "--", "kills_", "--nocapture"];
+    run::cargo_with(&test, &[("TOWPATH_SINK_KILLS", kills)])
 }
 
 fn kill(rounds: &str) -> Result<(), String> {

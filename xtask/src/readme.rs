@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{self, root, status, target};
+use crate::console::{self, ConsoleCommand};
+use crate::pages;
+use crate::run::{root, status, target};
 
 /// Limit for the first command to build and print its address.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -15,20 +17,13 @@ const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Limit for a served page, and for the program to stop.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A `$ …` line of a console block, with the lines that it is said to print.
-#[derive(Debug, PartialEq, Eq)]
-struct DocumentedCommand {
-    line: String,
-    output: Vec<String>,
-}
-
 /// Runs README.md's first command in a clone, opens the page at the printed address, waits for an item of the
 /// quickstart's feeds, runs the other commands meanwhile, and stops the program with Ctrl-C.
 pub(crate) fn check() -> Result<(), String> {
     let clone = clone()?;
     let path = clone.join("README.md");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut commands = console_commands(&text).into_iter();
+    let mut commands = console::commands(&text).into_iter();
     let first = commands.next().ok_or("README.md has no console block")?;
     println!("+ {}", first.line);
     let started = Instant::now();
@@ -44,7 +39,9 @@ pub(crate) fn check() -> Result<(), String> {
         run_documented(&clone, &command)?;
     }
     server.interrupt()?;
-    check_configurations(&clone, &text)
+    check_configurations(&clone, &text)?;
+    // After the server: pages start their own, at the same address.
+    pages::check(&target().join("release"), &[])
 }
 
 /// Brings a clone of the checkout below the target folder up to date, uncommitted changes included. It is kept
@@ -88,15 +85,7 @@ fn copy_uncommitted(clone: &Path) -> Result<(), String> {
 
 /// A shell for a documented line, in the clone, with the program that the first command built on its path.
 fn shell(clone: &Path, line: &str) -> Command {
-    let built = target().join("release");
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("sh");
-    command.args(["-c", line]).current_dir(clone);
-    run::forget_package(&mut command);
-    command.env("CARGO_TARGET_DIR", target()).env("PATH", format!("{}:{path}", built.display()));
-    // A documented command must not wait for input from a terminal.
-    command.stdin(Stdio::null());
-    command
+    console::shell(clone, &target().join("release"), line)
 }
 
 /// The program as README.md's first command started it, in a process group of its own.
@@ -183,118 +172,18 @@ fn wait_for_item(address: &str) -> Result<(), String> {
     Err("README.md: the quickstart's feed kev has no item".into())
 }
 
-fn run_documented(clone: &Path, command: &DocumentedCommand) -> Result<(), String> {
-    println!("+ {}", command.line);
-    let output = shell(clone, &command.line).output().map_err(|e| format!("{}: {e}", command.line))?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let failed = |why: &str| {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        Err(format!("README.md: `{}` {why}\n{printed}{errors}", command.line))
-    };
-    if !output.status.success() {
-        return failed(&format!("ended with {}", output.status));
-    }
-    let mut lines = printed.lines();
-    for expected in &command.output {
-        if !lines.any(|line| matches(expected, line)) {
-            return failed(&format!("did not print {expected:?}"));
-        }
-    }
-    Ok(())
+fn run_documented(clone: &Path, command: &ConsoleCommand) -> Result<(), String> {
+    command.check("README.md", &mut shell(clone, &command.line))
 }
 
 /// Starts every configuration that README.md shows, far enough to read it.
 fn check_configurations(clone: &Path, readme: &str) -> Result<(), String> {
-    for (number, block) in fenced(readme, "toml").into_iter().enumerate() {
+    for (number, block) in console::fenced(readme, "toml").into_iter().enumerate() {
         let name = format!("readme-{number}.toml");
         let path = target().join("readme").join(&name);
         std::fs::write(&path, block.join("\n")).map_err(|e| format!("{}: {e}", path.display()))?;
         let line = format!("towpath status --data '{}.data' --config '{}'", path.display(), path.display());
-        run_documented(clone, &DocumentedCommand { line, output: Vec::new() })?;
+        run_documented(clone, &ConsoleCommand { line, output: Vec::new() })?;
     }
     Ok(())
-}
-
-/// The lines of every fenced block in this language.
-fn fenced<'a>(text: &'a str, language: &str) -> Vec<Vec<&'a str>> {
-    let mut blocks = Vec::new();
-    let mut open: Option<(bool, Vec<&str>)> = None;
-    for line in text.lines() {
-        match (&mut open, line.strip_prefix("```")) {
-            (None, Some(named)) => open = Some((named.trim() == language, Vec::new())),
-            (Some(_), Some(_)) => {
-                blocks.extend(open.take().filter(|(wanted, _)| *wanted).map(|(_, lines)| lines));
-            }
-            (Some((_, lines)), None) => lines.push(line),
-            (None, None) => {}
-        }
-    }
-    blocks
-}
-
-/// The commands of all console blocks; a line that ends in a backslash goes on in the next.
-fn console_commands(text: &str) -> Vec<DocumentedCommand> {
-    let mut commands: Vec<DocumentedCommand> = Vec::new();
-    for line in fenced(text, "console").into_iter().flatten() {
-        let last = commands.last_mut();
-        match (line.strip_prefix("$ "), last) {
-            (Some(line), _) => commands.push(DocumentedCommand { line: line.into(), output: Vec::new() }),
-            (None, Some(last)) if last.line.ends_with('\\') => {
-                last.line.push('\n');
-                last.line.push_str(line);
-            }
-            (None, Some(last)) if !line.trim().is_empty() => last.output.push(line.to_owned()),
-            _ => {}
-        }
-    }
-    commands
-}
-
-/// Compares a printed line with the documented one, in which `…` matches any text.
-fn matches(expected: &str, line: &str) -> bool {
-    let mut parts = expected.trim_end().split('…');
-    let Some(mut rest) = parts.next().and_then(|start| line.trim_end().strip_prefix(start)) else {
-        return false;
-    };
-    let mut is_open = false;
-    for part in parts {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-        // Only an ellipsis at the end leaves the rest of the line open.
-        is_open = part.is_empty();
-    }
-    is_open || rest.is_empty()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_and_their_output_are_read() {
-        let text =
-            "a\n```console\n$ one  # why\nout\n\n$ two \\\n    three\n```\n```toml\nx = 1\n```\n$ no\n";
-        let command = |line: &str, output: &[&str]| DocumentedCommand {
-            line: line.into(),
-            output: output.iter().map(|&line| line.into()).collect(),
-        };
-        let expected = [command("one  # why", &["out"]), command("two \\\n    three", &[])];
-        assert_eq!(console_commands(text), expected);
-        assert_eq!(fenced(text, "toml"), [["x = 1"]]);
-    }
-
-    #[test]
-    fn an_ellipsis_stands_for_anything() {
-        for (expected, line, is_same) in [
-            ("a", "a", true),
-            ("a", "ab", false),
-            ("a…", "abc", true),
-            ("a…c", "abc", true),
-            ("a…c", "abcd", false),
-            ("…c…", "abcd", true),
-            ("b…", "abc", false),
-        ] {
-            assert_eq!(matches(expected, line), is_same, "{expected} {line}");
-        }
-    }
 }

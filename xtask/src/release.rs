@@ -7,15 +7,29 @@ use crate::run::{self, root, status, target};
 
 /// Plugins of cargo, each in a fixed version. They are installed below the target folder, by these commands only.
 const AUDITABLE: (&str, &str) = ("cargo-auditable", "0.7.7");
+const DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 const CYCLONEDX: (&str, &str) = ("cargo-cyclonedx", "0.5.9");
 
 /// Builds the program for release, with the list of its dependencies inside, and writes the documents of [`sbom`].
 pub(crate) fn release() -> Result<(), String> {
     let plugins = install(AUDITABLE)?;
     let build = ["auditable", "build", "--release", "--locked", "--package", "towpath"];
-    status(cargo_with_plugins(&plugins).args(build))?;
+    status(cargo_with_plugins(&plugins).args(build).env("TOWPATH_COMMIT", commit()))?;
     println!("{}", target().join("release/towpath").display());
     sbom()
+}
+
+/// Makes the Debian package of a finished release build.
+pub(crate) fn deb() -> Result<(), String> {
+    let plugins = install(DEB)?;
+    status(cargo_with_plugins(&plugins).args(["deb", "--package", "towpath", "--no-build"]))
+}
+
+/// Returns the commit of the working copy, for `towpath --version`.
+fn commit() -> String {
+    let shown = Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root()).output();
+    let text = shown.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    text.map_or_else(|| "unknown".into(), |text| String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 /// Writes a CycloneDX document of each crate's dependencies to `sbom` in the target folder.

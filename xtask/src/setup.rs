@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
         apt(&["python3", "python3-venv"])?;
     }
     prosody()?;
+    postgresql()?;
     for (program, package) in
         [("nginx", "nginx-light"), ("caddy", "caddy"), ("curl", "curl"), ("chromium", "chromium")]
     {
@@ -24,8 +25,19 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
         }
     }
     network()?;
+    browser()?;
     venv()?;
     Ok(target().join("venv"))
+}
+
+/// For the checks of packages: systemd's analysis of units, and Prometheus' of rules.
+pub(crate) fn packaging() -> Result<(), String> {
+    for (program, package) in [("systemd-analyze", "systemd"), ("promtool", "prometheus")] {
+        if !have(program) {
+            apt(&[package])?;
+        }
+    }
+    Ok(())
 }
 
 /// For README.md's commands: the programs that they name beside Rust.
@@ -38,10 +50,31 @@ pub(crate) fn readme() -> Result<(), String> {
     Ok(())
 }
 
+/// Packages of programs that pages below `docs/` name; others have their program's name.
+const PACKAGES: [(&str, &str); 3] =
+    [("nginx", "nginx-light"), ("psql", "postgresql-client"), ("initdb", "postgresql")];
+
+/// For a page below `docs/`: the programs that its commands need.
+pub(crate) fn programs(names: &[String]) -> Result<(), String> {
+    for name in names.iter().filter(|name| !have(name)) {
+        let package = PACKAGES.iter().find(|(program, _)| program == name);
+        apt(&[package.map_or(name.as_str(), |(_, package)| package)])?;
+    }
+    Ok(())
+}
+
 /// Debian's Prosody. Its package may start a server for the machine; the tests' servers have folders and ports of
 /// their own.
 pub(crate) fn prosody() -> Result<(), String> {
     if have("prosody") { Ok(()) } else { apt(&["prosody"]) }
+}
+
+/// Debian's PostgreSQL, whose programs are in a folder of their version. Its package may start a server for the machine; the
+/// tests' servers have folders and sockets of their own.
+pub(crate) fn postgresql() -> Result<(), String> {
+    let has_server = std::fs::read_dir("/usr/lib/postgresql")
+        .is_ok_and(|versions| versions.flatten().any(|version| version.path().join("bin/initdb").is_file()));
+    if have("initdb") || has_server { Ok(()) } else { apt(&["postgresql", "postgresql-client"]) }
 }
 
 /// Tools for network namespaces.
@@ -77,6 +110,35 @@ pub(crate) fn apt(packages: &[&str]) -> Result<(), String> {
         "{sudo}apt-get update -qq && {sudo}apt-get install -y -qq --no-install-recommends {packages}"
     );
     status(Command::new("sh").args(["-c", &script]).env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// Driver of the browser, and the rules of accessibility, below the target folder; returns the folder.
+pub(crate) fn browser() -> Result<PathBuf, String> {
+    for program in ["node", "npm"] {
+        if !have(program) {
+            apt(&["nodejs", "npm"])?;
+        }
+    }
+    if !have("chromium") {
+        apt(&["chromium"])?;
+    }
+    let (folder, wanted) = (target().join("browser"), root().join("tests/browser/package-lock.json"));
+    let installed = std::fs::read(folder.join("installed.json"));
+    if installed.is_ok_and(|installed| std::fs::read(&wanted).is_ok_and(|wanted| wanted == installed)) {
+        return Ok(folder);
+    }
+    let error = |e: std::io::Error| format!("{}: {e}", folder.display());
+    std::fs::create_dir_all(&folder).map_err(error)?;
+    for name in ["package.json", "package-lock.json"] {
+        std::fs::copy(root().join("tests/browser").join(name), folder.join(name)).map_err(error)?;
+    }
+    // The lock file names versions and digests; its packages run no scripts.
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]).current_dir(&folder);
+    status(&mut npm)?;
+    // Last: an interrupted installation leaves no such file and is repeated.
+    std::fs::copy(&wanted, folder.join("installed.json")).map_err(error)?;
+    Ok(folder)
 }
 
 /// Python environment below the target folder with `tests/requirements.txt`; returns its `python`.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::run::{self, cargo, root, status};
-use crate::{layers, purity, readme, setup};
+use crate::{layers, package, purity, readme, setup};
 
 /// Number of tests in the list of the slowest.
 const SLOWEST: usize = 20;
@@ -17,6 +17,7 @@ pub(crate) fn all() -> Result<(), String> {
     deny(&environment)?;
     purity::check()?;
     layers::check()?;
+    package::check()?;
     build_with_lints()?;
     documentation_tests()?;
     // Not beside the tests: its release build takes both cores for minutes, and some of them judge who takes over in time.

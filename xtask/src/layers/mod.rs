@@ -10,11 +10,10 @@ use imports::{Import, Modules};
 /// Layers of the program, from the lowest to the highest. Modules of one layer do not import each other.
 const PROGRAM: &[&[&str]] = &[
     &["blocking", "private_files", "stop", "store_error", "wall_clock"],
-    &["config"],
     &["document"],
     &["engine"],
     &["protocols"],
-    &["source", "export"],
+    &["source", "sink", "export"],
     &["server"],
     &["cli"],
 ];

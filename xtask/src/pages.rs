@@ -1,0 +1,253 @@
+//! Runs the commands of pages below `docs/` as they stand.
+//!
+//! A page is run if one of its lines is `<!-- run -->`, or `<!-- run: curl nginx -->` with the programs that its
+//! commands need beside towpath and a shell. `setup::programs` installs those.
+//!
+//! - Each page has an empty folder of its own, in which everything happens. `towpath` is on the path.
+//! - A fenced block whose language is followed by a file name, such as ` ```toml towpath.toml `, is written to that
+//!   file before the next command. Browsers and editors ignore the name.
+//! - The commands of `console` blocks run in order. Exported variables and the working folder last to the end of the page.
+//! - Lines below a command are what it prints, in order; `…` matches anything, and lines that it prints beside them
+//!   are left out. A command must succeed.
+//! - A command that ends in `&` runs until the page ends. The next command waits for its lines.
+//! - `127.0.0.1:8080` is free: pages run one after another.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::console::{self, ConsoleCommand};
+use crate::run::{root, target};
+use crate::setup;
+
+/// Limit for what a command in the background is said to print.
+const PRINT_LIMIT: Duration = Duration::from_secs(30);
+
+/// Step of a page.
+#[derive(Debug, PartialEq, Eq)]
+enum PageStep {
+    /// A file that the page shows.
+    File { name: String, text: String },
+    /// A command.
+    Command(ConsoleCommand),
+}
+
+/// Runs the marked pages, or those that are named, with the program in the folder `built`.
+pub(crate) fn check(built: &Path, named: &[&str]) -> Result<(), String> {
+    let mut pages = Vec::new();
+    for path in documents()? {
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_named =
+            named.is_empty() || named.iter().any(|&one| one == name || Path::new(one).ends_with(&name));
+        if let Some(programs) = programs(&text).filter(|_| is_named) {
+            pages.push((name, programs, text));
+        }
+    }
+    if pages.len() < named.len() {
+        return Err(format!("of the pages {}, not all have a line `<!-- run -->`", named.join(", ")));
+    }
+    for (name, programs, text) in pages {
+        setup::programs(&programs)?;
+        let started = Instant::now();
+        run(&name, &text, built)?;
+        println!("docs/{name}: {:.1} s", started.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// The pages below `docs/`, sorted.
+fn documents() -> Result<Vec<PathBuf>, String> {
+    let folder = root().join("docs");
+    let listed = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.sort();
+    Ok(paths)
+}
+
+/// The programs that a marked page needs.
+fn programs(text: &str) -> Option<Vec<String>> {
+    let marks = |line: &str| {
+        let inside = line.trim().strip_prefix("<!-- run")?.strip_suffix("-->")?.trim();
+        if inside.is_empty() { Some("") } else { inside.strip_prefix(':') }.map(str::to_owned)
+    };
+    Some(text.lines().find_map(marks)?.split_whitespace().map(str::to_owned).collect())
+}
+
+fn run(name: &str, text: &str, built: &Path) -> Result<(), String> {
+    println!("docs/{name}:");
+    let folder = target().join("pages").join(name.trim_end_matches(".md"));
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    // Beside the folder, so that a page that lists its files does not show it.
+    let state = folder.with_extension("state");
+    let _ = std::fs::remove_file(&state);
+    let mut running = Vec::new();
+    for step in steps(text)? {
+        match step {
+            PageStep::File { name, text } => {
+                let path = folder.join(name);
+                std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            PageStep::Command(command) => match command.line.trim_end().strip_suffix('&') {
+                Some(line) => {
+                    running.push(Background::start(name, &folder, built, &state, line, &command.output)?);
+                }
+                None => {
+                    let mut shell = console::shell(&folder, built, &with_state(&state, &command.line));
+                    command.check(&format!("docs/{name}"), &mut shell)?;
+                }
+            },
+        }
+    }
+    Ok(())
+}
+
+/// A script that goes on where the command before it ended: in its folder, with its variables.
+fn with_state(state: &Path, line: &str) -> String {
+    let state = state.display();
+    // The variables of the shell itself are not for the next one.
+    format!(
+        "[ ! -f '{state}' ] || . '{state}'\n{line}\nended=$?\n{{ export -p; printf 'cd \"%s\"\\n' \"$PWD\"; }} > '{state}'\n\
+         exit $ended"
+    )
+}
+
+/// The files and commands of a page, in order.
+fn steps(text: &str) -> Result<Vec<PageStep>, String> {
+    let mut steps = Vec::new();
+    let mut open: Option<(&str, Vec<&str>)> = None;
+    for line in text.lines() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(info)) => open = Some((info.trim(), Vec::new())),
+            (Some((_, lines)), None) => lines.push(line),
+            (None, None) => {}
+            (Some(_), Some(_)) => {
+                let Some((info, lines)) = open.take() else { continue };
+                match info.split_once(' ') {
+                    Some((_, name)) if name.contains(['/', ' ']) => {
+                        return Err(format!("a file of a page is named without folder, not {name:?}"));
+                    }
+                    Some((_, name)) => {
+                        steps.push(PageStep::File { name: name.into(), text: lines.join("\n") + "\n" });
+                    }
+                    None if info == "console" => {
+                        let block = format!("```console\n{}\n```\n", lines.join("\n"));
+                        steps.extend(console::commands(&block).into_iter().map(PageStep::Command));
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// A command that runs until the page ends.
+struct Background(Child);
+
+impl Background {
+    fn start(
+        page: &str,
+        folder: &Path,
+        built: &Path,
+        state: &Path,
+        line: &str,
+        expected: &[String],
+    ) -> Result<Self, String> {
+        println!("+ {line}&");
+        let script = format!("[ ! -f '{0}' ] || . '{0}'\nexec {line}", state.display());
+        let child = console::shell(folder, built, &script).stdout(Stdio::piped()).process_group(0).spawn();
+        let mut background = Self(child.map_err(|e| format!("{line}: {e}"))?);
+        let stdout = background.0.stdout.take().ok_or("no standard output")?;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // Reads to the end, so that the program never writes into a closed pipe.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let until = Instant::now() + PRINT_LIMIT;
+        for expected in expected {
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                match receiver.recv_timeout(left) {
+                    Ok(printed) if console::matches(expected, &printed) => break,
+                    Ok(_) => {}
+                    Err(_) => return Err(format!("docs/{page}: `{line}&` did not print {expected:?}")),
+                }
+            }
+        }
+        Ok(background)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // The whole group: a pipeline has several programs.
+        let group = format!("-{}", self.0.id());
+        let _ = std::process::Command::new("kill").args(["-TERM", "--", &group]).status();
+        let until = Instant::now() + PRINT_LIMIT;
+        while Instant::now() < until {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_pages_name_their_programs() {
+        assert_eq!(programs("# A\n"), None);
+        assert_eq!(programs("# A\n<!-- run -->\n"), Some(Vec::new()));
+        assert_eq!(programs("<!-- run: curl nginx -->"), Some(vec!["curl".into(), "nginx".into()]));
+        assert_eq!(programs("<!-- runs -->"), None);
+    }
+
+    #[test]
+    fn a_page_has_files_and_commands() {
+        let text = "```toml a.toml\nx = 1\n```\n```console\n$ one &\nout\n```\n```toml\ny = 1\n```\n";
+        let command = ConsoleCommand { line: "one &".into(), output: vec!["out".into()] };
+        let file = PageStep::File { name: "a.toml".into(), text: "x = 1\n".into() };
+        assert_eq!(steps(text).unwrap(), [file, PageStep::Command(command)]);
+        assert!(steps("```sh /etc/x\n```\n").is_err());
+    }
+
+    #[test]
+    fn variables_and_the_folder_last() {
+        let folder = target().join("pages/test");
+        std::fs::create_dir_all(&folder).unwrap();
+        let (state, built) = (folder.with_extension("state"), PathBuf::from("/"));
+        let _ = std::fs::remove_file(&state);
+        let check = |line: &str, output: &[&str]| {
+            let output = output.iter().map(|&line| line.to_owned()).collect();
+            let command = ConsoleCommand { line: line.into(), output };
+            command.check("test", &mut console::shell(&folder, &built, &with_state(&state, line)))
+        };
+        check("export A='x  y'; mkdir -p sub; cd sub  # why", &[]).unwrap();
+        check("echo \"$A\"; pwd", &["x  y", "…/sub"]).unwrap();
+        assert!(check("false", &[]).is_err());
+        assert!(check("echo a", &["b"]).unwrap_err().contains("did not print"));
+        let background = Background::start(
+            "test",
+            &folder,
+            &built,
+            &state,
+            "sh -c 'echo \"$A\"; sleep 60'",
+            &["x  y".into()],
+        );
+        drop(background.unwrap());
+    }
+}
