@@ -105,15 +105,15 @@ impl Follow {
         let Self { url, protocol, from, state, once, limits, fetcher } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
-        let (protocol, url) = match protocol {
-            Some(protocol) => (protocol, url),
+        let (protocol, url, name) = match protocol {
+            Some(protocol) => (protocol, url, None),
             None => {
                 let offer = discover(&fetcher, &url, FollowPace::Held).await?;
-                (offer.protocol, offer.url)
+                (offer.protocol, offer.url, offer.feed)
             }
         };
-        let follower =
-            follower(protocol, FollowerConfig { url: url.clone(), from, state, once, every: None, limits })?;
+        let config = FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits };
+        let follower = follower(protocol, config)?;
         Ok(FollowStream::spawn(follower, fetcher, protocol, url, once))
     }
 }

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_proto::FeedId;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{Checker, FollowError, Follower, ReadLimits, StartFrom};
+use towpath_proto::follow::{
+    Checker, FeedName, FollowError, Follower, NamedFollower, ReadLimits, StartFrom,
+};
 use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;
@@ -132,6 +135,8 @@ pub struct FollowerConfig {
     pub url: String,
     /// Start position, used if there is no state.
     pub from: StartFrom,
+    /// Name of the feed, from its description; used if there is no state. Responses may tell one too.
+    pub name: Option<FeedId>,
     /// Last checkpoint of the same feed and protocol.
     pub state: Option<Value>,
     /// Finish once all current changes are delivered.
@@ -148,7 +153,9 @@ pub struct FollowerConfig {
 ///
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
-    let FollowerConfig { url, from, state, once, every, limits } = config;
+    let FollowerConfig { url, from, name, mut state, once, every, limits } = config;
+    // DiffDelta's own documents name the feed of each item.
+    let name = FeedName::take(state.as_mut(), name);
     Ok(match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
@@ -164,12 +171,12 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
                 max_entity: limits.max_entity,
                 ..defaults
             };
-            Box::new(ReplicationFollower::new(&url, from, state, options)?)
+            Box::new(name.of(ReplicationFollower::new(&url, from, state, options)?))
         }
         Protocol::Smart => {
             let mut follower = SmartFollower::new(&url, &from, state, once)?.within(limits);
             follower.set_pace(every);
-            Box::new(follower)
+            Box::new(name.of(follower))
         }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
         Protocol::History | Protocol::Rss => {
@@ -177,7 +184,7 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
             let poll = every.unwrap_or(defaults.poll);
             let mut options = HistoryOptions { once, poll, reading: limits.document, ..defaults };
             options.limits.document = limits.largest_document(options.limits.document);
-            Box::new(HistoryFollower::new(&url, from, state, options)?)
+            Box::new(name.of(HistoryFollower::new(&url, from, state, options)?))
         }
         Protocol::Sup => {
             let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
@@ -197,12 +204,13 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
 pub fn pushed_follower(
     config: FollowerConfig,
     callback: &str,
-) -> Result<(PushFollower, String), FollowError> {
-    let FollowerConfig { url, from, state, limits, .. } = config;
+) -> Result<(NamedFollower<PushFollower>, String), FollowError> {
+    let FollowerConfig { url, from, name, mut state, limits, .. } = config;
+    let name = FeedName::take(state.as_mut(), name);
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
     let follower = PushFollower::new(&url, &from, state, options)?.within(limits);
-    Ok((follower, key))
+    Ok((name.of(follower), key))
 }
 
 /// Creates a check of a topic and its hub that subscribes `callback`.

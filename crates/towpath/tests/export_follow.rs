@@ -170,9 +170,16 @@ fn followers_read_the_same_from_a_plain_file_server() {
         ("/feeds/notes/rss", "history"),
         ("/feeds/notes/feed.json", "history"),
     ] {
-        let expected = follow(&dir, &server.base, path, protocol);
+        let mut expected = follow(&dir, &server.base, path, protocol);
+        if protocol == "history" {
+            // No header tells the feed's name, and nothing is guessed from the URL.
+            expected = expected.replace("\"feed\":\"notes\"", &format!("\"feed\":\"{path}\""));
+        }
         assert_eq!(follow(&dir, &plain.base, path, protocol), expected, "{path}");
     }
+    // The feed's description tells it.
+    let described = dir.run(&["follow", &format!("{}/feeds/notes", plain.base), "--once"]);
+    assert!(common::lines(&described).iter().all(|line| line["feed"] == "notes"), "{}", stdout(&described));
     // Many feeds at once: the tree's SUP document is discovered, and covers the feed.
     let list = format!("{}/feeds/notes/atom\n", plain.base);
     dir.write("list", list.as_bytes());

@@ -1,6 +1,7 @@
 //! Protocol detection: a pure function of a response's URL, head and first bytes.
 
 use serde::Deserialize;
+use towpath_proto::FeedId;
 use towpath_proto::follow::ResponseHead;
 use towpath_proto::format::html;
 use towpath_proto::format::link;
@@ -43,7 +44,7 @@ pub fn offers(response: &ProbedResponse<'_>) -> Vec<Offer> {
     let document = DetectedDocument::new(response);
     let offer = |detect: &ProtocolDetector| {
         let (protocol, why) = detect(response, &document)?;
-        Some(Offer { protocol, url: response.url.to_string(), why: why.to_owned() })
+        Some(Offer { protocol, url: response.url.to_string(), why: why.to_owned(), feed: None })
     };
     let mut offers: Vec<Offer> = DETECTORS.iter().filter_map(offer).collect();
     offers.extend(listed(response, &document));
@@ -224,6 +225,9 @@ fn is_json_feed(response: &ProbedResponse<'_>, document: &DetectedDocument) -> b
 fn listed(response: &ProbedResponse<'_>, document: &DetectedDocument) -> Vec<Offer> {
     #[derive(Deserialize)]
     struct AddressList {
+        /// Of any type: somebody else's list may have a number here.
+        #[serde(default)]
+        id: serde_json::Value,
         addresses: Vec<ListedAddress>,
     }
     #[derive(Deserialize)]
@@ -236,6 +240,7 @@ fn listed(response: &ProbedResponse<'_>, document: &DetectedDocument) -> Vec<Off
     }
     // A list beyond the bytes read cannot be parsed, and offers nothing.
     let Ok(list) = serde_json::from_slice::<AddressList>(response.start) else { return Vec::new() };
+    let feed = list.id.as_str().and_then(|name| FeedId::new(name).ok());
     let offer = |ListedAddress { name, url }| {
         let protocol = match name.as_str() {
             "head" => Protocol::DiffDelta,
@@ -246,7 +251,7 @@ fn listed(response: &ProbedResponse<'_>, document: &DetectedDocument) -> Vec<Off
             _ => return None,
         };
         let url = response.url.join(&url).ok()?.to_string();
-        Some(Offer { protocol, url, why: "the feed's list of addresses names it".to_owned() })
+        Some(Offer { protocol, url, why: "the feed's list of addresses names it".to_owned(), feed: feed.clone() })
     };
     list.addresses.into_iter().filter_map(offer).collect()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::header::ACCEPT;
 use jiff::Timestamp;
+use towpath_proto::FeedId;
 use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, TransferError};
 use url::Url;
 
@@ -47,6 +48,8 @@ pub struct Offer {
     pub url: String,
     /// Evidence for the protocol, as a phrase that fits after "because".
     pub why: String,
+    /// The feed's own name, if its description tells it.
+    pub feed: Option<FeedId>,
 }
 
 /// Discovery found no protocol.

@@ -82,15 +82,30 @@ fn errors_show_no_protocol_but_an_empty_replication_feed_does() {
 
 #[test]
 fn the_strongest_of_a_list_of_addresses_is_chosen() {
-    let list = r#"{"addresses":[{"name":"atom","url":"/a/atom"},{"name":"head","url":"http://y/diff/a/head.json"},
+    let list = r#"{"id":"aa","addresses":[{"name":"atom","url":"/a/atom"},{"name":"head","url":"http://y/diff/a/head.json"},
         {"name":"items","url":"/a/items"}]}"#;
     let offer = detected("http://x/feeds/a", 200, "application/json", list);
     assert_eq!(offer, Some((Protocol::DiffDelta, "http://y/diff/a/head.json".into())));
 }
 
 #[test]
+fn a_list_of_addresses_tells_the_feeds_name() {
+    let names = |id: &str| {
+        let list = format!(r#"{{"id":{id},"addresses":[{{"name":"smart","url":"/a/items"}}]}}"#);
+        let url = Url::parse("http://x/feeds/aa").unwrap();
+        let head = ResponseHead { status: 200, url: url.to_string(), headers: HeaderMap::new() };
+        let found = offers(&ProbedResponse { url: &url, head: &head, start: list.as_bytes() });
+        found.into_iter().map(|offer| offer.feed.map(|name| name.to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(names("\"aa\""), [Some("aa".into())]);
+    // Somebody else's list, whose id is no feed's name.
+    assert_eq!(names("\"http://x/a\""), [None]);
+    assert_eq!(names("7"), [None]);
+}
+
+#[test]
 fn the_reason_names_the_guarantee_and_weaker_protocols() {
-    let offer = |protocol, url: &str| Offer { protocol, url: url.into(), why: "it is so".into() };
+    let offer = |protocol, url: &str| Offer { protocol, url: url.into(), why: "it is so".into(), feed: None };
     let found = vec![
         offer(Protocol::Rss, "http://x/rss"),
         offer(Protocol::Smart, "http://x/1"),
@@ -108,7 +123,7 @@ fn the_reason_names_the_guarantee_and_weaker_protocols() {
 /// Of one promise, a single follower takes the long poll, and one of many feeds the cheapest poll.
 #[test]
 fn among_equal_guarantees_the_pace_decides() {
-    let offer = |protocol| Offer { protocol, url: "http://x/".into(), why: "it is so".into() };
+    let offer = |protocol| Offer { protocol, url: "http://x/".into(), why: "it is so".into(), feed: None };
     let found = || {
         vec![
             offer(Protocol::DiffDelta),

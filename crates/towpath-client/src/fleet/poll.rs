@@ -87,6 +87,8 @@ impl<O: FleetOutput> FeedPoller<O> {
         let config = FollowerConfig {
             url,
             from: self.from.clone(),
+            // A fleet tells its feeds apart by their URLs: servers may give one name to different feeds.
+            name: None,
             state,
             once: true,
             every: None,

@@ -58,15 +58,17 @@ impl Follow {
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
         let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;
+        let mut name = None;
         let (protocol, url, state) = match (held, protocol) {
             (Some(Checkpoint { protocol, url, state }), _) => (protocol, url, Some(state)),
             (None, Some(protocol)) => (protocol, url, state),
             (None, None) => {
                 let offer = discover(&fetcher, &url, FollowPace::Held).await?;
+                name = offer.feed;
                 (offer.protocol, offer.url, None)
             }
         };
-        let config = FollowerConfig { url: url.clone(), from, state, once, every: None, limits };
+        let config = FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits };
         let mut follower = follower(protocol, config)?;
         let mut output = SinkOutput::new(opener, source, protocol, url, LoggingObserver);
         let ended = drive(&mut *follower, &fetcher, &mut output, &stop).await;

@@ -199,6 +199,9 @@ impl FeedReset {
 /// Response header of a publisher to whom the position of a request is unknown: its log began anew.
 pub const TOWPATH_RESET: &str = "towpath-reset";
 
+/// Response header with the feed's own name, in responses for a feed.
+pub const TOWPATH_FEED: &str = "towpath-feed";
+
 /// Returns a URL without user and password; any other text as it is. Lines are stored and passed on.
 fn without_credentials(text: &str) -> String {
     // Most feeds have none, and are not parsed.

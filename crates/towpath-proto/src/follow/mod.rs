@@ -14,6 +14,7 @@
 
 mod backoff;
 mod exchange;
+mod named;
 pub(crate) mod probes;
 mod read_limits;
 pub(crate) mod single_request;
@@ -23,8 +24,9 @@ mod time;
 pub use backoff::Backoff;
 pub use exchange::{
     Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, Reply, Request, RequestId,
-    ResponseHead, TOWPATH_RESET, TransferError, retry_after,
+    ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, retry_after,
 };
+pub use named::{FeedName, NamedFollower};
 pub use read_limits::ReadLimits;
 pub use start::StartFrom;
 pub use time::{Monotonic, Now};

@@ -223,6 +223,15 @@ impl ServerClient {
         }
     }
 
+    /// Returns the sinks; none without the right to see them, or from an earlier version.
+    pub(crate) async fn visible_sinks(&self) -> Result<Vec<Value>, CliError> {
+        let url = format!("{}/sinks", self.base);
+        let request = self.authorized(Request::get(RequestId(0), &url));
+        let (status, body) = self.send(request).await.map_err(|e| CliError::failed(format!("{url}: {e}")))?;
+        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(list["sinks"].as_array().filter(|_| status == 200).cloned().unwrap_or_default())
+    }
+
     /// Sends a request about sinks, and returns the answer.
     pub(crate) async fn sinks(&self, method: Method, path: &str) -> Result<Value, CliError> {
         let url = format!("{}/sinks{path}", self.base);

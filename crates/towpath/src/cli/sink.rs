@@ -39,7 +39,7 @@ pub(crate) async fn sink(command: &SinkCommand) -> Result<Exit, CliError> {
     let text = match command {
         SinkCommand::List(target) => {
             let list = server(target).await?.sinks(Method::GET, "").await?;
-            table(list["sinks"].as_array().map(Vec::as_slice).unwrap_or_default())
+            table(list["sinks"].as_array().map(Vec::as_slice).unwrap_or_default(), str::to_owned)
         }
         SinkCommand::Pause(sink) => row(&ask(sink, Method::POST, "pause").await?),
         SinkCommand::Resume(sink) => row(&ask(sink, Method::POST, "resume").await?),
@@ -75,26 +75,36 @@ async fn server(target: &TargetArgs) -> Result<ServerClient, CliError> {
     }
 }
 
-const HEAD: [&str; 7] = ["sink", "kind", "state", "lag", "delivered", "dead letters", "destination"];
+const HEAD: [&str; 8] =
+    ["sink", "kind", "state", "lag", "delivered", "dead letters", "last delivery", "destination"];
 
-/// Formats sinks as a table, with their errors below.
-fn table(sinks: &[Value]) -> String {
+/// Returns what is wrong with a sink, as the server tells it among the node's problems.
+pub(super) fn problem(sink: &Value) -> Option<String> {
+    let message = sink["error"]["message"].as_str()?;
+    Some(format!("sink {}: {message}", sink["name"].as_str().unwrap_or_default()))
+}
+
+/// Formats sinks as a table, with their errors below. `time` formats a time.
+pub(super) fn table(sinks: &[Value], time: impl Fn(&str) -> String) -> String {
     let cells = |sink: &Value| {
         let text = |key: &str| sink[key].as_str().map_or_else(|| sink[key].to_string(), str::to_owned);
-        ["name", "kind", "state", "lag", "delivered", "dead_letters", "into"].map(|key| plain(&text(key)))
+        let last = sink["last_delivery"].as_str().map_or_else(|| "-".to_owned(), &time);
+        let [name, kind, state, lag, delivered, letters, into] =
+            ["name", "kind", "state", "lag", "delivered", "dead_letters", "into"].map(|key| plain(&text(key)));
+        [name, kind, state, lag, delivered, letters, last, into]
     };
-    let rows: Vec<[String; 7]> =
+    let rows: Vec<[String; HEAD.len()]> =
         [HEAD.map(str::to_owned)].into_iter().chain(sinks.iter().map(cells)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let line = |row: &[String; 7]| {
+    let line = |row: &[String; HEAD.len()]| {
         let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
     };
     let mut text: String = rows.iter().map(line).collect();
     for sink in sinks {
         if let Some(message) = sink["error"]["message"].as_str() {
-            let since = sink["error"]["since"].as_str().unwrap_or_default();
+            let since = time(sink["error"]["since"].as_str().unwrap_or_default());
             let name = sink["name"].as_str().unwrap_or_default();
             text.push_str(&format!("{name}: since {since}: {}\n", plain(message)));
         }
@@ -103,5 +113,5 @@ fn table(sinks: &[Value]) -> String {
 }
 
 fn row(sink: &Value) -> String {
-    table(std::slice::from_ref(sink))
+    table(std::slice::from_ref(sink), str::to_owned)
 }

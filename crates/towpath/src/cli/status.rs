@@ -1,6 +1,6 @@
 //! `towpath status`: prints feeds, positions and source health.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, TargetArgs};
+use super::sink;
 use super::terminal::plain;
-use crate::source::status::{feed_json, node_problems};
+use crate::source::status::{feed_json, node_problems, sinks_json};
 
 /// Interval of `--watch`.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -34,31 +35,38 @@ enum StatusFormat {
     /// A table for people; times are relative on a terminal
     #[default]
     Text,
-    /// A JSON object with `feeds` and `problems`
+    /// A JSON object with `feeds`, `sinks` and `problems`
     Json,
 }
 
-/// Feeds with their states, and what is wrong with the node.
-type NodeStatus = (Vec<Value>, Vec<String>);
+/// State of a server, or of its folder.
+struct NodeStatus {
+    /// Feeds with their states.
+    feeds: Vec<Value>,
+    /// Sinks with their states, for those who may see them.
+    sinks: Vec<Value>,
+    /// Faults of the node.
+    problems: Vec<String>,
+}
 
 pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
     let is_terminal = std::io::stdout().is_terminal();
     loop {
         // Asks the server if one runs: it knows the state of mirrors and has the folder locked.
-        let (feeds, problems) = read(&args.target).await?;
+        let status = read(&args.target).await?;
         if args.watch && is_terminal {
             print!("{CLEAR}");
         }
         let printed = match args.format {
-            StatusFormat::Text => print(&feeds, is_terminal.then(Timestamp::now)),
-            StatusFormat::Json => print_json(&feeds, &problems),
+            StatusFormat::Text => print(&status, is_terminal.then(Timestamp::now)),
+            StatusFormat::Json => print_json(&status),
         };
-        for problem in &problems {
+        for problem in &status.problems {
             eprintln!("towpath: {}", plain(problem));
         }
         // A closed standard output, as with `head`, is not an error.
         if !args.watch || printed.is_err() {
-            return Ok(if problems.is_empty() { Exit::Done } else { Exit::Failed });
+            return Ok(if status.problems.is_empty() { Exit::Done } else { Exit::Failed });
         }
         tokio::time::sleep(INTERVAL).await;
     }
@@ -67,7 +75,17 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
 async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
     let target = target.open().await?;
     let read = match &target {
-        PublishTarget::Server(server) => server.feeds().await?,
+        PublishTarget::Server(server) => {
+            let (feeds, mut problems) = server.feeds().await?;
+            let sinks = server.visible_sinks().await?;
+            // A server without feeds of its own tells no problems in its list of feeds.
+            for problem in sinks.iter().filter_map(sink::problem) {
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+            NodeStatus { feeds, sinks, problems }
+        }
         PublishTarget::Folder(engine) => {
             let mut feeds = Vec::new();
             for feed in engine.feeds() {
@@ -76,16 +94,18 @@ async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
             // The server looks every second; a command has no time for that.
             let failure = engine.store.failure().map(|failure| failure.reason);
             let failure = failure.map(|reason| format!("the store takes no writes: {reason}"));
-            (feeds, failure.into_iter().chain(node_problems(engine)).collect())
+            let problems = failure.into_iter().chain(node_problems(engine)).collect();
+            NodeStatus { feeds, sinks: sinks_json(engine).await?, problems }
         }
     };
     target.close().await;
     Ok(read)
 }
 
-fn print_json(feeds: &[Value], problems: &[String]) -> std::io::Result<()> {
+fn print_json(status: &NodeStatus) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", json!({ "feeds": feeds, "problems": problems }))?;
+    let NodeStatus { feeds, sinks, problems } = status;
+    writeln!(out, "{}", json!({ "feeds": feeds, "sinks": sinks, "problems": problems }))?;
     out.flush()
 }
 
@@ -110,9 +130,18 @@ fn ago(seconds: i64) -> String {
     }
 }
 
-/// Prints a table. With the present time, its times are relative.
-fn print(feeds: &[Value], now: Option<Timestamp>) -> std::io::Result<()> {
+/// Prints tables. With the present time, their times are relative.
+fn print(status: &NodeStatus, now: Option<Timestamp>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
+    print_feeds(&mut out, &status.feeds, now)?;
+    if !status.sinks.is_empty() {
+        let time = |time: &str| shown(time, now);
+        write!(out, "\n{}", sink::table(&status.sinks, time))?;
+    }
+    out.flush()
+}
+
+fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) -> std::io::Result<()> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let width = feeds.iter().map(|feed| text(&feed["id"]).len()).max().unwrap_or(0).max(4);
     let times = if now.is_some() { 13 } else { 28 };
@@ -135,7 +164,7 @@ fn print(feeds: &[Value], now: Option<Timestamp>) -> std::io::Result<()> {
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
         writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:times$}  {}", plain(&source))?;
     }
-    out.flush()
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 
 /// Response headers that pages may read, beside those that every page may.
 pub(crate) const EXPOSED: &str = "ETag, Link, Location, Content-Location, Retry-After, Date, X-SUP-ID, \
-     Towpath-Position, Towpath-Replica-Age, Towpath-Reset";
+     Towpath-Feed, Towpath-Position, Towpath-Replica-Age, Towpath-Reset";
 /// Methods of requests that pages may send. Publishing is for programs.
 pub(crate) const METHODS: &str = "GET, HEAD";
 /// Request headers that pages may set.

@@ -1,5 +1,5 @@
 //! SUP links: every response for a feed names the document that lists its updates (Simple Update Protocol,
-//! sections 6.1 and 6.3).
+//! sections 6.1 and 6.3). Beside the link stands the feed's name, which followers put on its changes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use http::header::LINK;
 use http::{HeaderMap, HeaderValue};
 use towpath_proto::FeedId;
+use towpath_proto::follow::TOWPATH_FEED;
 use towpath_proto::sup::discovery::{SupLink, X_SUP_ID};
 use towpath_proto::sup::id::SupId;
 
@@ -76,7 +77,7 @@ impl SupLinks {
         if self.private.load().contains(feed) { format!("{address}#{}", self.secret) } else { address }
     }
 
-    /// Adds a feed's link to the headers of a response, unless it is there already.
+    /// Adds a feed's link and its name to the headers of a response, unless they are there already.
     pub fn add_to(&self, feed: &FeedId, headers: &mut HeaderMap) {
         // Prebuilt documents carry it from the cache, and routing adds it to all responses.
         if headers.contains_key(X_SUP_ID) {
@@ -86,6 +87,9 @@ impl SupLinks {
         // The configuration check rejects base URLs that cannot be header values.
         if let Ok(address) = HeaderValue::from_str(&link.href()) {
             headers.insert(X_SUP_ID, address);
+        }
+        if let Ok(name) = HeaderValue::from_str(feed.as_str()) {
+            headers.insert(TOWPATH_FEED, name);
         }
         if let Ok(link) = HeaderValue::from_str(&link.link_header()) {
             // Appended: the response has links of its own protocol already.
@@ -146,6 +150,7 @@ mod tests {
             links.add_by_path(path, &mut headers);
             links.add_by_path(path, &mut headers);
             assert_eq!(headers.get_all(LINK).iter().count(), 2, "{path}");
+            assert_eq!(headers[TOWPATH_FEED], "kev", "{path}");
             let found = discover(&headers, &[], None);
             assert_eq!((found.links, found.warnings), (vec![links.link(&id("kev"))], vec![]), "{path}");
         }

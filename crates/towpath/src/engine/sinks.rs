@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use towpath_config::{Config, SinkConfig};
+use towpath_proto::diffdelta::discovery::SinkCounts;
 
 /// Activity of a sink.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +94,10 @@ pub struct SinkMetrics {
     pub failed: Family<[(&'static str, String); 1], Counter>,
     /// Items that are kept aside.
     pub dead_letters: Family<[(&'static str, String); 1], Gauge>,
+    /// 1 while an operator, or the server itself, has the sink paused.
+    pub paused: Family<[(&'static str, String); 1], Gauge>,
+    /// Time of the last batch that was taken, in seconds since 1970.
+    pub last_delivery: Family<[(&'static str, String); 1], Gauge>,
 }
 
 impl SinkMetrics {
@@ -109,7 +114,36 @@ impl SinkMetrics {
             "Items that a sink's destination refused, kept aside",
             letters,
         );
+        registry.register("sink_paused", "1 while a sink is paused", metrics.paused.clone());
+        registry.register(
+            "sink_last_delivery_timestamp_seconds",
+            "Time of the last batch that a sink's destination took",
+            metrics.last_delivery.clone(),
+        );
         metrics
+    }
+
+    /// Sets the gauges of a sink that this node runs.
+    fn show(&self, name: &str, record: &SinkRecord) {
+        let label = [("sink", name.to_owned())];
+        let is_up =
+            matches!(record.state, SinkState::Running | SinkState::Starting) && record.error.is_none();
+        self.up.get_or_create_owned(&label).set(i64::from(is_up));
+        let letters = i64::try_from(record.dead_letters).unwrap_or(i64::MAX);
+        self.dead_letters.get_or_create_owned(&label).set(letters);
+        let is_paused = record.state == SinkState::Paused;
+        self.paused.get_or_create_owned(&label).set(i64::from(is_paused));
+        if let Some(time) = record.last_delivery {
+            self.last_delivery.get_or_create_owned(&label).set(time.as_second());
+        }
+    }
+
+    /// Removes the gauges of a sink that another node runs now. Left as they were, they would tell of a failure for ever.
+    fn hide(&self, name: &str) {
+        let label = [("sink", name.to_owned())];
+        for gauges in [&self.up, &self.lag, &self.dead_letters, &self.paused, &self.last_delivery] {
+            gauges.remove(&label);
+        }
     }
 }
 
@@ -155,6 +189,19 @@ impl Sinks {
         self.sinks.iter().find(|sink| sink.config.name == name)
     }
 
+    /// Counts the sinks that this node runs; `None` if the configuration has none.
+    pub fn counts(&self) -> Option<SinkCounts> {
+        let mut counts = SinkCounts::default();
+        for sink in self.sinks.iter().filter(|sink| *sink.is_here.borrow()) {
+            let record = sink.record.lock();
+            counts.total += 1;
+            counts.failing += usize::from(record.error.is_some());
+            counts.paused += usize::from(record.state == SinkState::Paused);
+            counts.dead_letters += record.dead_letters;
+        }
+        (!self.sinks.is_empty()).then_some(counts)
+    }
+
     /// Returns what fails, one text for each sink.
     pub fn problems(&self) -> Vec<String> {
         let problem = |sink: &Arc<SinkEntry>| {
@@ -177,13 +224,9 @@ impl SinkEntry {
         let mut record = self.record.lock();
         let before = record.delivered;
         change(&mut record);
-        let label = [("sink", self.config.name.clone())];
-        let is_up =
-            matches!(record.state, SinkState::Running | SinkState::Starting) && record.error.is_none();
-        self.metrics.up.get_or_create_owned(&label).set(i64::from(is_up));
-        let letters = i64::try_from(record.dead_letters).unwrap_or(i64::MAX);
-        self.metrics.dead_letters.get_or_create_owned(&label).set(letters);
-        self.metrics.delivered.get_or_create_owned(&label).inc_by(record.delivered.saturating_sub(before));
+        self.metrics.show(&self.config.name, &record);
+        let delivered = self.metrics.delivered.get_or_create_owned(&[("sink", self.config.name.clone())]);
+        delivered.inc_by(record.delivered.saturating_sub(before));
     }
 
     /// Counts a failed attempt.
@@ -194,6 +237,9 @@ impl SinkEntry {
     /// Marks the sink as run by this node, or not.
     pub(crate) fn set_here(&self, is_here: bool) {
         self.is_here.send_replace(is_here);
+        if !is_here {
+            self.metrics.hide(&self.config.name);
+        }
     }
 
     /// Wakes the sink's task, which then reads its orders.

@@ -111,6 +111,11 @@ fn nginx_maps(base_url: &str, cors: &CorsPolicy) -> String {
     text.push_str(&format!(
         "map $realpath_root $towpath_page_cache {{\n    default \"{IMMUTABLE}\";\n    \"~{at}.+;c=0;\" {CHECK};\n}}\n"
     ));
+    let prefix = path_of(base_url).replace('.', r"\.");
+    text.push_str(&format!(
+        "map $uri $towpath_feed {{\n    default \"\";\n    \"~^{prefix}/(?:feeds|archive|diff/source|diff)/(?!_global/)\
+         (?<towpath_feed_name>[a-z0-9_-]+)/\" $towpath_feed_name;\n}}\n"
+    ));
     let mut map = |variable: &str, lines: &[String]| {
         text.push_str(&format!("map $realpath_root ${variable} {{\n    default \"\";\n"));
         for line in lines {
@@ -212,7 +217,7 @@ fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
             text.push_str(&format!("    if (-f \"{mark}\") {{\n        return 410;\n    }}\n"));
         }
         text.push_str(&preflight);
-        for (name, value) in headers.iter().chain(&cors) {
+        for (name, value) in headers.iter().chain(&[("Towpath-Feed", "$towpath_feed")]).chain(&cors) {
             text.push_str(&format!("    add_header {name} \"{value}\";\n"));
         }
         text.push_str("}\n");

@@ -3,6 +3,7 @@
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use towpath_proto::diffdelta::discovery::SinkCounts;
 
 use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
@@ -18,7 +19,9 @@ pub(super) fn live() -> Answer {
 
 /// Answers `/readyz`: 503 where a load balancer should turn away, with the state of each part.
 pub(super) fn ready(engine: &Engine) -> Answer {
-    let parts = [("store", store(engine)), ("replica", replica(engine)), ("publishing", publishing(engine))];
+    let mut parts =
+        vec![("store", store(engine)), ("replica", replica(engine)), ("publishing", publishing(engine))];
+    parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
     let is_ready = parts.iter().all(|(_, part)| part["status"] != "failed");
     let parts: serde_json::Map<String, Value> =
         parts.into_iter().map(|(name, part)| (name.to_owned(), part)).collect();
@@ -61,6 +64,13 @@ fn publishing(engine: &Engine) -> Value {
     } else {
         json!({ "status": "degraded", "failed_feeds": failed })
     }
+}
+
+fn sinks(counts: SinkCounts) -> Value {
+    // Readers are served whatever becomes of the copies.
+    let status = if counts.failing > 0 { "degraded" } else { "ok" };
+    let SinkCounts { dead_letters, failing, paused, total } = counts;
+    json!({ "status": status, "total": total, "failing": failing, "paused": paused, "dead_letters": dead_letters })
 }
 
 fn uncached(status: StatusCode, body: &Value) -> Answer {

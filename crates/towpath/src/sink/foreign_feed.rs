@@ -42,6 +42,7 @@ pub(super) async fn follow(
     let config = &sink.config;
     let fetcher = fetcher.with_named([url.expose()]).with_headers(url.expose(), config.header_map());
     let source = source(url);
+    let mut name = None;
     let (protocol, followed, state) = match opener.open(&source).await? {
         Some(kept) => {
             let kept = parse_checkpoint(&source, &kept)?;
@@ -54,6 +55,7 @@ pub(super) async fn follow(
                     offer = discover(&fetcher, url.expose(), FollowPace::Held) => offer?,
                     () = stopped(stop) => return Ok(()),
                 };
+                name = offer.feed;
                 (offer.protocol, offer.url, None)
             }
         },
@@ -67,6 +69,7 @@ pub(super) async fn follow(
         FollowerConfig {
             url: followed.clone(),
             from,
+            name,
             state,
             once: false,
             every: None,

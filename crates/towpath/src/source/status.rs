@@ -76,6 +76,12 @@ pub(crate) fn node_problems(engine: &Engine) -> Vec<String> {
     failure.into_iter().chain(damage).chain(global).chain(engine.sinks.problems()).collect()
 }
 
+/// Describes every sink as JSON.
+pub(crate) async fn sinks_json(engine: &Engine) -> Result<Vec<serde_json::Value>, StoreError> {
+    let encode = |status| serde_json::to_value(status).map_err(|e| StoreError::View(e.to_string()));
+    engine.sink_statuses().await?.into_iter().map(encode).collect()
+}
+
 /// Describes a feed as JSON, with the details of a failure.
 pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
     let description = describe_feed(engine, feed, true).await?;

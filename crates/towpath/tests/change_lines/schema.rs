@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::common::waiting::publish;
-use super::common::{TestFolder, TestServer, python, stderr};
+use super::common::{TestFolder, TestServer, lines, python, stderr};
 use super::events;
 
 const VALIDATE: &str = r#"
@@ -57,6 +57,41 @@ fn fill(server: &TestServer) {
     let merge = [("Content-Type", "application/merge-patch+json")];
     assert_eq!(server.ask("PATCH", "/feeds/aa/items/json", &merge, b"{\"m\":2}").status, 200);
     publish(server, "aa", &[json!({"op": "delete", "id": "gone"})]);
+}
+
+#[test]
+fn every_protocol_tells_the_feeds_own_name() {
+    let dir = TestFolder::new("[[feed]]\nid = \"aa\"\n");
+    let server = dir.serve();
+    fill(&server);
+    server.wait_for("/diff/aa/latest.json", |latest| latest["cursor"].is_string());
+    let names = |url: &str, more: &[&str]| {
+        let output = dir.run(&[&["follow", url, "--once"], more].concat());
+        assert!(output.status.success(), "{url}: {}", stderr(&output));
+        let names: Vec<Value> = lines(&output).iter().map(|line| line["feed"].clone()).collect();
+        assert!(!names.is_empty(), "{url}");
+        names
+    };
+    for path in ["", "/items", "/items?order=created", "/replication", "/atom", "/rss", "/feed.json"] {
+        let url = format!("{}/feeds/aa{path}", server.base);
+        assert!(names(&url, &[]).iter().all(|name| name == "aa"), "{path}");
+    }
+    for protocol in ["smart", "diffdelta", "replication", "history"] {
+        let url = format!("{}/feeds/aa", server.base);
+        assert!(names(&url, &["--protocol", protocol]).iter().all(|name| name == "aa"), "{protocol}");
+    }
+    // The name stays that of the first run; a state of an earlier version goes on under the URL.
+    let url = format!("{}/feeds/aa/items", server.base);
+    let with_state = ["--state", "s"];
+    names(&url, &with_state);
+    publish(&server, "aa", &[json!({"id": "later"})]);
+    assert_eq!(names(&url, &with_state), ["aa"]);
+    let state = std::fs::read_to_string(dir.path("s")).unwrap();
+    assert!(state.contains("\"feed_name\":\"aa\""), "{state}");
+    let without = state.replace("\"feed_name\":\"aa\",", "").replace(",\"feed_name\":\"aa\"", "");
+    dir.write("s", without.as_bytes());
+    publish(&server, "aa", &[json!({"id": "last"})]);
+    assert_eq!(names(&url, &with_state), [url.as_str()]);
 }
 
 #[test]

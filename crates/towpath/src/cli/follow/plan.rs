@@ -5,6 +5,7 @@ use towpath_client::{
     Fetcher, FirstAttempt, FollowPace, FollowSummary, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, listen, pushed_follower,
 };
+use towpath_proto::FeedId;
 use towpath_proto::follow::StartFrom;
 use url::Url;
 
@@ -20,6 +21,8 @@ use crate::stop::Stop;
 pub(super) struct FollowPlan {
     pub(super) protocol: Protocol,
     pub(super) url: String,
+    /// The feed's own name, if its description tells it.
+    pub(super) name: Option<FeedId>,
     pub(super) state: Option<Value>,
 }
 
@@ -28,6 +31,7 @@ impl FollowPlan {
         FollowerConfig {
             url: self.url.clone(),
             from: args.from.clone(),
+            name: self.name.clone(),
             state: self.state.clone(),
             once: args.once,
             every: args.every,
@@ -51,19 +55,20 @@ pub(super) async fn choose(
     saved: Option<SavedFollow>,
 ) -> Result<FollowPlan, CliError> {
     if let Some(saved) = saved {
-        return Ok(FollowPlan { protocol: saved.protocol, url: saved.follows, state: Some(saved.state) });
+        let (protocol, url) = (saved.protocol, saved.follows);
+        return Ok(FollowPlan { protocol, url, name: None, state: Some(saved.state) });
     }
-    let (protocol, url) = match requested(args) {
-        Some(protocol) => (protocol, feed.to_string()),
+    let (protocol, url, name) = match requested(args) {
+        Some(protocol) => (protocol, feed.to_string(), None),
         None => {
             let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
             let offer = discover(fetcher, feed.as_str(), pace).await?;
             let text = format!("following {} by {}, because {}", offer.url, offer.protocol, offer.why);
             eprintln!("towpath: {}", plain(&text));
-            (offer.protocol, offer.url)
+            (offer.protocol, offer.url, offer.feed)
         }
     };
-    Ok(FollowPlan { protocol, url, state: None })
+    Ok(FollowPlan { protocol, url, name, state: None })
 }
 
 /// Runs the follower of a plan into the output that is made for it.

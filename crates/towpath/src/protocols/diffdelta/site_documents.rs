@@ -101,5 +101,7 @@ fn node_health(engine: &Engine, listed: &[Arc<Feed>]) -> NodeHealth {
     let mut publish_failed = engine.failures.feeds();
     let failed = publish_failed.len();
     publish_failed.retain(is_listed);
-    NodeHealth { replica_age: engine.replica_age(), damaged_reads, failed, publish_failed }
+    // A tree is no server: nothing would bring its numbers up to date.
+    let sinks = engine.sinks.counts().filter(|_| !engine.is_tree);
+    NodeHealth { replica_age: engine.replica_age(), damaged_reads, failed, publish_failed, sinks }
 }

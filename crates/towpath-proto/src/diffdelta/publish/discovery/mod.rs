@@ -214,6 +214,8 @@ struct Healthz<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     replica_age: Option<Option<u64>>,
     service: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sinks: Option<SinkCounts>,
     sources_checked: usize,
     sources_ok: usize,
     sources_stale: Vec<&'a str>,
@@ -237,11 +239,27 @@ pub struct NodeHealth {
     pub failed: usize,
     /// Names of those that may be named.
     pub publish_failed: Vec<String>,
+    /// Sinks that the node runs; `None` without any.
+    pub sinks: Option<SinkCounts>,
+}
+
+/// Numbers of the sinks that a node runs. Their names and destinations are for operators.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SinkCounts {
+    /// Items that destinations refused and that are kept aside.
+    pub dead_letters: u64,
+    /// Sinks whose last attempt failed.
+    pub failing: usize,
+    /// Sinks that an operator, or the server itself, has paused.
+    pub paused: usize,
+    /// All of them.
+    pub total: usize,
 }
 
 impl NodeHealth {
     fn is_well(&self) -> bool {
-        self.replica_age.is_none() && self.damaged_reads == 0 && self.failed == 0
+        let sinks_fail = self.sinks.is_some_and(|sinks| sinks.failing > 0);
+        self.replica_age.is_none() && self.damaged_reads == 0 && self.failed == 0 && !sinks_fail
     }
 }
 
@@ -269,6 +287,7 @@ pub fn healthz(
         damaged_reads: node.damaged_reads,
         publish_failed: &node.publish_failed,
         replica_age: node.replica_age,
+        sinks: node.sinks,
         sources_stale: stale,
     })
 }
