@@ -2,6 +2,9 @@
 //!
 //! Each change is stored at least once. A repetition after a crash or a lost acknowledgement has the same `Nats-Msg-Id`,
 //! and the stream drops it within its duplicate window (two minutes unless it is set otherwise).
+//!
+//! After a reset a feed may send the same changes at the same positions once more, and these must not be dropped. So the
+//! sink waits for the duplicate window to pass before it sends what follows a reset, or saves the position behind it.
 
 mod destination;
 
@@ -16,8 +19,9 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError, SinkEvent};
+use towpath_proto::follow::Followed;
 
 pub use self::destination::NatsDestination;
 
@@ -27,6 +31,10 @@ const IN_FLIGHT: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Room for the headers of a message within the server's limit.
 const HEADER_BYTES: usize = 1024;
+/// Duplicate window of a stream that this user may not ask about: JetStream's own default.
+const USUAL_WINDOW: Duration = Duration::from_secs(120);
+/// Added to the window, because it is counted by the server's clock and from the message's arrival.
+const WINDOW_MARGIN: Duration = Duration::from_millis(500);
 
 /// Sink that publishes changes to a subject of JetStream.
 pub struct NatsSink {
@@ -34,11 +42,27 @@ pub struct NatsSink {
     session: Option<Session>,
     /// Ids of messages of the current batch that the stream has, which a further attempt leaves out.
     stored: HashSet<String>,
+    /// Random part of the ids of resets: one that is sent again after a restart is a further reset.
+    run: u128,
+    /// Number of resets in the batches before the current one.
+    resets: usize,
+    /// End of the duplicate window after the last reset.
+    quiet_until: Option<Instant>,
 }
 
 struct Session {
     client: Client,
     context: Context,
+    /// Time for which the stream knows the ids of messages.
+    window: Duration,
+}
+
+/// A message to publish.
+struct NewMessage {
+    id: String,
+    subject: String,
+    payload: Bytes,
+    is_reset: bool,
 }
 
 impl fmt::Debug for NatsSink {
@@ -57,7 +81,8 @@ struct SentMessage {
 impl NatsSink {
     /// Creates the sink of a subject. It connects when it is opened.
     pub fn new(to: NatsDestination) -> Self {
-        Self { to, session: None, stored: HashSet::new() }
+        let run = fastrand::u128(..);
+        Self { to, session: None, stored: HashSet::new(), run, resets: 0, quiet_until: None }
     }
 
     async fn connect(&mut self) -> Result<(), SinkError> {
@@ -96,22 +121,43 @@ impl NatsSink {
             }
         })?;
         let context = jetstream::new(client.clone());
-        self.session = Some(Session { client, context });
+        self.session = Some(Session { client, context, window: USUAL_WINDOW });
         Ok(())
     }
 
-    /// Refuses a subject that no stream takes, before anything is sent to it.
-    async fn check_stream(&self) -> Result<(), SinkError> {
-        let Some(Session { context, .. }) = &self.session else { return Ok(()) };
+    /// Refuses a subject that no stream takes, before anything is sent to it. Reads the stream's duplicate window.
+    async fn check_stream(&mut self) -> Result<(), SinkError> {
         let subject = self.to.subject("feed");
+        let Some(Session { context, window, .. }) = &mut self.session else { return Ok(()) };
         match context.stream_by_subject(subject.clone()).await {
-            Ok(_) => Ok(()),
+            Ok(name) => {
+                if let Ok(stream) = context.get_stream(name).await {
+                    *window = stream.cached_info().config.duplicate_window;
+                }
+                Ok(())
+            }
             Err(e) if e.to_string().contains("not found") => {
                 Err(SinkError::refused(self.no_stream(&subject)))
             }
             // Without the right to ask, the first message shows it.
             Err(_) => Ok(()),
         }
+    }
+
+    /// Fails while the stream may still know ids from before a reset.
+    fn check_quiet(&self) -> Result<(), SinkError> {
+        let wait = self.quiet_until.map_or(Duration::ZERO, |until| until.duration_since(Instant::now()));
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let seconds = wait.as_secs() + 1;
+        Err(SinkError::Unavailable {
+            message: format!(
+                "a feed began anew: {} must forget the message ids of before, for {seconds} seconds more",
+                self.to
+            ),
+            retry_after: Some(wait),
+        })
     }
 
     fn no_stream(&self, subject: &str) -> String {
@@ -123,13 +169,16 @@ impl NatsSink {
     }
 
     /// Publishes the messages that the stream does not have, and waits for all acknowledgements.
-    async fn publish(&mut self, messages: Vec<(String, String, Bytes)>) -> Result<(), SinkError> {
+    async fn publish(&mut self, messages: Vec<NewMessage>) -> Result<(), SinkError> {
         let mut waiting: VecDeque<SentMessage> = VecDeque::new();
-        for (id, subject, payload) in messages {
+        for NewMessage { id, subject, payload, is_reset } in messages {
             if self.stored.contains(&id) {
                 continue;
             }
-            if waiting.len() >= IN_FLIGHT
+            self.check_quiet()?;
+            // A reset is not sent before all changes in front of it are stored.
+            let most = if is_reset { 0 } else { IN_FLIGHT - 1 };
+            while waiting.len() > most
                 && let Some(first) = waiting.pop_front()
             {
                 self.acknowledge(first).await?;
@@ -142,11 +191,17 @@ impl NatsSink {
             let sent = sent.map_err(|_| SinkError::unavailable(format!("{} takes no messages", self.to)))?;
             let acknowledged = sent.map_err(|e| self.failed(&subject, &e))?;
             waiting.push_back(SentMessage { id, subject, acknowledged });
+            if is_reset && let Some(reset) = waiting.pop_front() {
+                self.acknowledge(reset).await?;
+                let window = self.session.as_ref().map_or(USUAL_WINDOW, |session| session.window);
+                self.quiet_until = Some(Instant::now() + window + WINDOW_MARGIN);
+            }
         }
         while let Some(first) = waiting.pop_front() {
             self.acknowledge(first).await?;
         }
-        Ok(())
+        // The position behind a reset is saved after the window only: a restart would not know of it.
+        self.check_quiet()
     }
 
     async fn acknowledge(&mut self, message: SentMessage) -> Result<(), SinkError> {
@@ -165,7 +220,7 @@ impl NatsSink {
     }
 
     /// Makes the messages of a batch; refuses changes that are larger than the server's limit.
-    fn messages(&self, batch: &SinkBatch) -> Result<Vec<(String, String, Bytes)>, SinkError> {
+    fn messages(&self, batch: &SinkBatch) -> Result<Vec<NewMessage>, SinkError> {
         let limit =
             self.session.as_ref().map_or(usize::MAX, |session| session.client.server_info().max_payload);
         let (mut messages, mut refused) = (Vec::with_capacity(batch.events.len()), Vec::new());
@@ -177,26 +232,24 @@ impl NatsSink {
                 refused.push(RefusedItem { index, message });
                 continue;
             }
-            messages.push((id(&batch.source, event, &line), self.to.subject(&event.feed()), line.into()));
+            let id = match event {
+                SinkEvent::Change(change) => id(&batch.source, change),
+                SinkEvent::Reset(_) => format!("reset-{:032x}-{}-{index}", self.run, self.resets),
+            };
+            let (subject, is_reset) = (self.to.subject(&event.feed()), event.change().is_none());
+            messages.push(NewMessage { id, subject, payload: line.into(), is_reset });
         }
         if refused.is_empty() { Ok(messages) } else { Err(SinkError::Items(refused)) }
     }
 }
 
-/// Returns the id of a message: equal for equal changes at one position of a source, also after a restart.
-fn id(source: &str, event: &SinkEvent, line: &[u8]) -> String {
+/// Returns the id of a change's message: equal for equal changes at one position of a source, also after a restart.
+fn id(source: &str, change: &Followed) -> String {
     let mut hash = Sha256::new_with_prefix(source);
-    hash.update([0]);
-    match event {
-        // Not of the line: a later version of this program may write it otherwise.
-        SinkEvent::Change(change) => {
-            for part in [&change.feed, &change.position, &change.item.id] {
-                hash.update(part);
-                hash.update([0]);
-            }
-            hash.update(change.op.as_str());
-        }
-        SinkEvent::Reset(_) => hash.update(line),
+    // Not of the line: a later version of this program may write it otherwise.
+    for part in ["", &change.feed, &change.position, &change.item.id, change.op.as_str()] {
+        hash.update(part);
+        hash.update([0]);
     }
     hex::encode(&hash.finalize()[..16])
 }
@@ -214,6 +267,7 @@ impl Sink for NatsSink {
         let messages = self.messages(batch)?;
         self.publish(messages).await?;
         self.stored.clear();
+        self.resets += batch.events.iter().filter(|event| event.change().is_none()).count();
         Ok(())
     }
 
