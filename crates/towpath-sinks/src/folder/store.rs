@@ -1,6 +1,6 @@
 //! The open folder: writes the files of a batch, syncs them once, and saves the position last.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,16 @@ use crate::whole::whole;
 const OWN: &str = ".towpath";
 /// Name in the state file.
 const NAME: &str = "dir";
+/// File with the source of each feed.
+const FEEDS: &str = "feeds.json";
 
 /// The open folder.
 pub(super) struct FolderStore {
     path: PathBuf,
     positions: SinkStateFile,
     feeds: HashMap<String, FeedFolder>,
+    /// Source of each feed. Two feeds of one name would overwrite each other's items.
+    sources: BTreeMap<String, String>,
 }
 
 /// Folder of one feed.
@@ -50,7 +54,41 @@ impl FolderStore {
         fs::create_dir_all(&own).map_err(failed)?;
         let positions = SinkStateFile::open(NAME, &own.join("positions.json"))
             .map_err(|error| SinkError::refused(error.to_string()))?;
-        Ok(Self { path: path.to_owned(), positions, feeds: HashMap::new() })
+        let sources = read_sources(&own).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), positions, feeds: HashMap::new(), sources })
+    }
+
+    /// Makes the feeds of a batch those of its source; refuses feeds of another one.
+    fn claim(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
+        let mut is_changed = false;
+        for event in batch.events.iter() {
+            let feed = event.feed();
+            match self.sources.get(&feed) {
+                Some(source) if **source == *batch.source => {}
+                Some(source) => {
+                    let (folder, new) = (self.path.display(), towpath_client::redact::text(&batch.source));
+                    let source = towpath_client::redact::text(source);
+                    return Err(SinkError::refused(format!(
+                        "the folder {folder} has the feed {feed} of {source} already, and {new} has one of the same \
+                         name: name another folder"
+                    )));
+                }
+                None => {
+                    self.sources.insert(feed, batch.source.to_string());
+                    is_changed = true;
+                }
+            }
+        }
+        // Before the first item: a crash must not leave items of a feed that is nobody's.
+        if is_changed { self.write_sources().map_err(|error| classify(&self.path, &error)) } else { Ok(()) }
+    }
+
+    fn write_sources(&self) -> io::Result<()> {
+        let own = self.path.join(OWN);
+        let draft = own.join("feeds.json.draft");
+        fs::write(&draft, serde_json::to_vec(&self.sources)?)?;
+        File::open(&draft)?.sync_all()?;
+        fs::rename(&draft, own.join(FEEDS))
     }
 
     pub(super) fn checkpoint(&self, source: &str) -> Option<Vec<u8>> {
@@ -59,6 +97,7 @@ impl FolderStore {
 
     /// Applies a batch. What a crash leaves of it is written over when it comes again.
     pub(super) fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
+        self.claim(batch)?;
         let mut refused = Vec::new();
         let path = self.path.clone();
         let failed = |error: io::Error| classify(&path, &error);
@@ -162,6 +201,14 @@ impl FeedFolder {
             }
         }
         Ok(())
+    }
+}
+
+fn read_sources(own: &Path) -> io::Result<BTreeMap<String, String>> {
+    match fs::read(own.join(FEEDS)) {
+        Ok(text) => serde_json::from_slice(&text).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
     }
 }
 
