@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use towpath_client::sink::{AckedLines, DeadLetterFile, SinkStateFile};
+use towpath_client::sink::{AckReader, AckedLines, DeadLetterFile, SinkStateFile};
 use towpath_client::{Sink, SinkBatch, SinkError};
 
 /// Sink of the process's own standard output.
@@ -49,33 +49,21 @@ impl StdoutSink {
 /// Reads acknowledgements until standard input is closed.
 fn read_acks(lines: &AckedLines, refused: &mut DeadLetterFile) {
     let mut input = io::BufReader::new(io::stdin());
-    let mut text = Vec::new();
+    let mut acks = AckReader::new(lines.clone(), "the consumer");
     loop {
-        text.clear();
-        match input.read_until(b'\n', &mut text) {
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
-        }
-        match lines.acknowledge(&String::from_utf8_lossy(&text)) {
-            Ok(Some((source, event, reason))) => {
-                let id = event.change().map_or("", |change| &change.item.id);
-                tracing::warn!("the consumer refuses item {id:?} of {}: {reason}", event.feed());
-                if let Err(error) = refused.append(&source, &event, &reason) {
-                    tracing::error!("cannot keep it in {}: {error}", refused.path().display());
-                }
+        let taken = match input.fill_buf() {
+            Ok([]) => break,
+            Ok(bytes) => {
+                // One write of the state for all acknowledgements that have arrived.
+                acks.take(bytes, Some(refused));
+                bytes.len()
             }
-            Ok(None) => {}
-            Err(error) => tracing::warn!("{error}"),
-        }
-        // One write of the state for all acknowledgements that have arrived.
-        if input.buffer().contains(&b'\n') {
-            continue;
-        }
-        if let Err(error) = lines.save() {
-            tracing::error!("cannot write the state file: {error}");
-        }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(_) => break,
+        };
+        input.consume(taken);
     }
-    let _ = lines.save();
+    acks.finish(Some(refused));
 }
 
 #[async_trait]

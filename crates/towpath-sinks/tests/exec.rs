@@ -106,3 +106,37 @@ async fn a_refused_item_is_kept_beside_the_state() {
     let kept = std::fs::read_to_string(folder.path().join("state.refused.ndjson")).unwrap();
     assert!(kept.lines().count() == 1 && kept.contains("too odd") && kept.contains("\"id\":\"b\""), "{kept}");
 }
+
+#[tokio::test]
+async fn garbage_moves_nothing_and_takes_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, out) = (folder.path().join("state"), folder.path().join("out"));
+    // Positions that it was not told, bytes, JSON without meaning, and 8 MiB without an end; then it does its work.
+    let noisy = format!(
+        "printf 'z\\n\\377\\000\\n{{}}\\n{{\"position\":7}}\\n\\n'; head -c 8388608 /dev/zero; echo; exec tee -a '{}'",
+        out.display()
+    );
+    let mut first = sink(&noisy, &state);
+    first.open("s").await.unwrap();
+    first.apply(&batch(&["a", "b"], 1)).await.unwrap();
+    close(first).await;
+    assert_eq!(ids(&out), ["a", "b"]);
+    let mut again = sink(&noisy, &state);
+    assert_eq!(again.open("s").await.unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// Time stands still but for waits.
+#[tokio::test(start_paused = true)]
+async fn a_program_that_never_acknowledges_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let mut mute = sink("cat > /dev/null", &state);
+    mute.open("s").await.unwrap();
+    mute.apply(&batch(&["a", "b"], 1)).await.unwrap();
+    let error = mute.close().await.unwrap_err();
+    let message = error.to_string();
+    assert!(
+        matches!(error, SinkError::Unavailable { .. }) && message.contains("not acknowledged 2 lines"),
+        "{message}"
+    );
+}

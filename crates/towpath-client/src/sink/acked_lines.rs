@@ -134,6 +134,11 @@ impl AckedLines {
         self.shared.lock().tracker.open_lines()
     }
 
+    /// Bytes of the lines that wait.
+    pub fn open_bytes(&self) -> usize {
+        self.shared.lock().tracker.open_bytes()
+    }
+
     /// Returns whether another batch may be sent.
     pub fn has_room(&self) -> bool {
         let state = self.shared.lock();

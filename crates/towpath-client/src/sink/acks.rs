@@ -61,6 +61,9 @@ pub enum AckError {
     /// It is neither a position nor a JSON object with one.
     #[error("not an acknowledgement: {0:?}; write back a line's position, or the line itself")]
     Form(String),
+    /// It is longer than any line that waits.
+    #[error("not an acknowledgement: it is longer than all lines that wait; write back a line's position")]
+    TooLong,
     /// No line with this position waits for it.
     #[error("no line waits for the acknowledgement {0:?}")]
     Unknown(String),

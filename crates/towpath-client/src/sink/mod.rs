@@ -14,10 +14,12 @@
 //! | [`state_file`] | checkpoints for sinks without a place for them |
 //! | [`dead_letters`] | file of items that the destination refused |
 //! | [`acked_lines`] | lines whose state only acknowledgements move |
+//! | [`ack_reader`] | what a consumer writes back, cut into acknowledgements |
 //! | [`acks`] | positions that a consumer has finished, line by line |
 //!
 //! A sink of one's own is short; `examples/sink.rs` is a whole program.
 
+pub mod ack_reader;
 pub mod acked_lines;
 pub mod acks;
 pub mod dead_letters;
@@ -34,6 +36,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use towpath_proto::follow::{FeedReset, Followed};
 
+pub use self::ack_reader::AckReader;
 pub use self::acked_lines::AckedLines;
 pub use self::acks::{AckError, AckTracker};
 pub use self::dead_letters::DeadLetterFile;

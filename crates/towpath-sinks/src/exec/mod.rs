@@ -69,6 +69,13 @@ impl ExecSink {
     }
 }
 
+/// Returns the error of a command that has acknowledged nothing for a while.
+fn silent(command: &str, runner: &CommandRunner) -> SinkError {
+    let open = runner.lines.open_lines();
+    let why = "it must write back the position of each line that it has finished";
+    SinkError::unavailable(format!("the command {command:?} has not acknowledged {open} lines; {why}"))
+}
+
 /// Name in the state file. Not the command itself: an option more does not make another consumer.
 const NAME: &str = "exec";
 
@@ -85,16 +92,9 @@ impl Sink for ExecSink {
         if let Some(failure) = runner.failure() {
             return Err(SinkError::unavailable(failure));
         }
-        let silent = |runner: &CommandRunner| {
-            let open = runner.lines.open_lines();
-            let why = "it must write back the position of each line that it has finished";
-            SinkError::unavailable(format!(
-                "the command {command:?} has not acknowledged {open} lines; {why}"
-            ))
-        };
         if !is_sent {
             let waited = tokio::time::timeout(SILENCE, runner.lines.wait(AckedLines::has_room)).await;
-            waited.map_err(|_| silent(runner))?;
+            waited.map_err(|_| silent(&command, runner))?;
             runner.send(batch)?;
             self.sent = Some(batch.events.clone());
         }
@@ -102,7 +102,7 @@ impl Sink for ExecSink {
         if is_waiting {
             // Without a state file of its own, the caller keeps the position when this returns.
             let waited = tokio::time::timeout(SILENCE, runner.finished()).await;
-            return waited.map_err(|_| silent(runner))?;
+            return waited.map_err(|_| silent(&command, runner))?;
         }
         Ok(())
     }
@@ -113,7 +113,11 @@ impl Sink for ExecSink {
 
     async fn close(&mut self) -> Result<(), SinkError> {
         match &mut self.runner {
-            Some(runner) => runner.close().await,
+            Some(runner) => {
+                // A command that acknowledges nothing must not end a follow in silence.
+                let closed = tokio::time::timeout(SILENCE, runner.close()).await;
+                closed.unwrap_or_else(|_| Err(silent(&self.destination.command, runner)))
+            }
             None => Ok(()),
         }
     }

@@ -9,8 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use towpath_client::sink::acked_lines::RefusedLine;
-use towpath_client::sink::{AckedLines, DeadLetterFile};
+use towpath_client::sink::{AckReader, AckedLines, DeadLetterFile};
 use towpath_client::{SinkBatch, SinkError};
 use towpath_proto::follow::Backoff;
 
@@ -68,7 +67,10 @@ impl CommandRunner {
     pub(super) async fn close(&mut self) -> Result<(), SinkError> {
         self.finished().await?;
         self.queue = None;
-        let _ = (&mut self.task).await;
+        // Called again after a failure below: a task is awaited once.
+        if !self.task.is_finished() {
+            let _ = (&mut self.task).await;
+        }
         self.lines.save().map_err(|error| SinkError::unavailable(error.to_string()))
     }
 }
@@ -171,36 +173,17 @@ async fn read_acks(
     name: String,
 ) {
     let mut output = BufReader::new(output);
-    let mut text = Vec::new();
+    let mut acks = AckReader::new(lines, name);
     loop {
-        text.clear();
-        match output.read_until(b'\n', &mut text).await {
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
-        }
-        match lines.acknowledge(&String::from_utf8_lossy(&text)) {
-            Ok(Some(line)) => set_aside(&name, &line, refused.lock().as_mut()),
-            Ok(None) => {}
-            Err(error) => tracing::warn!("{name}: {error}"),
-        }
-        // One write of the state for all acknowledgements that have arrived.
-        if output.buffer().contains(&b'\n') {
-            continue;
-        }
-        if let Err(error) = lines.save() {
-            tracing::error!("{name}: cannot write the state file: {error}");
-        }
+        let taken = match output.fill_buf().await {
+            Ok([]) | Err(_) => break,
+            Ok(bytes) => {
+                // One write of the state for all acknowledgements that have arrived.
+                acks.take(bytes, refused.lock().as_mut());
+                bytes.len()
+            }
+        };
+        output.consume(taken);
     }
-    let _ = lines.save();
-}
-
-/// Names a refused item, and keeps it in the file. Its batch was applied long ago, so the writer cannot.
-fn set_aside(name: &str, (source, event, reason): &RefusedLine, file: Option<&mut DeadLetterFile>) {
-    let (feed, id) = (event.feed(), event.change().map_or("", |change| &change.item.id));
-    tracing::warn!("{name} refuses item {id:?} of {feed}: {reason}");
-    if let Some(file) = file
-        && let Err(error) = file.append(source, event, reason)
-    {
-        tracing::error!("cannot keep the refused item {id:?} in {}: {error}", file.path().display());
-    }
+    acks.finish(refused.lock().as_mut());
 }
