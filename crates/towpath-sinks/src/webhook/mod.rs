@@ -40,6 +40,8 @@ pub struct WebhookOptions {
     pub give_up: Duration,
     /// Permits private and loopback addresses.
     pub allow_private: bool,
+    /// Time for which the receiver had taken nothing when an earlier process ended. It counts towards `give_up`.
+    pub failing_for: Duration,
 }
 
 impl Default for WebhookOptions {
@@ -51,6 +53,7 @@ impl Default for WebhookOptions {
             timeout: Duration::from_secs(20),
             give_up: Duration::from_secs(5 * 24 * 3600),
             allow_private: false,
+            failing_for: Duration::ZERO,
         }
     }
 }
@@ -112,7 +115,10 @@ pub struct WebhookSink {
     to: WebhookDestination,
     client: Option<CallbackClient>,
     attempts: Attempts,
+    /// Begin of the failures in a row in this process.
     failing_since: Option<Instant>,
+    /// Failures in a row before this process.
+    failing_before: Duration,
     /// Lines of the current batch that were delivered, which a further attempt leaves out.
     delivered: HashSet<LineHash>,
 }
@@ -126,8 +132,9 @@ impl fmt::Debug for WebhookSink {
 impl WebhookSink {
     /// Creates the sink of a URL.
     pub fn new(to: WebhookDestination) -> Self {
-        let (attempts, delivered) = (Attempts::default(), HashSet::new());
-        Self { to, client: None, attempts, failing_since: None, delivered }
+        let (attempts, delivered, failing_before) =
+            (Attempts::default(), HashSet::new(), to.options.failing_for);
+        Self { to, client: None, attempts, failing_since: None, failing_before, delivered }
     }
 
     /// Returns the HTTP client, which refuses addresses that are not permitted.
@@ -182,7 +189,7 @@ impl WebhookSink {
             let message = Message::new(source, &lines);
             match self.post(&message, lines.len()).await? {
                 Verdict::Delivered => {
-                    self.failing_since = None;
+                    (self.failing_since, self.failing_before) = (None, Duration::ZERO);
                     self.delivered.extend(lines.iter().map(|line| line.hash));
                 }
                 Verdict::Refused(reason) if lines.len() == 1 => {
@@ -205,7 +212,7 @@ impl WebhookSink {
     fn unavailable(&mut self, reason: &str, wait: Duration) -> SinkError {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         let shown = &self.to;
-        if since.elapsed() >= self.to.options.give_up {
+        if self.failing_before.saturating_add(since.elapsed()) >= self.to.options.give_up {
             let hours = self.to.options.give_up.as_secs() / 3600;
             return SinkError::refused(format!(
                 "gave up on {shown} after {hours} hours, because {reason}; nothing is lost: resume it once it is well"

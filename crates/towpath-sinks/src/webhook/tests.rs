@@ -253,6 +253,22 @@ async fn a_receiver_that_hangs_is_cut_off_and_given_up_in_the_end() {
 }
 
 #[tokio::test]
+async fn failures_before_a_restart_count_until_something_is_delivered() {
+    let receiver = Receiver::answering(&[503, 200, 503]).await;
+    let days = Duration::from_secs(5 * 24 * 3600);
+    let options =
+        WebhookOptions { failing_for: days - Duration::from_secs(3600), ..WebhookOptions::default() };
+    let mut sink = receiver.sink(options.clone());
+    wait(sink.apply(&batch(&["a"])).await.unwrap_err());
+    sink.apply(&batch(&["a"])).await.unwrap();
+    wait(sink.apply(&batch(&["b"])).await.unwrap_err());
+    let receiver = Receiver::answering(&[503]).await;
+    let mut late = receiver.sink(WebhookOptions { failing_for: days, ..options });
+    let error = late.apply(&batch(&["a"])).await.unwrap_err();
+    assert!(matches!(&error, SinkError::Refused { message } if message.contains("gave up")), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_reset_is_a_line_and_a_bare_checkpoint_is_no_message() {
     let receiver = Receiver::answering(&[]).await;
     let mut sink = receiver.sink(WebhookOptions::default());

@@ -1,6 +1,7 @@
 //! Makes the sink of a configured destination.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use towpath_client::Sink;
 use towpath_config::{Config, Secret, SinkConfig};
@@ -10,17 +11,21 @@ use towpath_sinks::{Destination, DestinationOptions};
 /// Checks the destinations of all sinks. The error names the sink.
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     for sink in &config.sinks {
-        destination(config, sink).map_err(|e| format!("sink {:?}: {e}", sink.name))?;
+        destination(config, sink, Duration::ZERO).map_err(|e| format!("sink {:?}: {e}", sink.name))?;
     }
     Ok(())
 }
 
-/// Creates the sink of a destination.
-pub(super) fn open(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>, String> {
-    destination(config, sink).map(|destination| towpath_sinks::open(&destination))
+/// Creates the sink of a destination, which has taken nothing for the time `failing_for`.
+pub(super) fn open(
+    config: &Config,
+    sink: &SinkConfig,
+    failing_for: Duration,
+) -> Result<Box<dyn Sink>, String> {
+    destination(config, sink, failing_for).map(|destination| towpath_sinks::open(&destination))
 }
 
-fn destination(config: &Config, sink: &SinkConfig) -> Result<Destination, String> {
+fn destination(config: &Config, sink: &SinkConfig, failing_for: Duration) -> Result<Destination, String> {
     let secret = |(index, secret): (usize, &Secret)| {
         secret.expose().parse::<WebhookSecret>().map_err(|e| format!("its secret {}: {e}", index + 1))
     };
@@ -33,6 +38,7 @@ fn destination(config: &Config, sink: &SinkConfig) -> Result<Destination, String
             timeout: sink.timeout,
             give_up: sink.give_up,
             allow_private: sink.allow_private,
+            failing_for,
             ..WebhookOptions::default()
         },
     };

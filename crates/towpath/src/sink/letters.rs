@@ -17,6 +17,9 @@ use crate::engine::table_scan::TableScan;
 use crate::engine::{Engine, json_record};
 use crate::store_error::StoreError;
 
+/// Maximum number of letters of a sink. With more, it waits for an operator instead of emptying a feed into them.
+pub(super) const MAX_LETTERS: u64 = 10_000;
+
 /// An item that a destination refused.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DeadLetter {
@@ -71,6 +74,11 @@ impl LetterBox {
         let (last, count) = count(&engine, &sink).await?;
         sink.update(|record| record.dead_letters = count);
         Ok(Self { engine, sink, lease, last })
+    }
+
+    /// Returns true if no more may be kept until some are sent again or dropped.
+    pub(super) fn is_full(&self) -> bool {
+        self.sink.record().dead_letters >= MAX_LETTERS
     }
 
     /// Keeps a change aside.

@@ -89,6 +89,7 @@ impl SinkTask {
     async fn attempts(&self, lease: &Lease, stop: &Stop) {
         let mut orders = self.sink.orders();
         let mut failures = 0_u32;
+        let mut was_paused = false;
         while !*stop.borrow() {
             orders.borrow_and_update();
             let control = match orders::load(&self.engine, &self.sink).await {
@@ -106,8 +107,12 @@ impl SinkTask {
                     () = sleep(ORDERS_INTERVAL) => {}
                     () = stopped(stop) => {}
                 }
-                failures = 0;
+                (failures, was_paused) = (0, true);
                 continue;
+            }
+            if std::mem::take(&mut was_paused) {
+                // Resumed by somebody who has mended it: the time until it is given up begins anew.
+                self.sink.update(|record| record.error = None);
             }
             match self.attempt(lease, &mut orders, stop, control.resends).await {
                 AttemptEnd::Stopped => failures = 0,
@@ -183,7 +188,10 @@ impl SinkTask {
     }
 
     async fn open(&self, lease: &Lease, ending: Stop) -> Result<(SinkQueue, SinkHealth), String> {
-        let inner = destination::open(&self.engine.config, &self.sink.config)?;
+        // By the wall clock: the process that it failed in first may have been another one.
+        let since = self.sink.record().error.map(|error| self.engine.now().duration_since(error.since));
+        let failing_for = since.and_then(|time| Duration::try_from(time).ok()).unwrap_or_default();
+        let inner = destination::open(&self.engine.config, &self.sink.config, failing_for)?;
         let letters = LetterBox::open(self.engine.clone(), self.sink.clone(), lease.clone()).await;
         let stored = StoredSink {
             inner,
