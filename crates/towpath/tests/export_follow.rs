@@ -189,3 +189,35 @@ fn followers_read_the_same_from_a_plain_file_server() {
     let check = dir.run(&["check", &sup, "--protocol", "sup"]);
     assert!(!stdout(&check).to_lowercase().contains("error"), "{}{}", stdout(&check), stderr(&check));
 }
+
+#[test]
+fn uploaded_files_are_in_the_tree_until_their_item_is_deleted() {
+    let (dir, server, port, base) = exported();
+    let body = "--b1\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\nfile\r\n--b1\r\nContent-Disposition: form-data; \
+                name=\"file\"; filename=\"tide table.pdf\"\r\nContent-Type: application/pdf\r\n\r\nPDF\r\n--b1\r\n\
+                Content-Disposition: form-data; name=\"page\"; filename=\".htaccess\"\r\nContent-Type: text/html\r\n\r\n<b>\r\n--b1--\r\n";
+    let multipart = [("Content-Type", "multipart/form-data; boundary=b1")];
+    let put = server.ask("POST", "/feeds/notes/items", &multipart, body.as_bytes());
+    assert_eq!(put.status, 200, "{}", put.text());
+    let line = server.json("/feeds/notes/items/file?as=line");
+    let addresses: Vec<String> = line["item"]["attachments"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["url"].as_str().unwrap().replace(&server.base, ""))
+        .collect();
+    drop(server);
+    assert!(dir.run(&["export", "tree", "--base-url", &base]).status.success());
+    let nginx = nginx_of(port, &dir.path("tree"));
+    let file = get(&nginx, &addresses[0], &[]);
+    assert_eq!(
+        (file.status, file.text().as_str(), file.header("content-type")),
+        (200, "PDF", Some("application/pdf"))
+    );
+    assert_eq!(file.header("x-content-type-options"), Some("nosniff"));
+    // Nothing of a web server's own.
+    assert_eq!(get(&nginx, &addresses[1], &[]).status, 404);
+    assert!(dir.run(&["delete", "notes", "file"]).status.success());
+    assert!(dir.run(&["export", "tree", "--base-url", &base]).status.success());
+    assert_eq!(get(&nginx, &addresses[0], &[]).status, 410);
+}

@@ -4,6 +4,7 @@
 //! learns of appends through [`Hooks`].
 
 pub mod access;
+pub(crate) mod attachments;
 pub(crate) mod client_address;
 mod extensions;
 mod failures;

@@ -16,6 +16,7 @@ use towpath_proto::{FeedId, NewChange, Op};
 use towpath_store::{AppendError, Expected, Precondition, Store, Table, TableWrite, WriteError};
 
 use super::Engine;
+use super::attachments;
 use super::roles::{self, Lease};
 use super::table_scan::TableScan;
 use crate::stop::{Stop, stopped};
@@ -273,12 +274,18 @@ async fn publish_one(
             Op::Put => latest.as_ref().is_some_and(|latest| latest.hash == change.content_hash()),
             Op::Delete | Op::Patch => latest.is_none(),
         };
+        let gone: Vec<String> = Some(id.to_owned()).filter(|_| change.op == Op::Delete).into_iter().collect();
         if is_done {
+            // Also after a crash in front of this.
+            attachments::forget(engine.store.as_ref(), feed, &gone).await?;
             return remove(engine, lease, rows, Some(condition)).await;
         }
         let version = Expected::Version(latest.map(|latest| latest.seq));
         match engine.store.append(feed, version, vec![change]).await {
-            Ok(_) => return remove(engine, lease, rows, Some(condition)).await,
+            Ok(_) => {
+                attachments::forget(engine.store.as_ref(), feed, &gone).await?;
+                return remove(engine, lease, rows, Some(condition)).await;
+            }
             Err(AppendError::ItemConflict { .. }) => {}
             Err(e @ (AppendError::Patch { .. } | AppendError::Invalid { .. })) => {
                 // It will not be possible later, either.

@@ -11,14 +11,19 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 use towpath_proto::FeedId;
+use towpath_proto::diffdelta::headers::IMMUTABLE;
 use towpath_proto::format::link;
 use towpath_proto::history::wire::{Syntax, THIS};
 
+use crate::document::prebuilt::{Document, Valid};
 use crate::engine::Feed;
+use crate::engine::attachments::{self, Attachment};
 use crate::export::feed_documents::EntryDocuments;
 use crate::export::feed_state::ExportState;
-use crate::export::paths::{obsolete_paths, page_path, past_path, snapshot_page_path};
+use crate::export::paths::{file_path, obsolete_paths, page_path, past_path, snapshot_page_path};
 use crate::export::tree::{ExportError, Tree, together};
 use crate::export::tree_document::TreeDocument;
 use crate::export::tree_state::{ExportedFeed, FeedExtent, WindowRange};
@@ -50,6 +55,7 @@ impl StagedFeed {
 
 /// A document that is built when its turn comes.
 enum DocumentToPut {
+    File(Attachment),
     Archive(String),
     Page(u64),
     Past(Syntax, HistoryAddress),
@@ -228,7 +234,9 @@ impl Tree {
         // A reader of the previous version may still request the copy that it names.
         let past = done.map(|done| done.windows.clone()).unwrap_or_default();
         let archives = chains::progress(&self.engine, feed).await?.snapshots;
+        let files = attachments::list(self.engine.store.as_ref(), feed.id()).await?;
         Ok(FeedExtent {
+            files: files.iter().filter_map(|file| file_path(feed.id(), file)).collect(),
             settings,
             seq,
             archives,
@@ -259,6 +267,12 @@ impl Tree {
         let archived = done.map_or(0, |done| done.archives);
         for one in chains::snapshots(&self.engine, feed.id().as_str(), archived).await? {
             first.push(DocumentToPut::Archive(archive_path(&one.url).to_owned()));
+        }
+        for file in attachments::list(self.engine.store.as_ref(), feed.id()).await? {
+            let path = file_path(feed.id(), &file).filter(|path| new.files.contains(path));
+            if path.is_some_and(|path| done.is_none_or(|done| !done.files.contains(&path))) {
+                first.push(DocumentToPut::File(file));
+            }
         }
         let low = new.gone_below.max(1);
         let last = done.map_or(0, |done| done.sealed);
@@ -291,6 +305,20 @@ impl Tree {
         Ok((first, then))
     }
 
+    /// Puts an uploaded file. One whose item was deleted meanwhile is left out.
+    async fn put_file(&self, feed: &Feed, file: &Attachment) -> Result<(), ExportError> {
+        let content = attachments::load(self.engine.store.as_ref(), feed.id(), &file.key).await?;
+        let (Some(content), Some(path)) = (content, file_path(feed.id(), file)) else { return Ok(()) };
+        let mut headers = HeaderMap::new();
+        if let Ok(media_type) = HeaderValue::from_str(&content.media_type) {
+            headers.insert(CONTENT_TYPE, media_type);
+        }
+        // Its address has its digest.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
+        let document = Document::uncoded(content.bytes, headers, Valid::Immutable);
+        self.put(&TreeDocument::new(&self.engine, path, &document)).await
+    }
+
     /// Builds a document and puts it.
     fn make_and_put<'a>(
         &'a self,
@@ -300,6 +328,7 @@ impl Tree {
         async move {
             let (engine, moved) = (&self.engine, || ExportError::Moved(feed.id().clone()));
             let (path, document) = match ask {
+                DocumentToPut::File(file) => return self.put_file(feed, &file).await,
                 DocumentToPut::Archive(path) => {
                     let document =
                         diffdelta::document(engine, &path, &["archive", feed.id().as_str(), ""]).await?;

@@ -241,9 +241,32 @@ fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
     location("/feeds/[^/]+/replication", "/index", "", &pages);
     location("/feeds/[^/]+/replication/pages/[0-9]+", "", "", &pages);
     location("/feeds/[^/]+/snapshots/[0-9]+/pages/[0-9]+", "", "", &pages);
+    text.push_str(&nginx_files(&prefix, &root, &cors));
     // State and bodies under other names must not be served as documents.
     let own = format!("location ~ \"^{prefix}/(?:\\.towpath/|_headers$|_redirects$)\" {{ return 404; }}\n");
     text.push_str(&own);
+    text
+}
+
+/// Location of uploaded files. They are strangers': what a browser would run has no type of its own.
+fn nginx_files(prefix: &str, root: &str, cors: &[(&str, &str)]) -> String {
+    let paths = "/feeds/[^/]+/attachments/[0-9a-f]+/[^/]+";
+    let mut text = format!("location ~ \"^{prefix}(?<towpath_path>{paths})$\" {{\n");
+    text.push_str(&format!("    alias \"{root}$towpath_path\";\n"));
+    text.push_str(
+        "    types {\n        image/png png; image/jpeg jpg jpeg; image/gif gif; image/webp webp; image/avif avif;\n\
+         \x20       audio/mpeg mp3; audio/mp4 m4a; audio/ogg ogg opus; audio/flac flac; video/mp4 mp4; video/webm webm;\n\
+         \x20       application/pdf pdf; application/zip zip; application/json json; text/csv csv; text/plain txt;\n    }\n\
+         \x20   default_type application/octet-stream;\n",
+    );
+    text.push_str(&format!(
+        "    if (-f \"{root}/{OWN}/{GONE}$towpath_path.{GONE}\") {{\n        return 410;\n    }}\n"
+    ));
+    let own = [("Cache-Control", IMMUTABLE), ("X-Content-Type-Options", "nosniff")];
+    for (name, value) in own.iter().chain(cors) {
+        text.push_str(&format!("    add_header {name} \"{value}\";\n"));
+    }
+    text.push_str("}\n");
     text
 }
 

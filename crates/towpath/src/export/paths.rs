@@ -3,6 +3,7 @@
 use towpath_proto::FeedId;
 use towpath_proto::history::wire::Syntax;
 
+use crate::engine::attachments::Attachment;
 use crate::export::tree_state::FeedExtent;
 
 /// Folder of the tree's own files.
@@ -28,6 +29,7 @@ pub(super) fn obsolete_paths(id: &FeedId, old: &FeedExtent, new: &FeedExtent) ->
             paths.extend(Syntax::ALL.map(|syntax| past_path(id, syntax, &format!("{first}-{last}"))));
         }
     }
+    paths.extend(old.files.iter().filter(|path| !new.files.contains(path)).cloned());
     for (snapshot, pages) in &old.snapshots {
         if new.snapshots.iter().all(|(kept, _)| kept != snapshot) {
             paths.push(format!("/feeds/{id}/snapshots/{snapshot}"));
@@ -35,6 +37,13 @@ pub(super) fn obsolete_paths(id: &FeedId, old: &FeedExtent, new: &FeedExtent) ->
         }
     }
     paths
+}
+
+/// Returns the path of an uploaded file. Names with a dot first, which web servers may take for their own, have none.
+pub(super) fn file_path(id: &FeedId, file: &Attachment) -> Option<String> {
+    // As the file system has it: web servers decode addresses.
+    let name = Some(&file.name).filter(|name| !name.starts_with('.'))?;
+    Some(format!("/feeds/{id}/attachments/{}/{name}", file.key))
 }
 
 pub(super) fn page_path(id: &FeedId, number: u64) -> String {

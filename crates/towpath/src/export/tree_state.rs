@@ -43,6 +43,9 @@ pub(super) struct FeedExtent {
     pub(super) past_windows: Vec<WindowRange>,
     /// Documents that are replaced, with their fingerprints.
     pub(super) pointers: BTreeMap<String, String>,
+    /// Paths of uploaded files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) files: Vec<String>,
 }
 
 /// State of a feed in a tree.
@@ -79,7 +82,8 @@ impl ExportedFeed {
         // Each has its index beside its pages.
         let snapshots: u64 = done.snapshots.iter().map(|(_, pages)| pages + 1).sum();
         let newest = u64::from(!done.newest.is_empty());
-        done.archives + pages + past + newest + windows + snapshots + done.pointers.len() as u64
+        let files = done.files.len() as u64;
+        done.archives + pages + past + newest + windows + snapshots + files + done.pointers.len() as u64
     }
 }
 

@@ -20,7 +20,7 @@ mod listeners;
 mod log_throttle;
 mod long_poll;
 pub mod problem;
-mod publish;
+pub(crate) mod publish;
 mod read_links;
 mod read_your_writes;
 mod response;

@@ -13,4 +13,4 @@ pub(super) use attachments::{forget as forget_attachments, get as attachment};
 pub(super) use batch::post;
 pub(super) use limits::MAX_CONTENT;
 pub(super) use line::{PublishedLine, line};
-pub(super) use urls::UrlRule;
+pub(crate) use urls::UrlRule;

@@ -9,7 +9,7 @@ use crate::engine::request::parameters;
 
 /// Rule for an item's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) enum UrlRule {
+pub(crate) enum UrlRule {
     /// Absolute, `http` or `https`.
     Web,
     /// Any text (`?urls=any`): a copy of another's feed keeps what that feed has.
@@ -30,7 +30,7 @@ impl UrlRule {
     }
 
     /// Checks an item's `url`, `image` and `attachments`. Returns the pointer below the line and the reason.
-    pub(in crate::server) fn check(self, item: &Item) -> Result<(), (String, String)> {
+    pub(crate) fn check(self, item: &Item) -> Result<(), (String, String)> {
         if self == Self::Any {
             return Ok(());
         }
