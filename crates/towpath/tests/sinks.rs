@@ -88,10 +88,29 @@ fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
     let metrics = server.get("/metrics").text();
     assert!(metrics.contains("towpath_sink_lag{sink=\"dead\"} 3"), "{metrics}");
     assert!(metrics.contains("towpath_sink_up{sink=\"alive\"} 1"), "{metrics}");
+    assert!(metrics.contains("towpath_sink_up{sink=\"dead\"} 0"), "{metrics}");
+    assert!(metrics.contains("towpath_sink_last_delivery_timestamp_seconds{sink=\"alive\"} "), "{metrics}");
     let listed = common::stdout(&folder.run(&["sink", "list"]));
     assert!(listed.contains("alive") && listed.contains("503"), "{listed}");
-    let status_line = common::stderr(&folder.run(&["status"]));
-    assert!(status_line.contains("sink dead"), "{status_line}");
+    let shown = folder.run(&["status"]);
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(common::stderr(&shown).contains("sink dead"), "{}", common::stderr(&shown));
+    assert!(common::stdout(&shown).contains("waiting"), "{}", common::stdout(&shown));
+    let status_json: Value =
+        serde_json::from_str(&common::stdout(&folder.run(&["status", "--format", "json"]))).unwrap();
+    assert_eq!(status_json["sinks"][1]["lag"], 3, "{status_json}");
+    // A failing destination is no failure of what is served.
+    let health = server.json("/healthz.json");
+    assert_eq!((&health["status"], &health["sinks"]["failing"]), (&json!("degraded"), &json!(1)), "{health}");
+    let ready = server.json("/readyz");
+    assert_eq!((&ready["status"], &ready["parts"]["sinks"]["status"]), (&json!("ready"), &json!("degraded")));
+    order(&server, "alive", "pause");
+    wait_until("the pause shows in health and metrics", || {
+        let metrics = server.get("/metrics").text();
+        server.json("/readyz")["parts"]["sinks"]["paused"] == 1
+            && metrics.contains("towpath_sink_paused{sink=\"alive\"} 1")
+    });
+    assert!(common::stdout(&folder.run(&["status"])).contains("paused"));
     // Resumed, it is tried at once, not only after the wait.
     status.store(204, Ordering::Relaxed);
     order(&server, "dead", "resume");

@@ -219,7 +219,8 @@ mod tests {
         // Told too late, and to a follow of an earlier version.
         answered(&mut follower, "orders");
         assert_eq!(passed(&mut follower).0, URL);
-        let mut resumed = FeedName::take(Some(&mut state), FeedId::new("orders").ok()).of(Scripted::default());
+        let mut resumed =
+            FeedName::take(Some(&mut state), FeedId::new("orders").ok()).of(Scripted::default());
         answered(&mut resumed, "orders");
         assert_eq!(passed(&mut resumed).0, URL);
     }

@@ -9,6 +9,7 @@ use towpath_proto::{Content, Item, NewChange};
 use super::error::{CliError, Exit};
 use super::import;
 use super::publish_target::{TargetArgs, feed_id};
+use crate::server::publish::UrlRule;
 
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
@@ -58,6 +59,7 @@ pub(crate) async fn put(args: PutArgs) -> Result<Exit, CliError> {
     item.check().map_err(|e| CliError::usage(e.to_string()))?;
     item.title = args.title;
     item.url = args.url;
+    UrlRule::Web.check(&item).map_err(|(_, reason)| CliError::usage(format!("--url: {reason}")))?;
     item.content = match &args.file {
         Some(file) => Some(content(file, args.media_type)?),
         None if args.media_type.is_some() => return Err(CliError::usage("--type needs a FILE")),

@@ -21,6 +21,7 @@ use super::open;
 use super::running_server::{FolderUser, RunningServer, user_of};
 use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
 use crate::engine::Engine;
+use crate::engine::attachments;
 use crate::engine::publish::publish;
 use crate::protocols::addresses::item_url;
 use crate::protocols::diffdelta;
@@ -121,9 +122,13 @@ impl PublishTarget {
                 }
                 let now = engine.now();
                 // Times in the future would push the feed's clock forward: modified never decreases along a log.
-                let changes = changes.into_iter().map(|change| change.not_after(now)).collect();
+                let changes: Vec<NewChange> =
+                    changes.into_iter().map(|change| change.not_after(now)).collect();
+                let deletions = changes.iter().filter(|change| change.op == Op::Delete);
+                let gone: Vec<String> = deletions.map(|change| change.item.id.clone()).collect();
                 let published = publish(engine.store.as_ref(), feed, Expected::Any, changes).await;
-                published.map(drop).map_err(|e| CliError::failed(e.to_string()))
+                published.map_err(|e| CliError::failed(e.to_string()))?;
+                Ok(attachments::forget(engine.store.as_ref(), feed, &gone).await?)
             }
         }
     }

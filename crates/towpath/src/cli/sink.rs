@@ -90,7 +90,8 @@ pub(super) fn table(sinks: &[Value], time: impl Fn(&str) -> String) -> String {
         let text = |key: &str| sink[key].as_str().map_or_else(|| sink[key].to_string(), str::to_owned);
         let last = sink["last_delivery"].as_str().map_or_else(|| "-".to_owned(), &time);
         let [name, kind, state, lag, delivered, letters, into] =
-            ["name", "kind", "state", "lag", "delivered", "dead_letters", "into"].map(|key| plain(&text(key)));
+            ["name", "kind", "state", "lag", "delivered", "dead_letters", "into"]
+                .map(|key| plain(&text(key)));
         [name, kind, state, lag, delivered, letters, last, into]
     };
     let rows: Vec<[String; HEAD.len()]> =
