@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{
-    Checker, FeedName, FollowError, Follower, NamedFollower, ReadLimits, StartFrom,
-};
+use towpath_proto::follow::{Checker, FeedName, FollowError, Follower, NamedFollower, ReadLimits, StartFrom};
 use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;

@@ -6,6 +6,8 @@ mod common;
 
 #[path = "change_lines/links.rs"]
 mod links;
+#[path = "change_lines/live_page.rs"]
+mod live_page;
 #[path = "change_lines/proxy.rs"]
 mod proxy;
 #[path = "change_lines/publishing.rs"]

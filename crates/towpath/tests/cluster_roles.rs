@@ -282,3 +282,29 @@ fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
     poll(&cluster, &living, &mut received);
     assert_eq!(received, all);
 }
+
+/// What one node was told to publish later is published by another, at its time and once.
+#[test]
+fn scheduled_changes_are_published_by_the_node_that_takes_over() {
+    let mut cluster = TestCluster::start("[[feed]]\nid = \"news\"\n");
+    let holder = cluster.settled_holder("schedule");
+    let [teller, watcher] = cluster.others(holder)[..] else { panic!("three nodes") };
+    let due = jiff::Timestamp::now() + Duration::from_secs(4);
+    let line = |id: &str, at: jiff::Timestamp| {
+        json!({ "id": id, "publish_at": at.to_string(), "item": { "title": id } }).to_string()
+    };
+    let body = [line("soon", due), line("never", due + Duration::from_secs(3600))].join("\n");
+    let answer = cluster.node(teller).ask("POST", "/feeds/news/items", &[], body.as_bytes());
+    assert_eq!((answer.status, &answer.json()["scheduled"]), (200, &json!(2)), "{}", answer.text());
+    cluster.kill(holder);
+    let killed = Instant::now();
+    assert_eq!(cluster.node(watcher).get("/feeds/news/items/soon").status, 404, "it is not due yet");
+    let shown = |node: usize| cluster.node(node).get("/feeds/news/items/soon").status == 200;
+    wait_until("it is published", || shown(teller) && shown(watcher), || cluster.logs());
+    assert!(jiff::Timestamp::now() >= due);
+    println!("published {:.1} s after the kill", killed.elapsed().as_secs_f64());
+    assert!(killed.elapsed() < LIMIT + Duration::from_secs(4), "{:?}", killed.elapsed());
+    // Once, and nothing else.
+    let feed = cluster.node(watcher).json("/feeds/news");
+    assert_eq!((&feed["seq"], &feed["live"]), (&json!(1), &json!(1)), "{feed}");
+}

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod callback;
 mod common;
+#[path = "follow_into/repeating.rs"]
+mod repeating;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};

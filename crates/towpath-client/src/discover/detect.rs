@@ -251,7 +251,12 @@ fn listed(response: &ProbedResponse<'_>, document: &DetectedDocument) -> Vec<Off
             _ => return None,
         };
         let url = response.url.join(&url).ok()?.to_string();
-        Some(Offer { protocol, url, why: "the feed's list of addresses names it".to_owned(), feed: feed.clone() })
+        Some(Offer {
+            protocol,
+            url,
+            why: "the feed's list of addresses names it".to_owned(),
+            feed: feed.clone(),
+        })
     };
     list.addresses.into_iter().filter_map(offer).collect()
 }

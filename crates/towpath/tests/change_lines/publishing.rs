@@ -283,3 +283,16 @@ fn forms_with_and_without_files() {
         part("name=\"id\"", "l") + &part("name=\"f\"; filename=\"f\"", &"x".repeat(17 << 20)) + "--b1--\r\n";
     assert_eq!(post(&server, "aa", multipart, &large).status, 413);
 }
+
+#[test]
+fn the_command_line_validates_addresses_as_http_does() {
+    let dir = TestFolder::new("[[feed]]\nid = \"aa\"\n");
+    // Without a server, straight into the folder.
+    for bad in ["/19", "a.example", "javascript:alert(1)"] {
+        let put = dir.run(&["put", "aa", "1", "--url", bad]);
+        assert_eq!(put.status.code(), Some(2));
+        assert!(stderr(&put).contains("--url") && stderr(&put).contains("http"), "{}", stderr(&put));
+    }
+    let put = dir.run(&["put", "aa", "1", "--url", "https://a.example/1"]);
+    assert!(put.status.success(), "{}", stderr(&put));
+}

@@ -91,7 +91,8 @@ fn every_protocol_tells_the_feeds_own_name() {
     let without = state.replace("\"feed_name\":\"aa\",", "").replace(",\"feed_name\":\"aa\"", "");
     dir.write("s", without.as_bytes());
     publish(&server, "aa", &[json!({"id": "last"})]);
-    assert_eq!(names(&url, &with_state), [url.as_str()]);
+    let of_url = names(&url, &with_state);
+    assert!(matches!(&of_url[..], [Value::String(name)] if name.starts_with(&url)), "{of_url:?}");
 }
 
 #[test]
