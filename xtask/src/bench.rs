@@ -20,6 +20,7 @@ cargo xtask bench export    10,000 feeds as static files, again without changes,
 cargo xtask bench cluster   appends through three nodes beside a bare client loop; catching up with a million items;
                             reading beside a single server; growth of the log
 cargo xtask bench sinks [ITEMS]   first sync of a million items into SQLite beside a bare loop; steady state, latency
+cargo xtask bench webhooks  deliveries to 40 webhooks beside a bare loop, without and with a dead one
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -36,6 +37,10 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["xmpp"] => xmpp(),
         ["sinks"] => sinks("1000000"),
         ["sinks", items] => sinks(items),
+        ["webhooks"] => {
+            cargo(&["build", "--release", "--package", "towpath"])?;
+            python("benches/webhooks.py")
+        }
         ["replication"] => beside_nginx("benches/replication.py"),
         ["export"] => {
             cargo(&["build", "--release", "--package", "towpath"])?;
