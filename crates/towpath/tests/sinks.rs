@@ -111,6 +111,13 @@ fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
             && metrics.contains("towpath_sink_paused{sink=\"alive\"} 1")
     });
     assert!(common::stdout(&folder.run(&["status"])).contains("paused"));
+    // What an operator has paused does not fail.
+    order(&server, "dead", "pause");
+    wait_until("nothing fails", || {
+        let sinks = &server.json("/healthz.json")["sinks"];
+        (&sinks["failing"], &sinks["paused"]) == (&json!(0), &json!(2))
+    });
+    assert_eq!(folder.run(&["status"]).status.code(), Some(0));
     // Resumed, it is tried at once, not only after the wait.
     status.store(204, Ordering::Relaxed);
     order(&server, "dead", "resume");

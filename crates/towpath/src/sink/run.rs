@@ -101,7 +101,13 @@ impl SinkTask {
                 }
             };
             if control.paused {
-                self.sink.update(|record| record.state = SinkState::Paused);
+                self.sink.update(|record| {
+                    record.state = SinkState::Paused;
+                    if control.reason.is_none() {
+                        // Paused by an operator: nothing fails any more.
+                        record.error = None;
+                    }
+                });
                 tokio::select! {
                     _ = orders.changed() => {}
                     () = sleep(ORDERS_INTERVAL) => {}
