@@ -152,12 +152,11 @@ impl SinkEvent {
 
     /// Returns the event as a line of JSON, without a line end.
     pub fn to_json(&self) -> Vec<u8> {
-        let json = match self {
-            Self::Change(change) => serde_json::to_vec(&change.line()),
-            Self::Reset(reset) => serde_json::to_vec(&reset.line()),
-        };
-        // The keys of a line are text and its values come from JSON: writing to memory cannot fail.
-        json.unwrap_or_default()
+        match self {
+            Self::Change(change) => change.line_json(),
+            // A name and nothing else: writing to memory cannot fail.
+            Self::Reset(reset) => serde_json::to_vec(&reset.line()).unwrap_or_default(),
+        }
     }
 
     /// Approximate memory size in bytes.

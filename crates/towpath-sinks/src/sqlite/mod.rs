@@ -9,7 +9,9 @@
 mod error;
 mod schema;
 mod search;
+mod statements;
 mod store;
+mod writer;
 
 use std::path::PathBuf;
 
