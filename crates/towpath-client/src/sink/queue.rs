@@ -25,10 +25,28 @@ enum SinkJob {
     Flush { reply: oneshot::Sender<()> },
 }
 
+#[derive(Default)]
 struct QueuedBatch {
     source: Arc<str>,
     events: Vec<SinkEvent>,
     checkpoint: Option<Vec<u8>>,
+}
+
+impl QueuedBatch {
+    fn size(&self) -> usize {
+        self.events.iter().map(SinkEvent::size).sum()
+    }
+
+    /// Joins batches of one source. The last one has the checkpoint, if any has.
+    fn concat(parts: Vec<Self>) -> Self {
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next().unwrap_or_default();
+        for mut part in parts {
+            whole.events.append(&mut part.events);
+            whole.checkpoint = part.checkpoint;
+        }
+        whole
+    }
 }
 
 /// Sender of jobs to the sink's task.
@@ -174,23 +192,32 @@ impl SinkTask {
     }
 
     /// Merges the batches that wait behind this one, as far as they can be applied together.
-    fn merged(&mut self, mut batch: QueuedBatch) -> QueuedBatch {
-        while let Ok(job) = self.queue.try_recv() {
-            self.waiting.push_back(job);
-        }
-        let mut size: usize = batch.events.iter().map(SinkEvent::size).sum();
-        while let Some(SinkJob::Write(next)) = self.waiting.front() {
-            // A checkpoint must not be kept with events that it does not cover.
-            let uncovered = batch.checkpoint.is_some() && next.checkpoint.is_none();
-            size += next.events.iter().map(SinkEvent::size).sum::<usize>();
-            let is_full = size > BATCH_BYTES || batch.events.len() + next.events.len() > BATCH_EVENTS;
-            if next.source != batch.source || uncovered || is_full {
-                break;
+    fn merged(&mut self, first: QueuedBatch) -> QueuedBatch {
+        let (mut size, mut events) = (first.size(), first.events.len());
+        let mut parts = vec![first];
+        // No more than one batch is taken: the rest fills the queue, so that the follower waits.
+        while let Some(job) = self.waiting.pop_front().or_else(|| self.queue.try_recv().ok()) {
+            match job {
+                SinkJob::Write(next) if next.source == parts[0].source => {
+                    (size, events) = (size + next.size(), events + next.events.len());
+                    if size > BATCH_BYTES || events > BATCH_EVENTS {
+                        self.waiting.push_front(SinkJob::Write(next));
+                        break;
+                    }
+                    parts.push(next);
+                }
+                other => {
+                    self.waiting.push_front(other);
+                    break;
+                }
             }
-            let Some(SinkJob::Write(mut next)) = self.waiting.pop_front() else { break };
-            batch.events.append(&mut next.events);
-            batch.checkpoint = next.checkpoint;
         }
-        batch
+        // A checkpoint must not be kept with events that it does not cover: what follows the last one waits.
+        if let Some(last) = parts.iter().rposition(|part| part.checkpoint.is_some()) {
+            for part in parts.drain(last + 1..).rev() {
+                self.waiting.push_front(SinkJob::Write(part));
+            }
+        }
+        QueuedBatch::concat(parts)
     }
 }
