@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, dead_code)]
 
+#[path = "postgres/conformance.rs"]
+mod conformance;
 #[path = "postgres/faults.rs"]
 mod faults;
 #[path = "postgres/kills.rs"]

@@ -5,6 +5,7 @@
 
 mod address;
 mod connect;
+mod copy;
 mod destination;
 mod failure;
 mod plan;
@@ -24,7 +25,7 @@ use towpath_proto::follow::Followed;
 use self::connect::{PgConnection, connect};
 pub use self::destination::PostgresDestination;
 use self::failure::PgFailure;
-use self::plan::BatchPlan;
+use self::plan::{BatchPlan, Repeats};
 use self::schema::TableNames;
 use self::write::StoredPosition;
 use crate::tables::{KeepChanges, position};
@@ -51,14 +52,30 @@ pub struct PostgresSink {
 struct Session {
     connection: PgConnection,
     names: TableNames,
+    /// Temporary table for many items; `None` until the first large batch.
+    has_staging: Option<bool>,
 }
 
-/// Position of a source, and whether its open unit may be sent again.
+impl Session {
+    /// Creates the temporary table for a large batch. Returns true if there is one.
+    async fn stage(&mut self, batch: &SinkBatch) -> bool {
+        if batch.events.len() < copy::COPY_ROWS {
+            return false;
+        }
+        if self.has_staging.is_none() {
+            // Outside of the batch's transaction, which a refusal would end.
+            self.has_staging = Some(copy::create_staging(&self.connection.client).await);
+        }
+        self.has_staging == Some(true)
+    }
+}
+
+/// Position of a source, and what comes again of its open unit.
 #[derive(Debug, Clone, Default)]
 struct KnownPosition {
     stored: StoredPosition,
-    /// True until the first checkpoint after a restart: rows of the open unit may be there already.
-    is_repeated: bool,
+    /// Rows of the open unit that an earlier run wrote.
+    repeats: Repeats,
     /// Feeds that the tables have for the source.
     feeds: BTreeSet<String>,
 }
@@ -83,7 +100,7 @@ impl PostgresSink {
         if self.session.is_none() {
             let mut connection = connect(&self.to.address).await?;
             let names = schema::prepare(&mut connection.client, &self.to).await?;
-            self.session = Some(Session { connection, names });
+            self.session = Some(Session { connection, names, has_staging: None });
             self.was_connected = true;
         }
         self.session.as_mut().ok_or_else(|| PgFailure::Unavailable("there is no connection".into()))
@@ -103,23 +120,24 @@ impl PostgresSink {
         }
     }
 
-    async fn read_position(&mut self, source: &str) -> Result<StoredPosition, PgFailure> {
-        let Session { connection, names } = self.session().await?;
+    async fn read_position(&mut self, source: &str) -> Result<KnownPosition, PgFailure> {
+        let Session { connection, names, .. } = self.session().await?;
         let transaction = connection.client.transaction().await.map_err(|e| PgFailure::of(&e))?;
-        let position = write::lock_position(&transaction, names, source).await?;
+        let stored = write::lock_position(&transaction, names, source).await?;
+        let repeats = match stored.unit_start {
+            Some(start) => write::load_repeats(&transaction, names, source, start).await?,
+            None => Repeats::default(),
+        };
         transaction.commit().await.map_err(|e| PgFailure::of(&e))?;
-        Ok(position)
+        Ok(KnownPosition { stored, repeats, feeds: BTreeSet::new() })
     }
 
     /// Writes a batch in one transaction.
     async fn write(&mut self, batch: &SinkBatch) -> Result<(), WriteFailure> {
         let known = self.positions.get(&*batch.source).cloned().unwrap_or_default();
         let keeps_changes = self.to.tables.keeps_changes();
-        let (stored, feeds) = commit_batch(self.session().await?, batch, &known, keeps_changes).await?;
-        let known = self.positions.entry(batch.source.to_string()).or_default();
-        known.is_repeated &= batch.checkpoint.is_none();
-        known.stored = stored;
-        known.feeds.extend(feeds);
+        let written = commit_batch(self.session().await?, batch, known, keeps_changes).await?;
+        self.positions.insert(batch.source.to_string(), written);
         Ok(())
     }
 
@@ -127,15 +145,17 @@ impl PostgresSink {
     async fn find_refused(&mut self, batch: &SinkBatch) -> Result<Vec<RefusedItem>, PgFailure> {
         let known = self.positions.get(&*batch.source).cloned().unwrap_or_default();
         let keeps_changes = self.to.tables.keeps_changes();
-        let Session { connection, names } = self.session().await?;
+        let Session { connection, names, .. } = self.session().await?;
         let mut refused = Vec::new();
         let whole = 0..batch.events.len();
         let mut parts = Vec::from([whole]);
         while let Some(part) = parts.pop() {
             let transaction = connection.client.transaction().await.map_err(|e| PgFailure::of(&e))?;
             let events = part.clone().zip(&batch.events[part.clone()]);
+            let mut known = known.clone();
             let written =
-                write_events(&transaction, names, &batch.source, events, &known, keeps_changes).await;
+                write_events(&transaction, names, &batch.source, events, &mut known, keeps_changes, false)
+                    .await;
             // Always undone: only the whole batch counts.
             transaction.rollback().await.map_err(|e| PgFailure::of(&e))?;
             match written {
@@ -163,7 +183,7 @@ impl PostgresSink {
         if self.forgotten.is_some_and(|at| at.elapsed() < FORGET_INTERVAL) {
             return Ok(());
         }
-        let Session { connection, names } = self.session().await?;
+        let Session { connection, names, .. } = self.session().await?;
         schema::forget_old(&connection.client, names, age).await?;
         self.forgotten = Some(Instant::now());
         Ok(())
@@ -190,19 +210,21 @@ impl From<PgFailure> for WriteFailure {
     }
 }
 
-/// Writes a batch, its history and its position. Returns the position, and the feeds that are new to the source.
+/// Writes a batch, its history and its position. Returns what is known of the source then.
 async fn commit_batch(
     session: &mut Session,
     batch: &SinkBatch,
-    known: &KnownPosition,
+    mut known: KnownPosition,
     keeps_changes: bool,
-) -> Result<(StoredPosition, Vec<String>), WriteFailure> {
-    let Session { connection, names } = session;
+) -> Result<KnownPosition, WriteFailure> {
+    let can_stage = session.stage(batch).await;
+    let Session { connection, names, .. } = session;
     let transaction = connection.client.transaction().await.map_err(|e| PgFailure::of(&e))?;
     let stored = write::lock_position(&transaction, names, &batch.source).await?;
     if stored.commits == known.stored.commits + 1 && is_after(&stored, batch) {
         // The last attempt was kept, though its answer did not come.
-        return Ok((stored, Vec::new()));
+        known.repeats.take_all(&batch.events);
+        return Ok(KnownPosition { stored, ..known }.after(batch));
     }
     if stored != known.stored {
         return Err(WriteFailure::Database(PgFailure::Refused(format!(
@@ -216,7 +238,7 @@ async fn commit_batch(
         (None, None) => Some(write::last_change(&transaction, names).await?),
     };
     let events = batch.events.iter().enumerate();
-    let feeds = write_events(&transaction, names, &batch.source, events, known, keeps_changes).await?;
+    write_events(&transaction, names, &batch.source, events, &mut known, keeps_changes, can_stage).await?;
     let checkpoint = batch.checkpoint.as_ref().map(|checkpoint| checkpoint.to_vec());
     let position = StoredPosition {
         checkpoint: checkpoint.or_else(|| known.stored.checkpoint.clone()),
@@ -225,31 +247,43 @@ async fn commit_batch(
     };
     write::save_position(&transaction, names, &batch.source, &position).await?;
     transaction.commit().await.map_err(|e| PgFailure::of(&e))?;
-    Ok((position, feeds))
+    Ok(KnownPosition { stored: position, ..known }.after(batch))
 }
 
-/// Writes events, without the position. Returns the feeds that are new to the source.
+impl KnownPosition {
+    /// A unit that has its checkpoint does not come again.
+    fn after(mut self, batch: &SinkBatch) -> Self {
+        if batch.checkpoint.is_some() {
+            self.repeats = Repeats::default();
+        }
+        self
+    }
+}
+
+/// Writes events, without the position. Takes what it writes out of the known repeats, and adds new feeds.
 async fn write_events<'a>(
     transaction: &Transaction<'_>,
     names: &TableNames,
     source: &str,
     events: impl Iterator<Item = (usize, &'a SinkEvent)> + Clone,
-    known: &KnownPosition,
+    known: &mut KnownPosition,
     keeps_changes: bool,
-) -> Result<Vec<String>, WriteFailure> {
+    can_stage: bool,
+) -> Result<(), WriteFailure> {
     let patched = plan::patched(events.clone().map(|(_, event)| event));
     let items = write::load_items(transaction, names, &patched).await?;
     let resets = plan::reset_feeds(events.clone().map(|(_, event)| event));
     let named =
         if resets.is_empty() { resets } else { write::with_items(transaction, names, &resets).await? };
-    let plan = BatchPlan::new(events, items, &named, keeps_changes).map_err(WriteFailure::Items)?;
+    let mut plan = BatchPlan::new(events, items, &named, keeps_changes).map_err(WriteFailure::Items)?;
+    plan.changes.retain(|change| !known.repeats.take(change));
     let feeds: Vec<String> = plan.feeds.difference(&known.feeds).cloned().collect();
     if !feeds.is_empty() {
         write::claim_feeds(transaction, names, source, &feeds).await?;
     }
-    let repeated_from = known.stored.unit_start.filter(|_| known.is_repeated);
-    write::write_plan(transaction, names, source, &plan, repeated_from).await?;
-    Ok(feeds)
+    write::write_plan(transaction, names, source, &plan, can_stage).await?;
+    known.feeds.extend(feeds);
+    Ok(())
 }
 
 #[async_trait]
@@ -259,11 +293,9 @@ impl Sink for PostgresSink {
             return Err(SinkError::refused("the name of the source has a NUL character"));
         }
         let opened = self.read_position(source).await;
-        let stored = opened.map_err(|failure| self.failed("open", &failure))?;
-        let is_repeated = stored.unit_start.is_some();
-        let checkpoint = stored.checkpoint.clone();
-        self.positions
-            .insert(source.to_owned(), KnownPosition { stored, is_repeated, feeds: BTreeSet::new() });
+        let known = opened.map_err(|failure| self.failed("open", &failure))?;
+        let checkpoint = known.stored.checkpoint.clone();
+        self.positions.insert(source.to_owned(), known);
         Ok(checkpoint)
     }
 
@@ -302,7 +334,7 @@ impl Sink for PostgresSink {
 
 impl PostgresSink {
     async fn keep_refused(&mut self, source: &str, change: &Followed, reason: &str) -> Result<(), PgFailure> {
-        let Session { connection, names } = self.session().await?;
+        let Session { connection, names, .. } = self.session().await?;
         let sql = format!(
             "INSERT INTO {} (source, feed, id, position, reason, change) VALUES ($1, $2, $3, $4, $5, $6)",
             names.refused

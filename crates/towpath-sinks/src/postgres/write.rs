@@ -7,9 +7,20 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Transaction};
 use towpath_proto::{Author, Content, Item};
 
+use super::copy::{COPY_ROWS, copy_changes, copy_items};
 use super::failure::PgFailure;
-use super::plan::{BatchPlan, ChangeValues, ItemKey, ItemValues};
+use super::plan::{BatchPlan, ChangeValues, ItemKey, ItemValues, Repeats};
 use super::schema::TableNames;
+
+/// Columns of `items`.
+pub(super) const ITEM_COLUMNS: &str = "feed, id, title, url, summary, published, updated, authors, tags, \
+    content_type, content, content_bytes, extra, modified, position";
+/// End of a statement that inserts items: an item that is there is replaced.
+pub(super) const MERGE: &str = "ON CONFLICT (feed, id) DO UPDATE SET title = excluded.title, url = excluded.url, \
+    summary = excluded.summary, published = excluded.published, updated = excluded.updated, \
+    authors = excluded.authors, tags = excluded.tags, content_type = excluded.content_type, \
+    content = excluded.content, content_bytes = excluded.content_bytes, extra = excluded.extra, \
+    modified = excluded.modified, position = excluded.position";
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -40,6 +51,25 @@ pub(super) async fn lock_position(
     }
     transaction.execute_typed(&insert, &[(&source, Type::TEXT)]).await.map_err(PgFailure::from)?;
     Ok(StoredPosition::default())
+}
+
+/// Reads the rows that a unit has so far, which began after the change `start`.
+pub(super) async fn load_repeats(
+    transaction: &Transaction<'_>,
+    names: &TableNames,
+    source: &str,
+    start: i64,
+) -> Result<Repeats, PgFailure> {
+    let sql = format!(
+        "SELECT feed, op, coalesce(id, ''), coalesce(position, '') FROM {} \
+         WHERE n > $1 AND feed IN (SELECT feed FROM {} WHERE source = $2)",
+        names.changes, names.feeds
+    );
+    let parameters: [Parameter<'_>; 2] = [(&start, Type::INT8), (&source, Type::TEXT)];
+    let rows = transaction.query_typed(&sql, &parameters).await.map_err(PgFailure::from)?;
+    let mut repeats = Repeats::default();
+    rows.iter().for_each(|row| repeats.add(row.get(0), row.get(1), row.get(2), row.get(3)));
+    Ok(repeats)
 }
 
 /// Writes the position of a source.
@@ -141,13 +171,13 @@ fn item(row: &Row) -> Item {
     }
 }
 
-/// Writes items and history.
+/// Writes items and history. With `can_stage` there is a temporary table for many items.
 pub(super) async fn write_plan(
     transaction: &Transaction<'_>,
     names: &TableNames,
     source: &str,
     plan: &BatchPlan,
-    unit_start: Option<i64>,
+    can_stage: bool,
 ) -> Result<(), PgFailure> {
     if plan.wipes_source {
         let TableNames { items, feeds, .. } = names;
@@ -168,8 +198,15 @@ pub(super) async fn write_plan(
         let parameters: [Parameter<'_>; 2] = [(&feeds, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
         transaction.execute_typed(&sql, &parameters).await.map_err(PgFailure::from)?;
     }
-    put_items(transaction, names, &plan.puts).await?;
-    append_changes(transaction, names, &plan.changes, unit_start).await
+    if can_stage && plan.puts.len() >= COPY_ROWS {
+        copy_items(transaction, names, &plan.puts).await?;
+    } else {
+        put_items(transaction, names, &plan.puts).await?;
+    }
+    if plan.changes.len() >= COPY_ROWS {
+        return copy_changes(transaction, names, &plan.changes).await;
+    }
+    append_changes(transaction, names, &plan.changes).await
 }
 
 fn columns(keys: &[ItemKey]) -> (Vec<&str>, Vec<&str>) {
@@ -191,17 +228,11 @@ async fn put_items(
     }
     // Columns as arrays: one statement for any number of rows, whose text is always the same.
     let sql = format!(
-        "INSERT INTO {} (feed, id, title, url, summary, published, updated, authors, tags, content_type, content, \
-         content_bytes, extra, modified, position) \
+        "INSERT INTO {} ({ITEM_COLUMNS}) \
          SELECT a, b, c, d, e, f, g, h::jsonb, i::jsonb, j, k, l, m::jsonb, n, o FROM unnest($1::text[], $2::text[], \
          $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[], $8::text[], $9::text[], \
          $10::text[], $11::text[], $12::bytea[], $13::text[], $14::timestamptz[], $15::text[]) \
-         AS r(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) \
-         ON CONFLICT (feed, id) DO UPDATE SET title = excluded.title, url = excluded.url, \
-         summary = excluded.summary, published = excluded.published, updated = excluded.updated, \
-         authors = excluded.authors, tags = excluded.tags, content_type = excluded.content_type, \
-         content = excluded.content, content_bytes = excluded.content_bytes, extra = excluded.extra, \
-         modified = excluded.modified, position = excluded.position",
+         AS r(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) {MERGE}",
         names.items
     );
     let feeds: Vec<&str> = column(rows, |row| row.feed.as_str());
@@ -240,26 +271,20 @@ async fn put_items(
     transaction.execute_typed(&sql, &parameters).await.map(drop).map_err(PgFailure::from)
 }
 
-/// Appends to the history. With `unit_start`, changes after that row may be there already, from before a crash.
+/// Appends to the history.
 async fn append_changes(
     transaction: &Transaction<'_>,
     names: &TableNames,
     rows: &[ChangeValues],
-    unit_start: Option<i64>,
 ) -> Result<(), PgFailure> {
     if rows.is_empty() {
         return Ok(());
     }
-    let changes = &names.changes;
-    let known = format!(
-        "WHERE NOT EXISTS (SELECT 1 FROM {changes} k WHERE k.n > $7 AND k.feed = a AND k.id IS NOT DISTINCT FROM c \
-         AND k.position IS NOT DISTINCT FROM d AND k.op = b)"
-    );
     let sql = format!(
-        "INSERT INTO {changes} (feed, op, id, position, modified, change) SELECT a, b, c, d, e, f::json FROM \
+        "INSERT INTO {} (feed, op, id, position, modified, change) SELECT a, b, c, d, e, f::json FROM \
          unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[]) WITH ORDINALITY \
-         AS r(a, b, c, d, e, f, n) {} ORDER BY n",
-        if unit_start.is_some() { known.as_str() } else { "" }
+         AS r(a, b, c, d, e, f, n) ORDER BY n",
+        names.changes
     );
     let feeds: Vec<&str> = column(rows, |row| row.feed.as_str());
     let ops: Vec<&str> = column(rows, |row| row.op);
@@ -267,7 +292,7 @@ async fn append_changes(
     let positions: Vec<Option<&str>> = column(rows, |row| row.position.as_deref());
     let modified: Vec<Option<Timestamp>> = column(rows, |row| row.modified);
     let lines: Vec<&str> = column(rows, |row| row.line.as_str());
-    let mut parameters: Vec<Parameter<'_>> = vec![
+    let parameters: [Parameter<'_>; 6] = [
         (&feeds, Type::TEXT_ARRAY),
         (&ops, Type::TEXT_ARRAY),
         (&ids, Type::TEXT_ARRAY),
@@ -275,9 +300,6 @@ async fn append_changes(
         (&modified, Type::TIMESTAMPTZ_ARRAY),
         (&lines, Type::TEXT_ARRAY),
     ];
-    if let Some(first) = &unit_start {
-        parameters.push((first, Type::INT8));
-    }
     transaction.execute_typed(&sql, &parameters).await.map(drop).map_err(PgFailure::from)
 }
 

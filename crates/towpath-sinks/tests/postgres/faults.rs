@@ -138,3 +138,75 @@ async fn encrypted_connections_are_verified() {
                      WHERE s.ssl AND a.application_name = 'towpath'";
     assert_eq!(server.query(encrypted), "1");
 }
+
+/// Applies a batch until it is kept, as the writer does; returns the messages of the failed attempts.
+async fn apply_until_kept(sink: &mut PostgresSink, batch: &SinkBatch) -> Vec<String> {
+    let mut messages = Vec::new();
+    while let Err(error) = sink.apply(batch).await {
+        assert!(matches!(error, SinkError::Unavailable { .. }), "{error:?}");
+        messages.push(message(&error));
+        assert!(messages.len() < 500, "{messages:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    messages
+}
+
+#[tokio::test]
+async fn a_full_disk_undoes_the_batch_and_is_waited_for() {
+    let server = PostgresServer::start();
+    let mut sink = sink(&server.url());
+    sink.open(SOURCE).await.unwrap();
+    sink.apply(&batch(vec![put("a", "one", 1)], Some("1"))).await.unwrap();
+    // The server's own error at the last row of the batch, when most of it is written.
+    server.query(
+        "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$; \
+         CREATE TRIGGER fill BEFORE INSERT ON changes FOR EACH ROW WHEN (NEW.position = '600') \
+         EXECUTE FUNCTION fill()",
+    );
+    for size in [10, 600] {
+        let events = (0..size).map(|n| put(&format!("i{n}"), "x", if n + 1 == size { 600 } else { n + 2 }));
+        let full = batch(events.collect(), Some("600"));
+        unavailable(&sink.apply(&full).await.unwrap_err(), "the disk of the database is full");
+        assert_eq!((items(&server).as_str(), history(&server).as_str()), ("a|one|1", "put 1"));
+    }
+    server.query("DROP TRIGGER fill ON changes");
+    let next = batch(vec![put("b", "two", 2)], Some("2"));
+    assert!(apply_until_kept(&mut sink, &next).await.is_empty());
+    assert_eq!(history(&server), "put 1, put 2");
+}
+
+#[tokio::test]
+async fn credentials_that_are_revoked_and_a_restart_lose_nothing() {
+    let mut server = PostgresServer::start();
+    server.query(
+        "CREATE ROLE writer LOGIN PASSWORD 'hush-writer'; GRANT CREATE, USAGE ON SCHEMA public TO writer",
+    );
+    let mut sink = sink(&server.url_of("writer", "hush-writer"));
+    sink.open(SOURCE).await.unwrap();
+    sink.apply(&batch(vec![put("a", "one", 1)], Some("1"))).await.unwrap();
+    server.query(
+        "ALTER ROLE writer PASSWORD 'hush-other'; \
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'towpath'",
+    );
+    let second = batch(vec![put("b", "two", 2)], Some("2"));
+    // The first attempt may meet the connection that was closed.
+    drop(sink.apply(&second).await.unwrap_err());
+    unavailable(&sink.apply(&second).await.unwrap_err(), "check the password");
+    server.query("ALTER ROLE writer PASSWORD 'hush-writer'");
+    apply_until_kept(&mut sink, &second).await;
+    server.kill();
+    server.run();
+    let third = batch(vec![put("c", "three", 3)], Some("3"));
+    apply_until_kept(&mut sink, &third).await;
+    assert_eq!(items(&server), "a|one|1 b|two|2 c|three|3");
+    assert_eq!(history(&server), "put 1, put 2, put 3");
+    // Rights that are taken away are for a person to give back; nothing of the batch is kept.
+    server.query("ALTER TABLE items OWNER TO owner");
+    let fourth = batch(vec![put("d", "four", 4)], Some("4"));
+    refused(&sink.apply(&fourth).await.unwrap_err(), "GRANT");
+    assert_eq!(history(&server), "put 1, put 2, put 3");
+    server.query("ALTER TABLE items OWNER TO writer");
+    apply_until_kept(&mut sink, &fourth).await;
+    assert_eq!(history(&server), "put 1, put 2, put 3, put 4");
+}

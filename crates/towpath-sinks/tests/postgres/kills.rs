@@ -1,7 +1,8 @@
 //! Follower, server and connection are killed at any moment. Rows equal the publisher's; history has each position once.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -11,6 +12,9 @@ const ITEMS: u64 = 40;
 const UNIT: u64 = 50;
 /// Number of kills; `TOWPATH_SINK_KILLS` sets it for the long form.
 const KILLS: usize = 30;
+
+/// Longest time without progress.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The publisher's log: the change at a position.
 fn at(position: u64) -> SinkEvent {
@@ -41,7 +45,7 @@ fn position(kept: Option<Vec<u8>>) -> u64 {
 }
 
 /// Copies the log from the stored position on, in batches, until it is dropped or the server stays away.
-async fn copy(url: &str) {
+async fn copy(url: &str, applied: &AtomicU64) {
     let mut sink = sink(url);
     let Ok(kept) = sink.open(SOURCE).await else { return };
     let mut last = position(kept);
@@ -60,6 +64,15 @@ async fn copy(url: &str) {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        applied.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until something was applied since the last kill: else a slow machine would do nothing but start again.
+async fn wait_for_progress(applied: &AtomicU64) {
+    let (before, end) = (applied.load(Ordering::Relaxed), Instant::now() + PATIENCE);
+    while applied.load(Ordering::Relaxed) == before && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -68,13 +81,18 @@ async fn every_position_takes_effect_exactly_once() {
     let mut server = PostgresServer::start();
     let kills = std::env::var("TOWPATH_SINK_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS);
     let url = server.url();
+    let (applied, started) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let start = |url: &str| {
-        let url = url.to_owned();
-        tokio::spawn(async move { copy(&url).await })
+        let (url, applied) = (url.to_owned(), applied.clone());
+        tokio::spawn(async move { copy(&url, &applied).await })
     };
     let mut copying = start(&url);
     for kill in 0..kills {
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(5..60))).await;
+        wait_for_progress(&applied).await;
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
+        if kill % 50 == 49 {
+            println!("PostgreSQL's sink: {kill} of {kills} kills, {} s", started.elapsed().as_secs());
+        }
         match kill % 5 {
             // The server; the follower tries again.
             0 => {
@@ -99,11 +117,12 @@ async fn every_position_takes_effect_exactly_once() {
     if let Err(e) = copying.await {
         assert!(e.is_cancelled(), "{e}");
     }
-    finish(&server, &url).await;
+    let last = finish(&server, &url).await;
+    println!("PostgreSQL's sink: {kills} kills, {last} positions exact, {} s", started.elapsed().as_secs());
 }
 
 /// Copies to a known end, and compares.
-async fn finish(server: &PostgresServer, url: &str) {
+async fn finish(server: &PostgresServer, url: &str) -> u64 {
     let mut sink = sink(url);
     let from = position(sink.open(SOURCE).await.unwrap());
     // Behind all that an unfinished unit may have applied.
@@ -117,5 +136,5 @@ async fn finish(server: &PostgresServer, url: &str) {
     let counts = server.query("SELECT count(*), count(DISTINCT position) FROM changes");
     assert_eq!(counts, format!("{last}|{last}"));
     assert!(last > 50, "hardly anything was copied");
-    println!("{last} positions");
+    last
 }
