@@ -50,6 +50,9 @@ pub trait Output: Send {
     /// Reports a warning or an error to the operator.
     fn notice(&mut self, notice: FollowNotice);
 
+    /// Reports how far a long initial pass is.
+    fn progress(&mut self, _text: &str) {}
+
     /// Called when everything that the publisher has was fetched and delivered.
     fn caught_up(&mut self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
@@ -133,20 +136,28 @@ async fn run<F: Follower + ?Sized, O: Output>(
 ) -> Result<FollowSummary, O::Error> {
     let mut batch = DeliveryBatch::new(output, stop);
     let mut last_progress = Instant::now();
-    let (mut has_response, mut is_failing) = (false, false);
+    let (mut has_response, mut is_failing, mut is_resting) = (false, false, false);
     while !*stop.borrow() {
         if last_progress.elapsed() >= PROGRESS_INTERVAL {
             last_progress = Instant::now();
             // A large initial sync may take hours without any checkpoint; the operator should see that it works.
-            follower.progress().inspect(|progress| tracing::info!("{progress}"));
+            if let Some(progress) = follower.progress() {
+                tracing::info!("{progress}");
+                batch.output.progress(&progress);
+            }
         }
         batch.take_events(follower).await?;
         // A failed attempt also sets the timer, which would otherwise look like being up to date. Responses that were
         // on their way do not count either: the next attempt decides.
         is_failing |= std::mem::take(&mut batch.has_failed);
         has_response &= !is_failing;
+        if has_response && is_resting && batch.has_changes() {
+            // The first changes after a rest: nothing waits behind them for whose sake a batch would be larger.
+            is_resting = false;
+            batch.deliver().await?;
+        }
         if has_response && follower.has_caught_up() {
-            has_response = false;
+            (has_response, is_resting) = (false, true);
             // The changes must be durable before the output is told that it is up to date.
             batch.deliver().await?;
             batch.output.caught_up().await;
@@ -237,6 +248,11 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             has_failed: false,
             summary: FollowSummary::default(),
         }
+    }
+
+    /// Returns true if changes wait for delivery.
+    fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
     }
 
     /// Time at which the batch must be delivered even if it is not full.

@@ -30,6 +30,9 @@ struct LineFollower {
     asked: u64,
     wake: Option<Monotonic>,
     for_ever: bool,
+    /// Number of requests after which it has caught up.
+    rests_after: Option<u64>,
+    one_at_a_time: bool,
 }
 
 impl LineFollower {
@@ -53,6 +56,9 @@ fn change(line: &[u8]) -> Event {
 
 impl Exchange for LineFollower {
     fn poll_request(&mut self, _: Now) -> Option<Request> {
+        if self.one_at_a_time && !self.in_flight.is_empty() {
+            return None;
+        }
         let url = self.to_ask.pop_front()?;
         self.asked += 1;
         let id = RequestId(self.asked);
@@ -99,6 +105,10 @@ impl Exchange for LineFollower {
 impl Follower for LineFollower {
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    fn has_caught_up(&self) -> bool {
+        self.in_flight.is_empty() && self.rests_after == Some(self.asked)
     }
 }
 
@@ -313,6 +323,20 @@ async fn a_hanging_output_is_abandoned_after_a_stop() {
     let (ended, taken) = driven.await.unwrap();
     assert!(ended.unwrap().stopped);
     assert_eq!(taken, 0);
+}
+
+#[tokio::test]
+async fn the_first_changes_after_a_rest_are_delivered_at_once() {
+    let server = RawServer::start(|asked| answer("200 OK", "", format!("{}\n", asked.path))).await;
+    let mut follower = LineFollower::of(["/a", "/b", "/c"].map(|path| server.url(path)));
+    follower.rests_after = Some(1);
+    // One at a time: the second document is the first after the rest.
+    follower.one_at_a_time = true;
+    let mut output = RecordingOutput::default();
+    drive(&mut follower, &fetcher(), &mut output, &never()).await.unwrap();
+    assert_eq!((output.ids.len(), output.checkpoints.len()), (3, 3));
+    // Merged with the third, it would have waited for it.
+    assert_eq!(output.largest_batch, 1);
 }
 
 #[tokio::test(start_paused = true)]

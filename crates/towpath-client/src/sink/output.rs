@@ -15,6 +15,9 @@ pub trait FollowObserver: Send {
     /// See [`Output::notice`].
     fn notice(&mut self, notice: FollowNotice);
 
+    /// See [`Output::progress`].
+    fn progress(&mut self, _text: &str) {}
+
     /// See [`Output::caught_up`]. What was delivered before may still wait in the sink's queue.
     fn caught_up(&mut self) {}
 }
@@ -88,6 +91,10 @@ impl<O: FollowObserver> Output for SinkOutput<O> {
     fn notice(&mut self, notice: FollowNotice) {
         self.has_failed |= matches!(notice, FollowNotice::Failed(_));
         self.observer.notice(notice);
+    }
+
+    fn progress(&mut self, text: &str) {
+        self.observer.progress(text);
     }
 
     async fn caught_up(&mut self) {

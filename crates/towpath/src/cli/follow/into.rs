@@ -169,6 +169,10 @@ impl FollowObserver for CliFollowObserver {
         self.0.print(&notice_text(notice));
     }
 
+    fn progress(&mut self, text: &str) {
+        self.0.describe(text);
+    }
+
     fn caught_up(&mut self) {
         self.0.finish();
     }

@@ -25,10 +25,15 @@ impl SinkProgress {
         // Draws nothing where standard error is not a terminal.
         let bar = ProgressBar::new_spinner();
         let style =
-            ProgressStyle::with_template("{spinner} {human_pos} changes applied, {per_sec}, {elapsed}");
+            ProgressStyle::with_template("{spinner} {human_pos} changes applied, {per_sec}, {elapsed}{msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         bar.enable_steady_tick(TICK);
         Self { bar }
+    }
+
+    /// Shows how far the follow is, behind the count.
+    pub(super) fn describe(&self, text: &str) {
+        self.bar.set_message(format!("; {}", plain(text)));
     }
 
     /// Prints a message on standard error.
