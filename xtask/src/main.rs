@@ -7,6 +7,7 @@ mod fuzz;
 mod layers;
 mod package;
 mod pages;
+mod postgresql;
 mod purity;
 mod readme;
 mod release;
@@ -124,8 +125,24 @@ fn abuse() -> Result<(), String> {
 }
 
 fn sink_kills(kills: &str) -> Result<(), String> {
-    let test = ["test", "--package", "towpath", "--test", "follow_into", "--", "kills_", "--nocapture"];
-    run::cargo_with(&test, &[("TOWPATH_SINK_KILLS", kills)])
+    setup::postgresql()?;
+    let kills = [("TOWPATH_SINK_KILLS", kills)];
+    // Released programs start at once, so more of a round is spent on writing. One sink after the other.
+    let program = ["test", "--release", "--package", "towpath", "--test", "sink_kills", "--"];
+    run::cargo_with(&[&program[..], &["--nocapture", "--test-threads=1"]].concat(), &kills)?;
+    // The same for a follower that is cut off between any two statements, and the connection.
+    let sink = [
+        "test",
+        "--release",
+        "--package",
+        "towpath-sinks",
+        "--test",
+        "postgres",
+        "--",
+        "kills",
+        "--nocapture",
+    ];
+    run::cargo_with(&sink, &kills)
 }
 
 fn kill(rounds: &str) -> Result<(), String> {

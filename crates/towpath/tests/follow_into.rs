@@ -7,12 +7,10 @@ mod common;
 #[path = "follow_into/repeating.rs"]
 mod repeating;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::sink_kill::{self, KilledCopy};
 use common::{TestFolder, TestServer, lines, stderr, wait_until};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -33,32 +31,6 @@ impl SqliteCopy {
     fn number(&self, sql: &str) -> i64 {
         self.rows(sql, |row| row.get(0))[0]
     }
-}
-
-impl KilledCopy for SqliteCopy {
-    fn destination(&self) -> String {
-        format!("sqlite:{}", self.0.display())
-    }
-
-    fn items(&self) -> BTreeMap<String, String> {
-        self.rows("SELECT id, content FROM items", |row| Ok((row.get(0)?, row.get(1)?))).into_iter().collect()
-    }
-
-    fn history(&self) -> Vec<(String, String, String)> {
-        self.rows("SELECT op, id, position FROM changes ORDER BY n", |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
-    }
-}
-
-#[test]
-fn kills_leave_an_exact_copy_in_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    let copies = ["smart", "replication", "diffdelta"]
-        .map(|protocol| (protocol, SqliteCopy(folder.path().join(format!("{protocol}.db")))));
-    let copies: Vec<(&str, &dyn KilledCopy)> =
-        copies.iter().map(|(protocol, copy)| (*protocol, copy as &dyn KilledCopy)).collect();
-    sink_kill::run(&copies);
 }
 
 fn publish(server: &TestServer, feed: &str, lines: &[Value]) {
@@ -183,6 +155,46 @@ fn a_destination_that_cannot_be_used_is_named() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(part), "{args:?}: {}", stderr(&output));
     }
+}
+
+/// Number of snapshot pages that the copy's position has as delivered.
+fn delivered_pages(copy: &SqliteCopy) -> i64 {
+    copy.number(
+        "SELECT coalesce(sum(json_extract(value, '$[1]') - json_extract(value, '$[0]') + 1), 0)
+         FROM positions, json_each(CAST(checkpoint AS TEXT), '$.state.snapshot.done')",
+    )
+}
+
+#[test]
+fn a_first_sync_from_a_snapshot_resumes_where_it_was_cut_off() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\npage_items = 100\n");
+    let server = dir.serve();
+    let items: Vec<Value> = (0..3000).map(|n| json!({ "id": format!("{n:04}"), "content": "x" })).collect();
+    publish(&server, "notes", &items);
+    let made = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
+    assert_eq!(made.status, 201, "{}", made.text());
+    let url = made.header("location").unwrap().to_owned();
+    let follow =
+        ["follow", &url, "--protocol", "replication", "--into", "sqlite:copy.db", "--stop-on-refused-item"];
+    let once = [&follow[..], &["--once"]].concat();
+    // The tables are there before the first item comes.
+    let orders = feed(&server, "orders");
+    drop(dir.run(&["follow", &orders, "--into", "sqlite:copy.db", "--protocol", "smart", "--once"]));
+    let copy = SqliteCopy(dir.path("copy.db"));
+    let rule = "CREATE TRIGGER mine BEFORE INSERT ON items WHEN new.id = '2990' BEGIN SELECT raise(ABORT, 'not yet'); END";
+    Connection::open(&copy.0).unwrap().execute_batch(rule).unwrap();
+    let cut = dir.run(&once);
+    assert_eq!(cut.status.code(), Some(1), "{}", stderr(&cut));
+    let (items, pages) = (copy.number("SELECT count(*) FROM items"), delivered_pages(&copy));
+    assert!(pages > 0 && pages < 30 && items >= pages * 100, "{pages} pages, {items} items");
+    Connection::open(&copy.0).unwrap().execute_batch("DROP TRIGGER mine").unwrap();
+    let resumed = dir.run(&once);
+    assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
+    assert_eq!(copy.number("SELECT count(*) FROM items"), 3000);
+    // A page that was delivered is not delivered again: each entity of the snapshot stands once.
+    let snapshot = "FROM changes WHERE position LIKE '%/snapshots/%'";
+    assert_eq!(copy.number(&format!("SELECT count(*) {snapshot}")), 3000);
+    assert_eq!(copy.number(&format!("SELECT count(DISTINCT position) {snapshot}")), 3000);
 }
 
 #[test]

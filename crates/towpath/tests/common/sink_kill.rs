@@ -1,14 +1,22 @@
-//! Kills followers into sinks, and their publisher, again and again: the copy must be the publisher's state. The history
-//! of a transactional sink must have each position once; of others, each first delivery must be in order.
-//! `TOWPATH_SINK_KILLS` sets the number of kills.
+//! Kills followers into sinks, their publisher and the destination, again and again: the copy must be the publisher's
+//! state. The history of a transactional sink must have each position once; of others, each first delivery must be in
+//! order. `TOWPATH_SINK_KILLS` sets the number of kills.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
+
+/// Row of a history: operation, id and position.
+pub type HistoryRow = (String, String, String);
+
+/// Number of kills in the tests.
+const KILLS: u32 = 30;
+/// Number of kills after which the long form says how far it is.
+const PROGRESS: u32 = 50;
 
 /// A destination that the killed followers write to.
 pub trait KilledCopy {
@@ -18,11 +26,13 @@ pub trait KilledCopy {
     /// Live items: id and content.
     fn items(&self) -> BTreeMap<String, String>;
 
-    /// History in its order: operation, id and position.
-    fn history(&self) -> Vec<(String, String, String)>;
+    /// History in its order.
+    fn history(&self) -> Vec<HistoryRow>;
 
-    /// Kills the destination itself and starts it again, if it is a server.
-    fn kill(&self) {}
+    /// Kills the destination that all copies share and starts it again. Returns false if it is no server.
+    fn kill_destination(&self) -> bool {
+        false
+    }
 
     /// Returns the state file, for a destination without a place for positions.
     fn state(&self) -> Option<PathBuf> {
@@ -87,10 +97,18 @@ impl Drop for KilledFollow<'_> {
     }
 }
 
+/// Part that is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Victim {
+    Follower,
+    Publisher,
+    Destination,
+}
+
 /// Runs the kills. There is one copy for each of the protocols.
-pub fn run(copies: &[(&'static str, &dyn KilledCopy)]) {
-    let kills: u32 = std::env::var("TOWPATH_SINK_KILLS").map_or(30, |kills| kills.parse().unwrap());
-    let (dir, port) = (TestFolder::new(CONFIG), free_port());
+pub fn run(name: &str, copies: &[(&'static str, &dyn KilledCopy)]) {
+    let kills: u32 = std::env::var("TOWPATH_SINK_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let (dir, port, started) = (TestFolder::new(CONFIG), free_port(), Instant::now());
     let url = format!("http://127.0.0.1:{port}/feeds/notes");
     let mut follows: Vec<_> = copies
         .iter()
@@ -104,62 +122,96 @@ pub fn run(copies: &[(&'static str, &dyn KilledCopy)]) {
         .collect();
     let mut server = Some(dir.serve_at(port));
     follows.iter_mut().for_each(KilledFollow::start);
-    let count = std::sync::atomic::AtomicU64::new(0);
-    for kill in 0..kills {
+    let count = AtomicU64::new(0);
+    let mut killed: BTreeMap<Victim, u32> = BTreeMap::new();
+    for kill in 1..=kills {
         let running = server.take().unwrap_or_else(|| dir.serve_at(port));
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let (seed, running, is_over, count) = (fastrand::u64(..), &running, &is_over, &count);
-            scope.spawn(move || {
-                // Each thread has a generator of its own; unseeded, no run could be repeated.
-                fastrand::seed(seed);
-                write(running, is_over, count);
-            });
-            std::thread::sleep(Duration::from_millis(fastrand::u64(30..400)));
-            match kill % 4 {
-                // The publisher, in the middle of a response.
-                3 => running.kill_now(),
-                2 if kill % 8 == 2 => copies.iter().for_each(|(_, copy)| copy.kill()),
-                _ => {
-                    let killed = fastrand::usize(..follows.len());
-                    follows[killed].kill();
-                    follows[killed].start();
-                }
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        server = (kill % 4 != 3).then_some(running);
+        let victim = while_writing(&running, &count, || kill_one(kill, &running, copies, &mut follows));
+        *killed.entry(victim).or_default() += 1;
+        server = (victim != Victim::Publisher).then_some(running);
+        if kill % PROGRESS == 0 {
+            let (spent, changes) = (started.elapsed().as_secs(), count.load(Ordering::Relaxed));
+            println!("{name}: {kill} of {kills} kills, {changes} changes published, {spent} s");
+        }
     }
     let server = server.unwrap_or_else(|| dir.serve_at(port));
-    let expected = published(&dir, &url);
+    let expected = PublishedLog::read(&dir, &url);
+    assert!(!expected.items.is_empty());
+    let mut rows = 0;
     for follow in &mut follows {
         follow.catch_up();
-        assert_eq!(follow.copy.items(), expected, "{}", follow.protocol);
-        let history = follow.copy.history();
-        if !follow.copy.is_exact() {
-            check_order(&history, &follow.copy.destination());
-            continue;
-        }
-        let mut seen = BTreeMap::new();
-        for (op, id, position) in &history {
-            // DiffDelta has one position for all changes of a document.
-            *seen.entry((op, id, position)).or_insert(0) += 1;
-        }
-        let repeated: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
-        assert!(repeated.is_empty(), "{}: {repeated:?}", follow.protocol);
-        println!(
-            "{}: {} changes, {} items after {kills} kills",
-            follow.protocol,
-            history.len(),
-            expected.len()
-        );
+        rows += check(follow, &expected);
     }
-    assert!(!expected.is_empty());
+    let spent = started.elapsed().as_secs();
+    println!(
+        "{name}: {kills} kills {killed:?}: {} copies right, {rows} rows of history, {spent} s",
+        copies.len()
+    );
     server.kill();
 }
 
+/// Kills a follower, the publisher or the destination.
+fn kill_one(
+    kill: u32,
+    publisher: &TestServer,
+    copies: &[(&'static str, &dyn KilledCopy)],
+    follows: &mut [KilledFollow<'_>],
+) -> Victim {
+    std::thread::sleep(Duration::from_millis(fastrand::u64(20..250)));
+    // The publisher, in the middle of a response.
+    if kill % 4 == 3 {
+        publisher.kill_now();
+        return Victim::Publisher;
+    }
+    if kill % 8 == 2 && copies.first().is_some_and(|(_, copy)| copy.kill_destination()) {
+        return Victim::Destination;
+    }
+    let killed = fastrand::usize(..follows.len());
+    follows[killed].kill();
+    follows[killed].start();
+    Victim::Follower
+}
+
+/// Publishes changes until `work` is done.
+fn while_writing<T>(publisher: &TestServer, count: &AtomicU64, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (seed, is_over) = (fastrand::u64(..), &is_over);
+        scope.spawn(move || {
+            // Each thread has a generator of its own; unseeded, no run could be repeated.
+            fastrand::seed(seed);
+            write(publisher, is_over, count);
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// Compares a copy with the publisher's log; returns the length of its history.
+fn check(follow: &KilledFollow<'_>, expected: &PublishedLog) -> usize {
+    assert_eq!(follow.copy.items(), expected.items, "{}", follow.protocol);
+    let history = follow.copy.history();
+    if !follow.copy.is_exact() {
+        check_order(&history, &follow.copy.destination());
+        return history.len();
+    }
+    if follow.protocol == "replication" {
+        // The protocol that delivers every change.
+        assert!(history == expected.changes, "{} rows for {} changes", history.len(), expected.changes.len());
+    }
+    let mut seen = BTreeMap::new();
+    for (op, id, position) in &history {
+        // DiffDelta has one position for all changes of a document.
+        *seen.entry((op, id, position)).or_insert(0) += 1;
+    }
+    let repeated: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(repeated.is_empty(), "{}: {repeated:?}", follow.protocol);
+    history.len()
+}
+
 /// Checks that what was delivered for the first time came in the order of the log. Positions are Smart Feeds' cursors.
-fn check_order(history: &[(String, String, String)], name: &str) {
+fn check_order(history: &[HistoryRow], name: &str) {
     let mut last = 0;
     let mut seen = std::collections::HashSet::new();
     for (_, id, position) in history {
@@ -179,7 +231,7 @@ pub fn cursor_seq(position: &str) -> u64 {
 }
 
 /// Publishes until the round is over or the server is killed.
-fn write(server: &TestServer, is_over: &AtomicBool, count: &std::sync::atomic::AtomicU64) {
+fn write(server: &TestServer, is_over: &AtomicBool, count: &AtomicU64) {
     while !is_over.load(Ordering::Relaxed) {
         let mut body = String::new();
         for _ in 0..fastrand::u8(1..30) {
@@ -201,27 +253,34 @@ fn write(server: &TestServer, is_over: &AtomicBool, count: &std::sync::atomic::A
     }
 }
 
-/// Returns the publisher's state, as a follow from the beginning has it.
-fn published(dir: &TestFolder, url: &str) -> BTreeMap<String, String> {
-    let end = std::time::Instant::now() + PATIENCE;
-    let output = loop {
-        let output = dir.run(&["follow", url, "--once", "--protocol", "replication"]);
-        if output.status.code() == Some(0) {
-            break output;
-        }
-        assert!(std::time::Instant::now() < end, "{}", stderr(&output));
-    };
-    let mut items = BTreeMap::new();
-    for line in lines(&output) {
-        let id = line["id"].as_str().unwrap().to_owned();
-        match line["content"].as_str() {
-            Some(content) if line["op"] != "delete" => {
-                items.insert(id, content.to_owned());
+/// The publisher's log, as a follow from the beginning has it.
+#[derive(Default)]
+struct PublishedLog {
+    items: BTreeMap<String, String>,
+    changes: Vec<HistoryRow>,
+}
+
+impl PublishedLog {
+    fn read(dir: &TestFolder, url: &str) -> Self {
+        let end = Instant::now() + PATIENCE;
+        let output = loop {
+            let output = dir.run(&["follow", url, "--once", "--protocol", "replication"]);
+            if output.status.code() == Some(0) {
+                break output;
             }
-            _ => {
-                items.remove(&id);
+            assert!(Instant::now() < end, "{}", stderr(&output));
+        };
+        let mut log = Self::default();
+        for line in lines(&output) {
+            let text = |key: &str| line[key].as_str().unwrap().to_owned();
+            let (op, id) = (text("op"), text("id"));
+            if op == "delete" {
+                log.items.remove(&id);
+            } else {
+                log.items.insert(id.clone(), text("content"));
             }
+            log.changes.push((op, id, text("position")));
         }
+        log
     }
-    items
 }

@@ -140,5 +140,5 @@ fn kills_lose_nothing_in_a_folder_a_webhook_and_a_program() {
     let webhook = WebhookCopy { receiver: CallbackServer::start(good), state: at("webhook.state") };
     let program = ProgramCopy { kept: at("kept"), state: at("program.state") };
     let copy = FolderCopy(at("copy"));
-    sink_kill::run(&[("smart", &webhook), ("smart", &program), ("smart", &copy)]);
+    sink_kill::run("sinks that repeat", &[("smart", &webhook), ("smart", &program), ("smart", &copy)]);
 }
