@@ -103,6 +103,7 @@ fn xmpp() -> Result<(), String> {
 }
 
 fn sinks(items: &str) -> Result<(), String> {
+    crate::setup::postgresql()?;
     cargo(&["build", "--release", "--package", "towpath"])?;
     cargo(&["build", "--release", "--package", "towpath-sinks", "--example", "bare_sqlite"])?;
     let release = crate::run::target().join("release");

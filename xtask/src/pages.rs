@@ -11,6 +11,7 @@
 //!   are left out. A command must succeed.
 //! - A command that ends in `&` runs until the page ends. The next command waits for its lines.
 //! - `127.0.0.1:8080` is free: pages run one after another.
+//! - A page that needs `postgresql` finds a server on `127.0.0.1:5432`, whose user `postgres` needs no password.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -19,6 +20,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::console::{self, ConsoleCommand};
+use crate::postgresql::PageServer;
 use crate::run::{root, target};
 use crate::setup;
 
@@ -51,6 +53,8 @@ pub(crate) fn check(built: &Path, named: &[&str]) -> Result<(), String> {
     }
     for (name, programs, text) in pages {
         setup::programs(&programs)?;
+        let needs_postgresql = programs.iter().any(|program| program == setup::POSTGRESQL);
+        let _server = needs_postgresql.then(PageServer::start).transpose()?;
         let started = Instant::now();
         run(&name, &text, built)?;
         println!("docs/{name}: {:.1} s", started.elapsed().as_secs_f64());

@@ -54,9 +54,13 @@ pub(crate) fn readme() -> Result<(), String> {
 const PACKAGES: [(&str, &str); 3] =
     [("nginx", "nginx-light"), ("psql", "postgresql-client"), ("initdb", "postgresql")];
 
+/// Name by which a page asks for a server of PostgreSQL.
+pub(crate) const POSTGRESQL: &str = "postgresql";
+
 /// For a page below `docs/`: the programs that its commands need.
 pub(crate) fn programs(names: &[String]) -> Result<(), String> {
-    for name in names.iter().filter(|name| !have(name)) {
+    // A server is no program of the path.
+    for name in names.iter().filter(|name| *name != POSTGRESQL && !have(name)) {
         let package = PACKAGES.iter().find(|(program, _)| program == name);
         apt(&[package.map_or(name.as_str(), |(_, package)| package)])?;
     }
