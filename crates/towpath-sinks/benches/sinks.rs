@@ -1,8 +1,9 @@
 //! Throughput of sinks, with ratios to the least that the work costs. `cargo bench -p towpath-sinks --bench sinks`
 //!
+//! SQLite: a first sync, beside a bare loop that inserts the same rows into the same tables in the same transactions.
 //! PostgreSQL: a first sync, beside psql that copies the same rows into a staging table and merges them; and a steady
 //! stream, with the time from a change to its committed row. Webhooks: deliveries a second to loopback receivers.
-//! `TOWPATH_BENCH_ITEMS` sets the number of items.
+//! `TOWPATH_BENCH_ITEMS` sets the number of items; an argument `sqlite`, `postgres` or `webhook` selects a part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, dead_code)]
 
@@ -19,6 +20,7 @@ use towpath_client::sink::{Sink, SinkBatch, SinkEvent};
 use towpath_proto::follow::Followed;
 use towpath_proto::{Content, Item, Op};
 use towpath_sinks::postgres::{PostgresDestination, PostgresSink};
+use towpath_sinks::sqlite::{SqliteDestination, SqliteSink};
 use towpath_sinks::webhook::{WebhookDestination, WebhookOptions, WebhookSink};
 
 /// Rows of one transaction of a first sync, as a queue merges them.
@@ -33,10 +35,20 @@ fn main() {
     let usual = if is_test { 200 } else { 100_000 };
     let items = std::env::var("TOWPATH_BENCH_ITEMS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let parts = ["sqlite", "postgres", "webhook"];
+    let named: Vec<String> = std::env::args().filter(|argument| parts.contains(&argument.as_str())).collect();
+    let is_wanted = |part: &str| named.is_empty() || named.iter().any(|name| name == part);
     runtime.block_on(async {
-        first_sync(items).await;
-        steady(if is_test { 20 } else { 500 }).await;
-        webhooks(if is_test { 5 } else { 400 }).await;
+        if is_wanted("sqlite") {
+            sqlite(items).await;
+        }
+        if is_wanted("postgres") {
+            first_sync(items).await;
+            steady(if is_test { 20 } else { 500 }).await;
+        }
+        if is_wanted("webhook") {
+            webhooks(if is_test { 5 } else { 400 }).await;
+        }
     });
 }
 
@@ -73,6 +85,75 @@ fn batch(events: Vec<SinkEvent>, at: usize) -> SinkBatch {
 
 fn sink(server: &PostgresServer) -> PostgresSink {
     PostgresSink::new(PostgresDestination::parse(&server.url(), None).unwrap())
+}
+
+/// A first sync of items into SQLite, and the bare loop.
+async fn sqlite(items: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (copy, bare) = (path("copy.db"), path("bare.db"));
+    let mut to = SqliteSink::new(SqliteDestination::parse(&copy).unwrap());
+    to.open("s").await.unwrap();
+    // The loop's tables are the sink's own, so that columns and indexes are the same.
+    let mut tables = SqliteSink::new(SqliteDestination::parse(&bare).unwrap());
+    tables.open("s").await.unwrap();
+    tables.close().await.unwrap();
+    let mut connection = rusqlite::Connection::open(&bare).unwrap();
+    connection.pragma_update(None, "synchronous", "NORMAL").unwrap();
+    connection.pragma_update(None, "cache_size", -65_536).unwrap();
+    let (mut ours, mut loops) = (Duration::ZERO, Duration::ZERO);
+    // By turns, so that both meet the same machine.
+    for from in (0..items).step_by(BATCH) {
+        let events: Vec<SinkEvent> = (from..(from + BATCH).min(items)).map(put).collect();
+        let rows: Vec<(&Followed, Vec<u8>)> =
+            events.iter().map(|event| (event.change().unwrap(), event.to_json())).collect();
+        let started = Instant::now();
+        insert(&mut connection, &rows).unwrap();
+        loops += started.elapsed();
+        drop(rows);
+        let batch = batch(events, from + BATCH);
+        let started = Instant::now();
+        to.apply(&batch).await.unwrap();
+        ours += started.elapsed();
+    }
+    let started = Instant::now();
+    to.close().await.unwrap();
+    ours += started.elapsed();
+    let count = "SELECT count(*) FROM items";
+    let copied: usize =
+        rusqlite::Connection::open(&copy).unwrap().query_row(count, [], |row| row.get::<_, i64>(0)).unwrap()
+            as usize;
+    assert_eq!(copied, items);
+    println!(
+        "SQLite, first sync of {items} items: {:.0} items/s; bare loop {:.0}/s; ratio {:.2}",
+        items as f64 / ours.as_secs_f64(),
+        items as f64 / loops.as_secs_f64(),
+        loops.as_secs_f64() / ours.as_secs_f64(),
+    );
+}
+
+/// Inserts rows that are made already.
+fn insert(connection: &mut rusqlite::Connection, rows: &[(&Followed, Vec<u8>)]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let mut item = transaction.prepare_cached(
+            "INSERT INTO items (feed, id, title, authors, tags, content_type, content, extra, modified, position)
+             VALUES (?1, ?2, ?3, '[]', '[]', ?4, ?5, '{}', ?6, ?7)",
+        )?;
+        let mut change = transaction.prepare_cached(
+            "INSERT INTO changes (feed, op, id, position, modified, recorded, change)
+             VALUES (?1, 'put', ?2, ?3, ?4, ?4, ?5)",
+        )?;
+        for (row, line) in rows {
+            let Followed { feed, item: Item { id, title, content, .. }, position, modified, .. } = row;
+            let (content, modified) = (content.as_ref().unwrap(), modified.unwrap().to_string());
+            let (media_type, text) = (&content.media_type, content.text().unwrap());
+            item.execute(rusqlite::params![feed, id, title, media_type, text, modified, position])?;
+            let line = std::str::from_utf8(line).unwrap();
+            change.execute(rusqlite::params![feed, id, position, modified, line])?;
+        }
+    }
+    transaction.commit()
 }
 
 /// A first sync of items, in transactions of [`BATCH`] rows.
