@@ -234,6 +234,8 @@ def running(publisher, to):
     follower = subprocess.Popen([TOWPATH, "follow", publisher.url, "--into", to.address("smart")], cwd=publisher.folder,
                                 stderr=open(f"{publisher.folder}/follow.log", "w"))
     try:
+        # The server has closed it during the first syncs; the next request opens it again.
+        publisher.connection.close()
         to.connect("smart")
         time.sleep(1)
         latencies = []
