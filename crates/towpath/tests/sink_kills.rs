@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask sink-kills [N]` runs the long form.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, dead_code)]
 
 mod common;
 #[path = "../../towpath-sinks/tests/support/postgres_server.rs"]
