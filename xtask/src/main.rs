@@ -128,8 +128,9 @@ fn sink_kills(kills: &str) -> Result<(), String> {
     setup::postgresql()?;
     let kills = [("TOWPATH_SINK_KILLS", kills)];
     // Released programs start at once, so more of a round is spent on writing. One sink after the other.
-    let program = ["test", "--release", "--package", "towpath", "--test", "sink_kills", "--"];
-    run::cargo_with(&[&program[..], &["--nocapture", "--test-threads=1"]].concat(), &kills)?;
+    let program =
+        ["test", "--release", "--package", "towpath", "--test", "sink_kills", "--test", "follow_into"];
+    run::cargo_with(&[&program[..], &["--", "kills_", "--nocapture", "--test-threads=1"]].concat(), &kills)?;
     // The same for a follower that is cut off between any two statements, and the connection.
     let sink = [
         "test",
