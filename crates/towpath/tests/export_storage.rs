@@ -48,7 +48,8 @@ async fn a_bucket_is_followed_as_the_server_is() {
     assert!(stderr(&again).contains("0 documents written"), "{}", stderr(&again));
     let location = format!(
         "location / {{ proxy_pass {open}/bucket/my/tree$uri; proxy_set_header Host {}; \
-         add_header Link $upstream_http_x_amz_meta_link; add_header X-SUP-ID $upstream_http_x_amz_meta_supid; }}",
+         add_header Link $upstream_http_x_amz_meta_link; add_header X-SUP-ID $upstream_http_x_amz_meta_supid; \
+         add_header Towpath-Feed $upstream_http_x_amz_meta_feed; }}",
         open.trim_start_matches("http://")
     );
     let nginx = nginx(port, "", &location);

@@ -18,6 +18,7 @@ use object_store::{
     PutMode, PutOptions, RetryConfig,
 };
 use towpath_client::{explain, install_provider};
+use towpath_proto::follow::TOWPATH_FEED;
 use url::Url;
 
 use crate::document::cors::CorsPolicy;
@@ -145,6 +146,7 @@ fn attributes(document: &TreeDocument) -> Attributes {
         (Attribute::CacheControl, document.header(CACHE_CONTROL.as_str())),
         (Attribute::Metadata("link".into()), links.as_deref()),
         (Attribute::Metadata("supid".into()), document.header("x-sup-id")),
+        (Attribute::Metadata("feed".into()), document.header(TOWPATH_FEED)),
     ];
     for (name, value) in kept {
         if let Some(value) = value {
@@ -183,6 +185,7 @@ mod tests {
         headers.append("link", HeaderValue::from_static("<a>; rel=self"));
         headers.append("link", HeaderValue::from_static("<b>; rel=prev"));
         headers.insert("x-sup-id", HeaderValue::from_static("https://a.example/sup.json#1"));
+        headers.insert(TOWPATH_FEED, HeaderValue::from_static("kev"));
         let path = "/feeds/kev/replication".to_owned();
         let document = TreeDocument { path: path.clone(), body: Bytes::from_static(b"12345"), headers };
         assert!(objects.create(&document).await.unwrap() && !objects.create(&document).await.unwrap());
@@ -193,6 +196,7 @@ mod tests {
         assert_eq!(attribute(Attribute::ContentType).as_deref(), Some("multipart/mixed; boundary=\"x\""));
         let links = attribute(Attribute::Metadata("link".into()));
         assert_eq!(links.as_deref(), Some("<a>; rel=self, <b>; rel=prev"));
+        assert_eq!(attribute(Attribute::Metadata("feed".into())).as_deref(), Some("kev"));
         assert_eq!(objects.read(&path).await.unwrap().as_deref(), Some(&b"12345"[..]));
         objects.remove(&path).await.unwrap();
         objects.remove(&path).await.unwrap();
