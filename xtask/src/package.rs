@@ -1,4 +1,5 @@
-//! Packages: the Debian package with manual pages and completions, and the checks of what is in `packaging/`.
+//! Packages: the Debian package with manual pages and completions, the npm package with its reference, and the checks of
+//! what is in `packaging/`.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +31,22 @@ pub(crate) fn package() -> Result<(), String> {
         fs::write(completions.join(file), output.stdout).map_err(|e| e.to_string())?;
     }
     release::deb()?;
+    npm()?;
     check()
+}
+
+/// Makes the npm package and the reference of its names, in `target/npm`.
+pub(crate) fn npm() -> Result<(), String> {
+    let (tools, folder) = (setup::js_tools()?, target().join("npm"));
+    let package = root().join("clients/js");
+    let mut pack = Command::new("node");
+    pack.arg(package.join("tools/pack.mjs")).arg(&folder).env("TOWPATH_JS_MODULES", &tools);
+    status(&mut pack)?;
+    let mut reference = Command::new("node");
+    reference.arg(tools.join("node_modules/typedoc/bin/typedoc")).current_dir(&package);
+    reference.args(["--options", "typedoc.json", "--out"]).arg(folder.join("reference"));
+    reference.arg("--typeRoots").arg(tools.join("node_modules/@types"));
+    status(&mut reference)
 }
 
 /// Checks the unit, the alert rules and the dashboard, with Debian's own tools.

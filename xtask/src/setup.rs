@@ -26,6 +26,7 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
     }
     network()?;
     browser()?;
+    js_tools()?;
     venv()?;
     Ok(target().join("venv"))
 }
@@ -118,15 +119,26 @@ pub(crate) fn apt(packages: &[&str]) -> Result<(), String> {
 
 /// Driver of the browser, and the rules of accessibility, below the target folder; returns the folder.
 pub(crate) fn browser() -> Result<PathBuf, String> {
+    if !have("chromium") {
+        apt(&["chromium"])?;
+    }
+    npm_packages("browser", "tests/browser")
+}
+
+/// Compiler, bundler and documentation generator of the JavaScript package, below the target folder; returns the folder.
+pub(crate) fn js_tools() -> Result<PathBuf, String> {
+    npm_packages("js-tools", "clients/js/tools")
+}
+
+/// Packages that the lock file of a folder of the workspace names, below the target folder; returns the folder.
+fn npm_packages(name: &str, source: &str) -> Result<PathBuf, String> {
     for program in ["node", "npm"] {
         if !have(program) {
             apt(&["nodejs", "npm"])?;
         }
     }
-    if !have("chromium") {
-        apt(&["chromium"])?;
-    }
-    let (folder, wanted) = (target().join("browser"), root().join("tests/browser/package-lock.json"));
+    let source = root().join(source);
+    let (folder, wanted) = (target().join(name), source.join("package-lock.json"));
     let installed = std::fs::read(folder.join("installed.json"));
     if installed.is_ok_and(|installed| std::fs::read(&wanted).is_ok_and(|wanted| wanted == installed)) {
         return Ok(folder);
@@ -134,7 +146,7 @@ pub(crate) fn browser() -> Result<PathBuf, String> {
     let error = |e: std::io::Error| format!("{}: {e}", folder.display());
     std::fs::create_dir_all(&folder).map_err(error)?;
     for name in ["package.json", "package-lock.json"] {
-        std::fs::copy(root().join("tests/browser").join(name), folder.join(name)).map_err(error)?;
+        std::fs::copy(source.join(name), folder.join(name)).map_err(error)?;
     }
     // The lock file names versions and digests; its packages run no scripts.
     let mut npm = Command::new("npm");

@@ -1,0 +1,91 @@
+// The archive index of a DiffDelta feed: which snapshots lie between what was delivered and the latest document.
+import { time } from "./line.js";
+
+const ZERO = /^sha256:0{64}$/;
+
+/**
+ * @typedef {{ url: string, cursor: string, prev_cursor: string, generated_at: string, sha256: string }} Snapshot
+ * @typedef {import("./diffdelta.js").DiffDeltaState} DiffDeltaState
+ */
+
+/**
+ * Reads an index, ours or another publisher's: in any order, with members missing. Undefined if it is none.
+ * @param {import("./session.js").Answer} answer @param {string} body
+ */
+export function readIndex(answer, body) {
+  // Sites with a catch-all route answer any path with 200 and HTML.
+  if (answer.type && !answer.type.includes("json")) return undefined;
+  let stated;
+  try {
+    stated = JSON.parse(body);
+  } catch (cause) {
+    throw answer.wrong("the archive index is not JSON", cause);
+  }
+  if (!Array.isArray(stated?.snapshots)) return undefined;
+  /** @type {Snapshot[]} */
+  const snapshots = stated.snapshots.filter((/** @type {any} */ s) => typeof s?.url === "string" && s.url).map((/** @type {any} */ s) => ({
+    url: s.url, cursor: s.cursor ?? "", prev_cursor: s.prev_cursor ?? "", sha256: s.sha256 ?? "",
+    // Some state the file name's compact form, or nothing.
+    generated_at: String(s.generated_at ?? s.url.split("/").at(-1).split("_")[0]),
+  }));
+  return { snapshots: order(snapshots), isChained: snapshots.every((s) => s.cursor && s.prev_cursor) };
+}
+
+/** Oldest first. @param {Snapshot[]} listed */
+function order(listed) {
+  const at = (/** @type {Snapshot} */ { generated_at }) => time(generated_at) ?? 0;
+  if (listed.every((s, i) => i === 0 || at(listed[i - 1]) <= at(s))) return listed;
+  // Newest first is turned round, so that snapshots of one second are, too.
+  return listed.reverse().sort((a, b) => at(a) - at(b));
+}
+
+/**
+ * The snapshots to deliver, oldest first, and what is missing between them.
+ * @param {Snapshot[]} listed @param {DiffDeltaState} state
+ */
+export function plan(listed, state) {
+  let first = firstWanted(listed, state);
+  const known = state.cursor ?? state.partial?.cursor;
+  const gaps = [];
+  const beganAnew = first < 0 && ZERO.test(listed[0]?.prev_cursor ?? "");
+  if (first < 0) {
+    // Section 1.3 forbids deletion, yet a publisher may trim its archive.
+    if (!beganAnew && known) gaps.push(`the archive no longer has ${known}; those up to its oldest snapshot are lost`);
+    first = 0;
+  }
+  const walk = listed.slice(first);
+  walk.forEach(({ cursor, prev_cursor }, i) => {
+    const before = walk[i - 1]?.cursor;
+    if (before && prev_cursor && prev_cursor !== before) gaps.push(`the archive has nothing between ${before} and ${cursor}`);
+  });
+  return { walk, gaps, beganAnew };
+}
+
+/** Index of the first snapshot to deliver; -1 if nothing tells. @param {Snapshot[]} listed @param {DiffDeltaState} state */
+function firstWanted(listed, { cursor, generated_at, partial, since }) {
+  const from = since === undefined ? 0 : firstSince(listed, since);
+  if (cursor === undefined) {
+    if (!partial) return from;
+    const found = listed.findIndex((s, i) => i >= from && s.cursor === partial.cursor);
+    return found >= 0 || (since === undefined && listed.every((s) => s.cursor)) ? found : from;
+  }
+  // The chain starts at zero; if the oldest entry does not, its start was trimmed.
+  if (ZERO.test(cursor)) return listed.length === 0 || ZERO.test(listed[0].prev_cursor) ? 0 : -1;
+  // Of several with the cursor, the one with the stored time counts, or else the first, so that nothing is missed.
+  let found = listed.findIndex((s) => s.cursor === cursor && s.generated_at === generated_at);
+  if (found < 0) found = listed.findIndex((s) => s.cursor === cursor);
+  if (found >= 0) return found + 1;
+  // The snapshot itself may be gone. Its successor names it.
+  found = listed.findIndex((s) => s.prev_cursor === cursor);
+  const delivered = time(generated_at);
+  if (found >= 0 || delivered === undefined || listed.every((s) => s.cursor)) return found;
+  const later = listed.findIndex((s) => Number(time(s.generated_at)) > delivered);
+  return later < 0 ? listed.length : later;
+}
+
+/** Index of the first snapshot with changes of a time or later. Snapshots have whole seconds. @param {Snapshot[]} listed @param {string} since */
+function firstSince(listed, since) {
+  const start = Math.floor(Number(time(since)) / 1000) * 1000;
+  for (let i = listed.length - 1; i >= 0; i--) if (Number(time(listed[i].generated_at)) < start) return i + 1;
+  return 0;
+}

@@ -1,0 +1,162 @@
+// The loop over changes: what to begin with, and how far the state may move.
+import { ProtocolError, StateError, UsageError, shown } from "./errors.js";
+import { DiffDelta } from "./diffdelta.js";
+import { discoverAll } from "./discover.js";
+import { events } from "./events.js";
+import { Session, parseUrl } from "./session.js";
+import { smart, smartState } from "./smart.js";
+
+/** Version of a stored state. The command line writes and reads the same form. */
+const VERSION = 1;
+/** Longest time that finished changes of a page stay unsaved, in milliseconds. */
+const SAVE_EVERY = 1000;
+
+/**
+ * Changes that arrived together. `states` gives the state after one of them, `state` after all.
+ * @typedef {{ changes: import("../types/index.js").Change[], states: (at: number) => unknown, state: unknown }} Page
+ * @typedef {import("../types/index.js").FollowOptions} FollowOptions
+ * @typedef {import("../types/index.js").SavedState} SavedState
+ */
+
+/** A state in a web `Storage`, such as localStorage. @param {Storage} storage @param {string} key @returns {import("../types/index.js").State} */
+export function storageState(storage, key) {
+  return {
+    load: () => JSON.parse(storage.getItem(key) ?? "null"),
+    save: (state) => storage.setItem(key, JSON.stringify(state)),
+  };
+}
+
+/** @param {unknown} saved @param {URL} url */
+function checked(saved, url) {
+  if (saved === null || saved === undefined) return undefined;
+  const { towpath_state: version, url: of, follows: at, protocol, state } = /** @type {Partial<SavedState>} */ (saved);
+  const wrong = (/** @type {string} */ why) => new StateError(`the state cannot be used: ${why}`, url);
+  if (version === undefined || typeof of !== "string" || typeof state !== "object" || state === null) throw wrong("it is no state of towpath");
+  if (version !== VERSION) throw wrong(`it has version ${version}, and this package reads version ${VERSION}`);
+  if (parseUrl(of).href !== url.href) throw wrong(`it is of ${shown(of)}`);
+  if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta") throw wrong(`it is of the protocol ${protocol}, which this package does not follow`);
+  return { protocol, state, at: parseUrl(at ?? of).href };
+}
+
+/** One follow, from its stored state on; every page says how the state moves. */
+export class Follow {
+  /** @type {SavedState | undefined} */
+  saved;
+
+  /** @param {string | URL} url @param {FollowOptions} options */
+  constructor(url, options) {
+    this.url = parseUrl(url);
+    this.options = options;
+    const { protocol = "auto", from, once } = options;
+    if (!["auto", "smart", "events", "diffdelta"].includes(protocol)) throw new UsageError(`protocol: ${protocol} is none of auto, smart, events, diffdelta`);
+    if (from instanceof Date && Number.isNaN(from.getTime())) throw new UsageError("from: not a valid Date");
+    if (protocol === "smart") smartState(this.url);
+    if (once && protocol === "events") throw new UsageError("once: an event stream does not tell its end; use smart or diffdelta");
+    this.session = new Session(this.url, { ...options, giveUpAfter: options.giveUpAfter ?? (once ? 30_000 : Infinity) });
+  }
+
+  /** Where to follow: what the address offers. @param {string} protocol @returns {Promise<{ protocol: string, url: string }>} */
+  async #place(protocol) {
+    for (;;) {
+      try {
+        const offers = await discoverAll(this.session, this.url);
+        this.session.ok();
+        const offer = offers.find((one) => protocol === "auto" || one.protocol === protocol);
+        return offer ?? { protocol, url: this.url.href };
+      } catch (error) {
+        // The protocol is given: an address that shows nothing may be that of the protocol itself.
+        if (protocol !== "auto" && error instanceof ProtocolError) return { protocol, url: this.url.href };
+        await this.session.retry(error);
+      }
+    }
+  }
+
+  /** @param {unknown} saved @returns {AsyncGenerator<Page, void, void>} */
+  async *pages(saved) {
+    const stored = checked(saved, this.url);
+    const { once = false, from: wanted = "beginning", protocol: asked = "auto" } = this.options;
+    if (stored && asked !== "auto" && asked !== stored.protocol) throw new StateError(`the state is of the protocol ${stored.protocol}, not ${asked}`, this.url);
+    const { protocol, url } = stored ? { protocol: stored.protocol, url: stored.at } : await this.#place(asked);
+    const from = stored ? undefined : wanted;
+    const feed = this.url.href;
+    /** @param {unknown} state @returns {SavedState} */
+    const envelope = (state) => ({ towpath_state: VERSION, url: feed, protocol: /** @type {SavedState["protocol"]} */ (protocol), ...(url !== feed && { follows: url }), state });
+    let pages;
+    if (protocol === "smart") pages = smart(this.session, /** @type {any} */ (stored?.state ?? smartState(new URL(url))), { from, once, feed });
+    else if (protocol === "events") pages = events(this.session, new URL(url), stored?.state ?? {}, { from, feed });
+    else {
+      const gap = this.options.onGap ?? ((error) => this.session.log.warn(`towpath: ${error.message}`));
+      pages = new DiffDelta(this.session, new URL(url), stored?.state ?? {}, { from, once, gap }).pages();
+    }
+    for await (const { changes, states, state } of pages) yield { changes, states: (at) => envelope(states(at)), state: envelope(state) };
+  }
+}
+
+/** @param {FollowOptions["state"]} state @param {URL} url @returns {import("../types/index.js").State | undefined} */
+function stateOf(state, url) {
+  if (state === undefined) return undefined;
+  if ("getItem" in state) return storageState(/** @type {Storage} */ (state), `towpath:${url.href}`);
+  if (typeof state.load === "function" && typeof state.save === "function") return state;
+  throw new UsageError("state: neither a Storage nor an object with load and save");
+}
+
+/** @template T @param {string} what @param {URL} url @param {() => T | Promise<T>} act */
+async function stored(what, url, act) {
+  try {
+    return await act();
+  } catch (cause) {
+    if (cause instanceof StateError) throw cause;
+    throw new StateError(`the state cannot be ${what}: ${/** @type {Error} */ (cause)?.message}`, url, cause);
+  }
+}
+
+/**
+ * Follows a feed.
+ * @param {string | URL} url @param {FollowOptions} [options]
+ * @returns {AsyncGenerator<import("../types/index.js").Change, void, void>}
+ */
+export async function* follow(url, options = {}) {
+  const follow = new Follow(url, options);
+  const state = stateOf(options.state, follow.url);
+  const { saveEvery = SAVE_EVERY } = options;
+  /** What was finished and not saved yet. @type {(() => unknown) | undefined} */
+  let finished;
+  let savedAt = Date.now();
+  const save = async () => {
+    const value = /** @type {SavedState} */ (finished?.());
+    finished = undefined;
+    savedAt = Date.now();
+    if (state && value) await stored("saved", follow.url, () => state.save(value));
+  };
+  try {
+    const saved = state && (await stored("loaded", follow.url, () => state.load()));
+    for await (const { changes, states, state: after } of follow.pages(saved)) {
+      for (let at = 0; at < changes.length; at++) {
+        // A loop body that throws ends the generator here: its change is not finished, and comes again.
+        yield changes[at];
+        finished = () => states(at);
+        if (Date.now() - savedAt >= saveEvery) await save();
+      }
+      finished = () => after;
+      await save();
+    }
+  } finally {
+    follow.session.close();
+    await save();
+  }
+}
+
+/**
+ * Copies a feed into a store that keeps items and position together.
+ * @param {string | URL} url @param {import("../types/index.js").Store} store @param {Omit<FollowOptions, "state">} [options]
+ */
+export async function copy(url, store, options = {}) {
+  const follow = new Follow(url, options);
+  try {
+    const saved = await stored("loaded", follow.url, () => store.load());
+    // The store's own errors pass as they are.
+    for await (const { changes, state } of follow.pages(saved)) await store.apply(changes, /** @type {SavedState} */ (state));
+  } finally {
+    follow.session.close();
+  }
+}

@@ -1,0 +1,67 @@
+// A consumer that is killed at any moment: nothing is missing, nothing is there twice. TOWPATH_KILLS says how often.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { test } from "node:test";
+import { Client } from "towpath";
+import { folder, towpath } from "./helpers.js";
+
+const KILLS = Number(process.env.TOWPATH_KILLS ?? 20);
+const CHANGES = 300;
+
+/** Six lines at most: what a user writes to keep a copy that survives. */
+const CONSUMERS = {
+  "a loop whose data and position are one file": `
+    import { follow } from "towpath";
+    import { fileState } from "towpath/node";
+    const file = fileState("copy.json", { log: [] });
+    for await (const change of follow(process.argv[1], { state: file, saveEvery: 5 })) file.data.log.push(change.id);`,
+  "a copy into a store": `
+    import { copy } from "towpath";
+    import { fileStore } from "towpath/node";
+    await copy(process.argv[1], fileStore("copy.json"));`,
+};
+
+for (const [name, program] of Object.entries(CONSUMERS)) {
+  test(`${name} survives ${KILLS} kills`, async () => {
+    assert.ok(program.trim().split("\n").length <= 6);
+    const { base, feed } = await towpath();
+    const at = folder();
+    const file = path.join(at, "copy.json");
+    const news = new Client(base).feed("news");
+    const wanted = [];
+    const publish = async (round) => {
+      const lines = Array.from({ length: CHANGES / 10 }, (_, at) => ({ id: `${round}-${at}`, json: { round, at } }));
+      for (let from = 0; from < lines.length; from += 5) await news.batch(lines.slice(from, from + 5));
+      wanted.push(...lines.map(({ id }) => id));
+    };
+    // The data, or the ids of the items, in the order of the copy.
+    const copied = () => {
+      const { data } = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : {};
+      return data?.log ?? Object.keys(data ?? {});
+    };
+    const start = () => spawn(process.execPath, ["--input-type=module", "-e", program, "--", feed], { cwd: at, stdio: "ignore", env: { ...process.env } });
+    // Where the package is found from: a program on the command line has its working folder as its place.
+    writeFileSync(path.join(at, "package.json"), "{}");
+    symlinkSync(path.resolve("node_modules"), path.join(at, "node_modules"));
+    for (let round = 0; round < KILLS; round++) {
+      const consumer = start();
+      const ended = once(consumer, "exit");
+      const published = publish(round);
+      // At random lines: while it loads, asks, applies or waits.
+      await new Promise((resolve) => setTimeout(resolve, 50 + Math.random() * 150));
+      consumer.kill("SIGKILL");
+      await Promise.all([ended, published]);
+    }
+    const last = start();
+    while (copied().length < wanted.length) {
+      assert.equal(last.exitCode, null, "the consumer ended by itself");
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    last.kill("SIGKILL");
+    await once(last, "exit");
+    assert.deepEqual(copied().toSorted?.() ?? [...copied()].sort(), [...wanted].sort());
+  });
+}
