@@ -2,7 +2,7 @@
 //! what is in `packaging/`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::release;
@@ -37,16 +37,27 @@ pub(crate) fn package() -> Result<(), String> {
 
 /// Makes the npm package and the reference of its names, in `target/npm`.
 pub(crate) fn npm() -> Result<(), String> {
-    let (tools, folder) = (setup::js_tools()?, target().join("npm"));
-    let package = root().join("clients/js");
-    let mut pack = Command::new("node");
-    pack.arg(package.join("tools/pack.mjs")).arg(&folder).env("TOWPATH_JS_MODULES", &tools);
-    status(&mut pack)?;
+    npm_tarball()?;
+    let tools = setup::js_tools()?;
     let mut reference = Command::new("node");
-    reference.arg(tools.join("node_modules/typedoc/bin/typedoc")).current_dir(&package);
-    reference.args(["--options", "typedoc.json", "--out"]).arg(folder.join("reference"));
+    reference.arg(tools.join("node_modules/typedoc/bin/typedoc")).current_dir(root().join("clients/js"));
+    reference.args(["--options", "typedoc.json", "--out"]).arg(target().join("npm/reference"));
     reference.arg("--typeRoots").arg(tools.join("node_modules/@types"));
     status(&mut reference)
+}
+
+/// Makes the npm package in `target/npm`; returns its file.
+pub(crate) fn npm_tarball() -> Result<PathBuf, String> {
+    let mut pack = Command::new("node");
+    pack.arg(root().join("clients/js/tools/pack.mjs")).arg(target().join("npm"));
+    let output = pack.env("TOWPATH_JS_MODULES", setup::js_tools()?).output();
+    let output = output.map_err(|e| format!("{pack:?}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{pack:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    let tarball = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    println!("{}", tarball.display());
+    Ok(tarball)
 }
 
 /// Checks the unit, the alert rules and the dashboard, with Debian's own tools.

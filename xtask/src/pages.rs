@@ -12,6 +12,8 @@
 //! - A command that ends in `&` runs until the page ends. The next command waits for its lines.
 //! - `127.0.0.1:8080` is free: pages run one after another.
 //! - A page that needs `postgresql` finds a server on `127.0.0.1:5432`, whose user `postgres` needs no password.
+//! - `npm install towpath` installs the package of this checkout: pages that need npm begin with a `package.json` that says
+//!   where it is.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::console::{self, ConsoleCommand};
 use crate::postgresql::PageServer;
 use crate::run::{root, target};
-use crate::setup;
+use crate::{package, setup};
 
 /// Limit for what a command in the background is said to print.
 const PRINT_LIMIT: Duration = Duration::from_secs(30);
@@ -56,7 +58,9 @@ pub(crate) fn check(built: &Path, named: &[&str]) -> Result<(), String> {
         let needs_postgresql = programs.iter().any(|program| program == setup::POSTGRESQL);
         let _server = needs_postgresql.then(PageServer::start).transpose()?;
         let started = Instant::now();
-        run(&name, &text, built)?;
+        let package =
+            programs.iter().any(|program| program == "npm").then(package::npm_tarball).transpose()?;
+        run(&name, &text, built, package.as_deref())?;
         println!("docs/{name}: {:.1} s", started.elapsed().as_secs_f64());
     }
     Ok(())
@@ -81,13 +85,22 @@ fn programs(text: &str) -> Option<Vec<String>> {
     Some(text.lines().find_map(marks)?.split_whitespace().map(str::to_owned).collect())
 }
 
-fn run(name: &str, text: &str, built: &Path) -> Result<(), String> {
+/// Runs a page; `package` is the file of the npm package, for a page that needs it.
+fn run(name: &str, text: &str, built: &Path, package: Option<&Path>) -> Result<(), String> {
     println!("docs/{name}:");
     let folder = target().join("pages").join(name.trim_end_matches(".md"));
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    if let Some(package) = package {
+        let text = format!(
+            r#"{{"private":true,"type":"module","dependencies":{{"towpath":"file:{}"}}}}"#,
+            package.display()
+        );
+        std::fs::write(folder.join("package.json"), text)
+            .map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
     // Beside the folder, so that a page that lists its files does not show it.
     let state = folder.with_extension("state");
     let _ = std::fs::remove_file(&state);

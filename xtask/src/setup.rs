@@ -52,8 +52,8 @@ pub(crate) fn readme() -> Result<(), String> {
 }
 
 /// Packages of programs that pages below `docs/` name; others have their program's name.
-const PACKAGES: [(&str, &str); 3] =
-    [("nginx", "nginx-light"), ("psql", "postgresql-client"), ("initdb", "postgresql")];
+const PACKAGES: [(&str, &str); 4] =
+    [("nginx", "nginx-light"), ("psql", "postgresql-client"), ("initdb", "postgresql"), ("node", "nodejs")];
 
 /// Name by which a page asks for a server of PostgreSQL.
 pub(crate) const POSTGRESQL: &str = "postgresql";

@@ -19,7 +19,7 @@ export function readIndex(answer, body) {
   try {
     stated = JSON.parse(body);
   } catch (cause) {
-    throw answer.wrong("the archive index is not JSON", cause);
+    throw answer.wrong("not JSON", cause);
   }
   if (!Array.isArray(stated?.snapshots)) return undefined;
   /** @type {Snapshot[]} */
@@ -50,13 +50,13 @@ export function plan(listed, state) {
   const beganAnew = first < 0 && ZERO.test(listed[0]?.prev_cursor ?? "");
   if (first < 0) {
     // Section 1.3 forbids deletion, yet a publisher may trim its archive.
-    if (!beganAnew && known) gaps.push(`the archive no longer has ${known}; those up to its oldest snapshot are lost`);
+    if (!beganAnew && known) gaps.push(`the archive no longer has ${known}`);
     first = 0;
   }
   const walk = listed.slice(first);
   walk.forEach(({ cursor, prev_cursor }, i) => {
     const before = walk[i - 1]?.cursor;
-    if (before && prev_cursor && prev_cursor !== before) gaps.push(`the archive has nothing between ${before} and ${cursor}`);
+    if (before && prev_cursor && prev_cursor !== before) gaps.push(`nothing between ${before} and ${cursor}`);
   });
   return { walk, gaps, beganAnew };
 }

@@ -4,11 +4,10 @@ import { UsageError } from "./errors.js";
 /** Top-level members that a cursor does not cover (section 3.1, step 2). */
 const VOLATILE = new Set(["generated_at", "hash", "prev_hash", "cursor", "prev_cursor", "cursor_basis"]);
 
-/** @param {string} a @param {string} b */
+/** Order by code point, where UTF-16 has surrogates before the characters from U+E000 on. @param {string} a @param {string} b */
 function byCodePoint(a, b) {
-  const [x, y] = [[...a], [...b]];
-  const at = x.findIndex((c, i) => c !== y[i]);
-  return at < 0 ? x.length - y.length : (x[at].codePointAt(0) ?? 0) - (y[at]?.codePointAt(0) ?? -1);
+  const [x, y] = [a, b].map((text) => text.replace(/[\ud800-\udfff]/g, "\uffff$&"));
+  return x < y ? -1 : 1;
 }
 
 /**
@@ -31,14 +30,12 @@ export const canonical = (document) => write(document, JSON.stringify, undefined
 function pythonNumber(text) {
   if (!/[.eE]/.test(text)) return text === "-0" ? "0" : text;
   const value = Number(text);
-  if (!Number.isFinite(value)) return value < 0 ? "-Infinity" : "Infinity";
-  const [, sign, digits, power] = /** @type {string[]} */ (/^(-?)([\d.]+)e(.+)$/.exec(value.toExponential()));
+  if (!Number.isFinite(value)) return `${value}`;
+  const [digits, power] = value.toExponential().split("e");
   const exponent = Number(power);
   // Python has exponents below -4 and from 16 on, of two digits at least.
-  if (exponent < -4 || exponent >= 16) {
-    return `${sign}${digits}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
-  }
-  const plain = Object.is(value, -0) ? "-0" : String(value);
+  if (exponent < -4 || exponent >= 16) return `${digits}e${power.replace(/^(.)(.)$/, "$10$2")}`;
+  const plain = Object.is(value, -0) ? "-0" : `${value}`;
   return plain.includes(".") ? plain : `${plain}.0`;
 }
 

@@ -78,14 +78,14 @@ export class DiffDelta {
     this.#options = options;
     if (from instanceof Date) state = { since: from.toISOString() };
     else if (typeof from === "string" && from !== "now" && from !== "beginning") state = after(from);
-    else if (typeof from === "object") throw new UsageError("DiffDelta has no last items to begin with; use a Smart Feed");
+    else if (typeof from === "object") throw new UsageError("DiffDelta has no last items");
     this.state = state;
     this.isNew = from === "now";
   }
 
-  /** @param {string} text */
-  #warn(text) {
-    if (!this.#warned.has(text)) this.#session.log.warn(`towpath: ${text}`);
+  /** @param {string} url @param {string} text */
+  #warn(url, text) {
+    if (!this.#warned.has(text)) this.#session.log.warn(`towpath: ${shown(url)}: ${text}`);
     this.#warned.add(text);
   }
 
@@ -117,12 +117,10 @@ export class DiffDelta {
     if (polls && validator && validator.cursor === cursor) headers["if-none-match"] = validator.etag;
     const answer = await this.#session.send(url, { headers });
     const { status } = answer;
-    if (status !== 200) {
-      const error = await answer.error();
-      if (status !== 304 && status !== 404 && status !== 410 && !(status === 403 && !polls)) throw error;
-      return { status, answer, error };
-    }
-    return { status, answer };
+    const error = status === 200 ? undefined : await answer.error();
+    // Some sites answer 403 for missing files.
+    if (error && ![304, 404, 410, polls ? 0 : 403].includes(status)) throw error;
+    return { status, answer, error };
   }
 
   /** @param {import("./session.js").Answer} answer @param {string} cursor */
@@ -169,7 +167,7 @@ export class DiffDelta {
       return true;
     }
     const head = await answer.json();
-    if (typeof head?.cursor !== "string" && head?.cursor !== null) throw answer.wrong("no head of DiffDelta: it has no cursor");
+    if (typeof head?.cursor !== "string" && head?.cursor !== null) throw answer.wrong("no cursor");
     const cursor = head.cursor || ZERO;
     this.#session.ok();
     this.#head = head;
@@ -197,7 +195,7 @@ export class DiffDelta {
   /** @param {import("./session.js").Answer} answer @param {string} text */
   async #read(answer, text) {
     const value = await answer.json(text);
-    if (typeof value?.buckets !== "object" || value.buckets === null) throw answer.wrong("no feed of DiffDelta: it has no buckets");
+    if (typeof value?.buckets !== "object" || value.buckets === null) throw answer.wrong("no buckets");
     return { ...value, cursor: value.cursor || ZERO, prev_cursor: value.prev_cursor ?? "" };
   }
 
@@ -212,7 +210,7 @@ export class DiffDelta {
       this.#startAfter(value.cursor, undefined);
       return yield this.#page();
     }
-    if (value.cursor === ZERO) throw new ProtocolError("the cursor is zero, although it was not before (section 5)", url);
+    if (value.cursor === ZERO) throw new ProtocolError("the cursor became zero (section 5)", url);
     // One of several servers or caches lags: neither new content nor a gap.
     if (Number(time(value.generated_at)) < Number(time(this.state.generated_at))) return;
     if (this.#follows(value) && this.#isCertain(value)) return yield* this.#deliver(latest, true);
@@ -230,8 +228,8 @@ export class DiffDelta {
   /** A cursor may come back (A, B, A). The head's `prev_generated_at` tells which one is meant, or else the index. @param {any} document */
   #isCertain({ cursor, prev_cursor, generated_at }) {
     const head = this.#head;
-    const isStated = head?.cursor === cursor && head.generated_at === generated_at && head.prev_generated_at && head.prev_generated_at === this.state.generated_at;
-    return prev_cursor === ZERO || this.#hasNoIndex || Boolean(isStated);
+    const { generated_at: before } = this.state;
+    return prev_cursor === ZERO || this.#hasNoIndex || (before !== undefined && head?.cursor === cursor && head.generated_at === generated_at && head.prev_generated_at === before);
   }
 
   /** Delivers the snapshots between what was delivered and the latest document. @param {Document} latest @returns {AsyncGenerator<Page, void, void>} */
@@ -255,7 +253,7 @@ export class DiffDelta {
     for (const gap of gaps) this.#gap(url, gap);
     for (const [at, listed] of walk.entries()) yield* this.#snapshot(new URL(listed.url, url).href, listed, at === walk.length - 1 ? latest : undefined);
     if (this.#follows(latest.value)) yield* this.#deliver(latest, true);
-    else if (!isChained && this.state.cursor !== latest.value.cursor) yield* this.#deliverAlone(latest, "the archive index does not reach it");
+    else if (!isChained && this.state.cursor !== latest.value.cursor) yield* this.#deliverAlone(latest, "the index does not reach it");
   }
 
   /**
@@ -274,14 +272,14 @@ export class DiffDelta {
     const bytes = await answer.bytes();
     const digest = await sha256(bytes);
     const stated = listed.sha256.replace(/^sha256:/, "");
-    if (stated && stated !== digest) throw new ProtocolError(`its SHA-256 is ${digest}, but the archive index states ${stated}`, url);
+    if (stated && stated !== digest) throw new ProtocolError(`its SHA-256 is ${digest}, in the index ${stated}`, url);
     const text = new TextDecoder().decode(bytes);
     const value = await this.#read(answer, text);
-    if (listed.cursor && value.cursor !== listed.cursor) throw new ProtocolError(`its cursor is ${value.cursor}, but the archive index states ${listed.cursor}`, url);
+    if (listed.cursor && value.cursor !== listed.cursor) throw new ProtocolError(`its cursor is ${value.cursor}, in the index ${listed.cursor}`, url);
     // Without cursors in the index, the document itself tells what is missing before it.
     if (!listed.cursor && value.cursor === this.state.cursor) return;
     if (!listed.cursor && this.state.cursor && value.changed && value.prev_cursor !== this.state.cursor) {
-      this.#gap(url, `the archive has nothing between ${this.state.cursor} and ${value.cursor}`);
+      this.#gap(url, `nothing between ${this.state.cursor} and ${value.cursor}`);
     }
     yield* this.#deliver({ url, text, value }, true);
   }
@@ -303,9 +301,9 @@ export class DiffDelta {
     const { value, url } = latest;
     const known = this.state.cursor ?? this.state.partial?.cursor;
     if (!this.#follows(value) && this.state.partial?.cursor !== value.cursor) {
-      if (known === undefined) this.#warn(`${shown(url)}: only the latest changes are there: ${why}`);
+      if (known === undefined) this.#warn(url, `only the latest changes are there: ${why}`);
       else if (value.changed && value.prev_cursor === ZERO) yield this.#reset(latest);
-      else this.#gap(url, `those between ${known} and ${value.cursor}, because ${why}`);
+      else this.#gap(url, `between ${known} and ${value.cursor}: ${why}`);
     }
     yield* this.#deliver(latest, value.changed);
   }
@@ -317,8 +315,8 @@ export class DiffDelta {
       const isProved = `sha256:${await sha256(canonical(JSON.parse(bare)))}` === value.cursor || `sha256:${await sha256(pythonCanonical(bare))}` === value.cursor;
       if (isProved) this.state = { ...this.state, verified: true };
       // A publisher whose cursors were proved once has been changed on its way, or is broken.
-      else if (this.state.verified) throw new ProtocolError(`its content does not match its cursor ${value.cursor}`, url);
-      else this.#warn(`${shown(url)}: its cursor cannot be recomputed; following without proof`);
+      else if (this.state.verified) throw new ProtocolError("its content does not match its cursor", url);
+      else this.#warn(url, "its cursor cannot be recomputed; following without proof");
     } catch (cause) {
       if (cause instanceof TowpathError) throw cause;
       throw new ProtocolError("its cursor cannot be computed", url, cause);
@@ -330,26 +328,24 @@ export class DiffDelta {
     const { value, url } = document;
     if (isProvable) await this.#prove(document);
     const { since, partial } = this.state;
-    const start = since === undefined ? -Infinity : Math.floor(Number(time(since)) / 1000) * 1000;
-    const isEarlier = Number(time(value.generated_at)) < start;
+    // Documents have whole seconds.
+    const isEarlier = Number(time(value.generated_at)) < Math.floor(Number(time(since)) / 1000) * 1000;
     const feed = value.source_id ?? sourceOf(/** @type {string} */ (this.#urls.latest)) ?? url;
-    for (const name of Object.keys(value.buckets)) {
-      const { length } = value.buckets[name] ?? [];
-      if (length && !BUCKETS.some(([known]) => known === name)) this.#warn(`${shown(url)}: the bucket ${name} is unknown, and its ${length} items are left out`);
+    for (const [name, list] of Object.entries({ ...value.buckets, ...Object.fromEntries(BUCKETS.map(([name]) => [name, []])) })) {
+      if (list?.length) this.#warn(url, `the bucket ${name} is unknown, and its ${list.length} items are left out`);
     }
     const deltas = [];
     for (const [name, kind] of BUCKETS) {
       for (const item of value.buckets[name] ?? []) {
         if (typeof item?.id === "string" && item.id) deltas.push(fromDelta(item, kind, feed));
-        else this.#warn(`${shown(url)}: an item of bucket ${name} has no id`);
+        else this.#warn(url, `an item of bucket ${name} has no id`);
       }
     }
     // Stable: changes of one time keep the order of the buckets, and those without a time come first.
     deltas.sort((a, b) => (a.at ?? -Infinity) - (b.at ?? -Infinity) || 0);
     const before = (partial?.cursor === value.cursor && partial?.delivered) || 0;
     const isWanted = (/** @type {number | undefined} */ at) => (at === undefined ? !isEarlier : since === undefined || at >= Number(time(since)));
-    const numbered = deltas.map(({ change, since: at }, index) => ({ change, number: index + 1, wanted: isWanted(at) }));
-    const wanted = numbered.filter(({ number, wanted }) => wanted && number > before);
+    const wanted = deltas.map((delta, at) => ({ ...delta, number: at + 1 })).filter((delta) => delta.number > before && isWanted(delta.since));
     const base = this.state;
     const done = { ...base, cursor: value.cursor, generated_at: value.generated_at, partial: undefined };
     /** @param {number} at @returns {DiffDeltaState} */

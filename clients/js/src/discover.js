@@ -28,25 +28,25 @@ function offersOf(json, url) {
 
 /** Links of the relation `alternate` with a feed's type: from `Link` headers (RFC 8288), then from HTML. @param {Headers} headers @param {string} html @param {string} base */
 export function alternates(headers, html, base) {
-  const found = [];
-  for (const [, target, parameters] of (headers.get("link") ?? "").matchAll(/<([^>]*)>((?:\s*;\s*[\w!#$&+.^`|~*-]+\s*=?\s*(?:"[^"]*"|[^\s;,"]*))*)/g)) {
-    found.push({ href: target, attributes: parameters });
-  }
   const bare = html.slice(0, MAX_HTML).replace(/<!--[^]*?(?:-->|$)|<(script|style|template)\b[^]*?(?:<\/\1|$)/gi, "");
-  for (const [tag] of bare.matchAll(/<link\b(?:"[^"]*"|'[^']*'|[^>"'])*>/gi)) {
-    found.push({ href: attribute(tag, "href").replace(/&amp;/g, "&"), attributes: tag });
-  }
-  const [to] = /<base\b[^>]*>/i.exec(bare) ?? [];
-  const from = new URL((to && attribute(to, "href")) || base, base);
-  const isFeed = (/** @type {string} */ type) => /^(application\/(x-ndjson|json)|text\/event-stream)\b/i.test(type);
-  const feeds = found.filter(({ attributes }) => /(^|\s)alternate(\s|$)/i.test(attribute(attributes, "rel")) && isFeed(attribute(attributes, "type")));
-  return [...new Set(feeds.flatMap(({ href }) => { try { return new URL(href, from).href; } catch { return []; } }))].filter((url) => url !== base);
+  const [to = ""] = /<base\b[^>]*>/i.exec(bare) ?? [];
+  // A Link header is read as if it were elements.
+  const elements = (headers.get("link") ?? "").replace(/<([^>]*)>([^<]*)/g, '<link href="$1" $2>') + bare;
+  const found = [...elements.matchAll(/<link\b(?:"[^"]*"|'[^']*'|[^>"'])*>/gi)].flatMap(([tag]) => {
+    const isFeed = /(^|\s)alternate(\s|$)/i.test(attribute(tag, "rel")) && /^(application\/(x-ndjson|json)|text\/event-stream)\b/i.test(attribute(tag, "type"));
+    try {
+      return isFeed ? [new URL(attribute(tag, "href"), new URL(attribute(to, "href"), base)).href] : [];
+    } catch {
+      return [];
+    }
+  });
+  return [...new Set(found)].filter((url) => url !== base);
 }
 
 /** @param {string} text @param {string} name */
 function attribute(text, name) {
   const [, double, single, plain] = new RegExp(`[\\s;]${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s"'>;,]+))`, "i").exec(text) ?? [];
-  return double ?? single ?? plain ?? "";
+  return (double ?? single ?? plain ?? "").replace(/&amp;/g, "&");
 }
 
 /**
@@ -72,7 +72,7 @@ async function probe(session, url) {
   const isJson = /^\s*[{[]/.test(text);
   const json = isJson ? await answer.json(text) : undefined;
   const offers = offersOf(json, answer.url === now.href ? url : answer.url);
-  const what = isJson ? "JSON that is no feed" : /^\s*<!doctype html|<html/i.test(text) ? "a page that links to no feed" : answer.type || "a document without a type";
+  const what = isJson ? "JSON" : answer.type || "a document without a type";
   return { offers, links: alternates(answer.headers, isJson ? "" : text, answer.url), what, url: answer.url };
 }
 
@@ -89,8 +89,7 @@ export async function discoverAll(session, url) {
   for (const link of offers.length ? [] : links.slice(0, MAX_LINKS)) offers.push(...((await probe(session, link).catch(() => undefined))?.offers ?? []));
   session.signal.throwIfAborted();
   if (offers.length === 0) {
-    const more = "this package follows Smart Feeds, event streams and DiffDelta; `towpath follow` follows others";
-    throw new ProtocolError(`${what}; ${more}`, url);
+    throw new ProtocolError(`${what}, not a Smart Feed, an event stream or DiffDelta`, url);
   }
   return offers.sort((a, b) => PREFERRED.indexOf(a.protocol) - PREFERRED.indexOf(b.protocol));
 }

@@ -1,5 +1,5 @@
 // Server-Sent Events (HTML, section 9.2) over fetch, which sends headers where EventSource cannot.
-import { ProtocolError, shown } from "./errors.js";
+import { ProtocolError } from "./errors.js";
 import { fromActivity } from "./line.js";
 import { since, sinceAfter } from "./smart.js";
 import { sleep } from "./session.js";
@@ -70,12 +70,12 @@ function change({ id, event, data = "" }, feed, answer) {
   try {
     value = JSON.parse(data);
   } catch (cause) {
-    throw answer.wrong("the data of an event are not JSON", cause);
+    throw answer.wrong("an event is not JSON", cause);
   }
   if (value?.op === "reset") return { feed, ...value };
   // A line, of which `as=line` asks; or an object of Activity Streams.
   if (typeof value?.op === "string" && typeof value.id === "string") return value;
-  if (value?.id === undefined) throw answer.wrong("an event is no change: it has no id");
+  if (value?.id === undefined) throw answer.wrong("an event has no id");
   return { ...fromActivity(value, feed, id), ...(event === "delete" || event === "patch" ? { op: event } : {}) };
 }
 
@@ -120,7 +120,6 @@ export async function* events(session, url, state, { from, feed }) {
         }
         yield { changes, states: (at) => after[at], state };
       }
-      session.log.debug?.(`towpath: ${shown(stream)}: the stream ended; next connection in ${Math.ceil(wait / 1000)} s`);
       await sleep(wait * (1 + Math.random() / 2), session.signal);
     } catch (error) {
       await session.retry(error, wait / 2);

@@ -26,15 +26,17 @@ export function storageState(storage, key) {
   };
 }
 
+/** @param {string} why @param {URL} url */
+const wrong = (why, url) => new StateError(`the state cannot be used: ${why}`, url);
+
 /** @param {unknown} saved @param {URL} url */
 function checked(saved, url) {
   if (saved === null || saved === undefined) return undefined;
   const { towpath_state: version, url: of, follows: at, protocol, state } = /** @type {Partial<SavedState>} */ (saved);
-  const wrong = (/** @type {string} */ why) => new StateError(`the state cannot be used: ${why}`, url);
-  if (version === undefined || typeof of !== "string" || typeof state !== "object" || state === null) throw wrong("it is no state of towpath");
-  if (version !== VERSION) throw wrong(`it has version ${version}, and this package reads version ${VERSION}`);
-  if (parseUrl(of).href !== url.href) throw wrong(`it is of ${shown(of)}`);
-  if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta") throw wrong(`it is of the protocol ${protocol}, which this package does not follow`);
+  if (version === undefined || typeof of !== "string" || typeof state !== "object" || state === null) throw wrong("it is no state of towpath", url);
+  if (version !== VERSION) throw wrong(`it has version ${version}, not ${VERSION}`, url);
+  if (parseUrl(of).href !== url.href) throw wrong(`it is of ${shown(of)}`, url);
+  if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta") throw wrong(`it is of the protocol ${protocol}`, url);
   return { protocol, state, at: parseUrl(at ?? of).href };
 }
 
@@ -48,10 +50,10 @@ export class Follow {
     this.url = parseUrl(url);
     this.options = options;
     const { protocol = "auto", from, once } = options;
-    if (!["auto", "smart", "events", "diffdelta"].includes(protocol)) throw new UsageError(`protocol: ${protocol} is none of auto, smart, events, diffdelta`);
+    if (!["auto", "smart", "events", "diffdelta"].includes(protocol)) throw new UsageError(`protocol: ${protocol} is unknown`);
     if (from instanceof Date && Number.isNaN(from.getTime())) throw new UsageError("from: not a valid Date");
     if (protocol === "smart") smartState(this.url);
-    if (once && protocol === "events") throw new UsageError("once: an event stream does not tell its end; use smart or diffdelta");
+    if (once && protocol === "events") throw new UsageError("once: an event stream has no end");
     this.session = new Session(this.url, { ...options, giveUpAfter: options.giveUpAfter ?? (once ? 30_000 : Infinity) });
   }
 
@@ -75,7 +77,7 @@ export class Follow {
   async *pages(saved) {
     const stored = checked(saved, this.url);
     const { once = false, from: wanted = "beginning", protocol: asked = "auto" } = this.options;
-    if (stored && asked !== "auto" && asked !== stored.protocol) throw new StateError(`the state is of the protocol ${stored.protocol}, not ${asked}`, this.url);
+    if (stored && asked !== "auto" && asked !== stored.protocol) throw wrong(`it is of the protocol ${stored.protocol}`, this.url);
     const { protocol, url } = stored ? { protocol: stored.protocol, url: stored.at } : await this.#place(asked);
     const from = stored ? undefined : wanted;
     const feed = this.url.href;

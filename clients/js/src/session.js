@@ -19,7 +19,7 @@ export function parseUrl(text, base = globalThis.location?.href) {
   }
   if (!/^https?:$/.test(url.protocol)) throw new UsageError("neither http nor https", url);
   // fetch refuses them too, with a message that shows the password.
-  if (url.username || url.password) throw new UsageError("has credentials; use the option token or headers", url);
+  if (url.username || url.password) throw new UsageError("has credentials; use the options token or headers", url);
   url.hash = "";
   return url;
 }
@@ -105,13 +105,7 @@ export class Answer {
       if (size > MAX_BODY) throw this.wrong(`longer than ${MAX_BODY} bytes`);
       chunks.push(chunk);
     }
-    const bytes = new Uint8Array(size);
-    size = 0;
-    for (const chunk of chunks) {
-      bytes.set(chunk, size);
-      size += chunk.length;
-    }
-    return bytes;
+    return new Uint8Array(await new Blob(/** @type {BlobPart[]} */ (chunks)).arrayBuffer());
   }
 
   async text() {
@@ -220,7 +214,7 @@ export class Session {
       }
       const answer = new Answer(response, String(url), wait, end);
       // Browsers hide where a redirect leads, and would send the headers there.
-      if (response.type === "opaqueredirect") throw answer.wrong("redirects, which the option headers excludes; use the new address");
+      if (response.type === "opaqueredirect") throw answer.wrong("redirects; with own headers use the new address");
       return answer;
     }
   }

@@ -30,7 +30,7 @@ function baseUrl(url) {
 /** The value of `since` after a position, which is a cursor, with its type or without. @param {string} position */
 export const since = (position) => (/^(cursor|id|time):/.test(position) ? position : `cursor:${position}`);
 
-/** @param {any} change @param {string | undefined} before */
+/** @param {any} change @param {string | undefined} before @returns {string | undefined} */
 export const sinceAfter = ({ op, position }, before) => (position ? since(position) : op === "reset" ? undefined : before);
 
 /**
@@ -123,14 +123,9 @@ export async function* smart(session, state, { from, once, feed }) {
     const { changes } = page;
     if (changes.length > 0) {
       const before = state;
-      state = { ...state, since: sinceAfter(changes.at(-1), state.since) };
-      /** @param {number} at */
-      const states = (at) => {
-        let value = before.since;
-        // Items of other publishers have no positions: then the last one before counts.
-        for (let i = at; i >= 0; i--) if (changes[i].position || changes[i].op === "reset") return { ...before, since: sinceAfter(changes[i], value) };
-        return before;
-      };
+      /** Items of other publishers have no positions: then the last one before counts. @param {number} at */
+      const states = (at) => ({ ...before, since: changes.slice(0, at + 1).reduce((value, change) => sinceAfter(change, value), before.since) });
+      state = states(changes.length);
       yield { changes, states, state };
       idle = 0;
       continue;

@@ -103,7 +103,7 @@ export function memory(saved) {
 /** Warnings, kept. */
 export function quiet() {
   const warnings = [];
-  return { warnings, warn: (text) => warnings.push(text), debug() {} };
+  return { warnings, warn: (text) => warnings.push(text) };
 }
 
 export const ids = (changes) => changes.map((change) => `${change.op} ${change.id}`);

@@ -36,8 +36,8 @@ test("addresses that are no feed are said to be none, at once", async () => {
     assert.ok(error.url.startsWith(base + path));
     return true;
   });
-  await fails("/html", ProtocolError, /a page that links to no feed/);
-  await fails("/json", ProtocolError, /JSON that is no feed/);
+  await fails("/html", ProtocolError, /text\/html, not a Smart Feed/);
+  await fails("/json", ProtocolError, /JSON, not a Smart Feed/);
   await fails("/broken", ProtocolError, /not JSON/);
   await fails("/atom", ProtocolError, /application\/atom\+xml/);
   await fails("/empty", ProtocolError, /text\/plain/);

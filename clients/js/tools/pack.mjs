@@ -1,7 +1,7 @@
 // Makes the npm package: node pack.mjs FOLDER. Prints the path of the tarball.
 // The environment has TOWPATH_JS_MODULES, the folder with node_modules of package.json beside this file.
 import { execFileSync } from "node:child_process";
-import { copyFileSync, cpSync, mkdirSync, rmSync } from "node:fs";
+import { copyFileSync, cpSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,19 +11,23 @@ const root = path.resolve(here, "../..");
 const out = path.resolve(process.argv[2]);
 const require = createRequire(path.join(process.env.TOWPATH_JS_MODULES, "x.js"));
 const { build } = require("esbuild");
+const { minify } = require("terser");
 
 const stage = path.join(out, "package");
 rmSync(out, { recursive: true, force: true });
-mkdirSync(stage, { recursive: true });
+mkdirSync(path.join(stage, "dist"), { recursive: true });
 for (const name of ["package.json", "README.md"]) copyFileSync(path.join(here, name), path.join(stage, name));
 for (const name of ["LICENSE-APACHE", "LICENSE-MIT"]) copyFileSync(path.join(root, name), path.join(stage, name));
 for (const name of ["src", "types"]) cpSync(path.join(here, name), path.join(stage, name), { recursive: true });
 // One small file for browsers; `check` is another, loaded when it is used.
 for (const [from, to] of [["index", "towpath"], ["check", "check"], ["node", "node"]]) {
-  await build({
-    entryPoints: [path.join(here, `src/${from}.js`)], outfile: path.join(stage, `dist/${to}.js`), bundle: true, minify: true,
-    format: "esm", target: "es2022", charset: "utf8", external: ["./check.js", "node:*"], logLevel: "warning",
+  const { outputFiles: [{ text }] } = await build({
+    entryPoints: [path.join(here, `src/${from}.js`)], bundle: true, write: false, format: "esm", target: "es2022",
+    charset: "utf8", external: ["./check.js", "node:*"], logLevel: "warning",
   });
+  // A fiftieth smaller than esbuild's own, which counts against the limit that a test holds.
+  const { code } = await minify(text, { module: true, ecma: 2020, compress: { passes: 2, sequences: false } });
+  writeFileSync(path.join(stage, `dist/${to}.js`), code);
 }
 const packed = execFileSync("npm", ["pack", "--json", "--ignore-scripts", "--loglevel=error", "--pack-destination", out], { cwd: stage, encoding: "utf8" });
 console.log(path.join(out, JSON.parse(packed)[0].filename));

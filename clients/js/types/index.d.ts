@@ -157,7 +157,7 @@ export interface RequestOptions {
   /** Time of failures after which the last one is thrown, in milliseconds: never by default, 30,000 with `once`. */
   giveUpAfter?: number;
   /** Receives warnings about failed attempts; `console` by default. */
-  log?: { warn(message: string): void; debug?(message: string): void };
+  log?: { warn(message: string): void };
   /** Function in the place of `fetch`. */
   fetch?: typeof globalThis.fetch;
 }

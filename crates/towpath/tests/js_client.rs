@@ -24,7 +24,8 @@ fn target() -> PathBuf {
 /// Runs a command to its end; the test fails if it does.
 fn succeeds(command: &mut Command) -> Output {
     let output = command.output().expect("node and npm are installed by `cargo xtask setup`");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (printed, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}\n{printed}\n{errors}");
     output
 }
@@ -37,7 +38,8 @@ fn install() -> Installed {
     let printed = String::from_utf8(succeeds(&mut pack).stdout).unwrap();
     let tarball = PathBuf::from(printed.trim());
     let dependency = format!("file:{}", tarball.display());
-    let package = serde_json::json!({"private": true, "type": "module", "dependencies": {"towpath": dependency}});
+    let package =
+        serde_json::json!({"private": true, "type": "module", "dependencies": {"towpath": dependency}});
     std::fs::write(folder.path().join("package.json"), package.to_string()).unwrap();
     let mut npm = Command::new("npm");
     // Nothing but the tarball: the package has no dependencies.
