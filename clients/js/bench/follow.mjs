@@ -10,11 +10,20 @@ const count = Number(process.argv[2] ?? 500_000);
 
 if (process.argv[2] === "serve") {
   const text = "A boat came in. ".repeat(50);
-  const line = (at) => JSON.stringify({
-    feed: "bench", op: "put", id: `item-${at}`, position: `p${at}`, modified: "2026-01-02T03:04:05Z", content_type: "text/plain", content: text,
-    item: { title: `Boat ${at}`, url: `https://www.example.com/boats/${at}`, tags: ["harbour", "boats"] },
-  });
-  const pages = Array.from({ length: 20 }, (_, page) => Buffer.from(Array.from({ length: PAGE }, (_, at) => `${line(page * PAGE + at)}\n`).join("")));
+  const line = (at) =>
+    JSON.stringify({
+      feed: "bench",
+      op: "put",
+      id: `item-${at}`,
+      position: `p${at}`,
+      modified: "2026-01-02T03:04:05Z",
+      content_type: "text/plain",
+      content: text,
+      item: { title: `Boat ${at}`, url: `https://www.example.com/boats/${at}`, tags: ["harbour", "boats"] },
+    });
+  const pages = Array.from({ length: 20 }, (_, page) =>
+    Buffer.from(Array.from({ length: PAGE }, (_, at) => `${line(page * PAGE + at)}\n`).join("")),
+  );
   const total = Number(process.argv[3]);
   let sent = 0;
   const server = http.createServer((request, response) => {
@@ -30,7 +39,10 @@ if (process.argv[2] === "serve") {
 } else {
   const server = process.argv[3] ? undefined : fork(process.argv[1], ["serve", String(count)]);
   const url = process.argv[3] ?? (await once(server, "message"))[0];
-  const state = { load: () => ({ towpath_state: 1, url, protocol: "smart", state: { protocol: "smart", url, since: undefined } }), save() {} };
+  const state = {
+    load: () => ({ towpath_state: 1, url, protocol: "smart", state: { protocol: "smart", url, since: undefined } }),
+    save() {},
+  };
   const begun = process.hrtime.bigint();
   let changes = 0;
   let bytes = 0;
@@ -41,6 +53,8 @@ if (process.argv[2] === "serve") {
   }
   const seconds = Number(process.hrtime.bigint() - begun) / 1e9;
   const { user, system } = process.cpuUsage();
-  console.log(`${changes} changes, ${Math.round(bytes / changes)} bytes of content each, in ${seconds.toFixed(2)} s: ${Math.round(changes / seconds)} changes/s, ${((user + system) / 1e6).toFixed(2)} s of CPU`);
+  console.log(
+    `${changes} changes, ${Math.round(bytes / changes)} bytes of content each, in ${seconds.toFixed(2)} s: ${Math.round(changes / seconds)} changes/s, ${((user + system) / 1e6).toFixed(2)} s of CPU`,
+  );
   server?.kill();
 }

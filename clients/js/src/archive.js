@@ -23,11 +23,16 @@ export function readIndex(answer, body) {
   }
   if (!Array.isArray(stated?.snapshots)) return undefined;
   /** @type {Snapshot[]} */
-  const snapshots = stated.snapshots.filter((/** @type {any} */ s) => typeof s?.url === "string" && s.url).map((/** @type {any} */ s) => ({
-    url: s.url, cursor: s.cursor ?? "", prev_cursor: s.prev_cursor ?? "", sha256: s.sha256 ?? "",
-    // Some state the file name's compact form, or nothing.
-    generated_at: String(s.generated_at ?? s.url.split("/").at(-1).split("_")[0]),
-  }));
+  const snapshots = stated.snapshots
+    .filter((/** @type {any} */ s) => typeof s?.url === "string" && s.url)
+    .map((/** @type {any} */ s) => ({
+      url: s.url,
+      cursor: s.cursor ?? "",
+      prev_cursor: s.prev_cursor ?? "",
+      sha256: s.sha256 ?? "",
+      // Some state the file name's compact form, or nothing.
+      generated_at: String(s.generated_at ?? s.url.split("/").at(-1).split("_")[0]),
+    }));
   return { snapshots: order(snapshots), isChained: snapshots.every((s) => s.cursor && s.prev_cursor) };
 }
 

@@ -42,7 +42,9 @@ function pythonNumber(text) {
 /** Python's form, without the volatile members. @param {string} text of a document */
 export function pythonCanonical(text) {
   // Numbers become strings, so that they keep their text; a letter in front tells them from strings.
-  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) => (token[0] === '"' ? `"s${token.slice(1)}` : `"n${token}"`));
+  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
+    token[0] === '"' ? `"s${token.slice(1)}` : `"n${token}"`,
+  );
   /** @param {any} leaf */
   const show = (leaf) => {
     if (typeof leaf !== "string") return JSON.stringify(leaf);
@@ -55,7 +57,8 @@ export function pythonCanonical(text) {
 export async function sha256(data) {
   // Node 18 has it in a module only. Put together, so that bundlers for browsers do not look for the module.
   const crypto = globalThis.crypto ?? (await import(/* @vite-ignore */ ["node", "crypto"].join(":"))).webcrypto;
-  if (!crypto.subtle) throw new UsageError("DiffDelta needs crypto.subtle, which browsers have on https pages and localhost only");
+  if (!crypto.subtle)
+    throw new UsageError("DiffDelta needs crypto.subtle, which browsers have on https pages and localhost only");
   const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", /** @type {BufferSource} */ (bytes)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");

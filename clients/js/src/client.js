@@ -31,7 +31,11 @@ export class FeedClient {
   async #send(path, method, body, type) {
     const session = new Session(this.url, this.#options);
     try {
-      const answer = await session.send(this.url.href.replace(/\?.*$/, "") + path, { method, body, headers: type ? { "content-type": type } : {} });
+      const answer = await session.send(this.url.href.replace(/\?.*$/, "") + path, {
+        method,
+        body,
+        headers: type ? { "content-type": type } : {},
+      });
       if (answer.status < 200 || answer.status > 299) throw await answer.error();
       return await answer.json();
     } finally {
@@ -68,7 +72,12 @@ export class FeedClient {
   /** @param {Iterable<import("../types/index.js").Line>} lines @param {{ expect?: number }} [options] */
   async batch(lines, { expect } = {}) {
     const body = Array.from(lines, (line) => `${lineText(line)}\n`).join("");
-    return this.#send(`/items?as=line${expect === undefined ? "" : `&expect=${expect}`}`, "POST", body, "application/x-ndjson");
+    return this.#send(
+      `/items?as=line${expect === undefined ? "" : `&expect=${expect}`}`,
+      "POST",
+      body,
+      "application/x-ndjson",
+    );
   }
 }
 
@@ -84,7 +93,10 @@ export class Client {
 
   /** @param {string} id */
   feed(id) {
-    return new FeedClient(new URL(`feeds/${encodeURIComponent(id)}`, this.base.href.replace(/\/*$/, "/")), this.#options);
+    return new FeedClient(
+      new URL(`feeds/${encodeURIComponent(id)}`, this.base.href.replace(/\/*$/, "/")),
+      this.#options,
+    );
   }
 }
 

@@ -3,6 +3,7 @@ import { canonical, pythonCanonical, sha256 } from "./canonical.js";
 import { GapError, ProtocolError, TowpathError, UsageError, shown } from "./errors.js";
 import { fromDelta, time } from "./line.js";
 import { plan, readIndex } from "./archive.js";
+import { indexUrl, locate, sourceOf } from "./locate.js";
 import { sleep } from "./session.js";
 
 export const ZERO = `sha256:${"0".repeat(64)}`;
@@ -12,7 +13,13 @@ const TTL = 300;
 const MIN_TTL = 15;
 const MAX_TTL = 86_400;
 /** Buckets in the order of delivery, with the kind that an item has without its own. */
-const BUCKETS = /** @type {const} */ ([["new", "new"], ["updated", "updated"], ["items", "updated"], ["flagged", "updated"], ["removed", "removed"]]);
+const BUCKETS = /** @type {const} */ ([
+  ["new", "new"],
+  ["updated", "updated"],
+  ["items", "updated"],
+  ["flagged", "updated"],
+  ["removed", "removed"],
+]);
 
 /**
  * @typedef {{ cursor?: string, generated_at?: string, partial?: { cursor: string, delivered: number }, since?: string,
@@ -28,31 +35,6 @@ function after(position) {
     throw new UsageError(`${JSON.stringify(position)} is no position of a DiffDelta feed`);
   }
   return number === undefined ? { cursor } : { partial: { cursor, delivered: Number(number) } };
-}
-
-/** URLs of a feed's documents. @param {URL} url */
-export function locate(url) {
-  const at = (/** @type {string} */ path) => Object.assign(new URL(url), { pathname: path }).href;
-  const path = url.pathname.replace(/\/+$/, "");
-  if (path === "" || path.endsWith("/.well-known/diffdelta.json")) return { manifest: at(path || "/.well-known/diffdelta.json") };
-  const folder = path.replace(/\/(head|latest)\.json$/, "");
-  // A publisher of a single file has no head beside it.
-  if (folder.endsWith(".json")) return { latest: url.href };
-  return { head: at(`${folder}/head.json`), latest: at(`${folder}/latest.json`) };
-}
-
-/** The source that a path names: `/diff/{source}/…` or `/diff/source/{source}/…`. @param {string} latest */
-function sourceOf(latest) {
-  const [, source] = /\/diff\/(?:source\/)?([^/]+)\/[^/]*$/.exec(new URL(latest).pathname) ?? [];
-  return source === undefined || source === "_global" ? undefined : decodeURIComponent(source);
-}
-
-/** @param {string} latest @param {string | undefined} source */
-function indexUrl(latest, source) {
-  const url = new URL(latest);
-  const above = url.pathname.slice(0, Math.max(0, url.pathname.lastIndexOf("/diff/")));
-  url.pathname = `${above}/archive/${encodeURIComponent(source ?? sourceOf(latest) ?? "_global")}/index.json`;
-  return url.href;
 }
 
 /** Follower of one feed; `state` is what was delivered. */
@@ -141,7 +123,8 @@ export class DiffDelta {
       const { answer, error } = await this.#get(urls.manifest);
       if (error) throw error;
       const latest = (await answer.json())?.endpoints?.diff_latest;
-      if (typeof latest !== "string") throw new ProtocolError("endpoints.diff_latest is missing (section 8)", urls.manifest);
+      if (typeof latest !== "string")
+        throw new ProtocolError("endpoints.diff_latest is missing (section 8)", urls.manifest);
       this.#urls = locate(new URL(latest, answer.url));
       if (this.#urls.manifest) throw new ProtocolError("endpoints.diff_latest is itself a manifest", urls.manifest);
       return yield* this.#pass();
@@ -175,7 +158,8 @@ export class DiffDelta {
     this.#keepValidator(answer, cursor);
     if (head.latest_url) this.#urls = { ...this.#urls, latest: new URL(head.latest_url, answer.url).href };
     if (cursor === this.state.cursor) return false;
-    if (this.isNew || (cursor === ZERO && this.state.cursor === undefined)) return this.#startAfter(cursor, head.changed ? head.generated_at : undefined);
+    if (this.isNew || (cursor === ZERO && this.state.cursor === undefined))
+      return this.#startAfter(cursor, head.changed ? head.generated_at : undefined);
     return true;
   }
 
@@ -220,7 +204,12 @@ export class DiffDelta {
   /** True if a document follows what was delivered, by its cursors. @param {any} document */
   #follows({ cursor, prev_cursor, changed }) {
     const { cursor: stored, partial, since } = this.state;
-    const isNext = stored !== undefined ? stored === prev_cursor : partial ? partial.cursor === cursor : since === undefined && prev_cursor === ZERO;
+    const isNext =
+      stored !== undefined
+        ? stored === prev_cursor
+        : partial
+          ? partial.cursor === cursor
+          : since === undefined && prev_cursor === ZERO;
     // A carried document names itself: it cannot tell what it follows.
     return isNext && changed === true && cursor !== prev_cursor;
   }
@@ -229,7 +218,14 @@ export class DiffDelta {
   #isCertain({ cursor, prev_cursor, generated_at }) {
     const head = this.#head;
     const { generated_at: before } = this.state;
-    return prev_cursor === ZERO || this.#hasNoIndex || (before !== undefined && head?.cursor === cursor && head.generated_at === generated_at && head.prev_generated_at === before);
+    return (
+      prev_cursor === ZERO ||
+      this.#hasNoIndex ||
+      (before !== undefined &&
+        head?.cursor === cursor &&
+        head.generated_at === generated_at &&
+        head.prev_generated_at === before)
+    );
   }
 
   /** Delivers the snapshots between what was delivered and the latest document. @param {Document} latest @returns {AsyncGenerator<Page, void, void>} */
@@ -251,9 +247,11 @@ export class DiffDelta {
     }
     if (beganAnew) yield this.#reset(latest);
     for (const gap of gaps) this.#gap(url, gap);
-    for (const [at, listed] of walk.entries()) yield* this.#snapshot(new URL(listed.url, url).href, listed, at === walk.length - 1 ? latest : undefined);
+    for (const [at, listed] of walk.entries())
+      yield* this.#snapshot(new URL(listed.url, url).href, listed, at === walk.length - 1 ? latest : undefined);
     if (this.#follows(latest.value)) yield* this.#deliver(latest, true);
-    else if (!isChained && this.state.cursor !== latest.value.cursor) yield* this.#deliverAlone(latest, "the index does not reach it");
+    else if (!isChained && this.state.cursor !== latest.value.cursor)
+      yield* this.#deliverAlone(latest, "the index does not reach it");
   }
 
   /**
@@ -263,10 +261,19 @@ export class DiffDelta {
   async *#snapshot(url, listed, last) {
     const { answer, error } = await this.#get(url);
     if (error) {
-      if (last && last.value.cursor === listed.cursor) return yield* this.#deliver({ ...last, value: { ...last.value, generated_at: listed.generated_at } }, last.value.changed);
+      if (last && last.value.cursor === listed.cursor)
+        return yield* this.#deliver(
+          { ...last, value: { ...last.value, generated_at: listed.generated_at } },
+          last.value.changed,
+        );
       this.#gap(url, `the snapshot of ${listed.cursor} is gone`);
       // Counts as delivered; otherwise it would be asked for without end.
-      this.state = { ...this.state, cursor: listed.cursor || this.state.cursor, generated_at: listed.generated_at, partial: undefined };
+      this.state = {
+        ...this.state,
+        cursor: listed.cursor || this.state.cursor,
+        generated_at: listed.generated_at,
+        partial: undefined,
+      };
       return yield this.#page();
     }
     const bytes = await answer.bytes();
@@ -275,7 +282,8 @@ export class DiffDelta {
     if (stated && stated !== digest) throw new ProtocolError(`its SHA-256 is ${digest}, in the index ${stated}`, url);
     const text = new TextDecoder().decode(bytes);
     const value = await this.#read(answer, text);
-    if (listed.cursor && value.cursor !== listed.cursor) throw new ProtocolError(`its cursor is ${value.cursor}, in the index ${listed.cursor}`, url);
+    if (listed.cursor && value.cursor !== listed.cursor)
+      throw new ProtocolError(`its cursor is ${value.cursor}, in the index ${listed.cursor}`, url);
     // Without cursors in the index, the document itself tells what is missing before it.
     if (!listed.cursor && value.cursor === this.state.cursor) return;
     if (!listed.cursor && this.state.cursor && value.changed && value.prev_cursor !== this.state.cursor) {
@@ -312,7 +320,9 @@ export class DiffDelta {
   async #prove({ url, text, value }) {
     try {
       const bare = text.replace(/^\ufeff/, "");
-      const isProved = `sha256:${await sha256(canonical(JSON.parse(bare)))}` === value.cursor || `sha256:${await sha256(pythonCanonical(bare))}` === value.cursor;
+      const isProved =
+        `sha256:${await sha256(canonical(JSON.parse(bare)))}` === value.cursor ||
+        `sha256:${await sha256(pythonCanonical(bare))}` === value.cursor;
       if (isProved) this.state = { ...this.state, verified: true };
       // A publisher whose cursors were proved once has been changed on its way, or is broken.
       else if (this.state.verified) throw new ProtocolError("its content does not match its cursor", url);
@@ -331,7 +341,10 @@ export class DiffDelta {
     // Documents have whole seconds.
     const isEarlier = Number(time(value.generated_at)) < Math.floor(Number(time(since)) / 1000) * 1000;
     const feed = value.source_id ?? sourceOf(/** @type {string} */ (this.#urls.latest)) ?? url;
-    for (const [name, list] of Object.entries({ ...value.buckets, ...Object.fromEntries(BUCKETS.map(([name]) => [name, []])) })) {
+    for (const [name, list] of Object.entries({
+      ...value.buckets,
+      ...Object.fromEntries(BUCKETS.map(([name]) => [name, []])),
+    })) {
       if (list?.length) this.#warn(url, `the bucket ${name} is unknown, and its ${list.length} items are left out`);
     }
     const deltas = [];
@@ -344,13 +357,20 @@ export class DiffDelta {
     // Stable: changes of one time keep the order of the buckets, and those without a time come first.
     deltas.sort((a, b) => (a.at ?? -Infinity) - (b.at ?? -Infinity) || 0);
     const before = (partial?.cursor === value.cursor && partial?.delivered) || 0;
-    const isWanted = (/** @type {number | undefined} */ at) => (at === undefined ? !isEarlier : since === undefined || at >= Number(time(since)));
-    const wanted = deltas.map((delta, at) => ({ ...delta, number: at + 1 })).filter((delta) => delta.number > before && isWanted(delta.since));
+    const isWanted = (/** @type {number | undefined} */ at) =>
+      at === undefined ? !isEarlier : since === undefined || at >= Number(time(since));
+    const wanted = deltas
+      .map((delta, at) => ({ ...delta, number: at + 1 }))
+      .filter((delta) => delta.number > before && isWanted(delta.since));
     const base = this.state;
     const done = { ...base, cursor: value.cursor, generated_at: value.generated_at, partial: undefined };
     /** @param {number} at @returns {DiffDeltaState} */
-    const states = (at) => (at >= wanted.length - 1 ? done : { ...base, partial: { cursor: value.cursor, delivered: wanted[at].number } });
-    const changes = wanted.map(({ change, number }, at) => ({ ...change, position: at === wanted.length - 1 ? value.cursor : `${value.cursor}/${number}` }));
+    const states = (at) =>
+      at >= wanted.length - 1 ? done : { ...base, partial: { cursor: value.cursor, delivered: wanted[at].number } };
+    const changes = wanted.map(({ change, number }, at) => ({
+      ...change,
+      position: at === wanted.length - 1 ? value.cursor : `${value.cursor}/${number}`,
+    }));
     this.state = done;
     this.#session.ok();
     yield { changes: /** @type {any[]} */ (changes), states, state: done };

@@ -18,11 +18,16 @@ const PREFERRED = ["smart", "diffdelta", "events"];
 /** @param {any} json @param {string} url @returns {Offer[]} */
 function offersOf(json, url) {
   if (Array.isArray(json?.addresses)) {
-    return json.addresses.flatMap((/** @type {any} */ { name, url: to }) => (LISTED[name] ? [{ protocol: LISTED[name], url: new URL(to, url).href }] : []));
+    return json.addresses.flatMap((/** @type {any} */ { name, url: to }) =>
+      LISTED[name] ? [{ protocol: LISTED[name], url: new URL(to, url).href }] : [],
+    );
   }
-  if (typeof json?.endpoints?.diff_latest === "string" || (json && "cursor" in json && "prev_cursor" in json)) return [{ protocol: "diffdelta", url }];
+  if (typeof json?.endpoints?.diff_latest === "string" || (json && "cursor" in json && "prev_cursor" in json))
+    return [{ protocol: "diffdelta", url }];
   // An empty collection has no last cursor.
-  const isSmart = Array.isArray(json?.items) && (json.last_cursor !== undefined || (json.items.length === 0 && json.url && "totalItems" in json));
+  const isSmart =
+    Array.isArray(json?.items) &&
+    (json.last_cursor !== undefined || (json.items.length === 0 && json.url && "totalItems" in json));
   return isSmart ? [{ protocol: "smart", url }] : [];
 }
 
@@ -33,7 +38,9 @@ export function alternates(headers, html, base) {
   // A Link header is read as if it were elements.
   const elements = (headers.get("link") ?? "").replace(/<([^>]*)>([^<]*)/g, '<link href="$1" $2>') + bare;
   const found = [...elements.matchAll(/<link\b(?:"[^"]*"|'[^']*'|[^>"'])*>/gi)].flatMap(([tag]) => {
-    const isFeed = /(^|\s)alternate(\s|$)/i.test(attribute(tag, "rel")) && /^(application\/(x-ndjson|json)|text\/event-stream)\b/i.test(attribute(tag, "type"));
+    const isFeed =
+      /(^|\s)alternate(\s|$)/i.test(attribute(tag, "rel")) &&
+      /^(application\/(x-ndjson|json)|text\/event-stream)\b/i.test(attribute(tag, "type"));
     try {
       return isFeed ? [new URL(attribute(tag, "href"), new URL(attribute(to, "href"), base)).href] : [];
     } catch {
@@ -45,7 +52,8 @@ export function alternates(headers, html, base) {
 
 /** @param {string} text @param {string} name */
 function attribute(text, name) {
-  const [, double, single, plain] = new RegExp(`[\\s;]${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s"'>;,]+))`, "i").exec(text) ?? [];
+  const [, double, single, plain] =
+    new RegExp(`[\\s;]${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s"'>;,]+))`, "i").exec(text) ?? [];
   return (double ?? single ?? plain ?? "").replace(/&amp;/g, "&");
 }
 
@@ -86,7 +94,8 @@ export async function discoverAll(session, url) {
     const manifest = await probe(session, new URL("/.well-known/diffdelta.json", at).href).catch(() => undefined);
     offers.push(...(manifest?.offers ?? []));
   }
-  for (const link of offers.length ? [] : links.slice(0, MAX_LINKS)) offers.push(...((await probe(session, link).catch(() => undefined))?.offers ?? []));
+  for (const link of offers.length ? [] : links.slice(0, MAX_LINKS))
+    offers.push(...((await probe(session, link).catch(() => undefined))?.offers ?? []));
   session.signal.throwIfAborted();
   if (offers.length === 0) {
     throw new ProtocolError(`${what}, not a Smart Feed, an event stream or DiffDelta`, url);

@@ -50,7 +50,8 @@ export class EventParser {
   #line(line, events) {
     if (line === "") {
       const data = this.#data.length > 0 ? this.#data.join("\n") : undefined;
-      if (data !== undefined || this.id !== this.#told) events.push({ id: this.id, event: this.#event || "message", data });
+      if (data !== undefined || this.id !== this.#told)
+        events.push({ id: this.id, event: this.#event || "message", data });
       this.#told = this.id;
       this.#data = [];
       this.#event = "";
@@ -103,7 +104,8 @@ export async function* events(session, url, state, { from, feed }) {
       // 204 is the server's way to end a stream (HTML, section 9.2.3).
       if (answer.status === 204) return;
       if (answer.status !== 200) throw await answer.error();
-      if (!answer.type.startsWith("text/event-stream")) throw answer.wrong(`${answer.type || "no type"} instead of an event stream`);
+      if (!answer.type.startsWith("text/event-stream"))
+        throw answer.wrong(`${answer.type || "no type"} instead of an event stream`);
       const parser = new EventParser();
       for await (const chunk of answer.chunks()) {
         const told = parser.push(chunk);

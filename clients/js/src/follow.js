@@ -33,10 +33,12 @@ const wrong = (why, url) => new StateError(`the state cannot be used: ${why}`, u
 function checked(saved, url) {
   if (saved === null || saved === undefined) return undefined;
   const { towpath_state: version, url: of, follows: at, protocol, state } = /** @type {Partial<SavedState>} */ (saved);
-  if (version === undefined || typeof of !== "string" || typeof state !== "object" || state === null) throw wrong("it is no state of towpath", url);
+  if (version === undefined || typeof of !== "string" || typeof state !== "object" || state === null)
+    throw wrong("it is no state of towpath", url);
   if (version !== VERSION) throw wrong(`it has version ${version}, not ${VERSION}`, url);
   if (parseUrl(of).href !== url.href) throw wrong(`it is of ${shown(of)}`, url);
-  if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta") throw wrong(`it is of the protocol ${protocol}`, url);
+  if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta")
+    throw wrong(`it is of the protocol ${protocol}`, url);
   return { protocol, state, at: parseUrl(at ?? of).href };
 }
 
@@ -50,11 +52,15 @@ export class Follow {
     this.url = parseUrl(url);
     this.options = options;
     const { protocol = "auto", from, once } = options;
-    if (!["auto", "smart", "events", "diffdelta"].includes(protocol)) throw new UsageError(`protocol: ${protocol} is unknown`);
+    if (!["auto", "smart", "events", "diffdelta"].includes(protocol))
+      throw new UsageError(`protocol: ${protocol} is unknown`);
     if (from instanceof Date && Number.isNaN(from.getTime())) throw new UsageError("from: not a valid Date");
     if (protocol === "smart") smartState(this.url);
     if (once && protocol === "events") throw new UsageError("once: an event stream has no end");
-    this.session = new Session(this.url, { ...options, giveUpAfter: options.giveUpAfter ?? (once ? 30_000 : Infinity) });
+    this.session = new Session(this.url, {
+      ...options,
+      giveUpAfter: options.giveUpAfter ?? (once ? 30_000 : Infinity),
+    });
   }
 
   /** Where to follow: what the address offers. @param {string} protocol @returns {Promise<{ protocol: string, url: string }>} */
@@ -77,20 +83,29 @@ export class Follow {
   async *pages(saved) {
     const stored = checked(saved, this.url);
     const { once = false, from: wanted = "beginning", protocol: asked = "auto" } = this.options;
-    if (stored && asked !== "auto" && asked !== stored.protocol) throw wrong(`it is of the protocol ${stored.protocol}`, this.url);
+    if (stored && asked !== "auto" && asked !== stored.protocol)
+      throw wrong(`it is of the protocol ${stored.protocol}`, this.url);
     const { protocol, url } = stored ? { protocol: stored.protocol, url: stored.at } : await this.#place(asked);
     const from = stored ? undefined : wanted;
     const feed = this.url.href;
     /** @param {unknown} state @returns {SavedState} */
-    const envelope = (state) => ({ towpath_state: VERSION, url: feed, protocol: /** @type {SavedState["protocol"]} */ (protocol), ...(url !== feed && { follows: url }), state });
+    const envelope = (state) => ({
+      towpath_state: VERSION,
+      url: feed,
+      protocol: /** @type {SavedState["protocol"]} */ (protocol),
+      ...(url !== feed && { follows: url }),
+      state,
+    });
     let pages;
-    if (protocol === "smart") pages = smart(this.session, /** @type {any} */ (stored?.state ?? smartState(new URL(url))), { from, once, feed });
+    if (protocol === "smart")
+      pages = smart(this.session, /** @type {any} */ (stored?.state ?? smartState(new URL(url))), { from, once, feed });
     else if (protocol === "events") pages = events(this.session, new URL(url), stored?.state ?? {}, { from, feed });
     else {
       const gap = this.options.onGap ?? ((error) => this.session.log.warn(`towpath: ${error.message}`));
       pages = new DiffDelta(this.session, new URL(url), stored?.state ?? {}, { from, once, gap }).pages();
     }
-    for await (const { changes, states, state } of pages) yield { changes, states: (at) => envelope(states(at)), state: envelope(state) };
+    for await (const { changes, states, state } of pages)
+      yield { changes, states: (at) => envelope(states(at)), state: envelope(state) };
   }
 }
 
@@ -157,7 +172,8 @@ export async function copy(url, store, options = {}) {
   try {
     const saved = await stored("loaded", follow.url, () => store.load());
     // The store's own errors pass as they are.
-    for await (const { changes, state } of follow.pages(saved)) await store.apply(changes, /** @type {SavedState} */ (state));
+    for await (const { changes, state } of follow.pages(saved))
+      await store.apply(changes, /** @type {SavedState} */ (state));
   } finally {
     follow.session.close();
   }

@@ -1,6 +1,6 @@
 // Follow feeds: Smart Feeds, event streams and DiffDelta, in browsers, Node and Deno.
 import { canonical, pythonCanonical, sha256 } from "./canonical.js";
-import { locate } from "./diffdelta.js";
+import { locate } from "./locate.js";
 import { discoverAll } from "./discover.js";
 import { Session, parseUrl } from "./session.js";
 
@@ -26,8 +26,9 @@ export const discover = (url, options = {}) => withSession(url, options, discove
 const parts = { canonical, discoverAll, locate, pythonCanonical, sha256 };
 
 /** @param {string | URL} url @param {import("../types/index.js").RequestOptions & CheckOptions} [options] */
-export const check = (url, options = {}) => withSession(url, options, async (session, at) => {
-  // Loaded when needed: programs that follow do not check.
-  const { check } = await import("./check.js");
-  return check(session, at, options.protocol ?? "auto", parts);
-});
+export const check = (url, options = {}) =>
+  withSession(url, options, async (session, at) => {
+    // Loaded when needed: programs that follow do not check.
+    const { check } = await import("./check.js");
+    return check(session, at, options.protocol ?? "auto", parts);
+  });

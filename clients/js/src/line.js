@@ -4,7 +4,10 @@
 
 /** Leaves out what is absent or empty. @param {Record<string, any>} members @returns {any} */
 function compact(members) {
-  const empty = (/** @type {any} */ value) => value === undefined || value === null || value === "" ||
+  const empty = (/** @type {any} */ value) =>
+    value === undefined ||
+    value === null ||
+    value === "" ||
     (typeof value === "object" && Object.keys(value).length === 0);
   return Object.fromEntries(Object.entries(members).filter(([, value]) => !empty(value)));
 }
@@ -36,13 +39,16 @@ function contentMembers(type, content, base64) {
   if (/^[^;]*[/+]json\b/.test(type)) {
     try {
       return { content_type: type, json: JSON.parse(content) };
-    } catch { /* Then it is text. */ }
+    } catch {
+      /* Then it is text. */
+    }
   }
   return { content_type: type, content };
 }
 
 /** @param {any} member an author of Activity Streams */
-const author = (member) => member && [compact({ name: text(member.displayName) ?? "", email: text(member.email), url: text(member.url) })];
+const author = (member) =>
+  member && [compact({ name: text(member.displayName) ?? "", email: text(member.email), url: text(member.url) })];
 
 /**
  * A change from an object of Activity Streams 1.0.
@@ -51,22 +57,50 @@ const author = (member) => member && [compact({ name: text(member.displayName) ?
 export function fromActivity(object, feed, position) {
   const own = object.towpath ?? {};
   const members = object.towpath || typeof object.object !== "object" ? object : { ...object.object, ...object };
-  const { id, url, displayName, title, summary, published, updated, tags, content, author: by, actor, deleted, object: _, towpath: __, ...rest } = members;
+  const {
+    id,
+    url,
+    displayName,
+    title,
+    summary,
+    published,
+    updated,
+    tags,
+    content,
+    author: by,
+    actor,
+    deleted,
+    object: _,
+    towpath: __,
+    ...rest
+  } = members;
   const type = own.content_type ?? "text/html";
-  const isDeleted = deleted === true || typeof deleted === "string" || rest.objectType === "tombstone" || rest.verb === "delete";
+  const isDeleted =
+    deleted === true || typeof deleted === "string" || rest.objectType === "tombstone" || rest.verb === "delete";
   const modified = utc(own.modified) ?? utc(updated) ?? utc(published);
   const change = { feed, op: isDeleted ? "delete" : "put", id: String(id), position, modified };
   if (isDeleted) return compact(change);
-  const raw = type.startsWith("text/html") ? content : text(content)?.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+  const raw = type.startsWith("text/html")
+    ? content
+    : text(content)?.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
   const { image, attachments, ...extra } = own.extra ?? (object.towpath ? {} : { activity_streams: compact(rest) });
   const item = compact({
-    title: text(displayName) ?? text(title), url: text(url), summary: text(summary),
-    published: own.published_unknown ? undefined : utc(published), updated: own.updated_unknown ? undefined : utc(updated),
+    title: text(displayName) ?? text(title),
+    url: text(url),
+    summary: text(summary),
+    published: own.published_unknown ? undefined : utc(published),
+    updated: own.updated_unknown ? undefined : utc(updated),
     authors: own.authors ?? author(by ?? actor),
     tags: Array.isArray(tags) ? tags.map((tag) => text(tag) ?? text(tag?.displayName)).filter(Boolean) : undefined,
-    image, attachments, extra: compact(extra),
+    image,
+    attachments,
+    extra: compact(extra),
   });
-  return { ...compact(change), item, ...contentMembers(type, content === undefined ? undefined : raw, own.content_base64) };
+  return {
+    ...compact(change),
+    item,
+    ...contentMembers(type, content === undefined ? undefined : raw, own.content_base64),
+  };
 }
 
 /** Profile of our own payloads in DiffDelta. */
@@ -88,15 +122,36 @@ export function fromDelta(delta, kind, feed) {
   const change = { feed: text(delta.source) || feed, op, id: own.id ?? delta.id, modified };
   const at = time(modified);
   if (op === "delete") return { change: compact(change), at, since: ours && at };
-  const { change: _, content, headline, id, item_hash, provenance, published_at, source, summary, title, updated_at, url, source_payload, ...rest } = delta;
-  const { image, attachments, ...extra } = ours ? JSON.parse(own.extra ?? "{}") : { diffdelta: compact(source_payload === undefined ? rest : { ...rest, source_payload }) };
+  const {
+    change: _,
+    content,
+    headline,
+    id,
+    item_hash,
+    provenance,
+    published_at,
+    source,
+    summary,
+    title,
+    updated_at,
+    url,
+    source_payload,
+    ...rest
+  } = delta;
+  const { image, attachments, ...extra } = ours
+    ? JSON.parse(own.extra ?? "{}")
+    : { diffdelta: compact(source_payload === undefined ? rest : { ...rest, source_payload }) };
   const item = compact({
     title: own.title ?? text(title) ?? (ours ? undefined : text(headline)),
     url: own.url ?? (has("url") ? text(url) : undefined),
     summary: (own.same?.includes("summary") ? excerpt : own.summary) ?? text(summary) ?? (ours ? undefined : excerpt),
     published: own.published ?? (has("published") ? utc(published_at) : undefined),
     updated: own.updated ?? (has("updated") ? utc(updated_at) : undefined),
-    authors: own.authors, tags: own.tags, image, attachments, extra: compact(extra),
+    authors: own.authors,
+    tags: own.tags,
+    image,
+    attachments,
+    extra: compact(extra),
   });
   const body = contentMembers(own.content_type ?? "", own.content_text, own.content_base64);
   return { change: { ...compact(change), item, ...body }, at, since: ours && at };

@@ -4,7 +4,8 @@ import { dirname } from "node:path";
 
 /** Replaces a file so that a crash leaves the old one or the new one, whole. @param {string} path @param {string} text */
 function replace(path, text) {
-  const next = `${path}.${process.pid}.tmp`;
+  // One name, so that kills leave one file at most. A state is for one process at a time.
+  const next = `${path}.tmp`;
   const file = openSync(next, "w");
   try {
     writeFileSync(file, text);

@@ -46,7 +46,11 @@ export async function sleep(ms, signal) {
   signal.throwIfAborted();
   /** @type {() => void} */
   let wake = () => {};
-  const woken = /** @type {Promise<void>} */ (new Promise((resolve) => { wake = resolve; }));
+  const woken = /** @type {Promise<void>} */ (
+    new Promise((resolve) => {
+      wake = resolve;
+    })
+  );
   signal.addEventListener("abort", wake);
   try {
     await watch(woken, ms, wake);
@@ -134,9 +138,17 @@ export class Answer {
     const text = (await this.text().catch(() => "")).slice(0, 65_536);
     try {
       problem = /json/.test(this.type) ? JSON.parse(text) : undefined;
-    } catch { /* The status says enough. */ }
+    } catch {
+      /* The status says enough. */
+    }
     const why = problem?.detail ?? problem?.title ?? "";
-    return new HttpError(`the server answers ${this.status} ${why}`.trim(), this.url, this.status, retryAfter(this.headers), problem);
+    return new HttpError(
+      `the server answers ${this.status} ${why}`.trim(),
+      this.url,
+      this.status,
+      retryAfter(this.headers),
+      problem,
+    );
   }
 }
 
@@ -204,7 +216,14 @@ export class Session {
       if (isOwn) for (const [name, value] of Object.entries(own ?? {})) given.set(name, value);
       if (isOwn && token) given.set("authorization", `Bearer ${token}`);
       /** @type {RequestInit} */
-      const init = { method, headers: given, body, signal: controller.signal, cache: "no-store", redirect: own ? "manual" : "follow" };
+      const init = {
+        method,
+        headers: given,
+        body,
+        signal: controller.signal,
+        cache: "no-store",
+        redirect: own ? "manual" : "follow",
+      };
       const response = await wait(fetch(url, init));
       const to = response.headers.get("location");
       if (own && response.status >= 301 && response.status <= 308 && to && hops < MAX_REDIRECTS) {

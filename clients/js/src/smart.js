@@ -20,7 +20,8 @@ function baseUrl(url) {
   const base = new URL(url);
   const { searchParams } = base;
   for (const name of ["since", "until", "max", "timeout", "callback"]) {
-    if (searchParams.has(name)) throw new UsageError(`has the parameter ${name}, which an address to follow cannot have`, url);
+    if (searchParams.has(name))
+      throw new UsageError(`has the parameter ${name}, which an address to follow cannot have`, url);
   }
   if (/^(-?(created|modified))?$/.test(searchParams.get("order") ?? "")) searchParams.set("order", "modified");
   searchParams.delete("as");
@@ -31,7 +32,8 @@ function baseUrl(url) {
 export const since = (position) => (/^(cursor|id|time):/.test(position) ? position : `cursor:${position}`);
 
 /** @param {any} change @param {string | undefined} before @returns {string | undefined} */
-export const sinceAfter = ({ op, position }, before) => (position ? since(position) : op === "reset" ? undefined : before);
+export const sinceAfter = ({ op, position }, before) =>
+  position ? since(position) : op === "reset" ? undefined : before;
 
 /**
  * A page of changes, in lines or as a collection of Activity Streams.
@@ -41,7 +43,8 @@ export const sinceAfter = ({ op, position }, before) => (position ? since(positi
 async function pull(session, base, query, feed) {
   const url = new URL(base);
   // Servers but towpath do not know `as`, and say in the type what they sent.
-  for (const [name, value] of Object.entries({ as: "line", ...query })) if (value !== undefined) url.searchParams.set(name, value);
+  for (const [name, value] of Object.entries({ as: "line", ...query }))
+    if (value !== undefined) url.searchParams.set(name, value);
   const headers = { accept: "application/x-ndjson, application/json;q=0.9" };
   const answer = await session.send(url, { headers, patience: session.patience + (query.timeout ?? 0) * 1000 });
   if (answer.status !== 200) throw await answer.error();
@@ -63,7 +66,9 @@ async function pull(session, base, query, feed) {
   const cursor = page.last_cursor === undefined || page.last_cursor === null ? undefined : String(page.last_cursor);
   if (items.length && !cursor) throw answer.wrong("items, but no last_cursor");
   /** @type {any[]} */
-  const changes = items.map((item, at) => fromActivity(item, feed, at === items.length - 1 ? cursor : item.towpath?.cursor));
+  const changes = items.map((item, at) =>
+    fromActivity(item, feed, at === items.length - 1 ? cursor : item.towpath?.cursor),
+  );
   if (reset) changes.unshift({ feed, op: "reset" });
   return { changes, cursor, reset, answer };
 }
@@ -124,7 +129,10 @@ export async function* smart(session, state, { from, once, feed }) {
     if (changes.length > 0) {
       const before = state;
       /** Items of other publishers have no positions: then the last one before counts. @param {number} at */
-      const states = (at) => ({ ...before, since: changes.slice(0, at + 1).reduce((value, change) => sinceAfter(change, value), before.since) });
+      const states = (at) => ({
+        ...before,
+        since: changes.slice(0, at + 1).reduce((value, change) => sinceAfter(change, value), before.since),
+      });
       state = states(changes.length);
       yield { changes, states, state };
       idle = 0;
@@ -133,7 +141,8 @@ export async function* smart(session, state, { from, once, feed }) {
     seen.clear();
     if (once) return;
     // An answer at once: the server holds no requests, or is about to stop.
-    if (Date.now() - begun < 1000) await sleep(Math.min(IDLE, 2000 * 2 ** idle++) * (0.5 + Math.random() / 2), session.signal);
+    if (Date.now() - begun < 1000)
+      await sleep(Math.min(IDLE, 2000 * 2 ** idle++) * (0.5 + Math.random() / 2), session.signal);
     else idle = 0;
   }
 }

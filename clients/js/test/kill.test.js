@@ -2,14 +2,16 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
 import { Client } from "towpath";
 import { folder, towpath } from "./helpers.js";
 
 const KILLS = Number(process.env.TOWPATH_KILLS ?? 20);
-const CHANGES = 300;
+/** Changes that are published in each round. */
+const CHANGES = 30;
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Six lines at most: what a user writes to keep a copy that survives. */
 const CONSUMERS = {
@@ -33,7 +35,7 @@ for (const [name, program] of Object.entries(CONSUMERS)) {
     const news = new Client(base).feed("news");
     const wanted = [];
     const publish = async (round) => {
-      const lines = Array.from({ length: CHANGES / 10 }, (_, at) => ({ id: `${round}-${at}`, json: { round, at } }));
+      const lines = Array.from({ length: CHANGES }, (_, at) => ({ id: `${round}-${at}`, json: { round, at } }));
       for (let from = 0; from < lines.length; from += 5) await news.batch(lines.slice(from, from + 5));
       wanted.push(...lines.map(({ id }) => id));
     };
@@ -46,19 +48,25 @@ for (const [name, program] of Object.entries(CONSUMERS)) {
     // Where the package is found from: a program on the command line has its working folder as its place.
     writeFileSync(path.join(at, "package.json"), "{}");
     symlinkSync(path.resolve("node_modules"), path.join(at, "node_modules"));
+    const saved = () => (existsSync(file) ? statSync(file).ino + statSync(file).mtimeMs : 0);
+    let moved = 0;
     for (let round = 0; round < KILLS; round++) {
       const consumer = start();
       const ended = once(consumer, "exit");
       const published = publish(round);
-      // At random lines: while it loads, asks, applies or waits.
-      await new Promise((resolve) => setTimeout(resolve, 50 + Math.random() * 150));
+      // At random lines: while it loads or asks in every other round, while it applies or saves in the others.
+      const before = saved();
+      for (let tries = 0; round % 2 === 1 && saved() === before && tries < 500; tries++) await wait(4);
+      await wait(round % 2 === 1 ? Math.random() * 15 : 50 + Math.random() * 150);
+      if (saved() !== before) moved++;
       consumer.kill("SIGKILL");
       await Promise.all([ended, published]);
     }
+    assert.ok(moved >= KILLS / 4, `only ${moved} of ${KILLS} rounds saved something before the kill`);
     const last = start();
     while (copied().length < wanted.length) {
       assert.equal(last.exitCode, null, "the consumer ended by itself");
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await wait(20);
     }
     last.kill("SIGKILL");
     await once(last, "exit");

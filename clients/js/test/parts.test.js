@@ -8,7 +8,7 @@ import { canonical, pythonCanonical, sha256 } from "../node_modules/towpath/src/
 import { EventParser } from "../node_modules/towpath/src/events.js";
 import { plan, readIndex } from "../node_modules/towpath/src/archive.js";
 import { time, utc } from "../node_modules/towpath/src/line.js";
-import { locate } from "../node_modules/towpath/src/diffdelta.js";
+import { locate } from "../node_modules/towpath/src/locate.js";
 import { parseUrl } from "../node_modules/towpath/src/session.js";
 
 const ROOT = process.env.TOWPATH_ROOT;

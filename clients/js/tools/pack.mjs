@@ -20,14 +20,30 @@ for (const name of ["package.json", "README.md"]) copyFileSync(path.join(here, n
 for (const name of ["LICENSE-APACHE", "LICENSE-MIT"]) copyFileSync(path.join(root, name), path.join(stage, name));
 for (const name of ["src", "types"]) cpSync(path.join(here, name), path.join(stage, name), { recursive: true });
 // One small file for browsers; `check` is another, loaded when it is used.
-for (const [from, to] of [["index", "towpath"], ["check", "check"], ["node", "node"]]) {
-  const { outputFiles: [{ text }] } = await build({
-    entryPoints: [path.join(here, `src/${from}.js`)], bundle: true, write: false, format: "esm", target: "es2022",
-    charset: "utf8", external: ["./check.js", "node:*"], logLevel: "warning",
+for (const [from, to] of [
+  ["index", "towpath"],
+  ["check", "check"],
+  ["node", "node"],
+]) {
+  const {
+    outputFiles: [{ text }],
+  } = await build({
+    entryPoints: [path.join(here, `src/${from}.js`)],
+    bundle: true,
+    write: false,
+    format: "esm",
+    target: "es2022",
+    charset: "utf8",
+    external: ["./check.js", "node:*"],
+    logLevel: "warning",
   });
   // A fiftieth smaller than esbuild's own, which counts against the limit that a test holds.
   const { code } = await minify(text, { module: true, ecma: 2020, compress: { passes: 2, sequences: false } });
   writeFileSync(path.join(stage, `dist/${to}.js`), code);
 }
-const packed = execFileSync("npm", ["pack", "--json", "--ignore-scripts", "--loglevel=error", "--pack-destination", out], { cwd: stage, encoding: "utf8" });
+const packed = execFileSync(
+  "npm",
+  ["pack", "--json", "--ignore-scripts", "--loglevel=error", "--pack-destination", out],
+  { cwd: stage, encoding: "utf8" },
+);
 console.log(path.join(out, JSON.parse(packed)[0].filename));
