@@ -79,7 +79,7 @@ async function checkSmart(session, url, findings) {
     "Pull Interface",
     "MUST",
     "since=cursor: gives the items after it",
-    repeated && `the item ${repeated.id} comes again`,
+    repeated !== undefined && `the item ${repeated.id} comes again`,
   );
   const time = items[0].updated ?? items[0].published;
   const newest = await page({ order: "-modified", max: 1 }).catch(() => undefined);

@@ -285,7 +285,8 @@ test("discovery and checks", async () => {
   for (const protocol of ["smart", "diffdelta"]) {
     const report = await check(feed, { protocol });
     assert.deepEqual(report.findings.filter(({ outcome }) => outcome === "fail"), [], protocol);
-    assert.ok(report.conforms && report.findings.filter(({ outcome }) => outcome === "pass").length >= 6, protocol);
+    assert.equal(report.conforms, true);
+    assert.deepEqual(report.findings.filter(({ outcome }) => outcome === "skipped"), [], protocol);
   }
 });
 
