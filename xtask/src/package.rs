@@ -42,7 +42,6 @@ pub(crate) fn npm() -> Result<(), String> {
     let mut reference = Command::new("node");
     reference.arg(tools.join("node_modules/typedoc/bin/typedoc")).current_dir(root().join("clients/js"));
     reference.args(["--options", "typedoc.json", "--out"]).arg(target().join("npm/reference"));
-    reference.arg("--typeRoots").arg(tools.join("node_modules/@types"));
     status(&mut reference)
 }
 

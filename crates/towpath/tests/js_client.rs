@@ -89,7 +89,9 @@ fn the_tests_in_node() {
         .collect();
     tests.sort();
     assert!(tests.len() >= 5);
-    succeeds(installed.node().args(["--test", "--test-reporter=spec"]).args(tests));
+    // A step that never comes fails its test, and does not hang the run. Milliseconds.
+    let limit = "--test-timeout=300000";
+    succeeds(installed.node().args(["--test", "--test-reporter=spec", limit]).args(tests));
 }
 
 /// Chromium: another origin, a server that restarts, timers that jump, and the page below `examples/`.
