@@ -21,6 +21,7 @@ cargo xtask bench cluster   appends through three nodes beside a bare client loo
                             reading beside a single server; growth of the log
 cargo xtask bench sinks [ITEMS]   first sync of a million items into SQLite beside a bare loop; steady state, latency
 cargo xtask bench webhooks  deliveries to 40 webhooks beside a bare loop, without and with a dead one
+cargo xtask bench page [ITEMS FEEDS…]   the web page: home of 1,000 and 10,000 feeds, tabs and searches of a million items
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -35,6 +36,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["push"] => cargo(&["bench", "--package", "towpath", "--bench", "push"]),
         ["cluster"] => cluster(),
         ["xmpp"] => xmpp(),
+        ["page", sizes @ ..] => page(sizes),
         ["sinks"] => sinks("1000000"),
         ["sinks", items] => sinks(items),
         ["webhooks"] => {
@@ -113,6 +115,18 @@ fn sinks(items: &str) -> Result<(), String> {
         .arg(release.join("examples/bare_sqlite"))
         .arg(items);
     status(run.current_dir(root()))
+}
+
+fn page(sizes: &[&str]) -> Result<(), String> {
+    cargo(&["build", "--release", "--package", "towpath"])?;
+    let binary = crate::run::target().join("release/towpath");
+    status(
+        Command::new("python3")
+            .arg(root().join("benches/page.py"))
+            .arg(binary)
+            .args(sizes)
+            .current_dir(root()),
+    )
 }
 
 fn poll() -> Result<(), String> {

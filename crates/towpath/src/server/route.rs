@@ -23,7 +23,7 @@ use crate::protocols::replication::serve as replication;
 use crate::protocols::smart::serve::{self as smart, ItemsResponse};
 use crate::protocols::sup::serve as sup;
 use crate::protocols::websub::serve as hub;
-use crate::server::console::{self, PageAddress, programs};
+use crate::server::console::{self, PageAddress, Refused, programs};
 use crate::server::long_poll::events;
 use crate::server::long_poll::many_events::{is_for_many, many_events};
 use crate::server::long_poll::poll::LongPoll;
@@ -64,6 +64,7 @@ pub(crate) async fn answer(
         return page_answer(engine, peer, page, request).await;
     }
     // Before `dispatch`, which consumes the request.
+    let browser = Refused::of(peer, &request);
     let feed = read_feed(&engine, &request);
     let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let origin = engine.cors.listed(request.headers().get(ORIGIN)).cloned();
@@ -79,7 +80,15 @@ pub(crate) async fn answer(
         }
         Err(error) => Err(error),
     };
-    let mut routed = routed.unwrap_or_else(|error| Problem::from(error).answer().into());
+    let mut routed = match (routed, browser) {
+        (Ok(routed), _) => routed,
+        (Err(error), None) => Problem::from(error).answer().into(),
+        (Err(error), Some(browser)) => {
+            engine.metrics.refused.inc();
+            // The page is for the one who looks: no other site may read it.
+            return browser.page(engine.clone(), error).into();
+        }
+    };
     if let Some(feed) = feed {
         add_sup_link(&engine, &feed, &mut routed);
     }
@@ -103,7 +112,13 @@ async fn page_answer(
 ) -> Routed {
     let charged = match expensive::admit(&engine, peer, &request) {
         Ok(charged) => charged,
-        Err(error) => return Problem::from(error).answer().into(),
+        Err(error) => {
+            engine.metrics.refused.inc();
+            return match Refused::of(peer, &request) {
+                Some(browser) => browser.page(engine.clone(), error).into(),
+                None => Problem::from(error).answer().into(),
+            };
+        }
     };
     let answer = console::answer(engine.clone(), peer, page, request).await;
     if answer.status.as_u16() >= 400 {

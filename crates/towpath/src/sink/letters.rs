@@ -9,7 +9,7 @@ use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
 use towpath_proto::follow::Followed;
 use towpath_proto::line::Line;
 use towpath_proto::{FeedId, Op};
-use towpath_store::{Table, TableWrite};
+use towpath_store::{Precondition, Table, TableWrite, WriteError};
 
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::sinks::SinkEntry;
@@ -19,6 +19,9 @@ use crate::store_error::StoreError;
 
 /// Maximum number of letters of a sink. With more, it waits for an operator instead of emptying a feed into them.
 pub(super) const MAX_LETTERS: u64 = 10_000;
+
+/// Letters that are read at a time to be sent again: each may be as large as an item.
+const RESENT: usize = 100;
 
 /// An item that a destination refused.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +36,9 @@ pub(crate) struct DeadLetter {
     pub(crate) source: String,
     /// The change, as a line of the change format.
     pub(crate) change: Value,
+    /// True if an operator asked to send this letter again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_ordered: bool,
 }
 
 impl DeadLetter {
@@ -91,7 +97,7 @@ impl LetterBox {
         let number = self.last + 1;
         let line = serde_json::to_value(change.line()).map_err(|e| StoreError::Encode(e.to_string()))?;
         let (time, reason, source) = (self.engine.now(), reason.to_owned(), source.to_owned());
-        let letter = DeadLetter { number, time, reason, source, change: line };
+        let letter = DeadLetter { number, time, reason, source, change: line, is_ordered: false };
         let write = json_record::put(key(&self.sink, number), &letter);
         self.engine.store.write(vec![write], conditions(&self.lease)).await?;
         self.last = number;
@@ -129,6 +135,61 @@ pub(crate) async fn list(
     rows.iter().map(|(key, value)| json_record::parse(key, value)).collect()
 }
 
+/// Returns the oldest letters of a sink after a number.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn list_after(
+    engine: &Engine,
+    sink: &SinkEntry,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let after = key(sink, after);
+    let rows = engine.store.scan(Table::Chains, &prefix(sink), Some(&after), limit).await?;
+    rows.iter().map(|(key, value)| json_record::parse(key, value)).collect()
+}
+
+/// Drops one letter. Returns false if there is no such letter any more.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn drop_letter(engine: &Engine, sink: &SinkEntry, number: u64) -> Result<bool, StoreError> {
+    let key = key(sink, number);
+    let Some(value) = engine.store.get(Table::Chains, &key).await? else { return Ok(false) };
+    // The sink may have sent it meanwhile, and counted it.
+    let condition = Precondition { table: Table::Chains, key: key.clone(), value: Some(value) };
+    match engine.store.write(vec![json_record::remove(key)], vec![condition]).await {
+        Ok(()) => {}
+        Err(WriteError::Precondition { .. }) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    }
+    sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(1));
+    Ok(true)
+}
+
+/// Orders to send one letter again, and wakes the sink. Returns false if there is no such letter any more.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn order_letter(engine: &Engine, sink: &SinkEntry, number: u64) -> Result<bool, StoreError> {
+    let key = key(sink, number);
+    let Some(value) = engine.store.get(Table::Chains, &key).await? else { return Ok(false) };
+    let letter = DeadLetter { is_ordered: true, ..json_record::parse(&key, &value)? };
+    // Without the condition, a letter that was sent meanwhile would be back.
+    let condition = Precondition { table: Table::Chains, key: key.clone(), value: Some(value) };
+    match engine.store.write(vec![json_record::put(key, &letter)], vec![condition]).await {
+        Ok(()) => {}
+        Err(WriteError::Precondition { .. }) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    }
+    sink.wake();
+    Ok(true)
+}
+
 /// Drops all letters, and returns how many there were.
 ///
 /// # Errors
@@ -153,29 +214,50 @@ pub(super) enum ResendError {
     Store(#[from] StoreError),
 }
 
-/// Sends all letters again that the sink has now. One that is refused again is kept as a new letter.
+/// Sends letters again that the sink has now: all of them, or those that were ordered one by one. One that is refused again
+/// is kept as a new letter.
 pub(super) async fn resend(
     engine: &Engine,
     sink: &SinkEntry,
     opener: &SinkOpener,
     lease: &Lease,
+    all: bool,
 ) -> Result<(), ResendError> {
-    for letter in list(engine, sink, usize::MAX).await? {
-        let Some(change) = letter.followed() else {
-            tracing::error!(sink = %sink.config.name, letter = letter.number, "cannot be sent again: it is damaged");
-            continue;
-        };
-        if !is_superseded(engine, sink, &change).await? {
-            let source: Arc<str> = letter.source.as_str().into();
-            // With the position that the destination has: the batch must not look like a part of a larger one.
-            let kept = opener.open(&source).await?;
-            opener.write(&source, vec![SinkEvent::Change(Box::new(change))], kept).await?;
-            opener.flush().await?;
+    // One that is refused again gets a number after this: else it would be sent for ever.
+    let (last, _) = count(engine, sink).await?;
+    let mut after = 0;
+    while after < last {
+        let letters = list_after(engine, sink, after, RESENT).await?;
+        after = letters.last().map_or(last, |letter| letter.number);
+        for letter in letters.into_iter().filter(|letter| letter.number <= last && (all || letter.is_ordered))
+        {
+            resend_letter(engine, sink, opener, lease, &letter).await?;
         }
-        let remove = TableWrite { table: Table::Chains, key: key(sink, letter.number), value: None };
-        engine.store.write(vec![remove], conditions(lease)).await.map_err(StoreError::from)?;
-        sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(1));
     }
+    Ok(())
+}
+
+async fn resend_letter(
+    engine: &Engine,
+    sink: &SinkEntry,
+    opener: &SinkOpener,
+    lease: &Lease,
+    letter: &DeadLetter,
+) -> Result<(), ResendError> {
+    let Some(change) = letter.followed() else {
+        tracing::error!(sink = %sink.config.name, letter = letter.number, "cannot be sent again: it is damaged");
+        return Ok(());
+    };
+    if !is_superseded(engine, sink, &change).await? {
+        let source: Arc<str> = letter.source.as_str().into();
+        // With the position that the destination has: the batch must not look like a part of a larger one.
+        let kept = opener.open(&source).await?;
+        opener.write(&source, vec![SinkEvent::Change(Box::new(change))], kept).await?;
+        opener.flush().await?;
+    }
+    let remove = TableWrite { table: Table::Chains, key: key(sink, letter.number), value: None };
+    engine.store.write(vec![remove], conditions(lease)).await.map_err(StoreError::from)?;
+    sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(1));
     Ok(())
 }
 

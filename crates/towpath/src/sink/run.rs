@@ -160,9 +160,11 @@ impl SinkTask {
         };
         let opener = queue.opener();
         let fed = async {
-            if self.sink.record().resends < resends {
+            let (all, has_letters) =
+                (self.sink.record().resends < resends, self.sink.record().dead_letters > 0);
+            if all || has_letters {
                 health.set_resending(true);
-                let resent = letters::resend(&self.engine, &self.sink, &opener, lease).await;
+                let resent = letters::resend(&self.engine, &self.sink, &opener, lease, all).await;
                 health.set_resending(false);
                 match resent {
                     Ok(()) => self.sink.update(|record| record.resends = resends),

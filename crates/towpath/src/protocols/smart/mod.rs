@@ -13,6 +13,7 @@ pub mod wait_registry;
 pub use crate::engine::access::Access;
 pub use pull::{BuildResponse, PullRequest, PullRequestError, PullResult};
 pub use shared_poll::{PollKey, PullPollHandle, PullWaitRegistry, PullWaiter, SharedFormat, SharedResponse};
+pub(crate) use state::WaitingReaders;
 pub use state::{Smart, settings};
 pub use view::View;
 

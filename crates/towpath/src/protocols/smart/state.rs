@@ -13,7 +13,7 @@ use crate::config::FeedConfig;
 use crate::engine::access::Access;
 use crate::engine::{Append, Engine, Feed};
 use crate::protocols::addresses::{feed_links, hub_url};
-use crate::protocols::smart::shared_poll::PullWaitRegistry;
+use crate::protocols::smart::shared_poll::{PullWaitRegistry, SharedFormat};
 use crate::protocols::smart::view::{View, Views};
 
 /// Smart Feeds' part of the engine.
@@ -21,6 +21,15 @@ pub struct Smart {
     /// The long polls that wait for an append.
     pub wait_registry: Arc<PullWaitRegistry>,
     views: Mutex<Views>,
+}
+
+/// Numbers of requests that have all changes of a feed, and wait for the next one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WaitingReaders {
+    /// Long polls.
+    pub(crate) long_polls: usize,
+    /// Event streams.
+    pub(crate) streams: usize,
 }
 
 impl Smart {
@@ -32,6 +41,18 @@ impl Smart {
             let (limit, gauge) = (engine.config.server.waiters, engine.metrics.waiters.clone());
             Self { wait_registry: Arc::new(PullWaitRegistry::new(limit, gauge)), views: Mutex::default() }
         })
+    }
+
+    /// Counts the requests that wait at the head of a feed.
+    pub(crate) fn waiting(&self, feed: &Feed) -> WaitingReaders {
+        let mut waiting = WaitingReaders::default();
+        for (key, count) in self.wait_registry.of_feed(feed.id()) {
+            match key.format {
+                SharedFormat::Events | SharedFormat::LineEvents => waiting.streams += count,
+                SharedFormat::Json | SharedFormat::Atom | SharedFormat::Lines => waiting.long_polls += count,
+            }
+        }
+        waiting
     }
 
     pub(super) fn view(&self, engine: &Engine, feed: &Feed, access: Access) -> Option<Arc<View>> {

@@ -3,6 +3,7 @@
 mod answer;
 mod state;
 mod stored;
+pub(crate) mod subscribers;
 mod task;
 
 pub use task::run;

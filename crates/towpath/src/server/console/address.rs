@@ -52,7 +52,7 @@ impl PageAddress {
 fn is_page<B>(path: &[&str], request: &Request<B>) -> bool {
     match path {
         // Programs get JSON or the content there.
-        [""] | ["feeds", _] | ["sinks"] => wants_html(request.headers()),
+        [""] | ["feeds", _] | ["sinks"] | ["sinks", _] => wants_html(request.headers()),
         ["feeds", _, "items", _] => {
             let is_part = || parameters(request.uri().query()).any(|(name, _)| name == "view");
             wants_html(request.headers()) || is_part()

@@ -52,6 +52,7 @@ async fn show(visit: &Visit, path: &[String]) -> Result<Shown, RouteError> {
         ["favicon.ico"] => respond(assets::favicon(), visit.request.headers()).await.map(Shown::Answer),
         ["sign-in"] => Ok(write::sign_in_page(visit)),
         ["sinks"] => sinks::page(visit).await.map(Shown::Page),
+        ["sinks", name] => sinks::letters_page(visit, name).await.map(Shown::Page),
         ["check"] => Ok(check::page(visit).into()),
         ["live"] => Ok(feed::show_live(visit).into()),
         ["feeds", id] => feed::show(visit, id, "").await,

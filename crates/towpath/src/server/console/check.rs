@@ -15,6 +15,7 @@ use url::Url;
 
 use super::error_page::sign_in;
 use super::layout::{Page, Section, secret};
+use super::section_links::link_to;
 use super::shown::Shown;
 use super::text::{clip, foreign};
 use super::visit::Visit;
@@ -159,18 +160,7 @@ fn row(protocol: Protocol, finding: &Finding) -> Markup {
             td { span class=(class) { (outcome) } }
             td { (level) }
             th scope="row" { (finding.rule) @if !finding.detail.is_empty() { span class="why soft small" { br; (foreign(&clip(&finding.detail, 400))) } } }
-            td class="nowrap" data-label="Section" { @match text_of(protocol) { Some(url) => a href=(url) rel="noopener noreferrer" { (finding.section) }, None => (finding.section) } }
+            td class="nowrap" data-label="Section" { @match link_to(protocol, &finding.section) { Some(url) => a href=(url) rel="noopener noreferrer" { (finding.section) }, None => (finding.section) } }
         }
-    }
-}
-
-/// Returns the address of a protocol's text, if it is on the web.
-fn text_of(protocol: Protocol) -> Option<&'static str> {
-    match protocol {
-        Protocol::History => {
-            Some("https://datatracker.ietf.org/doc/html/draft-nottingham-atompub-feed-history-00")
-        }
-        Protocol::Rss => Some("https://www.rssboard.org/rss-specification"),
-        _ => None,
     }
 }

@@ -19,16 +19,27 @@ const UNITS: [(i64, &str, i64); 6] = [
 /// Returns a distance in words, such as `3 min ago` or `in 2 h`.
 pub(super) fn distance(at: Timestamp, now: Timestamp) -> String {
     let seconds = at.as_second() - now.as_second();
-    if seconds == 0 {
-        return "just now".to_owned();
+    match seconds {
+        0 => "just now".to_owned(),
+        ..0 => format!("{} ago", length(seconds)),
+        _ => format!("in {}", length(seconds)),
     }
+}
+
+/// Returns the length of the time since a moment, such as `2 h`.
+pub(super) fn time_since(at: Timestamp, now: Timestamp) -> String {
+    length(now.as_second().saturating_sub(at.as_second()).max(0))
+}
+
+/// Returns a length of time in words. The script of the pages uses the same units.
+fn length(seconds: i64) -> String {
     let length = seconds.abs();
     let (_, name, unit) = UNITS.into_iter().find(|(limit, ..)| length < *limit).unwrap_or(UNITS[5]);
     let count = length / unit;
     let name = if count == 1 { name.trim_end_matches('s') } else { name };
     // A second's own letter is no plural.
     let name = if unit == 1 { "s" } else { name };
-    if seconds < 0 { format!("{count} {name} ago") } else { format!("in {count} {name}") }
+    format!("{count} {name}")
 }
 
 /// Returns the exact time, in UTC.
@@ -93,6 +104,8 @@ mod tests {
         ] {
             assert_eq!(distance(at(100_000_000 + seconds), now), words);
         }
+        assert_eq!(time_since(at(100_000_000 - 7200), now), "2 h");
+        assert_eq!(time_since(at(100_000_001), now), "0 s");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Pages for what cannot be shown: what it is, and where to go.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use maud::html;
 
 use super::layout::{Page, Section};
+use super::text::{clip, foreign};
 use super::visit::Visit;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
@@ -18,6 +19,7 @@ pub(in crate::server) fn error_page(visit: &Visit, error: RouteError) -> Answer 
         p { (detail) }
         div class="row" {
             a class="button main" href={ (visit.root) "/" } { "All feeds" }
+            @if let Some((path, title)) = feed_of(visit) { a class="button" href=(path) { (foreign(&clip(&title, 60))) } }
             @if visit.session.is_none() && is_about_rights(kind) {
                 a class="button" href=(sign_in(visit)) { "Sign in" }
             }
@@ -41,11 +43,31 @@ pub(in crate::server) fn error_page(visit: &Visit, error: RouteError) -> Answer 
 /// Returns the address of the sign-in page that leads back here.
 pub(super) fn sign_in(visit: &Visit) -> String {
     let here = visit.request.uri().path_and_query().map_or("/", |here| here.as_str());
+    // The address of a feed's form has no page: the feed has.
+    let here = match visit.request.method() {
+        &Method::GET | &Method::HEAD => here,
+        _ => feed_path(here).unwrap_or("/"),
+    };
     let next = percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC);
     match here.len() {
         0..1024 => format!("{}/sign-in?next={next}", visit.root),
         _ => format!("{}/sign-in", visit.root),
     }
+}
+
+/// Returns the beginning of a path that leads to a feed's page.
+fn feed_path(path: &str) -> Option<&str> {
+    let name = path.find("/feeds/")? + "/feeds/".len();
+    let end = path[name..].find(['/', '?']).map_or(path.len(), |end| name + end);
+    Some(&path[..end]).filter(|_| end > name)
+}
+
+/// Returns the page and the title of the feed below which an address is, if the reader may read it.
+fn feed_of(visit: &Visit) -> Option<(String, String)> {
+    let path = visit.request.uri().path();
+    let of = feed_path(path).filter(|of| of.len() < path.len() || visit.query.get("at").is_some())?;
+    let feed = visit.feed(of.rsplit('/').next()?).ok()?;
+    Some((visit.feed_path(&feed), feed.config.title().to_owned()))
 }
 
 fn is_about_rights(kind: RouteErrorKind) -> bool {
@@ -59,6 +81,8 @@ fn title(kind: RouteErrorKind) -> &'static str {
         RouteErrorKind::Gone => "Gone",
         RouteErrorKind::Unauthorized | RouteErrorKind::Forbidden => "Not for you",
         RouteErrorKind::TooManyRequests { .. } => "Too many requests",
+        RouteErrorKind::Method(_) => "Not done this way",
+        RouteErrorKind::TooLarge => "Too large",
         RouteErrorKind::Store | RouteErrorKind::Unavailable { .. } | RouteErrorKind::Busy => {
             "Not available now"
         }
@@ -73,4 +97,28 @@ fn sentence(detail: &str) -> String {
     let first = characters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let end = if detail.ends_with(['.', '!', '?']) { "" } else { "." };
     format!("{first}{}{end}", characters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_below_a_feed_leads_to_it() {
+        for (path, feed) in [
+            ("/feeds/aa/poll", Some("/feeds/aa")),
+            ("/x/feeds/aa/items/b?c", Some("/x/feeds/aa")),
+            ("/feeds/aa?q=1", Some("/feeds/aa")),
+            ("/feeds/", None),
+            ("/sinks/aa", None),
+        ] {
+            assert_eq!(feed_path(path), feed, "{path}");
+        }
+    }
+
+    #[test]
+    fn errors_become_sentences() {
+        assert_eq!(sentence("there is no feed"), "There is no feed.");
+        assert_eq!((sentence("Done!"), sentence("")), ("Done!".into(), ".".into()));
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
-use super::clock::distance;
+use super::clock::{distance, time_since};
 use super::visit::Visit;
 use crate::document::route_error::RouteError;
 use crate::engine::Feed;
@@ -78,7 +78,7 @@ pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, R
         None => Health { state: FeedState::Published, reason: String::new(), next: None },
         Some(state) => {
             let is_on = feed.config.source.as_ref().is_some_and(|source| source.enabled);
-            let paused = match is_on && feed.is_polled() {
+            let paused = match is_on {
                 true => SourceControl::load(&visit.engine, feed).await?.paused,
                 false => None,
             };
@@ -98,7 +98,7 @@ pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, R
 /// Judges the state of a source.
 fn judge(source: &SourceState, is_on: bool, paused: Option<Timestamp>, now: Timestamp) -> Health {
     let since =
-        || source.last_ok.map_or("from the start".to_owned(), |at| format!("since {}", distance(at, now)));
+        || source.last_ok.map_or("from the start".to_owned(), |at| format!("for {}", time_since(at, now)));
     let (state, reason) = match &source.error {
         _ if paused.is_some() => (
             FeedState::Paused,
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(of(&late), (FeedState::Late, "The poll was due 10 min ago.".into()));
         let error = Some(SourceFailure::new("TIMEOUT", "no answer".into()));
         let failing = SourceState { error, last_ok: at(-7200), ..fine.clone() };
-        assert_eq!(of(&failing), (FeedState::Failing, "Failing since 2 h ago. TIMEOUT: no answer".into()));
+        assert_eq!(of(&failing), (FeedState::Failing, "Failing for 2 h. TIMEOUT: no answer".into()));
         assert_eq!(of(&SourceState { ended: true, ..failing }).0, FeedState::Ended);
         assert_eq!(judge(&fine, false, None, now).state, FeedState::Paused);
         let paused = judge(&fine, true, at(-60), now);

@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, html};
 
 use super::assets::{ICON, SCRIPT, STYLE};
+use super::sinks;
 use super::visit::Visit;
 
 /// Part of the server that a page belongs to.
@@ -11,6 +12,7 @@ pub(super) enum Section {
     Feeds,
     Live,
     Check,
+    Sinks,
     SignIn,
     None,
 }
@@ -79,6 +81,7 @@ impl Page {
             nav aria-label="Server" { ul {
                 (link(Section::Feeds, "/", "Feeds"))
                 (link(Section::Live, "/live", "Live"))
+                @if !visit.engine.sinks.all().is_empty() && sinks::may_see(visit) { (link(Section::Sinks, "/sinks", "Sinks")) }
                 (link(Section::Check, "/check", "Check"))
                 @if let Some(session) = &visit.session {
                     li { form method="post" action={ (root) "/sign-out" } {

@@ -21,6 +21,8 @@ mod layout;
 mod moment;
 pub(crate) mod programs;
 mod query;
+mod refused;
+mod section_links;
 mod shown;
 mod sinks;
 mod sparkline;
@@ -30,3 +32,4 @@ mod write;
 
 pub(super) use address::PageAddress;
 pub(super) use answer::answer;
+pub(super) use refused::Refused;

@@ -43,10 +43,10 @@ pub(super) fn picker(past: Option<Moment>, head: Seq) -> Markup {
     let seq = past.map_or(head, |past| past.seq);
     let shown = past.map(|past| past.at.strftime("%Y-%m-%dT%H:%M:%S").to_string());
     html! {
-        details class="details" open[past.is_some()] {
+        details class="details past" open[past.is_some()] {
             summary { "Any moment of the past" }
             div class="moment" {
-                form class="row field wide" method="get" {
+                form class="slide" method="get" {
                     div class="field wide" {
                         label for="moment" { "Along the log: " span id="moment-shown" { "change " (number(seq)) " of " (number(head)) } }
                         input id="moment" type="range" name="change" min="1" max=(head.max(1)) value=(seq.max(1)) data-slider="moment-shown";

@@ -11,6 +11,7 @@ use super::query::Query;
 use crate::config::TokenRight;
 use crate::document::route_error::RouteError;
 use crate::engine::access::{Access, may_read, may_see_details, readable};
+use crate::engine::request::no_feed;
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, Feed};
 use crate::server::session::{Session, Sessions};
@@ -95,7 +96,8 @@ impl Visit {
                 "There is no feed {shown:?} here, or reading it needs a token that you have not signed in with."
             ))
         };
-        let feed = self.engine.feed(id).ok_or_else(absent)?;
+        let removed = || if self.engine.was_removed(id) { no_feed(&self.engine, id) } else { absent() };
+        let feed = self.engine.feed(id).ok_or_else(removed)?;
         let is_local = || self.tokens.is_open() && self.sees_details(id);
         match may_read(&feed, &self.tokens, self.request.headers()) {
             Ok(Access::Whole) => Ok(feed),

@@ -98,6 +98,17 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
         Ok(PollWaiter { registry: self.clone(), poll, slot })
     }
 
+    /// Returns the shared polls of a feed with their numbers of waiters.
+    pub fn of_feed(&self, feed: &FeedId) -> Vec<(K, usize)> {
+        let feeds = self.feeds.lock();
+        let Some(polls) = feeds.get(feed) else { return Vec::new() };
+        let waiting = |poll: &SharedPoll<K, R>| {
+            let state = poll.state.lock();
+            state.slots.len() - state.free.len()
+        };
+        polls.polls.values().map(|poll| (poll.key.clone(), waiting(poll))).collect()
+    }
+
     fn count_waiter(&self) -> Result<(), TooManyWaiters> {
         // Not `fetch_add`: refused requests must not push the count over the limit, even for a moment.
         let one_more = |waiting| (waiting < self.limit).then_some(waiting + 1);

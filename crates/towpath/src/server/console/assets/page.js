@@ -2,12 +2,15 @@
 "use strict";
 (() => {
   const zone = { dateStyle: "full", timeStyle: "long" };
-  const steps = [[60, "second", 1], [3600, "minute", 60], [86400, "hour", 3600], [2592000, "day", 86400], [31536000, "month", 2592000], [Infinity, "year", 31536000]];
-  const words = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
+  // The units of the server's own words.
+  const units = [[60, "s", 1], [3600, "min", 60], [86400, "h", 3600], [86400 * 60, "days", 86400], [86400 * 730, "months", 2629746], [Infinity, "years", 31556952]];
   const relative = (date) => {
-    const seconds = (date - Date.now()) / 1000;
-    const [, unit, length] = steps.find(([limit]) => Math.abs(seconds) < limit);
-    return seconds > -5 && seconds < 1 ? "now" : words.format(Math.trunc(seconds / length), unit);
+    const seconds = Math.trunc((date - Date.now()) / 1000);
+    if (seconds > -2 && seconds < 1) return "just now";
+    const [, name, length] = units.find(([limit]) => Math.abs(seconds) < limit);
+    const count = Math.trunc(Math.abs(seconds) / length);
+    const unit = count === 1 && length > 1 ? name.replace(/s$/, "") : name;
+    return seconds < 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
   };
   // Times are shown in the reader's zone.
   const times = (root) => {

@@ -99,8 +99,8 @@ fn log_line(visit: &Visit, head: &FeedHead, line: &LogLine) -> Markup {
             td class="number" data-label="Change" { (number(line.seq)) }
             td class="nowrap" { (ago(line.modified, visit.now)) }
             td { span class={ "op " (line.kind) } title=(line.op.as_str()) { (line.kind) } }
-            th scope="row" { a href={ (item) "?version=" (line.seq) } dir="auto" { (foreign(&clip(&line.name, 100))) } }
-            td {
+            th scope="row" class="of-item" { a href={ (item) "?version=" (line.seq) } dir="auto" { (foreign(&clip(&line.name, 100))) } }
+            td class="of-difference" {
                 (foreign(&line.text))
                 @if let (Some(previous), true) = (line.previous, line.op != Op::Delete) {
                     " " a class="nowrap small" href={ (item) "?version=" (line.seq) "&with=" (previous) } { "compare" }

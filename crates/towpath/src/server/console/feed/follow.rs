@@ -4,8 +4,11 @@ use maud::{Markup, html};
 use towpath_client::Protocol;
 
 use super::super::feed_head::FeedHead;
+use super::super::layout::secret;
 use super::super::visit::Visit;
+use crate::config::TokenRight;
 use crate::document::route_error::RouteError;
+use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::{FeedAddress, addresses};
 use crate::protocols::replication::snapshot;
 
@@ -19,7 +22,7 @@ struct Way {
     fits: &'static str,
 }
 
-const WAYS: [Way; 4] = [
+const WAYS: [Way; 5] = [
     Way {
         name: "Smart Feeds",
         protocol: Protocol::Smart,
@@ -48,6 +51,13 @@ const WAYS: [Way; 4] = [
         delay: "your poll's interval; WebSub pushes at once",
         fits: "feed readers, and everything that exists already",
     },
+    Way {
+        name: "WebSub",
+        protocol: Protocol::Smart,
+        address: "hub",
+        delay: "at once: the hub sends changes to your callback",
+        fits: "servers that can be reached from here",
+    },
 ];
 
 pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
@@ -58,6 +68,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     let token = if feed.config.is_public() { "" } else { " --header 'Authorization: Bearer TOKEN'" };
     let followed = if feed.is_filter() { format!("{page}/items") } else { page };
     Ok(html! {
+        @if visit.query.get("done") == Some("snapshot") { div class="note ok" role="status" { p { "The snapshot is made. Its address is below, as " strong { "snapshots" } "." } } }
         section {
             h2 { "With a command" }
             (copied(&format!("towpath follow {followed}{token}")))
@@ -67,12 +78,16 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
         }
         section {
             h2 { "Protocols" }
-            div class="cards" { @for way in &WAYS { @if let Some(address) = all.iter().find(|address| address.name == way.address) { (card(way, address, token)) } } }
+            div class="cards" {
+                @for way in &WAYS { @if let Some(address) = all.iter().find(|address| address.name == way.address) { (card(way, address, token)) } }
+                @if feed.is_listed() { (sup_card(engine, feed)) }
+            }
         }
         section {
             h2 { "Addresses" }
             dl class="fields sheet pad" { @for address in &all { dt { (address.name.replace('_', " ")) } dd { (link(address, has_snapshot)) br; span class="soft small" { (address.about) } } } }
         }
+        (snapshot_form(visit, feed))
     })
 }
 
@@ -80,8 +95,41 @@ fn card(way: &Way, address: &FeedAddress, token: &str) -> Markup {
     html! {
         div class="sheet pad" {
             h3 { (way.name) }
-            p class="small" { "Promise: " (way.protocol.guarantee()) "." br; "Delay: " (way.delay) "." br; "For " (way.fits) "." }
-            (copied(&format!("towpath follow {} --protocol {}{token}", address.url, way.protocol.name())))
+            p class="small" { "Promise: " (if way.address == "hub" { "at least once, in order" } else { way.protocol.guarantee() }) "." br; "Delay: " (way.delay) "." br; "For " (way.fits) "." }
+            @if way.address == "hub" {
+                (copied(&format!("curl {} -d hub.mode=subscribe -d hub.topic={} -d hub.callback=https://YOU/callback", address.url, address.url.trim_end_matches("/hub"))))
+            } @else {
+                (copied(&format!("towpath follow {} --protocol {}{token}", address.url, way.protocol.name())))
+            }
+        }
+    }
+}
+
+/// Makes the card of the Simple Update Protocol, which names the feeds that changed and not their changes.
+fn sup_card(engine: &Engine, feed: &Feed) -> Markup {
+    let (id, document) = (engine.sup_links.sup_id(feed.id()), engine.sup_links.document_url());
+    html! {
+        div class="sheet pad" {
+            h3 { "Simple Update Protocol" }
+            p class="small" { "Promise: " (Protocol::Sup.guarantee()) "." br; "Delay: your poll's interval; one document for all feeds here." br; "For readers of many feeds: each is polled only when the document names it." }
+            p class="small" { "SUP ID of this feed: " code { (id) } }
+            (copied(&format!("curl --compressed '{document}?seconds=300'")))
+        }
+    }
+}
+
+/// Offers to make a snapshot to those who may.
+fn snapshot_form(visit: &Visit, feed: &Feed) -> Markup {
+    let may = visit.may(TokenRight::Admin, feed.id().as_str()) && !feed.is_filter();
+    let Some(session) = visit.session.as_ref().filter(|_| may) else { return html! {} };
+    html! {
+        section {
+            h2 { "Snapshot" }
+            p { "A copy of all items as they are now. A new follower of Data Replication begins with it instead of the whole log." }
+            form class="row" method="post" action={ (visit.feed_path(feed)) "/snapshot" } {
+                (secret(session.form_secret()))
+                button type="submit" { "Make a snapshot" }
+            }
         }
     }
 }

@@ -39,6 +39,18 @@ impl Unit {
         }
     }
 
+    const ALL: [Self; 4] = [Self::Hour, Self::Day, Self::Month, Self::Year];
+
+    /// Returns the unit that the address names, if it divides the range into few enough columns.
+    fn named(name: Option<&str>, from: Timestamp, to: Timestamp) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| name == Some(unit.name()) && unit.is_for(from, to))
+    }
+
+    /// Returns true if a range has at most [`MAX_COLUMNS`] of these units.
+    fn is_for(self, from: Timestamp, to: Timestamp) -> bool {
+        boundaries(self, from, to).last().is_some_and(|end| *end >= to)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -94,7 +106,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
         return Ok(html! { div class="sheet empty" { h2 { "No history yet" } p { "The log is empty." } } });
     }
     let (from, to) = range(visit, head).await?;
-    let unit = Unit::fitting(from, to);
+    let unit = Unit::named(visit.query.get("unit"), from, to).unwrap_or_else(|| Unit::fitting(from, to));
     let columns = read(visit, head, &boundaries(unit, from, to)).await?;
     let total: u64 = columns.iter().map(|column| column.changes).sum();
     let is_zoomed = visit.query.get("from").is_some() || visit.query.get("to").is_some();
@@ -103,7 +115,17 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
         div class="row" {
             h2 { (count(total, "change")) " by " (unit.name()) }
             span class="soft" { (exact(from)) " to " (exact(to)) }
-            @if is_zoomed { a class="button" href=(path) { "Whole log" } }
+        }
+        nav class="row" aria-label="Period" {
+            @for other in Unit::ALL { @if other.is_for(from, to) {
+                a class="button" href=(visit.query.with(&[("unit", other.name())])) aria-current=[(other == unit).then_some("true")] { "By " (other.name()) }
+            } }
+            @if is_zoomed {
+                @for (name, from, to) in neighbours(from, to) {
+                    a class="button" href=(visit.query.with(&[("from", &from.to_string()), ("to", &to.to_string())])) { (name) }
+                }
+                a class="button" href=(path) { "Whole log" }
+            }
         }
         div class="sheet pad" tabindex="0" role="region" aria-label="Chart" { (chart(unit, &columns)) }
         p class="soft small" { "A column leads to its period." }
@@ -116,13 +138,26 @@ async fn range(visit: &Visit, head: &FeedHead) -> Result<(Timestamp, Timestamp),
     let (from, to) = (named("from")?, named("to")?);
     let first = visit.engine.store.change(head.feed.log(), 1).await?;
     let begin = first.map_or(head.head.modified, |change| change.modified);
-    let (from, to) = (from.unwrap_or(begin), to.unwrap_or(visit.now.max(head.head.modified)));
+    let to = to.unwrap_or(visit.now.max(head.head.modified));
+    // A log that began a minute ago would be one column.
+    let day = to.checked_sub(SignedDuration::from_hours(24)).unwrap_or(begin);
+    let from = from.unwrap_or(begin.min(day));
     if from >= to {
         return Err(
             RouteError::bad_request("the period ends before it begins: from is not before to").about("to")
         );
     }
     Ok((from, to))
+}
+
+/// Returns the periods before and after one of the same length, and the one around it of three times the length.
+fn neighbours(from: Timestamp, to: Timestamp) -> impl Iterator<Item = (&'static str, Timestamp, Timestamp)> {
+    let length = to.duration_since(from);
+    let (before, after) = (from.checked_sub(length).ok(), to.checked_add(length).ok());
+    let earlier = before.map(|before| ("Earlier", before, from));
+    let later = after.map(|after| ("Later", to, after));
+    let wider = before.zip(after).map(|(before, after)| ("Wider", before, after));
+    [earlier, later, wider].into_iter().flatten()
 }
 
 /// Returns the starts of the columns, and the end of the last one.
@@ -175,7 +210,8 @@ fn chart(unit: Unit, columns: &[Column]) -> Markup {
                 text x="46" y=(format!("{:.0}", y + 4.0)) text-anchor="end" { (number(top * part / 2)) }
             }
             @for (index, column) in columns.iter().enumerate() { (bar(unit, column, LEFT + index as f64 * step, step, top)) }
-            @for (index, column) in columns.iter().enumerate().step_by(every) {
+            // A label at the right edge would be cut off.
+            @for (index, column) in columns.iter().enumerate().step_by(every).filter(|(index, _)| LEFT + *index as f64 * step < WIDTH - 100.0) {
                 text x=(format!("{:.0}", LEFT + index as f64 * step)) y="246" { (unit.label(column.from)) }
             }
         }
@@ -207,6 +243,7 @@ fn link(unit: Unit, column: &Column) -> String {
             let last = column.to.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(column.to);
             format!("changes?at={last}")
         }
+        // Its own unit would be a single column there.
         _ => format!("history?from={}&to={}", column.from, column.to),
     }
 }
@@ -252,6 +289,10 @@ mod tests {
         assert_eq!(months[1], at("2026-02-01T00:00:00Z"));
         assert!(boundaries(Unit::Hour, at("1970-01-01T00:00:00Z"), to).len() <= MAX_COLUMNS + 1);
         assert_eq!(Unit::fitting(at("1970-01-01T00:00:00Z"), to), Unit::Year);
+        assert_eq!(Unit::named(Some("month"), from, to), Some(Unit::Month));
+        assert_eq!(Unit::named(Some("hour"), from, to), None, "too many columns");
+        let wider = neighbours(from, to).last().unwrap();
+        assert_eq!((wider.0, wider.1), ("Wider", at("2026-01-01T22:50:00Z")));
     }
 
     #[test]

@@ -96,13 +96,16 @@ fn poll_row(visit: &Visit, record: &PollRecord, with_details: bool) -> Markup {
 
 fn actions(visit: &Visit, head: &FeedHead) -> Markup {
     let (feed, is_paused) = (&head.feed, head.health.state == FeedState::Paused);
-    if !feed.config.polled().is_some_and(|(source, _)| source.enabled) {
-        return html! {};
-    }
+    let source = feed.config.source.as_ref().filter(|source| source.enabled);
+    let Some(source) = source else { return html! {} };
+    let (poll, again) = match source.follow.is_some() {
+        true => ("Sync now", "The mirror follows again."),
+        false => ("Poll now", "The source is polled again."),
+    };
     let done = visit.query.get("done").map(|done| match done {
-        "poll" => "The poll is asked for. This page shows its result.",
+        "poll" => "It is asked for. This page shows the result.",
         "pause" => "The source is paused, also after a restart.",
-        _ => "The source is polled again.",
+        _ => again,
     });
     let may = visit.may(TokenRight::Publish, feed.id().as_str());
     html! {
@@ -110,9 +113,11 @@ fn actions(visit: &Visit, head: &FeedHead) -> Markup {
         @if let Some(done) = done { div class="note ok" role="status" { p { (done) } } }
         @match visit.session.as_ref().filter(|_| may) {
             Some(session) => div class="row" {
-                (action(visit, head, session.form_secret(), "poll", "Poll now"))
                 @if is_paused { (action(visit, head, session.form_secret(), "resume", "Resume")) }
-                @else { (action(visit, head, session.form_secret(), "pause", "Pause")) }
+                @else {
+                    (action(visit, head, session.form_secret(), "poll", poll))
+                    (action(visit, head, session.form_secret(), "pause", "Pause"))
+                }
             },
             None => p class="soft" { a href=(sign_in(visit)) { "Sign in" } " with a token that may publish to poll now, to pause or to resume." },
         }

@@ -5,20 +5,74 @@ use maud::{Markup, html};
 use super::super::clock::distance;
 use super::super::feed_head::FeedHead;
 use super::super::sinks;
-use super::super::text::{count, foreign, number};
+use super::super::text::{clip, count, foreign, number};
 use super::super::visit::Visit;
 use crate::document::route_error::RouteError;
+use crate::protocols::smart::{Smart, WaitingReaders};
 use crate::protocols::websub::{HubState, SubscriberInfo};
+use crate::protocols::xmpp::subscribers::{self as xmpp, XmppSubscriber};
 
 /// Most subscribers that the page lists.
 const ROWS: usize = 200;
+
+/// Describes the readers whose requests are held. They have every change that their query lets through.
+fn waiting_readers(waiting: WaitingReaders, head: u64) -> Markup {
+    let WaitingReaders { long_polls, streams } = waiting;
+    html! {
+        @if long_polls + streams == 0 { p class="soft" { "Nobody waits on this node. A reader that waits is told of a change at once." } } @else {
+            div class="sheet" { table class="cardlike" {
+                caption class="hidden" { "Readers that wait for a change" }
+                thead { tr { th scope="col" { "Kind" } th scope="col" class="number" { "Readers" } th scope="col" class="number" { "Position" } th scope="col" class="number" { "Behind" } } }
+                tbody { @for (name, readers) in [("Long polls", long_polls), ("Event streams", streams)] { @if readers > 0 { tr {
+                    th scope="row" { (name) }
+                    td class="number" data-label="Readers" { (number(readers as u64)) }
+                    td class="number" data-label="Position" { (number(head)) }
+                    td class="number" data-label="Behind" { "0" }
+                } } } }
+            } }
+        }
+    }
+}
+
+async fn over_xmpp(visit: &Visit, head: &FeedHead, with_details: bool) -> Result<Markup, RouteError> {
+    let (entries, total) = xmpp::of_feed(&visit.engine, &head.feed, ROWS).await?;
+    Ok(html! {
+        @if total == 0 { p class="soft" { "Nobody has subscribed." } }
+        @else if !with_details { p { (count(total as u64, "subscriber")) "." } }
+        @else {
+            (xmpp_table(head, &entries))
+            @if total > entries.len() { p class="soft" { "The first " (entries.len()) " of " (number(total as u64)) "." } }
+        }
+    })
+}
+
+fn xmpp_table(head: &FeedHead, entries: &[XmppSubscriber]) -> Markup {
+    html! {
+        div class="sheet" { table class="cardlike" {
+            caption class="hidden" { "XMPP subscribers" }
+            thead { tr { th scope="col" { "Subscriber" } th scope="col" { "Node" } th scope="col" class="number" { "Position" } th scope="col" class="number" { "Behind" } } }
+            tbody { @for entry in entries { tr {
+                th scope="row" { (foreign(&clip(&entry.jid, 200))) }
+                td data-label="Node" { code { (foreign(&clip(&entry.node, 200))) } }
+                @match entry.position {
+                    Some(position) => {
+                        td class="number" data-label="Position" { (number(position)) }
+                        td class="number" data-label="Behind" { (number(head.head.seq.saturating_sub(position))) }
+                    },
+                    None => { td class="number soft" data-label="Position" { "–" } td class="number soft" data-label="Behind" { "–" } },
+                }
+            } } }
+        } }
+    }
+}
 
 pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
     let engine = &visit.engine;
     let feed = head.feed.id().as_str();
     let (entries, total) = HubState::of(engine).of_feed(&head.feed, ROWS);
     let with_details = visit.sees_details(feed);
-    let waiting = u64::try_from(engine.metrics.waiters.get()).unwrap_or(0);
+    let waiting = Smart::of(engine).waiting(&head.feed);
+    let everywhere = u64::try_from(engine.metrics.waiters.get()).unwrap_or(0);
     Ok(html! {
         section id="subscribers" data-live="" {
             h2 { "WebSub" }
@@ -33,11 +87,13 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
                 @if total > entries.len() { p class="soft" { "The first " (entries.len()) " of " (number(total as u64)) "." } }
             }
         }
-        (sinks::of_feed(visit, feed).await?)
-        section {
-            h2 { "Waiting readers" }
-            p { (count(waiting, "long poll or event stream")) " of all feeds together " @if waiting == 1 { "waits" } @else { "wait" } " for a change on this node." }
+        section id="waiting" data-live="" {
+            h2 { "Long polls and event streams" }
+            (waiting_readers(waiting, head.head.seq))
+            @if everywhere > (waiting.long_polls + waiting.streams) as u64 { p class="soft" { (count(everywhere, "reader")) " of all feeds together, on this node." } }
         }
+        @if engine.config.xmpp.is_some() { section id="xmpp" data-live="" { h2 { "XMPP" } (over_xmpp(visit, head, with_details).await?) } }
+        (sinks::of_feed(visit, feed).await?)
     })
 }
 

@@ -1,5 +1,6 @@
 //! Home: every feed with its health, and the server's own.
 
+mod cluster;
 mod data;
 mod server_health;
 mod view;
@@ -12,5 +13,6 @@ use crate::document::route_error::RouteError;
 pub(super) async fn show(visit: &Visit) -> Result<Page, RouteError> {
     let list = data::read(visit).await?;
     let server = server_health::read(visit, list.total);
-    Ok(Page::new("towpath", Section::Feeds, view::body(visit, &list, &server)))
+    let cluster = cluster::read(visit).await?;
+    Ok(Page::new("towpath", Section::Feeds, view::body(visit, &list, &server, cluster.as_ref())))
 }

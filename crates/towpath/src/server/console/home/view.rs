@@ -7,11 +7,17 @@ use super::super::layout::pager;
 use super::super::sparkline::sparkline;
 use super::super::text::{clip, count, foreign, number};
 use super::super::visit::Visit;
+use super::cluster::ClusterHealth;
 use super::data::{FeedList, FeedRow, ROWS, SortBy};
 use super::server_health::ServerHealth;
 
 /// Makes the page's body.
-pub(super) fn body(visit: &Visit, list: &FeedList, server: &ServerHealth) -> Markup {
+pub(super) fn body(
+    visit: &Visit,
+    list: &FeedList,
+    server: &ServerHealth,
+    cluster: Option<&ClusterHealth>,
+) -> Markup {
     html! {
         div class="title" { h1 { "Feeds" } }
         div id="server" data-live="" {
@@ -19,9 +25,10 @@ pub(super) fn body(visit: &Visit, list: &FeedList, server: &ServerHealth) -> Mar
             @if !server.problems.is_empty() {
                 div class="note failing" role="status" {
                     strong { "The server is not well." }
-                    ul { @for problem in &server.problems { li { (problem) } } }
+                    ul { @for problem in &server.problems { li { (foreign(&clip(problem, 500))) } } }
                 }
             }
+            @if let Some(cluster) = cluster { (cluster.view()) }
         }
         @if list.total == 0 { (empty(visit)) } @else {
             div class="gap" { (filter(visit, list)) }
@@ -110,10 +117,10 @@ fn feed_row(visit: &Visit, row: &FeedRow) -> Markup {
                 a href=(visit.feed_path(feed)) { (foreign(&clip(feed.config.title(), 120))) }
                 span class="id" { span class="mono" { (feed.id()) } " · " (row.kind()) @if is_private { " · private" } }
             }
-            td { (row.health.state.badge()) @if !row.health.reason.is_empty() { span class="why" { (foreign(&clip(&row.health.reason, 240))) } } }
+            td class="of-state" { (row.health.state.badge()) @if !row.health.reason.is_empty() { span class="why" { (foreign(&clip(&row.health.reason, 240))) } } }
             td class="number" data-label="Items" { (number(head.live)) }
             td class="nowrap" data-label="Last change" { @if head.seq > 0 { (ago(head.modified, visit.now)) } @else { span class="soft" { "never" } } }
-            td { @if let Some(activity) = &row.activity { (sparkline(activity)) } }
+            td class="of-days" { @if let Some(activity) = &row.activity { (sparkline(activity)) } }
             td class="nowrap" data-label="Next poll" { @if let Some(next) = row.health.next { (ago(next, visit.now)) } }
         }
     }

@@ -14,8 +14,8 @@ pub(super) async fn request(visit: &Visit, feed: &Arc<Feed>, action: &str) -> Re
     let engine = &visit.engine;
     let tokens = engine.tokens.load();
     let sender = may_change(&tokens, TokenRight::Publish, feed.id().as_str(), visit.peer, &visit.request)?;
-    if !feed.config.polled().is_some_and(|(source, _)| source.enabled) {
-        return Err(RouteError::conflict(format!("Feed {} has no source that is polled", feed.id())));
+    if !feed.config.source.as_ref().is_some_and(|source| source.enabled) {
+        return Err(RouteError::conflict(format!("Feed {} has no source that runs", feed.id())));
     }
     let mut control = SourceControl::load(engine, feed).await?;
     match action {

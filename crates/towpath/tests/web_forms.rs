@@ -1,0 +1,257 @@
+//! The web page's forms and refusals: dead letters, mirrors, snapshots, subscribers, and pages for what is refused.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod callback;
+mod common;
+mod nodes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use callback::CallbackServer;
+use common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
+use nodes::TestCluster;
+use serde_json::json;
+
+const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+const TOKENS: &str = "[server]\ntokens = [\"t0ken\"]\n\n";
+
+fn publish(server: &TestServer, feed: &str, id: &str) {
+    let line = json!({"id": id, "item": {"title": format!("Title of {id}")}}).to_string();
+    let bearer = [("authorization", "Bearer t0ken")];
+    let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &bearer, line.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+fn page(server: &TestServer, path: &str) -> TestResponse {
+    server.ask("GET", path, &[BROWSER], b"")
+}
+
+/// Session of a signed-in reader.
+struct Session<'a> {
+    server: &'a TestServer,
+    cookie: String,
+}
+
+impl<'a> Session<'a> {
+    fn begin(server: &'a TestServer) -> Self {
+        let signed_in = server.ask("POST", "/sign-in", &[FORM], b"token=t0ken");
+        let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        Self { server, cookie }
+    }
+
+    fn page(&self, path: &str) -> String {
+        self.server.ask("GET", path, &[BROWSER, ("cookie", &self.cookie)], b"").text()
+    }
+
+    /// Sends a form with the secret of the session.
+    fn send(&self, path: &str, fields: &str) -> TestResponse {
+        let shown = self.page("/");
+        let secret = shown.split("name=\"form_secret\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+        let body = format!("form_secret={secret}&{fields}");
+        self.server.ask("POST", path, &[FORM, BROWSER, ("cookie", &self.cookie)], body.as_bytes())
+    }
+}
+
+#[test]
+fn dead_letters_are_sent_again_or_dropped_one_by_one() {
+    let status = Arc::new(AtomicU16::new(422));
+    let answers = status.clone();
+    let receiver =
+        CallbackServer::start(move |_| (answers.load(Ordering::Relaxed), String::new(), Vec::new()));
+    let sink = format!(
+        "[[feed]]\nid = \"news\"\n[[sink]]\nname = \"hook\"\nfeeds = [\"news\"]\ninto = \"webhook:{}\"\n\
+         secrets = [\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]\nallow_private = true\n",
+        receiver.url("/hook")
+    );
+    let folder = TestFolder::new(&format!("{TOKENS}{sink}"));
+    let server = folder.serve();
+    for id in ["a", "b", "c"] {
+        publish(&server, "news", id);
+    }
+    let session = Session::begin(&server);
+    let letters = || session.page("/sinks/hook").matches("name=\"letter\"").count();
+    wait_until("all are set aside", || letters() == 3);
+    let shown = session.page("/sinks/hook");
+    assert!(
+        shown.contains("422") && shown.contains("Title of b"),
+        "the reason and the change are shown: {shown}"
+    );
+    let order = |action: &str, letter: u32| {
+        let sent = session.send("/sinks/hook", &format!("action={action}&letter={letter}"));
+        assert_eq!(sent.status, 303, "{}", sent.text());
+        sent.header("location").unwrap().to_owned()
+    };
+    assert_eq!(order("drop-letter", 1), "/sinks/hook?done=drop");
+    assert_eq!(letters(), 2);
+    assert_eq!(order("drop-letter", 1), "/sinks/hook?done=gone", "nothing is dropped twice");
+    status.store(204, Ordering::Relaxed);
+    let before = receiver.calls().len();
+    assert_eq!(order("resend-letter", 3), "/sinks/hook?done=resend");
+    wait_until("the third is sent", || letters() == 1);
+    let sent: Vec<_> = receiver.calls().split_off(before);
+    let ids: Vec<_> = sent.iter().map(|call| call.json()["data"]["changes"][0]["id"].clone()).collect();
+    assert_eq!(ids, [json!("c")], "the second stays where it is");
+    assert!(session.page("/sinks/hook").contains("Title of b"));
+    // Refused once more, it is back as a new letter.
+    status.store(422, Ordering::Relaxed);
+    order("resend-letter", 2);
+    wait_until("it is set aside again", || session.page("/sinks/hook").contains("letter 4"));
+    assert_eq!(letters(), 1);
+    assert_eq!(session.send("/sinks/hook", "action=drop-letter&letter=x").status, 400);
+    assert!(!page(&server, "/sinks/hook").text().contains("Title of b"), "strangers see no letters");
+}
+
+#[test]
+fn a_mirror_is_paused_and_synced() {
+    let port = free_port();
+    let origin = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let publisher = origin.serve_at(port);
+    let source = format!("[feed.source]\nfollow = \"http://127.0.0.1:{port}/feeds/notes\"\n");
+    let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"copy\"\n{source}"));
+    let server = folder.serve();
+    let put = |id: &str| {
+        let line = json!({"id": id, "item": {"title": id}}).to_string();
+        assert_eq!(publisher.ask("POST", "/feeds/notes/items", &[], line.as_bytes()).status, 200);
+    };
+    put("first");
+    server.wait_for("/feeds/copy", |feed| feed["seq"] == 1);
+    let session = Session::begin(&server);
+    let order = |action: &str| assert_eq!(session.send(&format!("/feeds/copy/{action}"), "").status, 303);
+    order("pause");
+    wait_until("its state is shown", || session.page("/feeds/copy/source").contains(">paused<"));
+    // The follow ends beside the answer: what it still takes comes before the pause.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    put("second");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(server.json("/feeds/copy")["seq"], 1, "nothing is copied meanwhile");
+    order("resume");
+    server.wait_for("/feeds/copy", |feed| feed["seq"] == 2);
+    // A publisher that was away is asked again at once, and not after minutes.
+    publisher.stop();
+    wait_until("it fails", || session.page("/feeds/copy/source").contains(">failing<"));
+    let publisher = origin.serve_at(port);
+    order("poll");
+    let line = json!({"id": "third", "item": {"title": "third"}}).to_string();
+    assert_eq!(publisher.ask("POST", "/feeds/notes/items", &[], line.as_bytes()).status, 200);
+    server.wait_for("/feeds/copy", |feed| feed["seq"] == 3);
+    assert!(session.page("/feeds/copy/source").contains("Sync now"));
+}
+
+#[test]
+fn snapshots_are_made_by_administrators() {
+    let tokens = "[server]\ntokens = [\"t0ken\"]\n[[token]]\nname = \"writer\"\ntoken = \"wr1ter\"\nrights = [\"read\", \"publish\"]\n";
+    let folder = TestFolder::new(&format!("{tokens}[[feed]]\nid = \"notes\"\n"));
+    let server = folder.serve();
+    publish(&server, "notes", "a");
+    let session = Session::begin(&server);
+    assert!(session.page("/feeds/notes/follow").contains("Make a snapshot"));
+    assert!(!page(&server, "/feeds/notes/follow").text().contains("Make a snapshot"));
+    let made = session.send("/feeds/notes/snapshot", "");
+    assert_eq!((made.status, made.header("location")), (303, Some("/feeds/notes/follow?done=snapshot")));
+    assert_eq!(server.get("/feeds/notes/snapshots/latest").status, 200);
+    assert!(session.page("/feeds/notes/follow?done=snapshot").contains("The snapshot is made"));
+    let signed_in = server.ask("POST", "/sign-in", &[FORM], b"token=wr1ter");
+    let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let writer = Session { server: &server, cookie };
+    assert!(!writer.page("/feeds/notes/follow").contains("Make a snapshot"));
+    assert_eq!(writer.send("/feeds/notes/snapshot", "").status, 403);
+}
+
+#[test]
+fn browsers_get_pages_for_refusals_and_programs_problems() {
+    let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\ntitle = \"The notes\"\n"));
+    let server = folder.serve();
+    publish(&server, "notes", "a");
+    for (method, path, status, words) in [
+        ("GET", "/nowhere", 404, "Not found"),
+        ("GET", "/feeds/notes/nowhere", 404, "The notes"),
+        ("GET", "/feeds/notes/replication/pages/99", 404, "The notes"),
+        ("POST", "/feeds/notes/changes", 405, "Not done this way"),
+        ("DELETE", "/", 405, "Not done this way"),
+        ("GET", "/feeds/notes/items?since=%00", 400, "That did not work"),
+        ("PUT", "/feeds/notes/items/b", 401, "Sign in"),
+        ("GET", "/feeds/%ff", 400, "All feeds"),
+    ] {
+        let refused = server.ask(method, path, &[BROWSER], b"");
+        let text = refused.text();
+        assert_eq!(
+            refused.header("content-type"),
+            Some("text/html; charset=utf-8"),
+            "{method} {path}: {text}"
+        );
+        assert!(
+            refused.status == status && text.contains(words),
+            "{method} {path}: {} {text}",
+            refused.status
+        );
+        assert!(refused.header("content-security-policy").is_some() && text.contains("All feeds"), "{path}");
+        let program = server.ask(method, path, &[("accept", "*/*")], b"");
+        assert_eq!(program.header("content-type"), Some("application/problem+json"), "{method} {path}");
+        assert_eq!(program.status, status, "{method} {path}");
+    }
+    let large = server.ask("POST", "/sign-in", &[FORM, BROWSER], &vec![b'x'; 20 << 10]);
+    assert!(large.status == 413 && large.text().contains("Too large"), "{}", large.text());
+    // A form that was sent without a session leads back to the feed's page.
+    let expired = server.ask("POST", "/feeds/notes/poll", &[FORM, BROWSER], b"form_secret=x");
+    assert!(
+        expired.status == 403 && expired.text().contains("next=%2Ffeeds%2Fnotes\""),
+        "{}",
+        expired.text()
+    );
+}
+
+#[test]
+fn a_browser_that_asks_too_much_gets_a_page() {
+    let limit = "[server]\n[server.rate_limit]\nper_second = 1\nburst = 5\n";
+    let folder = TestFolder::new(&format!("{limit}[[feed]]\nid = \"notes\"\n"));
+    let server = folder.serve();
+    let refused = std::iter::repeat_with(|| page(&server, "/")).find(|answer| answer.status != 200).unwrap();
+    assert_eq!((refused.status, refused.header("content-type")), (429, Some("text/html; charset=utf-8")));
+    assert!(refused.text().contains("Too many requests") && refused.header("retry-after").is_some());
+}
+
+#[test]
+fn readers_that_wait_are_counted_by_feed() {
+    let folder = TestFolder::new("[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"other\"\n");
+    let server = folder.serve();
+    let line = json!({"id": "a", "item": {"title": "A"}}).to_string();
+    assert_eq!(server.ask("POST", "/feeds/notes/items", &[], line.as_bytes()).status, 200);
+    let cursor = server.json("/feeds/notes/items?order=modified");
+    let cursor = cursor["cursor"].as_str().or(cursor["items"][0]["cursor"].as_str()).map(str::to_owned);
+    let since = cursor.map(|cursor| format!("&since=cursor:{cursor}")).unwrap_or_default();
+    let address = server.base.trim_start_matches("http://").to_owned();
+    let hold = |path: String| {
+        use std::io::Write as _;
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream
+    };
+    let _held = [
+        hold("/feeds/notes/events".into()),
+        hold("/feeds/notes/events?as=line".into()),
+        hold(format!("/feeds/notes/items?order=modified&timeout=60{since}")),
+    ];
+    let shown = || page(&server, "/feeds/notes/subscribers").text();
+    let row = |name: &str, count: u32| {
+        format!("{name}</th><td class=\"number\" data-label=\"Readers\">{count}</td>")
+    };
+    wait_until("both streams wait", || shown().contains(&row("Event streams", 2)));
+    wait_until("the long poll waits", || shown().contains(&row("Long polls", 1)));
+    assert!(page(&server, "/feeds/other/subscribers").text().contains("Nobody waits"));
+}
+
+#[test]
+fn a_node_shows_its_cluster() {
+    let cluster = TestCluster::start("[[feed]]\nid = \"shown\"\n");
+    let node = cluster.node(0);
+    wait_until("the leases are shown", || {
+        let home = page(node, "/").text();
+        home.contains("Cluster: ")
+            && home.contains("sources/0")
+            && home.contains("This node has the whole log")
+    });
+    wait_until("every role has a node", || !page(node, "/").text().contains("without a node"));
+}
