@@ -65,6 +65,8 @@ const VIEWS = {
   source: "/feeds/kev/source", failing: "/feeds/broken/source", follow: "/feeds/kev/follow", subscribers: "/feeds/kev/subscribers",
   live: "/feeds/notes/live", item: "/feeds/notes/items/text", json: "/feeds/notes/items/json", html: "/feeds/notes/items/html", bytes: "/feeds/notes/items/bytes",
   removed: "/feeds/notes/items/gone", signin: "/sign-in", check: "/check", filter: "/feeds/boats", publish: "/feeds/notes/publish", sinks: "/sinks", absent: "/feeds/absent",
+  byday: "/feeds/kev/history?unit=day", unknown: "/no/such/address", mirror: "/feeds/mirror/source",
+  past: "/feeds/notes?at=1999-01-01", picture: "/feeds/notes/items/picture", difference: "/feeds/notes/items/text?version=2&with=1",
 };
 
 const tests = {
@@ -89,12 +91,36 @@ const tests = {
     assert.equal(faults.join("\n"), "");
   },
 
+  // Signed in, pages have forms that strangers do not see.
+  async every_view_signed_in() {
+    const faults = [];
+    for (const [colorScheme, width] of [["light", 360], ["dark", 1280]]) {
+      const guest = await visitor({ colorScheme, viewport: { width, height: 900 } });
+      await signIn(guest.page);
+      for (const where of ["/", "/feeds/notes/follow", "/feeds/notes/publish", "/feeds/notes/items/text", "/feeds/kev/source", "/feeds/mirror/source", "/feeds/moving/subscribers", "/sinks", "/sinks/copies", "/sinks/refuses", "/check"]) {
+        await guest.page.goto(base + where);
+        const wide = await guest.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.ok(wide <= 0, `${where} is ${wide} px too wide at ${width}`);
+        await accessible(guest.page, `${where} ${colorScheme} ${width}, signed in`).catch((fault) => faults.push(fault.message));
+      }
+      await guest.page.screenshot({ path: `${shots}/signed-in-${colorScheme}-${width}.png` });
+      await guest.close();
+    }
+    assert.equal(faults.join("\n"), "");
+  },
+
   async very_wide_and_printed() {
     const guest = await visitor({ viewport: { width: 3840, height: 2160 } });
     await guest.page.goto(base);
     await guest.page.screenshot({ path: `${shots}/home-4k.png` });
+    const share = await guest.page.evaluate(() => document.querySelector("main").clientWidth / document.documentElement.clientWidth);
+    assert.ok(share > 0.6, `the content takes ${share} of a very wide screen`);
     await guest.page.emulateMedia({ media: "print" });
     assert.equal(await guest.page.locator("form.filter").isVisible(), false);
+    assert.equal(await guest.page.locator("table.feeds").isVisible(), true);
+    await guest.page.goto(`${base}/feeds/notes/items/text?version=2&with=1`);
+    assert.equal(await guest.page.locator("table.diff").first().isVisible(), true);
+    assert.equal(await guest.page.locator("nav.tabs, footer").first().isVisible(), false);
     await guest.close();
   },
 
@@ -121,8 +147,79 @@ const tests = {
   async a_blocked_script_or_style_breaks_nothing() {
     const guest = await visitor();
     await guest.context.route("**/assets/**", (route) => route.abort());
+    for (const where of Object.values(VIEWS)) {
+      await guest.page.goto(base + where);
+      assert.ok((await guest.page.locator("main").innerText()).length > 30, where);
+    }
     await guest.page.goto(`${base}/feeds/kev/history`);
     assert.ok((await guest.page.locator("svg.chart a").count()) > 0);
+    await guest.close();
+  },
+
+  async forms_for_administrators() {
+    const guest = await visitor();
+    await signIn(guest.page);
+    await guest.page.goto(`${base}/feeds/notes/follow`);
+    await follow(guest.page, "button:text('Make a snapshot')");
+    assert.ok((await guest.page.locator("[role=status]").innerText()).includes("snapshot is made"));
+    assert.equal((await fetch(`${base}/feeds/notes/snapshots/latest`)).status, 200);
+    await guest.page.goto(`${base}/feeds/mirror/source`);
+    await follow(guest.page, "button:text('Pause')");
+    assert.equal(await guest.page.locator(".title .state").innerText(), "paused");
+    await follow(guest.page, "button:text('Resume')");
+    assert.notEqual(await guest.page.locator(".title .state").innerText(), "paused");
+    await put("refused", "x", "text/plain", "?title=Refused", "moving");
+    await guest.page.goto(`${base}/sinks/refuses`);
+    const letters = guest.page.locator("input[name=letter]");
+    for (let turn = 0; (await letters.count()) === 0; turn++) { assert.ok(turn < 100, "a letter comes"); await guest.page.waitForTimeout(200); await guest.page.reload(); }
+    await guest.page.locator("summary:text('The change')").first().click();
+    assert.ok((await guest.page.locator("li pre").first().innerText()).includes("refused"));
+    await accessible(guest.page, "dead letters");
+    await guest.page.screenshot({ path: `${shots}/dead-letters.png` });
+    const before = await letters.count();
+    await follow(guest.page, "button[value=drop-letter]");
+    assert.equal(await letters.count(), before - 1);
+    await guest.close();
+  },
+
+  async refusals_are_pages() {
+    const guest = await visitor();
+    for (const [where, status, words] of [["/no/such/address", 404, "Not found"], ["/feeds/notes/items/gone", 410, "Soon gone"], ["/feeds/notes/replication/pages/99", 404, "Notes <of>"]]) {
+      const response = await guest.page.goto(base + where);
+      assert.equal(response.status(), status, where);
+      assert.ok((await guest.page.locator("main").innerText()).includes(words), where);
+      await accessible(guest.page, where);
+    }
+    // A form that is sent to an address without one.
+    await guest.page.goto(`${base}/sign-in`);
+    await guest.page.locator("main form").evaluate((form) => { form.action = "/feeds/notes/changes"; });
+    await guest.page.fill("#token", "x");
+    const [refused] = await Promise.all([guest.page.waitForNavigation(), guest.page.click("main button[type=submit]")]);
+    assert.equal(refused.status(), 405);
+    await follow(guest.page, "main >> text=Notes <of>");
+    assert.equal(guest.page.url(), `${base}/feeds/notes`);
+    // A search of a megabyte ends at the limit of a request's head: the server says so, and goes on.
+    const long = await fetch(`${base}/feeds/notes?q=${"x".repeat(1 << 20)}`, { headers: { accept: "text/html" } }).catch((error) => error);
+    assert.ok(long instanceof Error || [414, 431].includes(long.status), `${long.status}`);
+    assert.equal((await guest.page.goto(`${base}/feeds/notes?q=${"x".repeat(20000)}`)).status(), 200);
+    await guest.close();
+  },
+
+  async the_history_is_zoomed() {
+    const guest = await visitor();
+    await guest.page.goto(`${base}/feeds/kev/history?unit=month`);
+    assert.ok((await guest.page.locator("h2").first().innerText()).includes("by month"));
+    await Promise.all([guest.page.waitForNavigation(), guest.page.locator("svg.chart a").first().click()]);
+    assert.ok(guest.page.url().includes("from="));
+    const zoomed = await guest.page.locator("h2").first().innerText();
+    assert.ok(zoomed.includes("by day"), zoomed);
+    await guest.page.click("summary");
+    assert.ok((await guest.page.locator("table tbody tr").count()) >= 1);
+    await follow(guest.page, "text=Earlier");
+    assert.ok((await guest.page.locator("h2").first().innerText()).startsWith("0 changes"));
+    await follow(guest.page, "text=Whole log");
+    await follow(guest.page, "text=By hour");
+    assert.equal(await guest.page.locator("a[aria-current=true]").innerText(), "By hour");
     await guest.close();
   },
 
@@ -348,6 +445,23 @@ const tests = {
     await guest.page.locator("svg.chart a").first().focus();
     await guest.page.keyboard.press("Enter");
     await guest.page.waitForURL(/from=|at=/);
+    // From the first element to the last: each shows that it has the focus, and none keeps it.
+    for (const where of ["/", "/feeds/notes/items/text?version=2&with=1", "/feeds/notes/follow"]) {
+      await guest.page.goto(base + where);
+      let isOver = false;
+      for (let stop = 0; stop < 200 && !isOver; stop++) {
+        await guest.page.keyboard.press("Tab");
+        const seen = await guest.page.evaluate(() => {
+          const element = document.activeElement;
+          if (element === document.body) return null;
+          const style = getComputedStyle(element);
+          return { html: element.outerHTML.slice(0, 100), outline: style.outlineStyle, isLast: element.matches("footer a:last-of-type") };
+        });
+        if (seen) assert.notEqual(seen.outline, "none", `${where}: ${seen.html}`);
+        isOver = !seen || seen.isLast;
+      }
+      assert.ok(isOver, `${where}: the focus comes to the end`);
+    }
     await guest.close();
   },
 };

@@ -24,6 +24,7 @@ cargo xtask boundaries      purity of towpath-proto and layers of the modules (`
 cargo xtask config-reference  rewrites docs/configuration.md from the types of the configuration
 cargo xtask readme          commands of README.md, in a clone, and of docs/, as they are written (`test` does this too)
 cargo xtask screenshots     takes the pictures of the web page in docs/images, from the quickstart's data
+cargo xtask lighthouse      judges pages of the quickstart's data: performance and accessibility at least 95
 cargo xtask docs [PAGE…]    commands of the pages below docs/ that are marked, or of some, with a development build,
                             or the program in the folder $TOWPATH_BUILT (`readme` does this too)
 cargo xtask setup           installs what the tests need beside Rust (`test` does this first)
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ["docs", pages @ ..] => docs(pages),
         ["boundaries"] => purity::check().and_then(|()| layers::check()),
         ["screenshots"] => screenshots::take(),
+        ["lighthouse"] => screenshots::lighthouse(),
         ["setup"] => setup::tests().map(drop),
         ["fuzz"] => fuzz::all(60),
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),

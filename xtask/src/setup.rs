@@ -125,6 +125,14 @@ pub(crate) fn browser() -> Result<PathBuf, String> {
     npm_packages("browser", "tests/browser")
 }
 
+/// Lighthouse and its browser, below the target folder; returns the folder.
+pub(crate) fn lighthouse() -> Result<PathBuf, String> {
+    if !have("chromium") {
+        apt(&["chromium"])?;
+    }
+    npm_packages("lighthouse", "tests/browser/lighthouse")
+}
+
 /// Compiler, bundler and documentation generator of the JavaScript package, below the target folder; returns the folder.
 pub(crate) fn js_tools() -> Result<PathBuf, String> {
     npm_packages("js-tools", "clients/js/tools")

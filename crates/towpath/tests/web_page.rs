@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod callback;
 mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use callback::CallbackServer;
 use common::{TestFolder, TestServer};
 use serde_json::json;
 
@@ -71,7 +73,11 @@ const BEARER: [(&str, &str); 1] = [("authorization", "Bearer t0ken")];
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 
 fn folder() -> TestFolder {
-    let folder = TestFolder::new(CONFIG);
+    folder_with("")
+}
+
+fn folder_with(more: &str) -> TestFolder {
+    let folder = TestFolder::new(&format!("{CONFIG}{more}"));
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     for (from, to) in [("known_exploited_vulnerabilities.json", "catalogue.json"), ("news.atom", "news.atom")]
     {
@@ -303,9 +309,24 @@ fn sinks_are_for_administrators() {
 /// Runs `tests/browser/run.mjs`: Chromium looks at every view.
 #[test]
 fn the_page_in_a_browser() {
-    let folder = folder();
-    let server = folder.serve();
+    let (refuses, port) = (CallbackServer::start(|_| (422, String::new(), Vec::new())), common::free_port());
+    // It mirrors a feed of its own server.
+    let more = format!(
+        "\n[[feed]]\nid = \"mirror\"\n[feed.source]\nfollow = \"http://127.0.0.1:{port}/feeds/moving\"\n\
+         [[sink]]\nname = \"refuses\"\nfeeds = [\"moving\"]\ninto = \"webhook:{}\"\n\
+         secrets = [\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]\nallow_private = true\n",
+        refuses.url("/hook")
+    );
+    let folder = folder_with(&more);
+    let server = folder.serve_at(port);
     fill(&server);
+    publish(
+        &server,
+        "notes",
+        // A picture of one pixel.
+        &json!({"id": "picture", "content_type": "image/gif",
+                "content_base64": "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"}),
+    );
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shots = target().join("web-page");
     let mut node = Command::new("node");
