@@ -47,6 +47,14 @@ class Server:
         self.process.wait(timeout=600)
 
     def ask(self, path, headers=None, body=None):
+        try:
+            return self.ask_once(path, headers, body)
+        except http.client.RemoteDisconnected:
+            # The server closes a connection after many requests.
+            self.connection.close()
+            return self.ask_once(path, headers, body)
+
+    def ask_once(self, path, headers, body):
         self.connection.request("POST" if body else "GET", path, body, headers or {})
         response = self.connection.getresponse()
         return response, response.read()
