@@ -275,11 +275,18 @@ const tests = {
     await follow(guest.page, "main >> text=Edit");
     await guest.page.fill("#item-content", "first line\nanother line");
     // Somebody else is quicker.
+    await put("form/ä 1", "theirs, first");
     await put("form/ä 1", "theirs");
     await follow(guest.page, "button[value=publish]");
     assert.ok((await guest.page.locator("[role=alert]").innerText()).includes("Somebody else"));
     await guest.page.goto(`${base}/feeds/notes/items/${encodeURIComponent("form/ä 1")}`);
-    await follow(guest.page, "text=compare");
+    // Any two of three versions.
+    await guest.page.selectOption("#with", { index: 2 });
+    await guest.page.selectOption("#version", { index: 0 });
+    await follow(guest.page, "button:text('Compare')");
+    assert.ok((await guest.page.locator("table.diff").last().innerText()).includes("theirs"));
+    await guest.page.goBack();
+    await follow(guest.page, "a:text('compare')");
     assert.ok((await guest.page.locator("table.diff").first().innerText()).length > 0);
     await accessible(guest.page, "a comparison");
     await guest.page.screenshot({ path: `${shots}/difference.png` });

@@ -142,6 +142,9 @@ fn pushes_to_accounts_of_two_servers() {
         let last = clients[0].ask("last", json!({ "node": node, "max_items": 1 }));
         assert_eq!(last["last"], format!("cursor:{}", previous.as_str().unwrap()));
     }
+    // The web page lists them.
+    let shown = server.ask("GET", "/feeds/comments/subscribers", &[("accept", "text/html")], b"").text();
+    assert!(shown.contains(node) && clients.iter().all(|client| shown.contains(&client.jid)), "{shown}");
     // A filter's node pushes the items that it shows.
     publish(&server, "comments", &[json!({ "id": "t", "content": "x", "item": { "tags": ["yes"] } })]);
     for client in &mut clients {

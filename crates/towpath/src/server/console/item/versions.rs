@@ -62,8 +62,34 @@ impl Versions {
                     }
                 } } }
             }
+            (self.comparison(shown))
             @if let Some(older) = self.older {
                 p { a href=(visit.query.with(&[("versions", &older.to_string())])) { "Older versions" } }
+            }
+        }
+    }
+}
+
+impl Versions {
+    /// Makes the form that compares any two of the listed versions.
+    fn comparison(&self, shown: Seq) -> Markup {
+        let list: Vec<&Version> = self.list.iter().filter(|version| version.op != Op::Delete).collect();
+        // Two versions have a link already.
+        if list.len() < 3 {
+            return html! {};
+        }
+        let select = |id: &'static str, label: &str, chosen: Option<Seq>| {
+            html! {
+                div class="field" { label for=(id) { (label) } select id=(id) name=(id) {
+                    @for version in &list { option value=(version.seq) selected[chosen == Some(version.seq)] { "change " (version.seq) } }
+                } }
+            }
+        };
+        html! {
+            form class="row" method="get" {
+                (select("with", "From", list.last().map(|version| version.seq)))
+                (select("version", "to", Some(shown)))
+                button type="submit" { "Compare" }
             }
         }
     }
