@@ -204,12 +204,15 @@ fn browsers_get_pages_for_refusals_and_programs_problems() {
 
 #[test]
 fn a_browser_that_asks_too_much_gets_a_page() {
-    let limit = "[server]\n[server.rate_limit]\nper_second = 1\nburst = 100\n";
+    // This machine has no account: the client is behind a proxy on it.
+    let limit =
+        "[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n[server.rate_limit]\nper_second = 1\nburst = 100\n";
     let folder = TestFolder::new(&format!("{limit}[[feed]]\nid = \"notes\"\n"));
-    let server = folder.serve();
+    let server = folder.serve_as("http://feeds.example");
     // A guess of a token costs as much as twenty pages.
-    let guess = || server.ask("POST", "/sign-in", &[FORM, BROWSER], b"token=x");
-    let refused = std::iter::repeat_with(guess).find(|answer| answer.status != 401).unwrap();
+    let client = ("x-forwarded-for", "192.0.2.1");
+    let guess = || server.ask("POST", "/sign-in", &[FORM, BROWSER, client], b"token=x");
+    let refused = std::iter::repeat_with(guess).take(100).find(|answer| answer.status != 401).unwrap();
     assert_eq!((refused.status, refused.header("content-type")), (429, Some("text/html; charset=utf-8")));
     assert!(refused.text().contains("Too many requests") && refused.header("retry-after").is_some());
 }
