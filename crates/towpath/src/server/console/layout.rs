@@ -3,7 +3,6 @@
 use maud::{DOCTYPE, Markup, html};
 
 use super::assets::{ICON, SCRIPT, STYLE};
-use super::sinks;
 use super::visit::Visit;
 
 /// Part of the server that a page belongs to.
@@ -81,7 +80,7 @@ impl Page {
             nav aria-label="Server" { ul {
                 (link(Section::Feeds, "/", "Feeds"))
                 (link(Section::Live, "/live", "Live"))
-                @if !visit.engine.sinks.all().is_empty() && sinks::may_see(visit) { (link(Section::Sinks, "/sinks", "Sinks")) }
+                @if !visit.engine.sinks.all().is_empty() && visit.sees_sinks() { (link(Section::Sinks, "/sinks", "Sinks")) }
                 (link(Section::Check, "/check", "Check"))
                 @if let Some(session) = &visit.session {
                     li { form method="post" action={ (root) "/sign-out" } {

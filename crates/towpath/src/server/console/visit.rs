@@ -78,6 +78,12 @@ impl Visit {
         self.sees_details("any")
     }
 
+    /// Returns true if the reader may see where changes are copied to.
+    pub(super) fn sees_sinks(&self) -> bool {
+        // Of no feed: a token for some feeds only must not see all destinations.
+        self.may(TokenRight::Admin, "") || (self.session.is_none() && self.sees_details(""))
+    }
+
     /// Returns the feeds that the reader may read.
     pub(super) fn feeds(&self) -> Vec<(Arc<Feed>, Access)> {
         let feeds = self.engine.feeds();

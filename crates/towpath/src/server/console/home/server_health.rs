@@ -1,6 +1,5 @@
 //! Health of the server itself, in sentences.
 
-use super::super::sinks;
 use super::super::text::{bytes, count};
 use super::super::visit::Visit;
 use crate::protocols::websub::HubState;
@@ -50,7 +49,7 @@ pub(super) fn read(visit: &Visit, feeds: usize) -> ServerHealth {
             facts.push(format!("holds {} of its cluster", count(gauge(metrics.roles.get()), "role")));
         }
     }
-    let sinks = if sinks::may_see(visit) { engine.sinks.all().len() } else { 0 };
+    let sinks = if visit.sees_sinks() { engine.sinks.all().len() } else { 0 };
     ServerHealth { problems, facts, sinks }
 }
 

@@ -6,7 +6,7 @@ use super::super::clock::ago;
 use super::super::layout::{Page, Section, pager, secret};
 use super::super::text::{clip, count, foreign, prefix};
 use super::super::visit::Visit;
-use super::{card, hidden, may_see, path_of};
+use super::{card, hidden, path_of};
 use crate::document::route_error::RouteError;
 use crate::engine::sink_status::SinkStatus;
 use crate::sink::letters::{self, DeadLetter};
@@ -18,7 +18,7 @@ const MAX_CHANGE: usize = 20_000;
 
 /// Shows a sink with its dead letters.
 pub(in crate::server::console) async fn page(visit: &Visit, name: &str) -> Result<Page, RouteError> {
-    if !may_see(visit) {
+    if !visit.sees_sinks() {
         return Ok(Page::new("Sinks", Section::Sinks, hidden(visit)));
     }
     let absent = || RouteError::not_found("There is no such sink in the configuration");

@@ -18,15 +18,9 @@ use crate::engine::sinks::SinkState;
 pub(super) use letters::page as letters_page;
 pub(super) use orders::order;
 
-/// Returns true if the reader may see where changes are copied to.
-pub(super) fn may_see(visit: &Visit) -> bool {
-    // Of no feed: a token for some feeds only must not see all destinations.
-    visit.may(TokenRight::Admin, "") || (visit.session.is_none() && visit.sees_details(""))
-}
-
 /// Shows all sinks.
 pub(super) async fn page(visit: &Visit) -> Result<Page, RouteError> {
-    let body = if !may_see(visit) {
+    let body = if !visit.sees_sinks() {
         hidden(visit)
     } else {
         let sinks = visit.engine.sink_statuses().await?;
@@ -58,7 +52,7 @@ fn path_of(visit: &Visit, name: &str) -> String {
 
 /// Makes the list of the sinks that copy a feed.
 pub(super) async fn of_feed(visit: &Visit, feed: &str) -> Result<Markup, RouteError> {
-    if !may_see(visit) {
+    if !visit.sees_sinks() {
         return Ok(html! {});
     }
     let sinks = visit.engine.sink_statuses().await?;
