@@ -10,7 +10,6 @@ use super::error_page::sign_in;
 use super::layout::{Page, Section, secret};
 use super::text::{clip, count, foreign, number};
 use super::visit::Visit;
-use crate::config::TokenRight;
 use crate::document::route_error::RouteError;
 use crate::engine::sink_status::SinkStatus;
 use crate::engine::sinks::SinkState;
