@@ -19,7 +19,8 @@ cargo xtask bench push      one append to 10,000 subscribers beside a bare loop;
 cargo xtask bench export    10,000 feeds as static files, again without changes, again with ten changed
 cargo xtask bench cluster   appends through three nodes beside a bare client loop; catching up with a million items;
                             reading beside a single server; growth of the log
-cargo xtask bench sinks [ITEMS]   first sync of a million items into SQLite beside a bare loop; steady state, latency
+cargo xtask bench sinks [ITEMS]   first sync of a million items into SQLite and PostgreSQL beside a bare loop and psql;
+                                  steady state, latency
 cargo xtask bench webhooks  deliveries to 40 webhooks beside a bare loop, without and with a dead one
 cargo xtask bench page [ITEMS FEEDS…]   the web page: home of 1,000 and 10,000 feeds, tabs and searches of a million items
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";

@@ -91,7 +91,7 @@ async fn every_position_takes_effect_exactly_once() {
         wait_for_progress(&applied).await;
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
         if kill % 50 == 49 {
-            println!("PostgreSQL's sink: {kill} of {kills} kills, {} s", started.elapsed().as_secs());
+            println!("PostgreSQL's sink: {} of {kills} kills, {} s", kill + 1, started.elapsed().as_secs());
         }
         match kill % 5 {
             // The server; the follower tries again.
