@@ -36,8 +36,12 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 def cpu(pid):
     """CPU seconds of a process and those of its children that have ended."""
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        # It has ended since it was listed, and counts with its parent.
+        return 0.0
     return sum(int(field) for field in fields[11:15]) / TICK
 
 
