@@ -122,9 +122,7 @@ impl SourceConfig {
         let fits = (0.0..=1.0).contains(&self.guard.max_removed);
         let message = "source.guard.max_removed is not between 0 and 1";
         problems.ensure(fits, "source.guard.max_removed", message);
-        let fits = (1..=4096).contains(&self.max_mib);
-        problems.ensure(fits, "source.max_mib", "source.max_mib is not between 1 and 4096");
-        self.check_limits(problems);
+        self.limits.check(self.max_mib, "source.", problems);
         problems.check("source.headers", self.check_headers());
         problems.check("source.format", self.check_mappings());
         if let Some(paging) = &self.paging {
@@ -195,22 +193,6 @@ impl SourceConfig {
         })
     }
 
-    fn check_limits(&self, problems: &mut Problems) {
-        let LimitsConfig { items, depth, members, string_mib, memory_mib, entity_mib } = self.limits;
-        for (key, value, most) in [
-            ("items", items, 100_000_000),
-            // Deeper documents would need a larger stack.
-            ("depth", depth, 256),
-            ("members", members, 1_000_000),
-            ("string_mib", string_mib, 4096),
-            ("memory_mib", memory_mib, 65_536),
-            ("entity_mib", entity_mib, 4096),
-        ] {
-            let key = format!("source.limits.{key}");
-            problems.ensure((1..=most).contains(&value), &key, format!("{key} is not between 1 and {most}"));
-        }
-    }
-
     fn check_headers(&self) -> Result<(), String> {
         for (name, value) in &self.headers {
             if name.parse::<HeaderName>().is_err() || value.expose().parse::<HeaderValue>().is_err() {
@@ -218,6 +200,27 @@ impl SourceConfig {
             }
         }
         Ok(())
+    }
+}
+
+impl LimitsConfig {
+    /// Validates the limits, and the size of a document, which are in a table whose keys begin with `table`.
+    pub(super) fn check(self, max_mib: u64, table: &str, problems: &mut Problems) {
+        let LimitsConfig { items, depth, members, string_mib, memory_mib, entity_mib } = self;
+        let max_mib = usize::try_from(max_mib).unwrap_or(usize::MAX);
+        for (key, value, most) in [
+            ("max_mib", max_mib, 4096),
+            ("limits.items", items, 100_000_000),
+            // Deeper documents would need a larger stack.
+            ("limits.depth", depth, 256),
+            ("limits.members", members, 1_000_000),
+            ("limits.string_mib", string_mib, 4096),
+            ("limits.memory_mib", memory_mib, 65_536),
+            ("limits.entity_mib", entity_mib, 4096),
+        ] {
+            let key = format!("{table}{key}");
+            problems.ensure((1..=most).contains(&value), &key, format!("{key} is not between 1 and {most}"));
+        }
     }
 }
 

@@ -8,12 +8,16 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use towpath_client::{Protocol, redact};
+use towpath_proto::follow::ReadLimits;
 use url::Url;
 
 use super::durations::duration;
 use super::feed::FeedConfig;
 use super::problems::Problems;
+use super::schema::Mebibytes;
 use super::secret::Secret;
+use super::sizes::mebibytes;
+use super::source::{DEFAULT_MAX_MIB, LimitsConfig};
 use super::token::{FeedPattern, read_secret};
 
 /// Longest name of a sink. It is a label of metrics and part of keys.
@@ -42,6 +46,13 @@ pub struct SinkConfig {
     #[serde(default)]
     #[schemars(example = serde_json::json!({"Authorization": "Bearer ${FEED_TOKEN}"}), extend("x-default" = "none"))]
     pub headers: HashMap<String, Secret>,
+    /// Maximum size of a document of `url`, in MiB after decompression.
+    #[serde(default = "default_max_mib", deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
+    pub max_mib: u64,
+    /// Limits of what is in a document of `url`.
+    #[serde(default)]
+    pub limits: LimitsConfig,
     /// Start position of a new sink.
     #[serde(default)]
     pub from: SinkStart,
@@ -87,6 +98,10 @@ pub enum SinkStart {
     Now,
 }
 
+fn default_max_mib() -> u64 {
+    DEFAULT_MAX_MIB
+}
+
 fn hundred() -> usize {
     100
 }
@@ -129,6 +144,11 @@ impl SinkConfig {
         self.protocol.as_ref().and_then(|name| name.parse().ok())
     }
 
+    /// Returns the limits of what is read from `url`.
+    pub fn read_limits(&self) -> ReadLimits {
+        self.limits.of_feed(self.max_mib)
+    }
+
     /// Returns the parsed request headers.
     pub fn header_map(&self) -> HeaderMap {
         self.headers.iter().filter_map(|(name, value)| header(name, value)).collect()
@@ -150,8 +170,14 @@ impl SinkConfig {
             (Some(url), true) => problems.check("url", check_url(url)),
             (None, false) => problems.check("feeds", self.check_feeds(feeds)),
         }
-        let has_source = self.url.is_some() || (self.protocol.is_none() && self.headers.is_empty());
-        problems.ensure(has_source, "", "protocol and headers are for a url");
+        let has_limits = self.read_limits() != ReadLimits::default();
+        let is_of_url = self.protocol.is_some() || !self.headers.is_empty() || has_limits;
+        problems.ensure(
+            self.url.is_some() || !is_of_url,
+            "",
+            "protocol, headers, max_mib and limits are for a url",
+        );
+        self.limits.check(self.max_mib, "", problems);
         problems.check(
             "protocol",
             self.protocol.as_ref().map_or(Ok(()), |name| name.parse::<Protocol>().map(drop)),
@@ -253,6 +279,16 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_another_servers_feed() {
+        let limits = "url = 'http://a/'\nmax_mib = 1\nlimits = { items = 1, entity_mib = 2 }";
+        let limits =
+            parse(&GOOD.replacen("feeds = ['kev', 'or*']", limits, 1)).unwrap().sinks[0].read_limits();
+        let ReadLimits { max_document, document, max_entity } = limits;
+        assert_eq!((max_document, document.items, max_entity), (Some(1 << 20), 1, 2 << 20));
+        assert_eq!(parse(GOOD).unwrap().sinks[0].read_limits(), ReadLimits::default());
+    }
+
+    #[test]
     fn secrets_come_from_files_too() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");
@@ -285,6 +321,13 @@ mod tests {
             ("into", "secrets = ['a']\ninto", "for a webhook"),
             ("into", "protocol = 'smart'\ninto", "for a url"),
             ("into", "batch = 0\ninto", "batch is not"),
+            ("into", "limits = { items = 5 }\ninto", "for a url"),
+            ("feeds = ['kev', 'or*']", "url = 'http://a/'\nmax_mib = 0", "max_mib is not between 1 and 4096"),
+            (
+                "feeds = ['kev', 'or*']",
+                "url = 'http://a/'\nlimits = { depth = 999 }",
+                "limits.depth is not between",
+            ),
             ("into", "password_file = 'no/such'\ninto", "no/such"),
             ("into", "intoo = 5\ninto", "intoo"),
         ] {

@@ -20,6 +20,8 @@ use super::sizes::mebibytes;
 
 /// Default poll interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(900);
+/// Default size of the largest document, in MiB.
+pub(super) const DEFAULT_MAX_MIB: u64 = 64;
 
 /// Source of the feed's items: a polled document, or another feed.
 #[derive(Clone, PartialEq, Deserialize, JsonSchema)]
@@ -82,7 +84,7 @@ impl Default for SourceConfig {
             html: None,
             paging: None,
             body: None,
-            max_mib: 64,
+            max_mib: DEFAULT_MAX_MIB,
             limits: LimitsConfig::default(),
             // Includes the download of a large document over a slow line.
             timeout: Duration::from_secs(120),
@@ -109,10 +111,7 @@ impl SourceConfig {
 
     /// Returns the limits of a followed feed.
     pub fn read_limits(&self) -> ReadLimits {
-        // Each protocol has a default of its own, which the default here does not replace.
-        let is_set = self.max_mib != Self::default().max_mib;
-        let max_document = is_set.then_some(self.max_mib << 20);
-        ReadLimits { document: self.limits.into(), max_document, max_entity: self.limits.entity_mib << 20 }
+        self.limits.of_feed(self.max_mib)
     }
 
     /// Returns the parsed request headers.
@@ -153,6 +152,13 @@ pub struct LimitsConfig {
 }
 
 impl LimitsConfig {
+    /// Returns the limits of a followed feed whose documents have a largest size.
+    pub(super) fn of_feed(self, max_mib: u64) -> ReadLimits {
+        // Each protocol has a default of its own, which the default here does not replace.
+        let max_document = (max_mib != DEFAULT_MAX_MIB).then_some(max_mib << 20);
+        ReadLimits { document: self.into(), max_document, max_entity: self.entity_mib << 20 }
+    }
+
     /// Memory that any document may take, in bytes.
     pub fn memory(self) -> usize {
         self.memory_mib << 20

@@ -3,7 +3,8 @@
 use towpath_client::sink::SinkFailure;
 use towpath_client::xmpp::{Account, drive_node, drive_node_check};
 use towpath_client::{Output, Protocol};
-use towpath_proto::follow::Checker as _;
+use towpath_proto::follow::{Checker as _, ReadLimits};
+use towpath_proto::push::xmpp::follow::NodeFollower;
 use towpath_proto::push::xmpp::uri::NodeUri;
 use towpath_proto::report::Report;
 use url::Url;
@@ -28,7 +29,7 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
         }
         None => (None, None),
     };
-    let mut follower = account.follower(&uri, &args.from, saved.map(|saved| saved.state), args.once)?;
+    let mut follower = follower(args, &uri, &account, saved)?;
     let mut lines = Lines::new(std::io::stdout(), state_file);
     match drive_node(&mut follower, &account, &mut lines, stop).await {
         Ok(summary) => Ok(exit(&summary, args.once)),
@@ -47,10 +48,21 @@ pub(super) async fn follow_node_into<O: Output<Error = SinkFailure>>(
     stop: &Stop,
 ) -> Result<FollowEnd, CliError> {
     let (uri, account) = node_account(args, url)?;
-    let mut follower = account.follower(&uri, &args.from, saved.map(|saved| saved.state), args.once)?;
+    let mut follower = follower(args, &uri, &account, saved)?;
     let mut output = output(Protocol::Smart, uri.to_string());
     let summary = drive_node(&mut follower, &account, &mut output, stop).await;
     Ok(FollowEnd::of(summary, args.once))
+}
+
+/// Creates the follower of a node, within the limits of the arguments.
+fn follower(
+    args: &FollowArgs,
+    uri: &NodeUri,
+    account: &Account,
+    saved: Option<SavedFollow>,
+) -> Result<NodeFollower, CliError> {
+    let follower = account.follower(uri, &args.from, saved.map(|saved| saved.state), args.once)?;
+    Ok(follower.within(args.limits.limits()))
 }
 
 /// Returns the node and the account to follow it with.
@@ -74,10 +86,11 @@ fn node_uri(url: &Url) -> Result<NodeUri, CliError> {
 pub(super) async fn check_node(
     url: &Url,
     account: &AccountArgs,
+    limits: ReadLimits,
     stop: &Stop,
 ) -> Result<(Report, bool), CliError> {
     let (uri, account) = (node_uri(url)?, account.account()?);
-    let mut checker = account.checker(&uri)?;
+    let mut checker = account.checker(&uri)?.within(limits);
     let finished = drive_node_check(&mut checker, &account, stop).await;
     match checker.failure() {
         // A login that failed is no finding about the node.

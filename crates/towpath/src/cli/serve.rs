@@ -95,6 +95,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     budget.log();
     let engine = open::server_engine(config, &budget).await?;
     let fetcher = Arc::new(open::fetcher(&engine.config)?);
+    // For the checks of the web page.
+    engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
     let (stopper, stop) = stop::on_signal_or_request();
     // The listener is bound already: connections queue in its backlog until the server accepts them.
     if engine.is_shared() {

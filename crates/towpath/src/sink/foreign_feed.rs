@@ -8,7 +8,7 @@ use towpath_client::{
     DiscoverError, Fetcher, FollowNotice, FollowPace, FollowerConfig, discover, drive, follower, redact,
 };
 use towpath_config::{Secret, SinkStart};
-use towpath_proto::follow::{FollowError, ReadLimits, StartFrom};
+use towpath_proto::follow::{FollowError, StartFrom};
 
 use super::health::SinkHealth;
 use crate::engine::sinks::SinkEntry;
@@ -73,7 +73,7 @@ pub(super) async fn follow(
             state,
             once: false,
             every: None,
-            limits: ReadLimits::default(),
+            limits: config.read_limits(),
         },
     )?;
     let failing = opener.clone();

@@ -5,12 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::follow::{
-    Checker, Exchange, FollowError, Monotonic, Now, Request, RequestId, ResponseHead, TransferError,
+    Checker, Exchange, FollowError, Monotonic, Now, ReadLimits, Request, RequestId, ResponseHead,
+    TransferError,
 };
 use crate::format::xml::ATOM;
 use crate::push::xmpp::wire::lifecycle::Incoming;
 use crate::push::xmpp::wire::rsm::{RsmBounds, RsmRange};
-use crate::push::xmpp::wire::session::{Authenticate, ClientSession, OverXmpp};
+use crate::push::xmpp::wire::session::{Authenticate, ClientSession, LARGEST_STANZA, OverXmpp};
 use crate::push::xmpp::wire::stanza::Element;
 use crate::push::xmpp::wire::uri::NodeUri;
 use crate::push::xmpp::wire::{error, jid, ns, pubsub};
@@ -94,6 +95,14 @@ impl NodeChecker {
         })
     }
 
+    /// Sets the limits of what is read: of a stanza, because the check builds no document from it.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        let largest = limits.largest_document(LARGEST_STANZA as u64);
+        self.session.set_largest_stanza(usize::try_from(largest).unwrap_or(usize::MAX));
+        self
+    }
+
     /// Returns the reason if nothing could be checked.
     pub fn failure(&self) -> Option<&str> {
         self.failed.as_deref()
@@ -137,17 +146,34 @@ impl NodeChecker {
         format!("check-{:?}", self.step)
     }
 
-    fn take(&mut self, iq: &Element) {
+    /// Returns true for the answer to the current request.
+    fn is_answer(&self, iq: &Element) -> bool {
         // Anybody may send a stanza to this account; only the service can answer.
-        let is_answer = iq.attribute("from") == Some(self.uri.service.as_str())
+        iq.attribute("from") == Some(self.uri.service.as_str())
             && iq.attribute("id") == Some(self.id().as_str())
-            && matches!(iq.attribute("type"), Some("result" | "error"));
-        if !is_answer || self.asked.take().is_none() {
+            && matches!(iq.attribute("type"), Some("result" | "error"))
+    }
+
+    fn take(&mut self, iq: &Element) {
+        if !self.is_answer(iq) {
             return;
         }
         let refused = if iq.attribute("type") == Some("error") { error::read(iq) } else { None };
         let refused =
             refused.map(|(condition, text)| format!("answered {condition} {text}").trim().to_owned());
+        self.advance(iq, refused);
+    }
+
+    /// Judges an answer of which only the start tag was kept.
+    fn take_too_large(&mut self, start: &Element) {
+        let limit = self.session.largest_stanza();
+        self.advance(start, Some(format!("answered with more than {limit} bytes (limit: max_mib)")));
+    }
+
+    fn advance(&mut self, iq: &Element, refused: Option<String>) {
+        if self.asked.take().is_none() {
+            return;
+        }
         self.judge(iq, refused);
         self.step = self.step.next();
         // Without a second page there is no page to go back from.
@@ -270,10 +296,10 @@ impl OverXmpp for NodeChecker {
 
     fn handle_received(&mut self, now: Now) {
         while let Some(incoming) = self.session.poll_received(now) {
-            if let Incoming::Stanza(stanza) = incoming
-                && stanza.name == "iq"
-            {
-                self.take(&stanza);
+            match incoming {
+                Incoming::Stanza(stanza) if stanza.name == "iq" => self.take(&stanza),
+                Incoming::TooLarge(start) if self.is_answer(&start) => self.take_too_large(&start),
+                _ => {}
             }
         }
         if let Some(problem) = self.session.take_problem() {

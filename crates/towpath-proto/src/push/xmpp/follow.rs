@@ -11,13 +11,13 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::follow::{
-    Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead, StartFrom,
-    TransferError,
+    Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Request, RequestId, ResponseHead,
+    StartFrom, TransferError,
 };
 use crate::format::xml::{ATOM, FANOUT, TOWPATH};
 use crate::push::xmpp::wire::lifecycle::Incoming;
 use crate::push::xmpp::wire::rsm::{RsmBounds, RsmRange};
-use crate::push::xmpp::wire::session::{Authenticate, ClientSession, OverXmpp};
+use crate::push::xmpp::wire::session::{Authenticate, ClientSession, LARGEST_STANZA, OverXmpp};
 use crate::push::xmpp::wire::shim::PushHeaders;
 use crate::push::xmpp::wire::stanza::{Element, ElementNode};
 use crate::push::xmpp::wire::uri::NodeUri;
@@ -91,6 +91,15 @@ impl NodeFollower {
             events: VecDeque::new(),
             is_over: false,
         })
+    }
+
+    /// Sets the limits of what is read. A document is here a stanza, with a page of items or a push.
+    #[must_use]
+    pub fn within(mut self, limits: ReadLimits) -> Self {
+        let largest = limits.largest_document(LARGEST_STANZA as u64);
+        self.session.set_largest_stanza(usize::try_from(largest).unwrap_or(usize::MAX));
+        self.smart = self.smart.within(limits);
+        self
     }
 
     /// Returns `true` while subscribed.
@@ -238,7 +247,7 @@ impl NodeFollower {
         let pubsub = iq.child("pubsub", ns::PUBSUB).ok_or("an answer without a pubsub element")?;
         // XEP-0059, 2.1: without items, the wrapper may be missing.
         let items = pubsub.child("items", ns::PUBSUB);
-        let mut page = collection(items, ns::PUBSUB, &self.uri)?;
+        let mut page = self.collection(items, ns::PUBSUB)?;
         let bounds = pubsub.child("set", ns::RSM).map(RsmBounds::read).unwrap_or_default();
         page.total = bounds.count;
         // "The server always replies with UIDs using the cursor type."
@@ -256,7 +265,7 @@ impl NodeFollower {
         let is_ours = |items: &&Element| items.attribute("node") == Some(self.uri.node.as_str());
         let Some(items) = items.filter(is_ours) else { return };
         let headers = PushHeaders::read(message);
-        match collection(Some(items), ns::PUBSUB_EVENT, &self.uri) {
+        match self.collection(Some(items), ns::PUBSUB_EVENT) {
             Ok(page) => {
                 let PushHeaders { total, previous, last } = headers;
                 let page = Collection { total, prev_cursor: previous, last_cursor: last, ..page };
@@ -269,10 +278,21 @@ impl NodeFollower {
             }
         }
     }
+
+    /// Parses the items of a response or push, within the limits.
+    fn collection(&self, items: Option<&Element>, space: &str) -> Result<Collection, String> {
+        let document = document(items, space)?;
+        let read = Collection::from_atom_within(
+            document.as_bytes(),
+            &self.uri.to_string(),
+            self.smart.limits().document,
+        );
+        read.map_err(|error| error.to_string())
+    }
 }
 
-/// Parses the items of a response or push, as the entries of a document.
-fn collection(items: Option<&Element>, space: &str, uri: &NodeUri) -> Result<Collection, String> {
+/// Writes the items of a response or push as the entries of a document.
+fn document(items: Option<&Element>, space: &str) -> Result<String, String> {
     let mut document = format!("<feed xmlns=\"{ATOM}\">");
     let items = items.into_iter().flat_map(Element::children).filter(|item| item.is("item", space));
     for item in items {
@@ -290,7 +310,7 @@ fn collection(items: Option<&Element>, space: &str, uri: &NodeUri) -> Result<Col
         named.write(&mut document, ATOM);
     }
     document.push_str("</feed>");
-    Collection::from_atom(document.as_bytes(), &uri.to_string()).map_err(|error| error.to_string())
+    Ok(document)
 }
 
 impl OverXmpp for NodeFollower {
@@ -304,8 +324,9 @@ impl OverXmpp for NodeFollower {
                 Incoming::Ready => self.begin(now),
                 Incoming::Stanza(stanza) => self.take(now, &stanza),
                 Incoming::TooLarge(_) => {
-                    self.warn("a stanza was too large to be read");
-                    self.fail_pull(now, TransferError::TooLarge { limit: 4 << 20 });
+                    let limit = self.session.largest_stanza() as u64;
+                    self.warn(&format!("a stanza is larger than {limit} bytes (limit: max_mib)"));
+                    self.fail_pull(now, TransferError::TooLarge { limit });
                 }
             }
         }

@@ -37,7 +37,7 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         if args.watch {
             return Err(CliError::usage("--watch is for feeds over HTTP"));
         }
-        let (report, finished) = check_node(&args.url, &args.account, &stop).await?;
+        let (report, finished) = check_node(&args.url, &args.account, args.limits.limits(), &stop).await?;
         return print(&args, args.url.as_str(), "xmpp", finished.then_some(&report));
     }
     let fetcher = args.token.fetcher([&args.url])?;

@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 use maud::{Markup, html};
 use tokio::sync::{Semaphore, watch};
 use towpath_client::{
-    CallQueue, FetchOptions, Fetcher, FollowPace, Offer, PrivateFetches, Protocol, ReadLimits, checker,
-    discover, drive_check,
+    CallQueue, FetchOptions, Fetcher, FollowPace, MemoryBudget, Offer, PrivateFetches, Protocol, ReadLimits,
+    checker, discover, drive_check,
 };
 use towpath_proto::report::{Finding, FindingOutcome, Level, Report};
 use url::Url;
@@ -27,6 +27,9 @@ use crate::document::route_error::RouteError;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Checks at a time. Each reads whole feeds.
 const AT_A_TIME: usize = 2;
+
+/// Largest document of a check, and largest entity of Data Replication, in MiB. Command lines may read more.
+const LARGEST_MIB: usize = 16;
 
 /// Checks of this server.
 struct Checks(Arc<Semaphore>);
@@ -80,13 +83,24 @@ fn fetcher(visit: &Visit) -> Result<Fetcher, RouteError> {
         // Nobody configured this address: a token for a feed is none for this machine's network.
         PrivateFetchesConfig::None | PrivateFetchesConfig::Named => PrivateFetches::None,
     };
-    let options = FetchOptions { private, total_timeout: PATIENCE, ..FetchOptions::default() };
+    // The budget of the server's sources: checks must not double the memory that documents take.
+    let memory = visit.engine.extensions.get_or_insert_with(MemoryBudget::default).clone();
+    let options = FetchOptions { private, memory, total_timeout: PATIENCE, ..FetchOptions::default() };
     Fetcher::new(options).map_err(|e| RouteError::internal(e.to_string()))
+}
+
+/// Returns the limits of what a check reads.
+fn limits() -> Result<ReadLimits, String> {
+    let mut limits = ReadLimits::default();
+    for name in ["max_mib", "entity_mib"] {
+        limits.set(name, LARGEST_MIB)?;
+    }
+    Ok(limits)
 }
 
 async fn check(fetcher: Fetcher, url: Url) -> Result<Checked, String> {
     let offer = discover(&fetcher, url.as_str(), FollowPace::Polled).await.map_err(|e| e.to_string())?;
-    let mut check = checker(offer.protocol, &offer.url, ReadLimits::default()).map_err(|e| e.to_string())?;
+    let mut check = checker(offer.protocol, &offer.url, limits()?).map_err(|e| e.to_string())?;
     // It never stops: the time limit drops it.
     let (_keep, stop) = watch::channel(false);
     if !drive_check(&mut *check, &fetcher, &stop, CallQueue::none()).await {

@@ -24,11 +24,11 @@ use crate::smart::memory::MemoryLog;
 use crate::smart::pull::{FeedSettings, Pull};
 use crate::smart::tests::{settings, time};
 
-const ALICE: &str = "alice@example.net/towpath";
-const SERVICE: &str = "feeds.example.com";
+pub(super) const ALICE: &str = "alice@example.net/towpath";
+pub(super) const SERVICE: &str = "feeds.example.com";
 
 /// Authenticates with a fixed password.
-struct PlainPassword;
+pub(super) struct PlainPassword;
 
 impl Authenticate for PlainPassword {
     fn begin(&mut self, offered: &[String], is_safe: bool) -> Option<(String, Vec<u8>)> {

@@ -20,6 +20,11 @@ const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const BIND: &str = "urn:ietf:params:xml:ns:xmpp-bind";
 const SESSION: &str = "urn:ietf:params:xml:ns:xmpp-session";
 
+/// Default size of the largest stanza, in bytes.
+pub(crate) const LARGEST_STANZA: usize = 4 << 20;
+/// Bytes of a stanza for each of its elements and texts. An empty element takes 4 bytes, and far more in memory.
+const BYTES_PER_NODE: usize = 40;
+
 /// SASL authentication (RFC 6120, section 6). Implemented outside this crate, because it needs passwords and
 /// randomness.
 pub trait Authenticate: Send {
@@ -97,7 +102,11 @@ impl ClientSession {
     /// Creates a disconnected session of the account `jid` with a resource.
     pub fn new(jid: &str, resource: &str, authenticate: Box<dyn Authenticate>) -> Self {
         // Larger than a component's limits: a page with large items is a single stanza here.
-        let limits = StreamLimits { stanza_bytes: 4 << 20, nodes: 100_000, ..StreamLimits::default() };
+        let limits = StreamLimits {
+            stanza_bytes: LARGEST_STANZA,
+            nodes: LARGEST_STANZA / BYTES_PER_NODE,
+            ..StreamLimits::default()
+        };
         Self {
             jid: jid::bare(jid).to_owned(),
             resource: resource.to_owned(),
@@ -114,6 +123,18 @@ impl ClientSession {
             output: String::new(),
             own: None,
         }
+    }
+
+    /// Sets the largest stanza, and with it the number of a stanza's elements and texts.
+    pub(crate) fn set_largest_stanza(&mut self, bytes: usize) {
+        let nodes = bytes / BYTES_PER_NODE;
+        self.limits = StreamLimits { stanza_bytes: bytes, nodes, ..self.limits };
+        self.reader = StreamReader::new(self.limits);
+    }
+
+    /// Returns the largest stanza, in bytes.
+    pub(crate) fn largest_stanza(&self) -> usize {
+        self.limits.stanza_bytes
     }
 
     /// Returns `true` when it is time to connect.
