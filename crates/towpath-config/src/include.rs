@@ -10,6 +10,9 @@ use toml::de::{DeTable, DeValue};
 use super::error::ConfigProblem;
 use super::files::ConfigTexts;
 
+/// Most files that include each other in a row. Each takes a part of the stack.
+const MAX_DEPTH: usize = 16;
+
 /// A pattern, or a list of patterns, of further files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "OneOrMany")]
@@ -109,6 +112,10 @@ impl Includer<'_> {
                 self.chain[first..].iter().chain([&real]).map(|p| p.display().to_string()).collect();
             return self.problem(at, format!("include: the files include each other: {}", names.join(" → ")));
         }
+        if self.chain.len() > MAX_DEPTH {
+            let message = format!("include: more than {MAX_DEPTH} files include each other in a row");
+            return self.problem(at, message);
+        }
         // Two patterns may both match it.
         if self.texts.has_file(path) {
             return;
@@ -166,6 +173,24 @@ mod tests {
         assert_eq!((server.waiters, server.fetches, server.rate_limit.burst), (5, 3, 1234));
         assert_eq!(config.files.len(), 4);
         assert!(load(&[("towpath.toml", "include = ['feeds.d/*.toml']")]).is_ok(), "no file is no mistake");
+    }
+
+    /// A row of thousands of files overflowed the stack, and ended the server that read it again.
+    #[test]
+    fn a_row_of_files_has_a_limit() {
+        let row = |count: usize| -> Vec<(String, String)> {
+            let file = |n: usize| (format!("{n}.toml"), format!("include = '{}.toml'\n", n + 1));
+            let last = (format!("{count}.toml"), "[[feed]]\nid = 'aa'\n".to_owned());
+            let main = ("towpath.toml".to_owned(), "include = '0.toml'\n".to_owned());
+            (0..count).map(file).chain([main, last]).collect()
+        };
+        let load_row = |count| {
+            let files = row(count);
+            load(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>())
+        };
+        assert_eq!(load_row(10).unwrap().feeds.len(), 1);
+        let error = load_row(3000).unwrap_err();
+        assert!(error.contains("more than 16 files include each other in a row"), "{error}");
     }
 
     #[test]
