@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, Request, Version};
 use crate::config::{TokenDigest, TokenRight, is_local};
 use crate::document::route_error::RouteError;
 use crate::engine::read_link::{self, ReadLink};
+use crate::engine::registry::RemovedFeed;
 pub use crate::engine::tokens::Access;
 use crate::engine::tokens::{TokenSet, reads};
 use crate::engine::{Engine, Feed};
@@ -157,6 +158,20 @@ pub(crate) fn may_read(feed: &Feed, tokens: &TokenSet, headers: &HeaderMap) -> R
         Some(token) if reads(token, feed.id(), feed.log()) => Ok(Access::Whole),
         _ => Err(RouteError::unauthorized("this token may not read this feed")),
     }
+}
+
+/// Returns true if the sender of a request may know of a feed that was removed. Its own readers went with it.
+pub(crate) fn may_know_removed<B>(
+    removed: RemovedFeed,
+    feed: &str,
+    tokens: &TokenSet,
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> bool {
+    let token = || bearer(request.headers()).and_then(|given| tokens.find(given));
+    removed.is_public
+        || token().is_some_and(|token| token.may(TokenRight::Read, feed))
+        || (tokens.is_open() && without_token(tokens, peer, request).is_ok())
 }
 
 /// Returns the feeds that the sender of a request may read, with the part of each.

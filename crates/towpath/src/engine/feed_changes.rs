@@ -8,7 +8,9 @@ use towpath_proto::FeedId;
 use towpath_store::{FeedSummary, ReadError};
 
 use crate::config::{Config, FeedConfig};
-use crate::engine::{Engine, Feed};
+use crate::engine::registry::RemovedFeed;
+use crate::engine::{Engine, Feed, private_feeds};
+use crate::store_error::StoreError;
 
 /// Changes of the feeds.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,12 +40,12 @@ impl FeedPlan {
 }
 
 impl Engine {
-    /// Compares the feeds with those of a configuration. Nothing changes yet.
+    /// Compares the feeds with those of a configuration. Nothing changes yet, except that names of private feeds are kept.
     ///
     /// # Errors
     ///
     /// A store that cannot be read.
-    pub async fn plan_feeds(&self, config: &Config) -> Result<FeedPlan, ReadError> {
+    pub async fn plan_feeds(&self, config: &Config) -> Result<FeedPlan, StoreError> {
         let mut plan = FeedPlan { changes: FeedChanges::default(), feeds: Vec::new(), private: Vec::new() };
         let mut logs = None;
         for new in &config.feeds {
@@ -70,6 +72,8 @@ impl Engine {
             };
             plan.feeds.push((id.clone(), feed));
         }
+        // Before any of them can be removed.
+        private_feeds::update(self.store.as_ref(), plan.configs()).await?;
         Ok(plan)
     }
 
@@ -83,6 +87,7 @@ impl Engine {
         // Before the feeds are: no document of a private feed may be cached as a public one's.
         self.sup_links.add_private(private);
         let mut planned: HashMap<FeedId, Arc<Feed>> = planned.into_iter().collect();
+        let mut removed = Vec::new();
         {
             let mut feeds = self.feeds.write();
             let may_create = self.config.server.create_feeds;
@@ -100,18 +105,19 @@ impl Engine {
                     planned.insert(id.clone(), feed);
                 } else {
                     changes.removed.push(id.clone());
+                    removed.push((id.clone(), RemovedFeed { is_public: feed.config.is_public() }));
                 }
             }
             *feeds = planned;
         }
         changes.removed.sort_unstable();
         changes.left.sort_unstable();
-        let mut removed = self.removed.write();
-        removed.extend(changes.removed.iter().cloned());
+        let mut all_removed = self.removed.write();
+        all_removed.extend(removed);
         for id in &changes.added {
-            removed.remove(id);
+            all_removed.remove(id);
         }
-        drop(removed);
+        drop(all_removed);
         if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
             // Documents show titles and lists of feeds. They are made again from the log when they are asked for.
             self.documents.clear();
@@ -125,9 +131,9 @@ impl Engine {
         self.feed_changes.subscribe()
     }
 
-    /// Returns true for a feed that was served once, and is not configured any more.
-    pub(crate) fn was_removed(&self, id: &str) -> bool {
-        self.removed.read().contains(id)
+    /// Returns a feed that was served once, and is not configured any more.
+    pub(crate) fn removed_feed(&self, id: &str) -> Option<RemovedFeed> {
+        self.removed.read().get(id).copied()
     }
 }
 

@@ -15,6 +15,7 @@ mod hooks;
 mod identity;
 pub(crate) mod json_record;
 mod metrics;
+mod private_feeds;
 pub mod publish;
 pub(crate) mod rate_limit;
 pub(crate) mod read_link;

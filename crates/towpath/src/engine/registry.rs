@@ -1,6 +1,6 @@
 //! The engine: everything that requests, sources and protocols share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ use crate::engine::replica_age::ReplicaAge;
 use crate::engine::sinks::Sinks;
 use crate::engine::store_health::StoreHealth;
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Extensions, Feed, Metrics};
+use crate::engine::{Extensions, Feed, Metrics, private_feeds};
 use crate::store_error::StoreError;
 use crate::wall_clock;
 
@@ -72,9 +72,16 @@ pub struct Engine {
     is_shared: bool,
     pub(super) feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
     /// Feeds with a log that are not served any more.
-    pub(super) removed: Arc<RwLock<HashSet<FeedId>>>,
+    pub(super) removed: Arc<RwLock<HashMap<FeedId, RemovedFeed>>>,
     /// Number of changes of the feeds since the start.
     pub(super) feed_changes: Arc<watch::Sender<u64>>,
+}
+
+/// A feed that is not served any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RemovedFeed {
+    /// False if its name is for its readers only.
+    pub(crate) is_public: bool,
 }
 
 /// Reason why an engine cannot start.
@@ -120,12 +127,14 @@ impl Engine {
         let mut feeds = configured(&config);
         let filters = filters(&config, &feeds);
         let mut heads = store.heads().await?;
+        let private = private_feeds::update(store.as_ref(), config.feeds.iter()).await?;
         // The log of a feed that left the configuration stays on disk, but is not served.
-        let mut removed = HashSet::new();
+        let mut removed = HashMap::new();
         heads.retain(|head| {
             let is_served = config.server.create_feeds || feeds.contains_key(&head.feed);
             if !is_served {
-                removed.insert(head.feed.clone());
+                let is_public = !private.contains(&head.feed);
+                removed.insert(head.feed.clone(), RemovedFeed { is_public });
             }
             is_served
         });

@@ -28,16 +28,21 @@ pub(crate) fn feed_to_change(engine: &Engine, feed: &str) -> Result<Arc<Feed>, R
 
 /// Makes the error for a feed that does not exist.
 ///
-/// Followers of a feed that was removed are told so, and do not ask again.
+/// Followers of a feed that was removed are told so, and do not ask again. A removed private feed looks absent.
 pub(crate) fn no_feed(engine: &Engine, name: &str) -> RouteError {
-    if engine.was_removed(name) {
-        return RouteError::gone(format!("feed {name:?} was removed from the configuration of this server"));
+    if engine.removed_feed(name).is_some_and(|removed| removed.is_public) {
+        return gone_feed(name);
     }
     // A name comes from the address, which may be as long as a request's head.
     let shown: String = name.chars().take(64).collect();
     RouteError::not_found(format!(
         "there is no feed {shown:?}; add a [[feed]] with this id to the configuration"
     ))
+}
+
+/// Makes the error for a feed that was removed.
+pub(crate) fn gone_feed(name: &str) -> RouteError {
+    RouteError::gone(format!("feed {name:?} was removed from the configuration of this server"))
 }
 
 /// Returns the parameters of a query, decoded.

@@ -46,6 +46,10 @@ pub(super) async fn wait(engine: &Arc<Engine>, feed: &str, request: &HeaderMap) 
     if wanted == 0 || known.as_ref().is_some_and(|known| has(known.head.load(Ordering::Acquire))) {
         return Ok(());
     }
+    // Nothing creates it, so nobody waits for it. And a wait would tell a log that is not served from none.
+    if known.is_none() && !engine.config.server.create_feeds {
+        return Ok(());
+    }
     // Another node may have created the feed by that append.
     let log = match &known {
         Some(known) => known.log().clone(),
