@@ -19,6 +19,7 @@ mod home;
 mod item;
 mod layout;
 mod moment;
+mod pretty;
 pub(crate) mod programs;
 mod query;
 mod refused;

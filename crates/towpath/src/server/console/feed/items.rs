@@ -62,7 +62,8 @@ async fn before(visit: &Visit, head: &FeedHead) -> Result<Option<u64>, RouteErro
     Ok(Some(cursor.map_or(end, |cursor| cursor.min(end))))
 }
 
-/// Walks along the items. A search takes a core for a moment, so it runs apart from the threads that serve.
+/// Walks along the items. A search, or a list of large items, takes a core for a moment. So it runs apart from the threads
+/// that serve.
 async fn find(
     visit: &Visit,
     head: &FeedHead,
@@ -71,10 +72,6 @@ async fn find(
 ) -> Result<FoundItems, RouteError> {
     let past = head.past.map(|past| past.seq);
     let (engine, feed) = (visit.engine.clone(), Arc::clone(&head.feed));
-    if conditions.is_empty() && past.is_none() && !feed.is_filter() {
-        let scan = Scan { engine: &engine, feed: &feed, conditions: &conditions, past };
-        return Ok(scan.run(before).await?);
-    }
     let search = move || {
         let scan = Scan { engine: &engine, feed: &feed, conditions: &conditions, past };
         engine.runtime.block_on(scan.run(before))

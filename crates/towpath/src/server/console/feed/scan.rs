@@ -15,7 +15,11 @@ use crate::engine::{Engine, Feed};
 /// Items of a page.
 pub(super) const ROWS: usize = 50;
 /// Time after which a search shows what it found so far.
-const BUDGET: Duration = Duration::from_millis(250);
+pub(in crate::server::console) const BUDGET: Duration = Duration::from_millis(250);
+/// Bytes of items after which the clock is read.
+const CLOCK_BYTES: usize = 1 << 20;
+/// Longest part of a text that is searched, in bytes.
+const MAX_SEARCHED: usize = 4 << 20;
 /// Changes of one read.
 const CHUNK: ReadLimit = ReadLimit { items: 200, bytes: 16 << 20 };
 /// Most steps back along the versions of one item.
@@ -40,10 +44,6 @@ impl Conditions {
         words.filter_map(|word| pattern(word).ok()).collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.words.is_empty() && self.tag.is_none() && !self.is_flagged
-    }
-
     fn matches(&self, item: &Item, scorer: &Scorer) -> bool {
         self.tag.as_ref().is_none_or(|tag| item.tags.iter().any(|has| has.eq_ignore_ascii_case(tag)))
             && self.words.iter().all(|word| has_word(item, word))
@@ -53,9 +53,16 @@ impl Conditions {
 
 fn has_word(item: &Item, word: &Regex) -> bool {
     let texts = [Some(&item.id), item.title.as_ref(), item.summary.as_ref(), item.url.as_ref()];
-    let in_text = |text: &String| word.is_match(text.as_bytes());
+    let has = |bytes: &[u8]| word.is_match(&bytes[..bytes.len().min(MAX_SEARCHED)]);
+    let in_text = |text: &String| has(text.as_bytes());
     texts.into_iter().flatten().chain(&item.tags).any(in_text)
-        || item.content.as_ref().is_some_and(|content| word.is_match(&content.bytes))
+        || item.content.as_ref().is_some_and(|content| has(&content.bytes))
+}
+
+/// Returns the length of an item's texts, which decides how long a look at it takes.
+fn length(item: &Item) -> usize {
+    let texts = [Some(&item.id), item.title.as_ref(), item.summary.as_ref()].into_iter().flatten();
+    texts.map(String::len).sum::<usize>() + item.content.as_ref().map_or(0, |content| content.bytes.len())
 }
 
 /// An item in a list. It holds no content: a page of items must not hold their megabytes.
@@ -116,17 +123,21 @@ pub(super) struct Scan<'a> {
 impl Scan<'_> {
     /// Returns the items before a position.
     pub(super) async fn run(&self, before: Option<Seq>) -> Result<FoundItems, ReadError> {
-        let (start, mut found, mut before) = (Instant::now(), FoundItems::default(), before);
+        let until = Instant::now() + BUDGET;
+        let (mut found, mut before, mut bytes) = (FoundItems::default(), before, 0);
         loop {
             let (changes, next) = self.chunk(before).await?;
             for change in &changes {
                 found.looked += 1;
                 found.back_to = Some(change.modified);
-                if self.is_shown(change).await? {
+                if self.is_shown(change, until).await? {
                     found.items.push(ListedItem::new(change, &self.engine.scorer));
                 }
+                bytes += length(&change.item);
                 // The clock is read once in a while only, and each call makes some progress.
-                let is_over = found.looked % 16 == 0 && start.elapsed() > BUDGET;
+                let is_due = found.looked % 16 == 0 || bytes >= CLOCK_BYTES;
+                let is_over = is_due && Instant::now() > until;
+                bytes = if is_due { 0 } else { bytes };
                 if found.items.len() == ROWS || is_over {
                     found.is_cut = is_over && found.items.len() < ROWS;
                     found.next = Some(change.seq).filter(|seq| *seq > self.conditions.after + 1);
@@ -175,7 +186,7 @@ impl Scan<'_> {
         Ok((changes, (start > floor).then_some(start + 1)))
     }
 
-    async fn is_shown(&self, change: &Change) -> Result<bool, ReadError> {
+    async fn is_shown(&self, change: &Change, until: Instant) -> Result<bool, ReadError> {
         if change.op == Op::Delete
             || !self.conditions.matches(&change.item, &self.engine.scorer)
             || !matches_filter(self.engine, self.feed, &change.item)
@@ -183,7 +194,8 @@ impl Scan<'_> {
             return Ok(false);
         }
         let Some(past) = self.past else { return Ok(true) };
-        let visible = visible_at(self.engine.store.as_ref(), self.feed, &change.item.id, past).await?;
+        let store = self.engine.store.as_ref();
+        let visible = visible_at(store, self.feed, &change.item.id, past, until).await?;
         Ok(visible.is_some_and(|visible| visible.seq == change.seq))
     }
 }
@@ -194,16 +206,20 @@ pub(in crate::server::console) fn matches_filter(engine: &Engine, feed: &Feed, i
     feed.config.filter.as_ref().is_none_or(|filter| filter.filter.matches(item, &risk))
 }
 
-/// Returns the version of an item that was the latest at a position of the log, which may be a deletion.
+/// Returns the version of an item that was the latest at a position of the log, which may be a deletion. Also `None` if
+/// it is not found until a time.
 pub(in crate::server::console) async fn visible_at(
     store: &dyn Store,
     feed: &Feed,
     id: &str,
     seq: Seq,
+    until: Instant,
 ) -> Result<Option<Change>, ReadError> {
     let mut version = store.latest(feed.log(), id).await?;
     for _ in 0..MAX_STEPS {
         match version {
+            // Each step reads a version with its content, which may be megabytes.
+            Some(change) if change.seq > seq && Instant::now() > until => return Ok(None),
             Some(change) if change.seq > seq => {
                 version = match change.previous {
                     Some(previous) => store.change(feed.log(), previous).await?,
@@ -288,6 +304,21 @@ mod tests {
             assert_eq!((first.len(), second.len(), end), (50, 20, None), "{past:?}");
             assert_eq!((first[0].as_str(), second[19].as_str()), ("049", "050"));
         }
+    }
+
+    /// The clock was read after 16 items only, however large they are.
+    #[tokio::test]
+    async fn large_items_do_not_outlast_the_budget() {
+        let large = "abcdefgh".repeat(512 << 10);
+        let (engine, feed) = engine_with((0..16).map(|n| put(&n.to_string(), &large)).collect()).await;
+        let words = (0..16).map(|n| format!("zq{n}x")).collect::<Vec<_>>().join(" ");
+        let conditions = Conditions { words: Conditions::words(&words), ..Conditions::default() };
+        let scan = Scan { engine: &engine, feed: &feed, conditions: &conditions, past: None };
+        let found = scan.run(None).await.unwrap();
+        assert!(found.is_cut && found.looked < 16, "{} items", found.looked);
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let late = visible_at(engine.store.as_ref(), &feed, "0", 0, long_ago).await.unwrap();
+        assert!(late.is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use similar::{ChangeTag, TextDiff};
 use towpath_proto::{Content, Item};
 
+use super::super::pretty::pretty;
 use super::super::text::{bytes, prefix};
 
 /// Most bytes of each text that is compared.
@@ -61,7 +62,7 @@ pub(in crate::server::console) fn compare(old: &Item, new: &Item) -> Vec<FieldDi
     };
     let extra = |item: &Item| match item.extra.is_empty() {
         true => String::new(),
-        false => serde_json::to_string_pretty(&item.extra).unwrap_or_default(),
+        false => pretty(&item.extra, MAX_TEXT + 1),
     };
     let media_type =
         |item: &Item| item.content.as_ref().map(|content| content.media_type.clone()).unwrap_or_default();
@@ -77,9 +78,15 @@ pub(in crate::server::console) fn compare(old: &Item, new: &Item) -> Vec<FieldDi
         ("content", content_text(old.content.as_ref()), content_text(new.content.as_ref())),
         ("further data", extra(old), extra(new)),
     ];
+    let differs_beyond = |name: &str| match name {
+        "content" => old.content != new.content,
+        "further data" => old.extra != new.extra,
+        _ => false,
+    };
     pairs
         .into_iter()
-        .filter(|(_, old, new)| old != new)
+        // Texts that are cut may differ behind their end.
+        .filter(|(name, old, new)| old != new || (old.len() > MAX_TEXT && differs_beyond(name)))
         .map(|(name, old, new)| field(name, &old, &new))
         .collect()
 }
@@ -90,8 +97,8 @@ fn content_text(content: Option<&Content>) -> String {
     if content.is_json() && content.bytes.len() <= MAX_TEXT {
         // One member on each line: a document without line breaks would differ as a whole.
         let value = serde_json::from_slice::<serde_json::Value>(&content.bytes).ok();
-        if let Some(pretty) = value.and_then(|value| serde_json::to_string_pretty(&value).ok()) {
-            return pretty;
+        if let Some(value) = value {
+            return pretty(&value, MAX_TEXT + 1);
         }
     }
     match content.text() {
@@ -214,6 +221,26 @@ mod tests {
             rows.iter().find(|(old, _)| old.is_some_and(|line| line.kind == LineKind::Removed)).unwrap();
         assert_eq!(both.1.unwrap().kind, LineKind::Added);
         assert!(rows.iter().any(|(old, new)| old.is_some() && new.is_none()));
+    }
+
+    /// A few hundred kilobytes of nested JSON are gigabytes with a line for each value.
+    #[test]
+    fn nested_data_is_cut() {
+        let nested =
+            |last: u8| format!("{}{}{last}{}", "[".repeat(120), "1,".repeat(200_000), "]".repeat(120));
+        let item = |last: u8| {
+            let mut item =
+                Item { content: Some(Content::new("application/json", nested(last))), ..Item::new("a") };
+            item.extra.insert("x".into(), serde_json::from_str(&nested(last)).unwrap());
+            item
+        };
+        let differences = compare(&item(1), &item(2));
+        assert_eq!(
+            differences.iter().map(|field| field.name).collect::<Vec<_>>(),
+            ["content", "further data"]
+        );
+        assert!(differences.iter().all(|field| field.is_cut && field.lines.len() <= MAX_LINES));
+        assert!(compare(&item(1), &item(1)).is_empty());
     }
 
     #[test]

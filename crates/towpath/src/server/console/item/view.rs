@@ -6,7 +6,8 @@ use towpath_proto::{Author, Item, Op};
 use super::super::clock::{ago, moment};
 use super::super::feed_head::past_note;
 use super::super::layout::secret;
-use super::super::text::{clip, foreign, name_of, plain, prefix};
+use super::super::pretty::pretty;
+use super::super::text::{clip, foreign, name_of, plain};
 use super::super::visit::Visit;
 use super::item_page::ItemPage;
 use super::{content, difference, difference_view};
@@ -14,16 +15,19 @@ use crate::config::TokenRight;
 use crate::document::route_error::RouteError;
 use crate::engine::work::blocking;
 
+/// Most bytes that are shown of an item's further data.
+const MAX_EXTRA: usize = 20_000;
+
 pub(super) async fn body(visit: &Visit, page: &ItemPage) -> Result<Markup, RouteError> {
     let compared = match &page.with {
         Some(with) => {
-            let (old, new) = (with.item.clone(), page.shown.item.clone());
+            let (old, new) = (with.clone(), page.shown.clone());
             // Apart from the threads that serve: a comparison may take its whole time limit.
-            Some(blocking(move || difference::compare(&old, &new)).await?)
+            Some(blocking(move || difference::compare(&old.item, &new.item)).await?)
         }
         None => None,
     };
-    let named = page.last_seen.as_ref().unwrap_or(&page.shown);
+    let named = page.last_seen();
     let (feed, path) = (&page.head.feed, visit.feed_path(&page.head.feed));
     Ok(html! {
         p class="crumbs" { a href={ (visit.root) "/" } { "Feeds" } " / " a href=(path) { (foreign(&clip(feed.config.title(), 60))) } " / " span class="mono" { (foreign(&clip(&page.shown.item.id, 60))) } }
@@ -60,7 +64,7 @@ fn notes(visit: &Visit, page: &ItemPage) -> Markup {
 }
 
 fn version(visit: &Visit, page: &ItemPage) -> Markup {
-    let shown = page.last_seen.as_ref().unwrap_or(&page.shown);
+    let shown = page.last_seen();
     html! {
         section { h2 class="hidden" { "Content" } (content::view(visit, shown)) }
         section { h2 { "Fields" } (fields(visit, page, &shown.item)) }
@@ -83,14 +87,9 @@ fn fields(visit: &Visit, page: &ItemPage, item: &Item) -> Markup {
             @if let Some(at) = item.updated { dt { "Updated" } dd { (moment(at)) } }
             dt { "Here since" } dd { (moment(page.shown.created)) }
             dt { "This version" } dd { (moment(page.shown.modified)) ", change " (page.shown.seq) }
-            @if !item.extra.is_empty() { dt { "Further data" } dd { pre tabindex="0" { (extra(item)) } } }
+            @if !item.extra.is_empty() { dt { "Further data" } dd { pre tabindex="0" { (pretty(&item.extra, MAX_EXTRA)) } } }
         }
     }
-}
-
-fn extra(item: &Item) -> String {
-    let text = serde_json::to_string_pretty(&item.extra).unwrap_or_default();
-    prefix(&text, 20_000).to_owned()
 }
 
 /// Shows an address as a link if it leads to the web. Other schemes run programs.
