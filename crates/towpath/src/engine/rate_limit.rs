@@ -99,11 +99,20 @@ impl RateLimit {
         ))
     }
 
+    /// Charges the receiver of a stream.
+    pub(crate) fn charge_stream(&self, account: &StreamAccount, points: u64) {
+        Account { limit: self, paid_off: account.0.clone() }.charge(points);
+    }
+
     fn now(&self) -> u64 {
         // 64 bits of nanoseconds are 584 years.
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
+
+/// Account of a client whose answer costs while it is made, after the request was settled.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamAccount(Arc<AtomicU64>);
 
 /// Account of a client that was admitted.
 pub(crate) struct Account<'a> {
@@ -112,6 +121,11 @@ pub(crate) struct Account<'a> {
 }
 
 impl Account<'_> {
+    /// Returns the account for what a stream will send.
+    pub(crate) fn of_stream(&self) -> StreamAccount {
+        StreamAccount(self.paid_off.clone())
+    }
+
     /// Charges points.
     pub(crate) fn charge(&self, points: u64) {
         self.charge_at(points, self.limit.now());

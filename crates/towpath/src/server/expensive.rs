@@ -2,17 +2,22 @@
 
 use std::net::SocketAddr;
 
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 
 use crate::document::feed_path::segments;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
-use crate::engine::access::token_name;
-use crate::engine::rate_limit::{Account, Requester};
+use crate::engine::access::{read_token, token_name};
+use crate::engine::rate_limit::{Account, Requester, StreamAccount};
+use crate::engine::request::parameters;
 use crate::server::console::PageAddress;
 
 /// Points of a snapshot, which copies the whole feed.
 const SNAPSHOT: u64 = 100;
+/// Points of a page that is searched, of a past moment, or of a comparison: it may take a core for a quarter of a second.
+const WALK: u64 = 10;
+/// Points of a request with a token that is not known, so that tokens cannot be guessed quickly.
+const GUESS: u64 = 20;
 /// Bytes of a body that cost a point.
 const BYTES_PER_POINT: u64 = 64 << 10;
 
@@ -43,7 +48,36 @@ pub(super) fn admit<'a, B>(
     Ok(account.map(|account| ChargedRequest { account, base_cost, is_settled: false }))
 }
 
+/// Charges a request with a token that is not known.
+///
+/// # Errors
+///
+/// A client that has spent too much.
+pub(super) fn charge_guess(engine: &Engine, peer: SocketAddr, headers: &HeaderMap) -> Result<(), RouteError> {
+    let (Some(limit), Some(_)) = (&engine.rate_limit, read_token(headers)) else { return Ok(()) };
+    let tokens = engine.tokens.load();
+    if tokens.is_empty() || token_name(&tokens, headers).is_some() {
+        return Ok(());
+    }
+    if let Some(network) = Requester::network(peer, headers, &engine.config.server.trusted_proxies) {
+        limit.admit(network, GUESS)?.charge(GUESS);
+    }
+    Ok(())
+}
+
+/// Charges the receiver of a stream for a page that was made for it alone.
+pub(super) fn charge_page(engine: &Engine, account: Option<&StreamAccount>, size: usize) {
+    if let (Some(limit), Some(account)) = (&engine.rate_limit, account) {
+        limit.charge_stream(account, size as u64 / BYTES_PER_POINT);
+    }
+}
+
 impl ChargedRequest<'_> {
+    /// Returns the account for what a stream will send.
+    pub(super) fn stream_account(&self) -> StreamAccount {
+        self.account.of_stream()
+    }
+
     /// Charges the request for an answer of so many bytes.
     pub(super) fn charge(mut self, size: u64) {
         self.is_settled = true;
@@ -68,7 +102,9 @@ impl Drop for ChargedRequest<'_> {
 /// Returns what a request costs beside the size of its answer; `None` for cheap ones.
 fn base_cost<B>(request: &Request<B>) -> Option<u64> {
     if let Some(page) = PageAddress::of(request) {
-        return page.cost();
+        let mut parameters = parameters(request.uri().query());
+        let walks = parameters.any(|(name, _)| matches!(&*name, "q" | "tag" | "risk" | "at" | "with"));
+        return page.cost().map(|cost| if walks { cost.max(WALK) } else { cost });
     }
     let segments = segments(request.uri().path()).ok()?;
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
@@ -101,6 +137,10 @@ mod tests {
             assert_eq!(cost("GET", path), Some(1), "{path}");
         }
         assert_eq!(cost("POST", "/feeds/a/snapshots"), Some(SNAPSHOT));
+        for path in ["/feeds/a/changes?at=2026-01-01", "/feeds/a/history?q=a", "/sign-in?with=1"] {
+            assert_eq!(cost("GET", path), Some(WALK), "{path}");
+        }
+        assert_eq!(cost("GET", "/feeds/a/changes"), Some(1));
         for (method, path) in
             [("GET", "/healthz.json"), ("PUT", "/feeds/a/items/b"), ("POST", "/feeds/a/items")]
         {

@@ -13,9 +13,9 @@ use crate::document::feed_path::{feed_in, segments};
 use crate::document::prebuilt::Answer;
 use crate::document::respond::{respond as respond_with, whole};
 use crate::document::route_error::RouteError;
-use crate::engine::access::{Access, may_read_request};
+use crate::engine::access::{Access, may_know_removed, may_read_request};
 use crate::engine::client_address::client_address;
-use crate::engine::request::no_feed;
+use crate::engine::request::{gone_feed, no_feed};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve as diffdelta;
 use crate::protocols::history::serve as history;
@@ -60,6 +60,9 @@ pub(crate) async fn answer(
 ) -> Routed {
     engine.metrics.routed.inc();
     session::authorize(&engine, &mut request);
+    if let Err(error) = expensive::charge_guess(&engine, peer, request.headers()) {
+        return Problem::from(error).answer().into();
+    }
     if let Some(page) = PageAddress::of(&request) {
         return page_answer(engine, peer, page, request).await;
     }
@@ -70,6 +73,9 @@ pub(crate) async fn answer(
     let origin = engine.cors.listed(request.headers().get(ORIGIN)).cloned();
     let routed = match expensive::admit(&engine, peer, &request) {
         Ok(charged) => {
+            if let Some(charged) = &charged {
+                request.extensions_mut().insert(charged.stream_account());
+            }
             let routed = dispatch(&engine, peer, request, &stop).await;
             match charged.map(|charged| (charged, routed.as_ref().ok().and_then(size_made))) {
                 Some((charged, Some(size))) => charged.charge(size),
@@ -190,8 +196,12 @@ async fn dispatch(
     }
     // DiffDelta, section 1.3: an archive outlives its feed.
     let is_archive = segments.first() == Some(&"archive");
-    if let Some(id) = named.filter(|id| feed.is_none() && !is_archive && engine.was_removed(id)) {
-        return Err(no_feed(engine, id));
+    let is_gone = |id: &&str| {
+        let removed = engine.removed_feed(id).filter(|_| feed.is_none() && !is_archive);
+        removed.is_some_and(|removed| may_know_removed(removed, id, &engine.tokens.load(), peer, &request))
+    };
+    if let Some(id) = named.filter(is_gone) {
+        return Err(gone_feed(id));
     }
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
     let routed = match (segments.as_slice(), feed) {

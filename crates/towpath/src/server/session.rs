@@ -26,6 +26,9 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 // About 300 bytes each. Only holders of a token begin one.
 const MAX_SESSIONS: usize = 10_000;
 
+/// Most sessions of one token. A reader must not end those of others by signing in again and again.
+const MAX_OF_TOKEN: usize = 100;
+
 /// Sessions of a server.
 #[derive(Default)]
 pub(super) struct Sessions {
@@ -73,9 +76,11 @@ impl Sessions {
         let session = Session { token: token.into(), form_secret: random(), ends: now + LIFETIME };
         let mut sessions = self.sessions.lock();
         sessions.retain(|_, session| session.ends > now);
-        if sessions.len() >= MAX_SESSIONS {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.ends).map(|(key, _)| *key);
-            oldest.map(|key| sessions.remove(&key));
+        let of_token = sessions.values().filter(|session| session.token() == token).count();
+        if of_token >= MAX_OF_TOKEN {
+            end_oldest(&mut sessions, |session| session.token() == token);
+        } else if sessions.len() >= MAX_SESSIONS {
+            end_oldest(&mut sessions, |_| true);
         }
         sessions.insert(key(&number), Arc::new(session));
         number
@@ -97,6 +102,13 @@ impl Sessions {
         let session = self.sessions.lock().get(&key(cookie(headers)?)).cloned();
         session.filter(|session| session.ends > now)
     }
+}
+
+/// Ends the oldest of some sessions.
+fn end_oldest(sessions: &mut HashMap<[u8; 32], Arc<Session>>, is_one: impl Fn(&Session) -> bool) {
+    let some = sessions.iter().filter(|(_, session)| is_one(session));
+    let oldest = some.min_by_key(|(_, session)| session.ends).map(|(key, _)| *key);
+    oldest.map(|key| sessions.remove(&key));
 }
 
 /// Gives a request that reads the token of its session, as if it had sent it.
@@ -155,6 +167,19 @@ mod tests {
         assert!(sessions.find_at(&sent("0"), now).is_none());
         sessions.end(&sent(&number));
         assert!(sessions.find_at(&sent(&number), now).is_none());
+    }
+
+    #[test]
+    fn a_token_ends_its_own_sessions_only() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let other = sessions.begin_at("other", now);
+        let first = sessions.begin_at("t", now);
+        for second in 1..=MAX_OF_TOKEN as u64 {
+            sessions.begin_at("t", now + Duration::from_secs(second));
+        }
+        assert!(sessions.find_at(&sent(&first), now).is_none(), "the oldest of the token");
+        assert!(sessions.find_at(&sent(&other), now).is_some());
+        assert_eq!(sessions.sessions.lock().len(), 1 + MAX_OF_TOKEN);
     }
 
     #[test]

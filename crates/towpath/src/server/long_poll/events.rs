@@ -24,6 +24,7 @@ use towpath_proto::smart::spec::{FeedOrder, OrderBy, PositionSpec};
 
 use crate::document::route_error::RouteError;
 use crate::engine::access::reader_digest;
+use crate::engine::rate_limit::StreamAccount;
 use crate::engine::read_link::link_expiry;
 use crate::engine::request::parameters;
 use crate::engine::{Engine, Feed};
@@ -32,6 +33,7 @@ use crate::protocols::smart::{
     Access, BuildResponse, PullRequest, PullRequestError, PullResult, SharedFormat, SharedResponse, Smart,
     settings,
 };
+use crate::server::expensive::charge_page;
 use crate::server::response::ResponseBody;
 use crate::stop::{Stop, stopped};
 use crate::wall_clock;
@@ -69,14 +71,15 @@ pub(in crate::server) async fn events(
     let (sender, chunks) = mpsc::channel(1);
     let (reader, expires) = (reader_digest(&feed, request), link_expiry(request));
     let is_new = last.is_none_or(|id| id.trim().is_empty());
-    let padding = padding(request);
+    let (padding, account) = (padding(request), request.extensions().get::<StreamAccount>());
     let mut request = PullRequest { engine: engine.clone(), feed, access, reader, expires, query };
     // A client that comes back has its position, which is later.
     request.query.last = parameters.last.filter(|_| is_new);
     request.begin_with_last().await?;
     let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.config.server.heartbeat };
+    let account = account.cloned();
     // A task of its own, as hyper polls the body only while it can write.
-    tokio::spawn(EventStream { request, sender, form }.run(padding).boxed());
+    tokio::spawn(EventStream { request, sender, form, account }.run(padding).boxed());
     Ok(response(ResponseBody::channel(chunks)))
 }
 
@@ -159,6 +162,7 @@ struct EventStream {
     request: PullRequest,
     sender: EventSender,
     form: EventForm,
+    account: Option<StreamAccount>,
 }
 
 /// End of a stream: the client is gone, the server stops or an error occurred.
@@ -192,7 +196,9 @@ impl EventStream {
             }
             Ok(PullResult::Page(page)) => {
                 let (_, build) = self.form.shared();
-                Arc::new(build(&self.request, self.request.settings(), &page))
+                let response = build(&self.request, self.request.settings(), &page);
+                charge_page(&self.request.engine, self.account.as_ref(), response.body.len());
+                Arc::new(response)
             }
             Ok(PullResult::AtHead { after, query }) => {
                 let (format, build) = self.form.shared();

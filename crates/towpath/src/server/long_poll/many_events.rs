@@ -19,9 +19,11 @@ use towpath_proto::smart::spec::{OrderBy, PositionSpec};
 
 use crate::document::route_error::RouteError;
 use crate::engine::access::{may_read, reader_digest};
+use crate::engine::rate_limit::StreamAccount;
 use crate::engine::request::parameters;
 use crate::engine::{Engine, Feed};
 use crate::protocols::smart::{Access, PullRequest, PullResult, PullWaiter, SharedResponse, Smart, settings};
+use crate::server::expensive::charge_page;
 use crate::server::long_poll::events::{
     EventForm, EventSender, StreamClosed, busy_stream, padding, push_start, response,
 };
@@ -88,6 +90,7 @@ struct Member {
     /// Position of the client in this feed.
     position: String,
     waiter: Option<PullWaiter>,
+    account: Option<StreamAccount>,
 }
 
 impl Member {
@@ -110,6 +113,7 @@ impl Member {
         let resume = own.or(Some("?").filter(|_| !last_id.is_empty()));
         let query = stream_query(resume, Some(PositionSpec::Cursor(now)), &settings.limits);
         let reader = reader_digest(&feed, request);
+        let account = request.extensions().get::<StreamAccount>().cloned();
         let mut request = PullRequest { engine: engine.clone(), feed, access, reader, expires: None, query };
         request.query.last = last.filter(|_| resume.is_none());
         request.begin_with_last().await?;
@@ -117,7 +121,7 @@ impl Member {
             Some(PositionSpec::Cursor(cursor)) => cursor.clone(),
             _ => String::new(),
         };
-        Ok(Self { request, position, waiter: None })
+        Ok(Self { request, position, waiter: None, account })
     }
 
     /// Returns the next page if there is one, else waits in the registry.
@@ -130,7 +134,9 @@ impl Member {
         match result {
             Ok(PullResult::Page(_)) if self.request.engine.response_memory.is_exceeded() => Err(StreamClosed),
             Ok(PullResult::Page(page)) => {
-                Ok(Some(Arc::new(build(&self.request, self.request.settings(), &page))))
+                let response = build(&self.request, self.request.settings(), &page);
+                charge_page(&self.request.engine, self.account.as_ref(), response.body.len());
+                Ok(Some(Arc::new(response)))
             }
             Ok(PullResult::AtHead { after, query }) => {
                 let waiter = self.request.join(*query, after, format, build);
