@@ -4,18 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot make its input fails")]
 
-use std::fmt;
-
-use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;
-use towpath_proto::follow::ReadLimits;
 use towpath_proto::format::document::{DocumentEntry, DocumentHead};
 use towpath_proto::format::{ReadOptions, atom, json_feed, read, rss};
 use towpath_proto::{Author, Content, Item, Timestamp};
-
-#[path = "../tests/hostile_documents/mod.rs"]
-mod hostile_documents;
 
 fn main() {
     divan::main();
@@ -126,48 +119,4 @@ fn write_atom(bencher: Bencher<'_, '_>, kind: EntryStyle) {
     // Written once for its length, outside the measured time.
     let length = atom_document(kind).len();
     bencher.counter(BytesCount::new(length)).bench(|| atom::write(&head(), entries(&items)));
-}
-
-/// Reads every hostile document, each at one size and at twice that. Twice the size must take twice the time.
-#[divan::bench(args = hostile_sizes())]
-fn hostile_doubled(bencher: Bencher<'_, '_>, case: &HostileCase) {
-    let HostileCase { way, body, .. } = case;
-    let work: &(dyn Fn() + Sync) = match way {
-        None => &|| drop(read(divan::black_box(body), &ReadOptions::default())),
-        Some((_, work)) => &|| work(divan::black_box(body), ReadLimits::default()),
-    };
-    bencher.counter(BytesCount::new(body.len())).bench(work);
-}
-
-/// A hostile document, and what reads it: a follower, a check, or the parser alone.
-struct HostileCase {
-    name: String,
-    way: Option<(&'static str, hostile_documents::Work)>,
-    body: Bytes,
-}
-
-impl fmt::Display for HostileCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = self.way.map_or("the parser", |(name, _)| name);
-        write!(f, "{} in {way}, {} kB", self.name, self.body.len() >> 10)
-    }
-}
-
-fn hostile_sizes() -> Vec<HostileCase> {
-    let mut cases = Vec::new();
-    for size in [128 << 10, 256 << 10] {
-        let mut documents = hostile_documents::documents(size);
-        documents.push(("entities of Data Replication", hostile_documents::page(size)));
-        for (name, text) in documents {
-            let body = Bytes::from(text);
-            let exchanges = hostile_documents::EXCHANGES.into_iter();
-            let read = exchanges.filter(|(way, _)| hostile_documents::reads(way, &body)).map(Some);
-            let is_feed = body.first() != Some(&b'-');
-            for way in is_feed.then_some(None).into_iter().chain(read) {
-                cases.push(HostileCase { name: name.into(), way, body: body.clone() });
-            }
-        }
-    }
-    cases.sort_by(|a, b| (&a.name, a.way.map(|way| way.0)).cmp(&(&b.name, b.way.map(|way| way.0))));
-    cases
 }
