@@ -9,6 +9,8 @@ use super::size;
 
 #[path = "fetching.rs"]
 mod fetching;
+#[path = "pages.rs"]
+mod pages;
 
 use fetching::raw_server::{RawServer, ScriptStep, answer, send};
 
