@@ -102,7 +102,9 @@ impl Visit {
                 "There is no feed {shown:?} here, or reading it needs a token that you have not signed in with."
             ))
         };
-        let removed = || if self.engine.was_removed(id) { no_feed(&self.engine, id) } else { absent() };
+        // A removed private feed must look like any absent one.
+        let is_known_gone = self.engine.removed_feed(id).is_some_and(|removed| removed.is_public);
+        let removed = || if is_known_gone { no_feed(&self.engine, id) } else { absent() };
         let feed = self.engine.feed(id).ok_or_else(removed)?;
         let is_local = || self.tokens.is_open() && self.sees_details(id);
         match may_read(&feed, &self.tokens, self.request.headers()) {
