@@ -176,6 +176,33 @@ fn refused_items_are_kept_aside_and_sent_again() {
 }
 
 #[test]
+fn large_refused_items_make_a_sink_wait() {
+    let (receiver, _) = answering(422);
+    let folder = TestFolder::new(&[FEED, &webhook("hook", &receiver.url("/hook"))].concat());
+    let server = folder.serve();
+    // Together more than the 64 MiB that are kept.
+    let large = vec![b'x'; 33 << 20];
+    for id in ["a", "b"] {
+        let answer =
+            server.ask("PUT", &format!("/feeds/news/items/{id}"), &[("Content-Type", "text/plain")], &large);
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+    publish(&server, "c");
+    wait_until("the third waits", || {
+        let sink = sink(&server, "hook");
+        sink["error"]["message"].as_str().is_some_and(|message| message.contains("2 items of 66 MiB"))
+    });
+    assert_eq!(sink(&server, "hook")["dead_letters"], 2);
+    let dropped = folder.run(&["sink", "drop", "hook"]);
+    assert!(dropped.status.success(), "{}", common::stderr(&dropped));
+    order(&server, "hook", "resume");
+    wait_until("the third is kept", || {
+        let sink = sink(&server, "hook");
+        sink["lag"] == 0 && sink["dead_letters"] == 1
+    });
+}
+
+#[test]
 fn a_receiver_that_is_gone_stops_its_sink_until_it_is_resumed() {
     let (receiver, status) = answering(410);
     let folder = TestFolder::new(&[FEED, &webhook("hook", &receiver.url("/hook"))].concat());

@@ -74,6 +74,9 @@ pub struct SinkRecord {
     pub delivered: u64,
     /// Number of items that the destination refused and that are kept aside.
     pub dead_letters: u64,
+    /// Size of those items in the store, in bytes.
+    #[serde(default)]
+    pub dead_letter_bytes: u64,
     /// Time of the last batch that was taken.
     pub last_delivery: Option<Timestamp>,
     /// Number of the last order to send dead letters again that was carried out.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
 use towpath_proto::follow::Followed;
 use towpath_proto::line::Line;
 use towpath_proto::{FeedId, Op};
-use towpath_store::{Precondition, Table, TableWrite, WriteError};
+use towpath_store::{Precondition, Table, WriteError};
 
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::sinks::SinkEntry;
@@ -18,9 +19,11 @@ use crate::engine::{Engine, json_record};
 use crate::store_error::StoreError;
 
 /// Maximum number of letters of a sink. With more, it waits for an operator instead of emptying a feed into them.
-pub(super) const MAX_LETTERS: u64 = 10_000;
-
-/// Letters that are read at a time to be sent again: each may be as large as an item.
+const MAX_LETTERS: u64 = 10_000;
+/// Maximum size of a sink's letters together, beyond which no more are kept. The last one may exceed it.
+// Letters are listed, sent again and dropped many at a time, so this bounds the memory of all that.
+const MAX_LETTER_BYTES: u64 = 64 << 20;
+/// Letters that are read at a time to be sent again.
 const RESENT: usize = 100;
 
 /// An item that a destination refused.
@@ -77,14 +80,15 @@ impl LetterBox {
         sink: Arc<SinkEntry>,
         lease: Lease,
     ) -> Result<Self, StoreError> {
-        let (last, count) = count(&engine, &sink).await?;
-        sink.update(|record| record.dead_letters = count);
+        let LetterCounts { last, letters, bytes } = count(&engine, &sink).await?;
+        sink.update(|record| (record.dead_letters, record.dead_letter_bytes) = (letters, bytes));
         Ok(Self { engine, sink, lease, last })
     }
 
     /// Returns true if no more may be kept until some are sent again or dropped.
     pub(super) fn is_full(&self) -> bool {
-        self.sink.record().dead_letters >= MAX_LETTERS
+        let record = self.sink.record();
+        record.dead_letters >= MAX_LETTERS || record.dead_letter_bytes >= MAX_LETTER_BYTES
     }
 
     /// Keeps a change aside.
@@ -99,26 +103,52 @@ impl LetterBox {
         let (time, reason, source) = (self.engine.now(), reason.to_owned(), source.to_owned());
         let letter = DeadLetter { number, time, reason, source, change: line, is_ordered: false };
         let write = json_record::put(key(&self.sink, number), &letter);
+        let bytes = write.value.as_ref().map_or(0, size);
         self.engine.store.write(vec![write], conditions(&self.lease)).await?;
         self.last = number;
-        self.sink.update(|record| record.dead_letters += 1);
+        self.sink.update(|record| {
+            record.dead_letters += 1;
+            record.dead_letter_bytes += bytes;
+        });
         Ok(())
     }
 }
 
-/// Returns the number of the last letter, and how many there are.
-async fn count(engine: &Engine, sink: &SinkEntry) -> Result<(u64, u64), StoreError> {
+/// Size of a stored value.
+fn size(value: &Bytes) -> u64 {
+    value.len() as u64
+}
+
+/// Letters of a sink in the store.
+#[derive(Debug, Default)]
+struct LetterCounts {
+    /// Number of the last letter.
+    last: u64,
+    letters: u64,
+    bytes: u64,
+}
+
+async fn count(engine: &Engine, sink: &SinkEntry) -> Result<LetterCounts, StoreError> {
     let prefix = prefix(sink);
     let mut scan = TableScan::new(engine.store.as_ref(), Table::Chains, &prefix);
-    let (mut last, mut count) = (0, 0);
+    let mut counts = LetterCounts::default();
     while let Some(page) = scan.next().await? {
-        count += page.len() as u64;
+        counts.letters += page.len() as u64;
+        counts.bytes += page.iter().map(|(_, value)| size(value)).sum::<u64>();
         if let Some((key, _)) = page.last() {
             let digits = key.get(prefix.len()..).and_then(|digits| std::str::from_utf8(digits).ok());
-            last = digits.and_then(|digits| digits.parse().ok()).unwrap_or(last);
+            counts.last = digits.and_then(|digits| digits.parse().ok()).unwrap_or(counts.last);
         }
     }
-    Ok((last, count))
+    Ok(counts)
+}
+
+/// Takes letters that are gone off a sink's counts.
+fn uncount(sink: &SinkEntry, letters: u64, bytes: u64) {
+    sink.update(|record| {
+        record.dead_letters = record.dead_letters.saturating_sub(letters);
+        record.dead_letter_bytes = record.dead_letter_bytes.saturating_sub(bytes);
+    });
 }
 
 /// Returns the oldest letters of a sink.
@@ -159,6 +189,7 @@ pub(crate) async fn list_after(
 pub(crate) async fn drop_letter(engine: &Engine, sink: &SinkEntry, number: u64) -> Result<bool, StoreError> {
     let key = key(sink, number);
     let Some(value) = engine.store.get(Table::Chains, &key).await? else { return Ok(false) };
+    let bytes = size(&value);
     // The sink may have sent it meanwhile, and counted it.
     let condition = Precondition { table: Table::Chains, key: key.clone(), value: Some(value) };
     match engine.store.write(vec![json_record::remove(key)], vec![condition]).await {
@@ -166,7 +197,7 @@ pub(crate) async fn drop_letter(engine: &Engine, sink: &SinkEntry, number: u64) 
         Err(WriteError::Precondition { .. }) => return Ok(false),
         Err(e) => return Err(e.into()),
     }
-    sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(1));
+    uncount(sink, 1, bytes);
     Ok(true)
 }
 
@@ -196,12 +227,17 @@ pub(crate) async fn order_letter(engine: &Engine, sink: &SinkEntry, number: u64)
 ///
 /// The store's.
 pub(crate) async fn drop_letters(engine: &Engine, sink: &SinkEntry) -> Result<u64, StoreError> {
+    let prefix = prefix(sink);
+    let mut scan = TableScan::new(engine.store.as_ref(), Table::Chains, &prefix);
     let mut dropped = 0;
-    for letter in list(engine, sink, usize::MAX).await? {
-        engine.store.write(vec![json_record::remove(key(sink, letter.number))], Vec::new()).await?;
-        dropped += 1;
+    while let Some(page) = scan.next().await? {
+        let letters = page.len() as u64;
+        let bytes = page.iter().map(|(_, value)| size(value)).sum();
+        let removals = page.into_iter().map(|(key, _)| json_record::remove(key.to_vec())).collect();
+        engine.store.write(removals, Vec::new()).await?;
+        uncount(sink, letters, bytes);
+        dropped += letters;
     }
-    sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(dropped));
     Ok(dropped)
 }
 
@@ -224,7 +260,7 @@ pub(super) async fn resend(
     all: bool,
 ) -> Result<(), ResendError> {
     // One that is refused again gets a number after this: else it would be sent for ever.
-    let (last, _) = count(engine, sink).await?;
+    let last = count(engine, sink).await?.last;
     let mut after = 0;
     while after < last {
         let letters = list_after(engine, sink, after, RESENT).await?;
@@ -255,9 +291,11 @@ async fn resend_letter(
         opener.write(&source, vec![SinkEvent::Change(Box::new(change))], kept).await?;
         opener.flush().await?;
     }
-    let remove = TableWrite { table: Table::Chains, key: key(sink, letter.number), value: None };
-    engine.store.write(vec![remove], conditions(lease)).await.map_err(StoreError::from)?;
-    sink.update(|record| record.dead_letters = record.dead_letters.saturating_sub(1));
+    let key = key(sink, letter.number);
+    let stored = engine.store.get(Table::Chains, &key).await.map_err(StoreError::from)?;
+    let remove = vec![json_record::remove(key)];
+    engine.store.write(remove, conditions(lease)).await.map_err(StoreError::from)?;
+    uncount(sink, 1, stored.as_ref().map_or(0, size));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use towpath_client::sink::{Sink, SinkBatch, SinkError, SinkEvent};
 use towpath_proto::follow::Followed;
 use towpath_store::{Table, TableWrite};
 
-use super::letters::{LetterBox, MAX_LETTERS};
+use super::letters::LetterBox;
 use crate::engine::Engine;
 use crate::engine::roles::{self, Lease, conditions};
 use crate::engine::sinks::SinkEntry;
@@ -75,11 +75,13 @@ impl Sink for StoredSink {
 
     async fn set_aside(&mut self, source: &str, change: &Followed, reason: &str) -> Result<bool, SinkError> {
         if self.letters.is_full() {
-            let name = &self.sink.config.name;
+            let (name, record) = (&self.sink.config.name, self.sink.record());
             return Err(SinkError::unavailable(format!(
-                "the destination refuses item {:?}: {reason}; {MAX_LETTERS} items are kept aside already: mend the cause, \
+                "the destination refuses item {:?}: {reason}; {} items of {} MiB are kept aside already: mend the cause, \
                  then run `towpath sink resend {name}` or `towpath sink drop {name}`",
-                change.item.id
+                change.item.id,
+                record.dead_letters,
+                record.dead_letter_bytes >> 20,
             )));
         }
         let kept = self.letters.keep(source, change, reason).await;
