@@ -283,7 +283,7 @@ fn a_follower_of_sup_that_changes_nodes_misses_nothing() {
     assert_eq!(received, all);
 }
 
-/// What one node was told to publish later is published by another, at its time and once.
+/// An item that one node has scheduled is published by another, at its time and once.
 #[test]
 fn scheduled_changes_are_published_by_the_node_that_takes_over() {
     let mut cluster = TestCluster::start("[[feed]]\nid = \"news\"\n");

@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(Unit::named(Some("month"), from, to), Some(Unit::Month));
         assert_eq!(Unit::named(Some("hour"), from, to), None, "too many columns");
         let wider = neighbours(from, to).last().unwrap();
-        assert_eq!((wider.0, wider.1), ("Wider", at("2026-01-01T22:50:00Z")));
+        assert_eq!((wider.0, wider.1), ("Wider", at("2026-01-02T22:50:00Z")));
     }
 
     #[test]
