@@ -9,8 +9,9 @@ use super::address::wants_html;
 use super::error_page::error_page;
 use super::visit::Visit;
 use crate::document::prebuilt::Answer;
-use crate::document::route_error::RouteError;
+use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Engine;
+use crate::server::problem::Problem;
 
 /// Head of a browser's request, kept in case that the request is refused.
 pub(in crate::server) struct Refused {
@@ -34,6 +35,10 @@ impl Refused {
 
     /// Makes the page that says what was refused, and where to go.
     pub(in crate::server) fn page(self, engine: Arc<Engine>, error: RouteError) -> Answer {
+        // Only programs take nothing but HTML: browsers take any other type with less preference.
+        if matches!(error.kind, RouteErrorKind::NotAcceptable) {
+            return Problem::from(error).answer();
+        }
         error_page(&Visit::new(engine, self.peer, self.request), error)
     }
 }
