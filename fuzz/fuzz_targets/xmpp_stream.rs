@@ -43,7 +43,9 @@ fn ask(body: &[u8]) {
     loop {
         while let Some((id, question)) = component.poll_store_request() {
             let answer = match question {
-                StoreRequest::Page(..) => StoreResponse::Page(Err(StoreRequestError::NoFeed)),
+                StoreRequest::Page(..) | StoreRequest::Items(..) => {
+                    StoreResponse::Page(Err(StoreRequestError::NoFeed))
+                }
                 StoreRequest::Feeds(..) => StoreResponse::Feeds(Vec::new(), 0),
                 StoreRequest::Keep(..) | StoreRequest::Forget(_) => StoreResponse::Written(Ok(())),
             };

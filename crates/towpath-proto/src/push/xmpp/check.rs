@@ -114,7 +114,7 @@ impl NodeChecker {
             pubsub::pubsub(items).with_child(range.element())
         };
         let page = |max, after: &Option<String>, before: &Option<String>| {
-            items(RsmRange { max: Some(max), after: after.clone(), before: before.clone() })
+            items(RsmRange { max: Some(max), after: after.clone(), before: before.clone(), index: None })
         };
         let own = self.session.own().unwrap_or_default().to_owned();
         let subscription = |name: &str| {

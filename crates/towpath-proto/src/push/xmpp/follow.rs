@@ -184,9 +184,11 @@ impl NodeFollower {
         let Some(target) = self.smart.pull_target() else { return };
         let range = match target {
             // An empty `before` asks for the last page (XEP-0059, 2.5).
-            PullTarget::Latest => RsmRange { max: Some(1), before: Some(String::new()), after: None },
+            PullTarget::Latest => {
+                RsmRange { max: Some(1), before: Some(String::new()), ..RsmRange::default() }
+            }
             PullTarget::After { since, max } => {
-                RsmRange { max: Some(max), after: since.map(str::to_owned), before: None }
+                RsmRange { max: Some(max), after: since.map(str::to_owned), ..RsmRange::default() }
             }
         };
         let items = Element::new("items", ns::PUBSUB).with("node", self.uri.node.as_str());

@@ -177,6 +177,23 @@ impl PullRequest {
         })
     }
 
+    /// Returns a page with those of these items that exist, in the form that this request's reader may see, and the
+    /// total. The query has a maximum of zero.
+    pub async fn read_items(&self, ids: &[String]) -> Result<PullPage, PullRequestError> {
+        // Brings a filter's view up to the head as well.
+        let mut page = self.clone().run_without_waiting().await?;
+        let view = Smart::of(&self.engine).view(&self.engine, &self.feed, self.access);
+        for id in ids {
+            let latest = self.engine.store.latest(self.feed.log(), id).await.map_err(StoreError::from)?;
+            let shown = match &view {
+                Some(view) => latest.and_then(|change| view.read().show(change)),
+                None => latest,
+            };
+            page.changes.extend(shown);
+        }
+        Ok(page)
+    }
+
     /// Returns the time until which this request may wait.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.query.timeout

@@ -36,6 +36,7 @@ impl PendingAnswer {
 pub(crate) async fn answer(engine: &Arc<Engine>, lease: &Lease, question: StoreRequest) -> PendingAnswer {
     match question {
         StoreRequest::Page(feed, query) => PendingAnswer::Page(page(engine, &feed, query).await),
+        StoreRequest::Items(feed, query, ids) => PendingAnswer::Page(items(engine, &feed, query, &ids).await),
         StoreRequest::Feeds(after, max) => feeds(engine, after.as_ref(), max),
         StoreRequest::Keep(subscription, first) => {
             let kept = stored::save(engine.store.as_ref(), lease, &subscription, first).await;
@@ -53,20 +54,40 @@ async fn page(
     id: &FeedId,
     query: PullQuery,
 ) -> Result<(Arc<Feed>, PullPage), StoreRequestError> {
-    let feed = engine.feed(id.as_str()).ok_or(StoreRequestError::NoFeed)?;
-    // Tokens to read exist over HTTP only, so XMPP serves public feeds.
-    if !feed.config.is_public() {
-        return Err(StoreRequestError::Forbidden);
-    }
+    let feed = public_feed(engine, id)?;
     // XMPP has its own maximum; the feed's page limit counts as well.
     let max = query.max.min(settings(engine, &feed).limits.max_items);
-    let query = PullQuery { max, timeout: Duration::ZERO, ..query };
-    let (engine, at) = (engine.clone(), feed.clone());
-    let request = PullRequest { engine, feed: at, access: Access::Whole, reader: None, expires: None, query };
-    match request.run_without_waiting().await {
-        Ok(page) => Ok((feed, page)),
-        Err(PullRequestError::Pull(error)) => Err(StoreRequestError::Pull(error)),
-        Err(PullRequestError::Store(error)) => Err(store(&error)),
+    let page = request(engine, &feed, PullQuery { max, ..query }).run_without_waiting().await;
+    page.map(|page| (feed, page)).map_err(refused)
+}
+
+async fn items(
+    engine: &Arc<Engine>,
+    id: &FeedId,
+    query: PullQuery,
+    ids: &[String],
+) -> Result<(Arc<Feed>, PullPage), StoreRequestError> {
+    let feed = public_feed(engine, id)?;
+    let page = request(engine, &feed, query).read_items(ids).await;
+    page.map(|page| (feed, page)).map_err(refused)
+}
+
+fn public_feed(engine: &Engine, id: &FeedId) -> Result<Arc<Feed>, StoreRequestError> {
+    let feed = engine.feed(id.as_str()).ok_or(StoreRequestError::NoFeed)?;
+    // Tokens to read exist over HTTP only, so XMPP serves public feeds.
+    if feed.config.is_public() { Ok(feed) } else { Err(StoreRequestError::Forbidden) }
+}
+
+fn request(engine: &Arc<Engine>, feed: &Arc<Feed>, query: PullQuery) -> PullRequest {
+    let (engine, feed) = (engine.clone(), feed.clone());
+    let query = PullQuery { timeout: Duration::ZERO, ..query };
+    PullRequest { engine, feed, access: Access::Whole, reader: None, expires: None, query }
+}
+
+fn refused(error: PullRequestError) -> StoreRequestError {
+    match error {
+        PullRequestError::Pull(error) => StoreRequestError::Pull(error),
+        PullRequestError::Store(error) => store(&error),
     }
 }
 

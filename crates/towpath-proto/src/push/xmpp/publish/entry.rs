@@ -1,5 +1,7 @@
 //! Items in a stanza: as many Atom entries as fit ("Items are always formatted as Atom entries").
 
+use percent_encoding::percent_decode_str;
+
 use crate::change::Change;
 use crate::format::document::encoded_id;
 use crate::format::xml::{ATOM, XmlWriter, is_xml_text};
@@ -60,6 +62,16 @@ pub fn item_id(id: &str) -> std::borrow::Cow<'_, str> {
     if is_xml_text(id) { id.into() } else { encoded_id(id).into() }
 }
 
+/// Returns the item id that is meant by the id attribute of an item: the inverse of [`item_id`].
+pub fn stored_id(attribute: &str) -> String {
+    // An id that XML can hold stands as it is, even if it looks encoded.
+    let decoded = percent_decode_str(attribute).decode_utf8();
+    match decoded {
+        Ok(id) if item_id(&id) == attribute => id.into_owned(),
+        _ => attribute.to_owned(),
+    }
+}
+
 /// Returns a change with a link in place of the item's content.
 fn reduced(feed: &FeedSettings, change: &Change) -> Change {
     let whole = &change.item;
@@ -118,6 +130,13 @@ mod tests {
         let content = item.child("entry", ATOM).unwrap().child("content", ATOM).unwrap();
         assert_eq!(content.attribute("src"), Some("http://example.com/feeds/a/items/a%20b"));
         assert_eq!(content.attribute("type"), Some("text/html"));
+    }
+
+    #[test]
+    fn ids_come_back_from_attributes() {
+        for id in ["a", "a b", "a%20b", "%", "\u{1}", "a\u{0}%41é", "100%"] {
+            assert_eq!(stored_id(&item_id(id)), id);
+        }
     }
 
     #[test]

@@ -17,6 +17,13 @@ pub enum PubsubRequest {
         /// Requested range.
         range: RsmRange,
     },
+    /// Single items of a node (6.5.8).
+    ItemsById {
+        /// Node.
+        node: NodeName,
+        /// Requested ids, as the `id` attributes of items have them; at least one.
+        ids: Vec<String>,
+    },
     /// Subscribes to a node (6.1).
     Subscribe {
         /// Node.
@@ -37,6 +44,9 @@ pub enum PubsubRequest {
         node: Option<String>,
     },
 }
+
+/// Maximum number of single items in a request.
+const MAX_SINGLE_ITEMS: usize = 100;
 
 /// Unsupported actions, with their feature names of XEP-0060 (section 16.3).
 const UNSUPPORTED: [(&str, &str); 8] = [
@@ -90,9 +100,9 @@ impl PubsubRequest {
 
 fn items(pubsub: &Element, action: &Element) -> Result<PubsubRequest, StanzaError> {
     let node = NodeName::parse(node(action)?)?;
-    if action.child("item", ns::PUBSUB).is_some() {
-        // 6.5.8 lets a service leave requests for single items out.
-        return Err(StanzaError::NOT_IMPLEMENTED.because("items can only be requested by range"));
+    let single: Vec<&Element> = action.children().filter(|child| child.is("item", ns::PUBSUB)).collect();
+    if !single.is_empty() {
+        return Ok(PubsubRequest::ItemsById { node, ids: item_ids(&single)? });
     }
     let range = match (pubsub.child("set", ns::RSM), action.attribute("max_items")) {
         // Result set management takes precedence over the older max_items.
@@ -108,6 +118,23 @@ fn items(pubsub: &Element, action: &Element) -> Result<PubsubRequest, StanzaErro
         (None, None) => RsmRange::default(),
     };
     Ok(PubsubRequest::Items { node, range })
+}
+
+/// Returns the ids of requested items, each once.
+fn item_ids(items: &[&Element]) -> Result<Vec<String>, StanzaError> {
+    if items.len() > MAX_SINGLE_ITEMS {
+        let why = format!("more than {MAX_SINGLE_ITEMS} items in one request");
+        return Err(StanzaError::BAD_REQUEST.because(why));
+    }
+    let mut ids: Vec<String> = Vec::new();
+    for item in items {
+        let id = item.attribute("id").filter(|id| !id.is_empty());
+        let id = id.ok_or_else(|| StanzaError::BAD_REQUEST.because("an item without an id"))?;
+        if !ids.iter().any(|known| known == id) {
+            ids.push(id.to_owned());
+        }
+    }
+    Ok(ids)
 }
 
 fn node(action: &Element) -> Result<&str, StanzaError> {
@@ -160,11 +187,21 @@ mod tests {
             Ok(PubsubRequest::Unsubscribe { node: "gone!".into(), jid: "alice@example.net".into() })
         );
         assert_eq!(read("<subscriptions/>", false), Ok(PubsubRequest::Subscriptions { node: None }));
-        let range = RsmRange { max: Some(2), before: Some(String::new()), after: None };
+        let range = RsmRange { max: Some(2), before: Some(String::new()), ..RsmRange::default() };
         assert_eq!(
             read("<items node='comments?order=created' max_items='2'/>", false),
-            Ok(PubsubRequest::Items { node, range })
+            Ok(PubsubRequest::Items { node: node.clone(), range })
         );
+        // 6.5.8: "implementations MUST allow multiple items to be specified in the request".
+        assert_eq!(
+            read(
+                "<items node='comments?order=created'><item id='a'/><item id='b'/><item id='a'/></items>",
+                false
+            ),
+            Ok(PubsubRequest::ItemsById { node, ids: vec!["a".into(), "b".into()] })
+        );
+        let many = format!("<items node='comments'>{}</items>", "<item id='a'/>".repeat(101));
+        assert!(read(&many, false).is_err());
     }
 
     /// XEP-0060, 6.1.3, 6.2.3 and 6.5.9.
@@ -184,7 +221,8 @@ mod tests {
             ("<subscribe node='xx' jid='alice@example.net/1'/>", false, bad(None)),
             ("<subscribe node='No' jid='alice@example.net/1'/>", true, Err(("item-not-found", None))),
             ("<unsubscribe node='xx'/>", true, bad(Some("jid-required"))),
-            ("<items node='xx'><item id='a'/></items>", false, Err(("feature-not-implemented", None))),
+            ("<items node='xx'><item/></items>", false, Err(("bad-request", None))),
+            ("<items node='xx'><item id=''/></items>", false, Err(("bad-request", None))),
             ("<publish node='xx'/>", true, Err(("feature-not-implemented", Some("unsupported")))),
             (
                 "<subscribe node='xx' jid='alice@example.net'/><options/>",

@@ -20,6 +20,8 @@ pub struct RsmRange {
     pub after: Option<String>,
     /// Exclusive upper bound; empty for the last page.
     pub before: Option<String>,
+    /// Index of the first item, from 0 (2.6). Counts only without the bounds.
+    pub index: Option<u64>,
 }
 
 /// Query that answers a range.
@@ -29,6 +31,8 @@ pub struct RsmPlan {
     pub query: PullQuery,
     /// `true` if the query runs backwards, so that the result must be reversed.
     pub backwards: bool,
+    /// Index of the page's first item, if the range names it.
+    pub index: Option<u64>,
 }
 
 impl RsmRange {
@@ -36,12 +40,9 @@ impl RsmRange {
     ///
     /// # Errors
     ///
-    /// Returns `bad-request` for a malformed number, `feature-not-implemented` for an index (2.6).
+    /// Returns `bad-request` for a malformed number, and for an index beside `after` or `before`: each of them
+    /// says where the page begins.
     pub fn read(set: &Element) -> Result<Self, StanzaError> {
-        // An index would need a count of all items before it, which the log does not keep.
-        if set.child("index", ns::RSM).is_some() {
-            return Err(StanzaError::NOT_IMPLEMENTED.because("paging by index is not supported"));
-        }
         let value = |name: &str| match set.child_text(name, ns::RSM) {
             Some(text) if text.len() > MAX_VALUE => {
                 Err(StanzaError::BAD_REQUEST.because(format!("{name} is longer than {MAX_VALUE} bytes")))
@@ -50,16 +51,22 @@ impl RsmRange {
         };
         let max = match value("max")? {
             None => None,
-            Some(text) => Some(parse_max(text.trim())?),
+            Some(text) => Some(usize::try_from(number("max", text.trim())?).unwrap_or(usize::MAX)),
         };
-        Ok(Self { max, after: value("after")?, before: value("before")? })
+        let index = value("index")?.map(|text| number("index", text.trim())).transpose()?;
+        let (after, before) = (value("after")?, value("before")?);
+        if index.is_some() && (after.is_some() || before.is_some()) {
+            return Err(StanzaError::BAD_REQUEST.because("an index together with after or before"));
+        }
+        Ok(Self { max, after, before, index })
     }
 
     /// Returns the `set` that requests the range.
     pub fn element(&self) -> Element {
         let mut set = Element::new("set", ns::RSM);
         let max = self.max.map(|max| max.to_string());
-        let values = [("max", &max), ("after", &self.after), ("before", &self.before)];
+        let index = self.index.map(|index| index.to_string());
+        let values = [("max", &max), ("after", &self.after), ("before", &self.before), ("index", &index)];
         for (name, value) in values {
             if let Some(value) = value {
                 let child = Element::new(name, ns::RSM);
@@ -87,17 +94,17 @@ impl RsmRange {
         } else {
             (query.since, query.until) = (after, before);
         }
-        Ok(RsmPlan { query, backwards })
+        Ok(RsmPlan { query, backwards, index: self.index })
     }
 }
 
-/// Parses `max`; a number beyond `usize` becomes the largest.
-fn parse_max(text: &str) -> Result<usize, StanzaError> {
+/// Parses a number; one beyond `u64` becomes the largest.
+fn number(name: &str, text: &str) -> Result<u64, StanzaError> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if is_number {
-        Ok(text.parse().unwrap_or(usize::MAX))
+        Ok(text.parse().unwrap_or(u64::MAX))
     } else {
-        Err(StanzaError::BAD_REQUEST.because("max must be a number from 0"))
+        Err(StanzaError::BAD_REQUEST.because(format!("{name} must be a number from 0")))
     }
 }
 
@@ -180,8 +187,9 @@ mod tests {
     fn ranges_come_back() {
         for range in [
             RsmRange::default(),
-            RsmRange { max: Some(0), after: Some("cursor:a".into()), before: None },
-            RsmRange { max: Some(50), after: None, before: Some(String::new()) },
+            RsmRange { max: Some(0), after: Some("cursor:a".into()), ..RsmRange::default() },
+            RsmRange { max: Some(50), before: Some(String::new()), ..RsmRange::default() },
+            RsmRange { max: Some(50), index: Some(7), ..RsmRange::default() },
         ] {
             assert_eq!(RsmRange::read(&range.element()), Ok(range));
         }
@@ -219,10 +227,16 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        assert_eq!(read("<index>5</index>"), Err("feature-not-implemented"));
-        for bad in
-            ["<max>-1</max>", "<max/>", "<max>a</max>", &format!("<after>{}</after>", "x".repeat(7000))]
-        {
+        for bad in [
+            "<max>-1</max>",
+            "<max/>",
+            "<max>a</max>",
+            "<index>-1</index>",
+            "<index/>",
+            "<index>0</index><after>cursor:a</after>",
+            "<index>0</index><before/>",
+            &format!("<after>{}</after>", "x".repeat(7000)),
+        ] {
             assert_eq!(read(bad), Err("bad-request"), "{bad:.40}");
         }
         for bad in ["<after>a</after>", "<before>id:a</before>", "<after>time:never</after>"] {

@@ -11,6 +11,7 @@
 //! 5. Call [`Component::handle_timeout`] at [`Component::poll_timeout`].
 //! 6. Persist [`Component::take_unpersisted`] now and then, and at the end.
 
+mod index_walk;
 mod pending;
 mod requests;
 mod store_request;
@@ -279,6 +280,12 @@ impl Component {
         match (pending, answer) {
             (PendingReply::Items(reply, node, plan), StoreResponse::Page(Ok((feed, page)))) => {
                 self.answer_items(&reply, &node, &plan, feed, page);
+            }
+            (PendingReply::Index(reply, node, walk), StoreResponse::Page(Ok((feed, page)))) => {
+                self.go_to_index(reply, node, walk, feed, &page);
+            }
+            (PendingReply::Single(reply, node), StoreResponse::Page(Ok((feed, page)))) => {
+                self.answer_single(&reply, &node, feed, &page);
             }
             (PendingReply::Info(reply, node), StoreResponse::Page(Ok((feed, _)))) => {
                 self.answer(&reply, &disco::node(&node.text, &feed.title));

@@ -1,5 +1,6 @@
 //! Requests that wait for the store.
 
+use super::index_walk::IndexWalk;
 use crate::feed_id::FeedId;
 use crate::push::xmpp::publish::fanout::{FanoutTopic, NodeSubscription, PushPosition};
 use crate::push::xmpp::wire::node::NodeName;
@@ -19,6 +20,8 @@ pub(super) struct ReplyAddress {
 #[derive(Debug)]
 pub(super) enum PendingReply {
     Items(ReplyAddress, NodeName, RsmPlan),
+    Index(ReplyAddress, NodeName, IndexWalk),
+    Single(ReplyAddress, NodeName),
     Info(ReplyAddress, NodeName),
     List(ReplyAddress, Option<FeedId>),
     Begin(ReplyAddress, NodeName, NodeSubscription),
@@ -48,6 +51,8 @@ impl PendingReply {
     pub(super) fn reply(self) -> Option<ReplyAddress> {
         match self {
             Self::Items(reply, ..)
+            | Self::Index(reply, ..)
+            | Self::Single(reply, _)
             | Self::Info(reply, _)
             | Self::List(reply, _)
             | Self::Begin(reply, ..)

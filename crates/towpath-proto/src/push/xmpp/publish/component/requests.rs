@@ -1,11 +1,12 @@
 //! Handlers of the supported requests, and their responses.
 
+use super::index_walk::{IndexWalk, WalkStep};
 use super::{
     Component, DEFAULT_ITEMS, MAX_ADDRESSING, MAX_ITEMS, MAX_LISTED, PendingReply, ReplyAddress, StoreRequest,
 };
 use crate::feed_id::FeedId;
 use crate::push::xmpp::publish::disco;
-use crate::push::xmpp::publish::entry::{MIN_ROOM, fit};
+use crate::push::xmpp::publish::entry::{MIN_ROOM, fit, stored_id};
 use crate::push::xmpp::publish::fanout::{NodeSubscription, PushPosition};
 use crate::push::xmpp::wire::error::StanzaError;
 use crate::push::xmpp::wire::node::NodeName;
@@ -49,8 +50,19 @@ impl Component {
         match request {
             PubsubRequest::Items { node, range } => {
                 let plan = range.plan(&node, DEFAULT_ITEMS, MAX_ITEMS)?;
-                let request = StoreRequest::Page(node.feed.clone(), plan.query.clone());
-                self.send_store_request(request, PendingReply::Items(reply.clone(), node, plan));
+                match plan.index.filter(|index| *index > 0) {
+                    Some(index) => {
+                        let (walk, query) = IndexWalk::begin(plan, index);
+                        let request = StoreRequest::Page(node.feed.clone(), query);
+                        self.send_store_request(request, PendingReply::Index(reply.clone(), node, walk));
+                    }
+                    None => self.read_page(reply.clone(), node, plan),
+                }
+            }
+            PubsubRequest::ItemsById { node, ids } => {
+                let ids = ids.iter().map(|id| stored_id(id)).collect();
+                let request = StoreRequest::Items(node.feed.clone(), node.query(0), ids);
+                self.send_store_request(request, PendingReply::Single(reply.clone(), node));
             }
             PubsubRequest::Subscribe { node, jid } => {
                 if !self.fanout.has(&jid, &node.text) {
@@ -75,6 +87,30 @@ impl Component {
             PubsubRequest::Subscriptions { node } => self.answer_subscriptions(reply, node.as_deref()),
         }
         Ok(())
+    }
+
+    fn read_page(&mut self, reply: ReplyAddress, node: NodeName, plan: RsmPlan) {
+        let request = StoreRequest::Page(node.feed.clone(), plan.query.clone());
+        self.send_store_request(request, PendingReply::Items(reply, node, plan));
+    }
+
+    /// Takes the next step to a page by index.
+    pub(super) fn go_to_index(
+        &mut self,
+        reply: ReplyAddress,
+        node: NodeName,
+        mut walk: IndexWalk,
+        feed: &FeedSettings,
+        page: &PullPage,
+    ) {
+        match walk.step(feed, page) {
+            Ok(WalkStep::Skip(query)) => {
+                let request = StoreRequest::Page(node.feed.clone(), query);
+                self.send_store_request(request, PendingReply::Index(reply, node, walk));
+            }
+            Ok(WalkStep::Page(plan)) => self.read_page(reply, node, plan),
+            Err(error) => self.refuse(&reply, error),
+        }
     }
 
     pub(super) fn check_limits(&self, jid: &str) -> Result<(), StanzaError> {
@@ -164,22 +200,14 @@ impl Component {
         feed: &FeedSettings,
         page: PullPage,
     ) {
-        let mut start = String::from("<pubsub");
-        write_attribute(&mut start, "xmlns", ns::PUBSUB);
-        start.push_str("><items");
-        write_attribute(&mut start, "node", &node.text);
+        let mut start = items_start(node);
         let by = node.order.by;
         if page.changes.is_empty() && page.more && page.last_cursor.is_some() {
             // The filter hid all scanned items: the page goes on after them.
             let query = PullQuery { since: page.last_cursor.map(PositionSpec::Cursor), ..plan.query.clone() };
-            let (request, plan) =
-                (StoreRequest::Page(node.feed.clone(), query.clone()), RsmPlan { query, ..plan.clone() });
-            return self.send_store_request(request, PendingReply::Items(reply.clone(), node.clone(), plan));
+            return self.read_page(reply.clone(), node.clone(), RsmPlan { query, ..plan.clone() });
         }
-        // Reserve for the markup around the items: addresses, node, bounds.
-        let room =
-            self.settings.stanza_bytes.saturating_sub(start.len() + reply.weight() + 1024).max(MIN_ROOM);
-        let mut fitting = fit(feed, by, &page.changes, room);
+        let mut fitting = fit(feed, by, &page.changes, self.room(&start, reply));
         let count = fitting.items.len();
         let bounds = bounds(feed, plan, by, &page, count, fitting.cut);
         // Read from the end, but a page is always in the node's order.
@@ -195,6 +223,40 @@ impl Component {
         start.push_str("</pubsub>");
         self.result(reply, &start);
     }
+
+    /// Answers with single items, as many as fit. Those that do not exist are left out (XEP-0060, 6.5.8).
+    pub(super) fn answer_single(
+        &mut self,
+        reply: &ReplyAddress,
+        node: &NodeName,
+        feed: &FeedSettings,
+        page: &PullPage,
+    ) {
+        if page.changes.is_empty() {
+            return self.refuse(reply, StanzaError::ITEM_NOT_FOUND.because("there is no such item"));
+        }
+        let mut answer = items_start(node);
+        let fitting = fit(feed, node.order.by, &page.changes, self.room(&answer, reply));
+        answer.push('>');
+        answer.extend(fitting.items);
+        answer.push_str("</items></pubsub>");
+        self.result(reply, &answer);
+    }
+
+    /// Returns the bytes that items may have in a response. The rest is for the markup around them: addresses, node,
+    /// bounds.
+    fn room(&self, start: &str, reply: &ReplyAddress) -> usize {
+        self.settings.stanza_bytes.saturating_sub(start.len() + reply.weight() + 1024).max(MIN_ROOM)
+    }
+}
+
+/// Returns the start of a response with items, up to the last attribute.
+fn items_start(node: &NodeName) -> String {
+    let mut start = String::from("<pubsub");
+    write_attribute(&mut start, "xmlns", ns::PUBSUB);
+    start.push_str("><items");
+    write_attribute(&mut start, "node", &node.text);
+    start
 }
 
 /// Returns the bounds of a page of which `count` items fit.
@@ -217,8 +279,10 @@ fn bounds(
     let (first, last) = if plan.backwards { (far, own(0)) } else { (own(0), far) };
     let reached_end = !cut && !page.more;
     let from_far_end = total.checked_sub(count as u64);
-    // The index is known only if the page touches an end of the feed.
+    // Without a requested one, the index is known only if the page touches an end of the feed.
     let index = match (plan.backwards, &plan.query.since, &plan.query.until) {
+        // XEP-0059, 2.6: the same as in the request.
+        _ if plan.index.is_some() => plan.index,
         (false, None, _) => Some(0),
         (false, Some(_), None) if reached_end => from_far_end,
         (true, None, _) => from_far_end,

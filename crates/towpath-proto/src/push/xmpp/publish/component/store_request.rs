@@ -36,6 +36,9 @@ pub struct StoreRequestId(pub u64);
 pub enum StoreRequest {
     /// Reads a page of a public feed: [`StoreResponse::Page`].
     Page(FeedId, PullQuery),
+    /// Reads items of a public feed by their ids: [`StoreResponse::Page`] with those that exist. The query asks for
+    /// the total only.
+    Items(FeedId, PullQuery, Vec<String>),
     /// Lists public feeds in the order of their ids, after this one, up to a maximum:
     /// [`StoreResponse::Feeds`].
     Feeds(Option<FeedId>, usize),
@@ -49,7 +52,7 @@ pub enum StoreRequest {
 /// Result of a store request.
 #[derive(Debug)]
 pub enum StoreResponse<'a> {
-    /// Feed and page, for [`StoreRequest::Page`].
+    /// Feed and page, for [`StoreRequest::Page`] and [`StoreRequest::Items`].
     Page(Result<(&'a FeedSettings, PullPage), StoreRequestError>),
     /// Ids with titles, and the total number, for [`StoreRequest::Feeds`].
     Feeds(Vec<(FeedId, String)>, u64),

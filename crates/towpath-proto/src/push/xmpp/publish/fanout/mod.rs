@@ -2,9 +2,11 @@
 //! queued indefinitely).
 //!
 //! Subscribers have no queues. A topic, which is a feed in an order, has a single position for all of its
-//! subscribers: a headline message is never acknowledged. After an append the page is built once and written
-//! behind each subscriber's own start tag. Items appended meanwhile form the next page. Topics take turns, so
-//! that a topic with many subscribers does not delay the others.
+//! subscribers: a headline message is never acknowledged. After an append a page is read once, and each of its
+//! items is written behind each subscriber's own start tag. Items appended meanwhile form the next page. Topics
+//! take turns, so that a topic with many subscribers does not delay the others.
+//!
+//! A message has one item: clients hand pushes on by item, and some fail if there are several.
 
 mod position;
 
@@ -47,8 +49,16 @@ struct TopicProgress {
     has_news: bool,
     /// Start of a message for each subscriber, by subscriber number.
     subscribers: BTreeMap<u64, Box<str>>,
-    /// End of the current message, and the last subscriber it was written for.
-    sending: Option<(String, Option<u64>)>,
+    sending: Option<PushBatch>,
+}
+
+/// Messages of one page on their way to the subscribers.
+#[derive(Debug)]
+struct PushBatch {
+    /// What follows a subscriber's start tag in each message, one for each item.
+    ends: Vec<String>,
+    /// Number of the last subscriber that they were written for.
+    last: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -279,7 +289,7 @@ impl Fanout {
         while let Some(topic) = self.to_send.pop_front() {
             let Some(state) = self.topics.get_mut(&topic) else { continue };
             let mut out = String::new();
-            let Some((end, last)) = &mut state.sending else { continue };
+            let Some(PushBatch { ends, last }) = &mut state.sending else { continue };
             let from = last.map_or(Bound::Unbounded, Bound::Excluded);
             let mut is_done = true;
             for (number, start) in state.subscribers.range((from, Bound::Unbounded)) {
@@ -287,10 +297,12 @@ impl Fanout {
                     is_done = false;
                     break;
                 }
-                out.push_str(start);
-                out.push_str(end);
+                for end in ends.iter() {
+                    out.push_str(start);
+                    out.push_str(end);
+                }
                 *last = Some(*number);
-                self.sent += 1;
+                self.sent += ends.len() as u64;
             }
             if is_done {
                 (state.sending, state.phase) = (None, TopicPhase::Idle);
@@ -323,8 +335,8 @@ impl Fanout {
                         state.phase = TopicPhase::Idle;
                         self.to_send.retain(|sending| *sending != topic);
                     }
-                } else if let Some((_, last)) = &mut state.sending {
-                    *last = None;
+                } else if let Some(batch) = &mut state.sending {
+                    batch.last = None;
                 }
             }
             self.enqueue(&topic);
@@ -333,7 +345,7 @@ impl Fanout {
 }
 
 impl TopicProgress {
-    /// Builds the message for a page that begins after the topic's position.
+    /// Builds the messages for a page that begins after the topic's position.
     fn take(
         &mut self,
         feed: &FeedSettings,
@@ -354,17 +366,24 @@ impl TopicProgress {
             }
             return;
         };
-        let own = feed.tag.cursor(by, by.position(last));
+        let own = |change| feed.tag.cursor(by, by.position(change));
         // A cut page ends at its own last item.
         let given = if fitting.cut { None } else { page.last_cursor };
-        let given = given.unwrap_or_else(|| own.clone());
-        let headers = PushHeaders { total: Some(page.total), previous, last: Some(given.clone()) };
-        let mut end = fitting.items.concat();
-        end.push_str("</items></event>");
-        headers.element().write(&mut end, "");
-        end.push_str("</message>");
+        let given = given.unwrap_or_else(|| own(last));
         self.has_news |= fitting.cut || page.more;
-        self.position = PushPosition::At { since: Some(own), previous: Some(given) };
-        self.sending = Some((end, None));
+        self.position = PushPosition::At { since: Some(own(last)), previous: Some(given.clone()) };
+        let count = fitting.items.len();
+        let cursors = page.changes.iter().take(count - 1).map(own).chain([given]);
+        let mut previous = previous;
+        let mut ends = Vec::with_capacity(count);
+        for (mut end, cursor) in fitting.items.into_iter().zip(cursors) {
+            let previous = previous.replace(cursor.clone());
+            let headers = PushHeaders { total: Some(page.total), previous, last: Some(cursor) };
+            end.push_str("</items></event>");
+            headers.element().write(&mut end, "");
+            end.push_str("</message>");
+            ends.push(end);
+        }
+        self.sending = Some(PushBatch { ends, last: None });
     }
 }

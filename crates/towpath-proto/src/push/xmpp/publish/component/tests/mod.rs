@@ -125,6 +125,12 @@ impl ComponentHarness {
                 "private" => Err(StoreRequestError::Forbidden),
                 _ => Err(StoreRequestError::NoFeed),
             }),
+            StoreRequest::Items(feed, count, ids) => {
+                assert_eq!(feed.as_str(), "comments");
+                let mut page = self.log.run(&mut Pull::new(count, &self.feed, self.now)).unwrap();
+                page.changes = ids.iter().filter_map(|id| self.log.latest(id).cloned()).collect();
+                StoreResponse::Page(Ok((&self.feed, page)))
+            }
             StoreRequest::Feeds(after, max) => {
                 let all = ["comments", "likes", "shares"].map(|name| FeedId::new(name).unwrap());
                 let later = all.into_iter().filter(|feed| after.as_ref().is_none_or(|after| feed > after));

@@ -67,10 +67,36 @@ fn what_comes_meanwhile_goes_together() {
     messages.extend(harness.work());
     let to = |message: &Element| message.attribute("to").unwrap().to_owned();
     let counts = counted(messages.iter().map(to));
-    assert!(counts.len() == 400 && counts.values().all(|count| *count == 2), "{counts:?}");
+    assert!(counts.len() == 400 && counts.values().all(|count| *count == 3), "{counts:?}");
     let mut of_first = messages.iter().filter(|message| to(message) == "u0@example.net/1").map(item_ids);
     assert_eq!(of_first.next().unwrap(), ["a"]);
-    assert_eq!(of_first.next().unwrap(), ["b", "c"]);
+    assert_eq!(of_first.next().unwrap(), ["b"]);
+    assert_eq!(of_first.next().unwrap(), ["c"]);
+}
+
+/// A message has one item, and names the cursor before it and its own, also where several were read together.
+#[test]
+fn each_item_is_a_push_of_its_own() {
+    for kind in [CursorKind::Sequence, CursorKind::Toc] {
+        let mut harness = ComponentHarness::new(kind);
+        harness.subscribe("alice@example.net/1", "comments");
+        harness.put("first", "x");
+        let mut previous = PushHeaders::read(&harness.work()[0]).last;
+        harness.holds_answers = true;
+        for id in ["a", "b", "c"] {
+            harness.put(id, "x");
+        }
+        harness.holds_answers = false;
+        let pushed = harness.work();
+        assert_eq!(pushed.iter().map(item_ids).collect::<Vec<_>>(), [["a"], ["b"], ["c"]]);
+        for push in &pushed {
+            let headers = PushHeaders::read(push);
+            assert_eq!(headers.previous, previous);
+            assert_eq!(headers.total, Some(4));
+            previous = headers.last;
+        }
+        assert_eq!(harness.component.pushes(), 4);
+    }
 }
 
 /// A topic with many subscribers delays neither other topics nor responses.

@@ -94,6 +94,23 @@ proptest! {
         prop_assert_eq!(&backward, &whole);
     }
 
+    /// XEP-0059, 2.6: a page by index. "the responding entity MUST return an empty page" beyond the last item.
+    #[test]
+    fn a_page_by_index_begins_there(
+        changes in proptest::collection::vec((0_u8..12, any::<bool>()), 0..40),
+        node in 0_usize..4, index in 0_usize..14, max in 0_usize..7, kind in kinds(),
+    ) {
+        let mut harness = harness(&changes, kind);
+        let node = NODES[node];
+        let whole = model(&harness, node);
+        let set = format!("<max>{max}</max><index>{index}</index>");
+        let (ids, bounds) = items(&mut harness, node, &set);
+        let rest = whole.get(index..).unwrap_or_default();
+        prop_assert_eq!(&ids, &rest[..rest.len().min(max)]);
+        prop_assert_eq!(bounds.index, (!ids.is_empty()).then_some(index as u64));
+        prop_assert_eq!(bounds.count, Some(whole.len() as u64));
+    }
+
     /// A range between two UIDs equals the list between them.
     #[test]
     fn a_range_is_what_stands_between(
@@ -115,6 +132,38 @@ proptest! {
         let rest = &whole[from + 1..];
         prop_assert_eq!(ids, &rest[rest.len().saturating_sub(2)..]);
     }
+}
+
+/// An index far from both ends would cost reading all items before it (XEP-0059, 2.6: "MAY return an error").
+#[test]
+fn an_index_far_from_both_ends_is_refused() {
+    let mut harness = ComponentHarness::new(CursorKind::Sequence);
+    for number in 0..20_100 {
+        harness.log.append(NewChange::put(crate::item::Item::new(format!("i{number}"))), harness.now);
+    }
+    for index in [10_000, 10_101, 20_099] {
+        let set = format!("<max>1</max><index>{index}</index>");
+        assert_eq!(items(&mut harness, "comments?order=created", &set).0, [format!("i{index}")]);
+    }
+    let far = harness.pubsub(
+        "get",
+        "<items node='comments'/><set xmlns='http://jabber.org/protocol/rsm'><index>10050</index></set>",
+    );
+    assert_eq!(error_of(&far).0, "feature-not-implemented");
+}
+
+/// XEP-0060, 6.5.8: single items by id, several in one request.
+#[test]
+fn single_items_by_id() {
+    let mut harness = harness(&[(1, false), (2, false), (3, false), (2, true)], CursorKind::Sequence);
+    let mut ask = |ids: &[&str]| {
+        let ids: String = ids.iter().map(|id| format!("<item id='{id}'/>")).collect();
+        harness.pubsub("get", &format!("<items node='comments'>{ids}</items>"))
+    };
+    assert_eq!(item_ids(&ask(&["i3", "i1", "i3", "unknown"])), ["i3", "i1"]);
+    // "stripped of content and marked as deleted"
+    assert!(ask(&["i2"]).to_xml().contains("deleted-entry"));
+    assert_eq!(error_of(&ask(&["unknown"])).0, "item-not-found");
 }
 
 /// XEP-0059, 2.7: "the requesting entity may request a page of size zero", which gets the count alone.
