@@ -90,6 +90,20 @@ fn pages_in_both_directions() {
             assert_eq!(ids(&back), ["c002", "c003", "c004"]);
             let last = client.ask("last", json!({ "node": node, "max_items": 2 }));
             assert_eq!(ids(&last), ["c055", "c056"]);
+            // XEP-0059, 2.6: "the 'index' attribute … MUST be the same as the index specified in the request".
+            for (index, ids_there) in
+                [(1, &all[1..4]), (40, &all[40..43]), (55, &all[55..]), (57, &all[57..])]
+            {
+                let page =
+                    client.ask("items", json!({ "node": node, "max": "3", "index": index.to_string() }));
+                assert_eq!(ids(&page), ids_there.iter().map(String::as_str).collect::<Vec<_>>());
+                let told = if ids_there.is_empty() { Value::Null } else { json!(index.to_string()) };
+                assert_eq!((&page["index"], &page["count"]), (&told, &json!("57")));
+            }
+            let single = client.ask("single", json!({ "node": node, "ids": ["c040", "c002", "unknown"] }));
+            assert_eq!(ids(&single), ["c040", "c002"]);
+            let none = client.ask("single", json!({ "node": node, "ids": ["unknown"] }));
+            assert_eq!(none["error"], "item-not-found");
             let count = client.ask("items", json!({ "node": node, "max": "0" }));
             assert_eq!((ids(&count).len(), &count["count"], &count["last"]), (0, &json!("57"), &json!("")));
         }
@@ -160,6 +174,24 @@ fn pushes_to_accounts_of_two_servers() {
     assert!(clients.iter_mut().all(|client| client.is_quiet()));
 }
 
+/// Several items that are published together are told one by one by the client's own event, and single items of a
+/// filter are those that it shows.
+#[test]
+fn a_push_has_one_item() {
+    let prosody = Prosody::start(&["alice"]);
+    let dir = dir(&prosody);
+    let server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
+    let mut client = prosody.client("alice", HOSTS[0], "1");
+    client.ask("subscribe", json!({ "node": "comments" }));
+    let ids_published = publish_many(&server, "comments", 5);
+    let told = client.ask("published", json!({ "count": 5 }));
+    assert_eq!(told["ids"], json!(ids_published));
+    publish(&server, "comments", &[json!({ "id": "t", "content": "x", "item": { "tags": ["yes"] } })]);
+    let single = client.ask("single", json!({ "node": "tagged", "ids": ["t", "c000"] }));
+    assert_eq!(ids(&single), ["t"]);
+}
+
 /// XEP-0030, XEP-0060, XEP-0131: discovery, and errors for bad input.
 #[test]
 fn discovery_and_errors() {
@@ -203,13 +235,6 @@ fn discovery_and_errors() {
         ("set", pubsub("<publish node='comments'><item/></publish>"), "feature-not-implemented"),
         // An account may subscribe itself only.
         ("set", pubsub("<subscribe node='comments' jid='bob@one.localhost'/>"), "bad-request"),
-        (
-            "get",
-            pubsub(
-                "<items node='comments'/><set xmlns='http://jabber.org/protocol/rsm'><index>1</index></set>",
-            ),
-            "feature-not-implemented",
-        ),
         (
             "get",
             pubsub("<items node='comments'/><set xmlns='http://jabber.org/protocol/rsm'><max>-1</max></set>"),

@@ -88,15 +88,23 @@ impl<'a> XmppConnection<'a> {
 
     async fn connect(&mut self, over: &mut impl OverXmpp) {
         self.stream = None;
-        let server = self.account.server();
-        match timeout(IO_TIMEOUT, connect(&server)).await {
-            Ok(Ok((connected, is_local))) => {
-                self.stream = Some(connected);
-                over.session().handle_connected(SystemClock.now(), is_local);
+        // Looked up for each attempt: a domain may move its servers.
+        let servers = match self.account.servers().await {
+            Ok(servers) => servers,
+            Err(e) => return disconnected(over, &e.to_string()),
+        };
+        let mut failures = Vec::new();
+        for server in servers {
+            match timeout(IO_TIMEOUT, connect(&server)).await {
+                Ok(Ok((connected, is_local))) => {
+                    self.stream = Some(connected);
+                    return over.session().handle_connected(SystemClock.now(), is_local);
+                }
+                Ok(Err(e)) => failures.push(format!("{server}: {e}")),
+                Err(_) => failures.push(format!("{server} does not respond")),
             }
-            Ok(Err(e)) => disconnected(over, &format!("{server}: {e}")),
-            Err(_) => disconnected(over, &format!("{server} does not respond")),
         }
+        disconnected(over, &failures.join("; "));
     }
 
     async fn send(&mut self, over: &mut impl OverXmpp, output: &str) {

@@ -2,6 +2,7 @@
 
 mod connect;
 mod connection;
+mod locate;
 mod login;
 
 use serde_json::Value;
@@ -15,6 +16,7 @@ use towpath_proto::push::xmpp::uri::NodeUri;
 use super::drive::{DeliveryBatch, FollowSummary, Output};
 use crate::stop::{Stop, stopped};
 use connection::XmppConnection;
+use locate::NoXmpp;
 use login::Login;
 
 /// An XMPP account to log in with.
@@ -24,7 +26,8 @@ pub struct Account {
     pub jid: String,
     /// The password.
     pub password: String,
-    /// The server as `host:port`; default: the JID's domain, port 5222.
+    /// The server as `host:port`; default: those of the SRV records of the JID's domain, or the domain itself at port
+    /// 5222.
     pub server: Option<String>,
 }
 
@@ -66,8 +69,12 @@ impl Account {
         NodeChecker::new(uri, &self.jid, Box::new(Login::new(&user, &self.password)))
     }
 
-    fn server(&self) -> String {
-        self.server.clone().unwrap_or_else(|| format!("{}:5222", jid::domain(&self.jid)))
+    /// Returns the servers to try, in this order.
+    async fn servers(&self) -> Result<Vec<String>, NoXmpp> {
+        match &self.server {
+            Some(server) => Ok(vec![server.clone()]),
+            None => locate::servers(jid::domain(&self.jid)).await,
+        }
     }
 }
 

@@ -37,8 +37,10 @@ class Client(slixmpp.ClientXMPP):
         self.pushed = asyncio.Queue()
         self.add_event_handler("session_start", lambda _: self.ready.set())
         self.add_event_handler("disconnected", lambda _: self.ready.clear())
-        # Not the plugin's event: that fails where a push has several items.
         self.register_handler(Callback("pushes", StanzaPath("message/pubsub_event/items"), self.on_push))
+        # The plugin's own event, which most programs use: it names one item.
+        self.published = asyncio.Queue()
+        self.add_event_handler("pubsub_publish", self.on_publish)
 
     def on_push(self, message):
         items = message.xml.find(f"{EVENT}event/{EVENT}items")
@@ -50,6 +52,10 @@ class Client(slixmpp.ClientXMPP):
             "items": [entry(item) for item in items],
             "headers": headers,
         })
+
+
+    def on_publish(self, message):
+        self.published.put_nowait(message["pubsub_event"]["items"]["item"]["id"])
 
 
 def entry(item):
@@ -102,6 +108,15 @@ async def do_walk(client, service, node, amount, reverse):
 
 async def do_last(client, service, node, max_items):
     return page(await client["xep_0060"].get_items(service, node, max_items=max_items))
+
+
+async def do_single(client, service, node, ids):
+    return page(await client["xep_0060"].get_items(service, node, item_ids=ids))
+
+
+async def do_published(client, service, count):
+    """The next ids that the plugin's own event tells."""
+    return {"ids": [await asyncio.wait_for(client.published.get(), 20) for _ in range(count)]}
 
 
 async def do_subscribe(client, service, node, bare=False):
