@@ -109,7 +109,7 @@ pub use address_policy::PrivateFetches;
 pub use body::StreamingBody;
 pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackResponse};
 pub use clock::{DriverClock, SystemClock};
-pub use discover::{DiscoverError, Offer, discover, locate};
+pub use discover::{DiscoverError, Offer, discover, discover_all, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
 pub use first_attempt::FirstAttempt;

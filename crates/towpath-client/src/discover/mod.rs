@@ -140,8 +140,12 @@ pub async fn locate(
     }
 }
 
-/// Finds every protocol that a URL offers; at least one.
-async fn discover_all(fetcher: &Fetcher, url: &str) -> Result<Vec<Offer>, DiscoverError> {
+/// Finds every protocol that a URL offers; at least one. A protocol may be there at several addresses.
+///
+/// # Errors
+///
+/// [`DiscoverError`] about `url` itself. Linked feeds that fail are skipped.
+pub async fn discover_all(fetcher: &Fetcher, url: &str) -> Result<Vec<Offer>, DiscoverError> {
     let response = probe_without_long_poll(fetcher, url).await?;
     let unknown = |what: String| DiscoverError::Unknown { url: url.to_owned(), what };
     let final_url = Url::parse(&response.head.url).map_err(|e| unknown(e.to_string()))?;

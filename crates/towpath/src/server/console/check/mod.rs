@@ -1,4 +1,6 @@
-//! Check: an address, the protocol it speaks, and how well it does.
+//! Check: an address, the protocols it speaks, and how well it does.
+
+mod report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,25 +8,27 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use maud::{Markup, html};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
 use towpath_client::{
-    CallQueue, FetchOptions, Fetcher, FollowPace, MemoryBudget, Offer, PrivateFetches, Protocol, ReadLimits,
-    checker, discover, drive_check,
+    CallQueue, FetchOptions, Fetcher, FollowPace, MemoryBudget, Offer, PrivateFetches, ReadLimits, checker,
+    discover_all, drive_check,
 };
-use towpath_proto::report::{Finding, FindingOutcome, Level, Report};
+use towpath_proto::report::Report;
 use url::Url;
 
+use self::report::{Checked, fault};
 use super::error_page::sign_in;
 use super::layout::{Page, Section, secret};
-use super::section_links::link_to;
 use super::shown::Shown;
-use super::text::{clip, foreign};
 use super::visit::Visit;
 use super::write::form_data::FormData;
 use crate::config::PrivateFetchesConfig;
 use crate::document::route_error::RouteError;
 
-/// Longest time of a check.
+/// Longest time of a check, of all protocols together.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Reason of a check that is given up.
+const OVERTIME: &str = "The check took more than a minute. Use towpath check for large feeds.";
 /// Checks at a time. Each reads whole feeds.
 const AT_A_TIME: usize = 2;
 
@@ -33,12 +37,6 @@ const LARGEST_MIB: usize = 16;
 
 /// Checks of this server.
 struct Checks(Arc<Semaphore>);
-
-/// Result of a check.
-struct Checked {
-    offer: Offer,
-    report: Report,
-}
 
 /// Shows the form.
 pub(super) fn page(visit: &Visit) -> Page {
@@ -64,14 +62,13 @@ pub(super) async fn run(visit: &Visit, form: &FormData) -> Result<Shown, RouteEr
     let checking = visit.engine.runtime.spawn(
         async move {
             let _place = place;
-            tokio::time::timeout(PATIENCE, check(fetcher, url)).await
+            check_all(&fetcher, &url).await
         }
         .boxed(),
     );
     let result = match checking.await.map_err(|e| RouteError::internal(format!("the check panicked: {e}")))? {
-        Ok(Ok(checked)) => report(&checked),
-        Ok(Err(why)) => fault(&why),
-        Err(_) => fault("The check took more than a minute. Use towpath check for large feeds."),
+        Ok(checked) => report::of_all(&checked),
+        Err(why) => fault(&why),
     };
     Ok(with_result(visit, asked, &result).into())
 }
@@ -98,21 +95,51 @@ fn limits() -> Result<ReadLimits, String> {
     Ok(limits)
 }
 
-async fn check(fetcher: Fetcher, url: Url) -> Result<Checked, String> {
-    let offer = discover(&fetcher, url.as_str(), FollowPace::Polled).await.map_err(|e| e.to_string())?;
+/// Finds the protocols that an address offers, and checks each of them, the preferred one first.
+async fn check_all(fetcher: &Fetcher, url: &Url) -> Result<Vec<Checked>, String> {
+    let end = Instant::now() + PATIENCE;
+    let found = timeout_at(end, discover_all(fetcher, url.as_str())).await;
+    let offers = found.map_err(|_| OVERTIME.to_owned())?.map_err(|e| e.to_string())?;
+    let mut all = Vec::new();
+    // One after the other: together they would hold the documents of all protocols at a time.
+    for (offer, others) in by_protocol(offers) {
+        let report = timeout_at(end, check(fetcher, &offer)).await;
+        all.push(Checked { offer, others, report: report.unwrap_or_else(|_| Err(OVERTIME.to_owned())) });
+    }
+    Ok(all)
+}
+
+/// Sorts offers by preference, and sets further addresses of a protocol apart.
+fn by_protocol(mut offers: Vec<Offer>) -> Vec<(Offer, Vec<String>)> {
+    // Stable: of equal offers the first one is checked, which discovery would take, too.
+    offers.sort_by_key(|offer| (offer.protocol.preference(FollowPace::Polled), offer.protocol));
+    let mut sorted: Vec<(Offer, Vec<String>)> = Vec::new();
+    for offer in offers {
+        match sorted.last_mut().filter(|(first, _)| first.protocol == offer.protocol) {
+            Some((first, others)) if first.url != offer.url && !others.contains(&offer.url) => {
+                others.push(offer.url);
+            }
+            Some(_) => {}
+            None => sorted.push((offer, Vec::new())),
+        }
+    }
+    sorted
+}
+
+async fn check(fetcher: &Fetcher, offer: &Offer) -> Result<Report, String> {
     let mut check = checker(offer.protocol, &offer.url, limits()?).map_err(|e| e.to_string())?;
     // It never stops: the time limit drops it.
     let (_keep, stop) = watch::channel(false);
-    if !drive_check(&mut *check, &fetcher, &stop, CallQueue::none()).await {
+    if !drive_check(&mut *check, fetcher, &stop, CallQueue::none()).await {
         return Err("The check did not come to its end.".to_owned());
     }
-    Ok(Checked { offer, report: check.report().clone() })
+    Ok(check.report().clone())
 }
 
 fn with_result(visit: &Visit, asked: &str, result: &Markup) -> Page {
     let body = html! {
         div class="title" { h1 { "Check a feed" } }
-        p { "Finds the protocol that a feed speaks, and reports rule by rule how it keeps to the text of that protocol." }
+        p { "Finds every protocol that a feed speaks, and reports rule by rule how it keeps to the text of each." }
         @if visit.is_publisher() { @if let Some(session) = &visit.session {
             form class="filter" method="post" action={ (visit.root) "/check" } {
                 (secret(session.form_secret()))
@@ -130,51 +157,24 @@ fn with_result(visit: &Visit, asked: &str, result: &Markup) -> Page {
     Page::new("Check", Section::Check, body)
 }
 
-fn fault(why: &str) -> Markup {
-    html! { div class="note failing" role="alert" { p { (foreign(&clip(why, 600))) } } }
-}
+#[cfg(test)]
+mod tests {
+    use towpath_client::Protocol;
 
-fn report(checked: &Checked) -> Markup {
-    let Checked { offer, report } = checked;
-    let failed = |level| report.count(level, FindingOutcome::Fail);
-    html! {
-        div class={ "note " (if report.conforms() { "ok" } else { "failing" }) } role="status" {
-            p { strong { @if report.conforms() { "It conforms." } @else { "It does not conform." } }
-                " " (foreign(&clip(&offer.url, 300))) " speaks " (offer.protocol.name()) ", because " (foreign(&clip(&offer.why, 200))) "." }
-            p { (failed(Level::Must)) " MUST, " (failed(Level::Should)) " SHOULD and " (failed(Level::Advice)) " pieces of advice failed; " (report.findings.len()) " rules were checked." }
-        }
-        div class="sheet" { table class="cardlike" {
-            caption class="hidden" { "Rules" }
-            thead { tr { th scope="col" { "Result" } th scope="col" { "Level" } th scope="col" { "Rule" } th scope="col" { "Section" } } }
-            tbody { @for finding in sorted(&report.findings) { (row(offer.protocol, finding)) } }
-        } }
-    }
-}
+    use super::*;
 
-/// Returns the findings, failures first.
-fn sorted(findings: &[Finding]) -> Vec<&Finding> {
-    let mut sorted: Vec<&Finding> = findings.iter().collect();
-    sorted.sort_by_key(|finding| (finding.outcome != FindingOutcome::Fail, finding.level));
-    sorted
-}
-
-fn row(protocol: Protocol, finding: &Finding) -> Markup {
-    let (class, outcome) = match finding.outcome {
-        FindingOutcome::Pass => ("pass", "pass"),
-        FindingOutcome::Fail => ("fail", "fail"),
-        FindingOutcome::Skipped => ("soft", "not checked"),
-    };
-    let level = match finding.level {
-        Level::Must => "MUST",
-        Level::Should => "SHOULD",
-        Level::Advice => "advice",
-    };
-    html! {
-        tr {
-            td { span class=(class) { (outcome) } }
-            td { (level) }
-            th scope="row" { (finding.rule) @if !finding.detail.is_empty() { span class="why soft small" { br; (foreign(&clip(&finding.detail, 400))) } } }
-            td class="nowrap" data-label="Section" { @match link_to(protocol, &finding.section) { Some(url) => a href=(url) rel="noopener noreferrer" { (finding.section) }, None => (finding.section) } }
-        }
+    #[test]
+    fn each_protocol_is_checked_once() {
+        let offer =
+            |protocol, url: &str| Offer { protocol, url: url.to_owned(), why: String::new(), feed: None };
+        let sorted = by_protocol(vec![
+            offer(Protocol::Rss, "a"),
+            offer(Protocol::Smart, "b"),
+            offer(Protocol::Rss, "c"),
+            offer(Protocol::DiffDelta, "d"),
+            offer(Protocol::Rss, "a"),
+        ]);
+        let told: Vec<_> = sorted.iter().map(|(offer, others)| (offer.url.as_str(), others.len())).collect();
+        assert_eq!(told, [("d", 0), ("b", 0), ("a", 1)]);
     }
 }
