@@ -202,6 +202,81 @@ fn browsers_get_pages_for_refusals_and_programs_problems() {
     );
 }
 
+/// Sends the beginning of a request, and reads the answer to its end.
+fn raw(server: &TestServer, request: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_request_head_that_is_too_long_gets_a_page() {
+    let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\ntitle = \"The notes\"\n"));
+    let server = folder.serve();
+    let long = "x".repeat(1 << 20);
+    let html = "Accept: text/html,*/*;q=0.8";
+    for request in [
+        // A search of a megabyte: the type that is asked for comes after it.
+        format!("GET /feeds/notes/changes?q={long} HTTP/1.1\r\nHost: x\r\n{html}\r\n\r\n"),
+        format!("GET /feeds/notes/changes HTTP/1.1\r\n{html}\r\nHost: x\r\nCookie: {long}\r\n\r\n"),
+        // The second request of its connection.
+        format!(
+            "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /feeds/notes/changes HTTP/1.1\r\nHost: x\r\n{html}\r\nX: {long}\r\n\r\n"
+        ),
+    ] {
+        let answer = raw(&server, &request);
+        let (_, refusal) = answer.split_once("HTTP/1.1 431 ").unwrap_or_else(|| panic!("{answer}"));
+        assert!(refusal.contains("Too large") && refusal.contains("All feeds"), "{refusal}");
+        assert!(refusal.contains("32 KiB") && refusal.contains("The notes"), "{refusal}");
+        assert!(refusal.contains("content-security-policy: default-src 'none'"), "{refusal}");
+        assert!(refusal.ends_with("</html>"), "it is whole: {refusal}");
+    }
+    let program =
+        raw(&server, &format!("GET /feeds/notes?q={long} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"));
+    assert!(
+        program.contains("application/problem+json")
+            && program.contains("urn:towpath:problem:head-too-large")
+    );
+    // A head without an end is not waited for.
+    let endless = raw(&server, &format!("GET / HTTP/1.1\r\n{html}\r\nX: {long}"));
+    assert!(endless.starts_with("HTTP/1.1 431 ") && endless.contains("Too large"), "{endless}");
+    let head = raw(&server, &format!("HEAD /?q={long} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    assert!(head.starts_with("HTTP/1.1 431 ") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+/// Every protocol that a feed offers is checked, and each report leads into its text.
+#[test]
+fn a_check_reports_on_every_protocol() {
+    let folder = TestFolder::new(
+        "[server]\ntokens = [\"t0ken\"]\nprivate_fetches = \"all\"\n\n[[feed]]\nid = \"notes\"\ntitle = \"Notes\"\n",
+    );
+    let server = folder.serve();
+    for id in ["a", "b", "c"] {
+        publish(&server, "notes", id);
+    }
+    let session = Session::begin(&server);
+    let checked = session.send("/check", &format!("url={}/feeds/notes", server.base));
+    let text = checked.text();
+    assert!(checked.status == 200 && text.contains("5 protocols found"), "{text}");
+    for (protocol, link) in [
+        ("diffdelta", "diffdelta-feed-spec.md#21-cursor"),
+        ("replication", "datareplication.io/spec/print.html#"),
+        ("smart", "smartfeeds.html#:~:text="),
+        ("history", "feed-history-00#section-"),
+        ("rss", "rfc4287#section-"),
+    ] {
+        let section = text.split(&format!("<section id=\"{protocol}\">")).nth(1);
+        let section = section.and_then(|rest| rest.split("</section>").next());
+        let section = section.unwrap_or_else(|| panic!("{protocol} has no report: {text}"));
+        assert!(section.contains("It conforms.") && section.contains(link), "{protocol}: {section}");
+    }
+    let nothing = session.send("/check", &format!("url={}/healthz.json", server.base)).text();
+    assert!(nothing.contains("not a feed that can be recognised"), "{nothing}");
+}
+
 #[test]
 fn a_browser_that_asks_too_much_gets_a_page() {
     // This machine has no account: the client is behind a proxy on it.

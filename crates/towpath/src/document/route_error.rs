@@ -23,6 +23,8 @@ pub enum RouteErrorKind {
     BadRequest,
     /// The request has more bytes or lines than the limit.
     TooLarge,
+    /// The address and the header fields of the request are longer than the limit.
+    HeadTooLarge,
     /// The client sent its request too slowly.
     Timeout,
     /// No representation matches the `Accept` header.

@@ -28,6 +28,7 @@ use super::admission::ConnectionPermit;
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::{GuardedStream, RateLimits};
 use super::http2;
+use super::long_head::{self, RefusalFilter};
 use super::long_poll::parked::{HEAD_TIMEOUT, ParkedConnection, Parker, UnparkedConnection};
 use super::long_poll::rewind::Rewind;
 use super::response::respond;
@@ -120,18 +121,24 @@ async fn serve_tls(
     if stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL) {
         return http2::serve(stream, service, permit).await;
     }
-    let mut connection = pin!(http1_builder().serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(RefusalFilter::new(stream, 0));
+    let mut connection = http1_builder().serve_connection(stream, service);
     let ended = tokio::select! {
         // First: hyper drops a connection that is shut down before it was polled.
         biased;
-        ended = connection.as_mut() => ended,
+        ended = &mut connection => ended,
         () = stopped(&worker.stop) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
         }
     };
     if let Err(e) = ended {
         tracing::debug!("connection of {peer}: {e}");
+        let parts = connection.into_parts();
+        let filter = parts.io.into_inner();
+        if filter.has_refused() {
+            long_head::refuse(filter.into_inner(), &parts.read_buf, &worker.engine, peer).await;
+        }
     }
 }
 
@@ -182,6 +189,11 @@ async fn serve_http(
         // Clients that vanish are normal, so this is no warning.
         Some(Err(e)) => {
             tracing::debug!("connection of {peer}: {e}");
+            let parts = connection.into_parts();
+            if parts.io.has_refused() {
+                let (stream, _) = parts.io.into_parts();
+                long_head::refuse(stream, &parts.read_buf, engine, peer).await;
+            }
             None
         }
         None => {

@@ -18,6 +18,7 @@ mod item_response;
 mod items;
 mod listeners;
 mod log_throttle;
+mod long_head;
 mod long_poll;
 pub mod problem;
 pub(crate) mod publish;

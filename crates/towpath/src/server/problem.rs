@@ -80,6 +80,7 @@ fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
         RouteErrorKind::Gone => (StatusCode::GONE, "gone"),
         RouteErrorKind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request"),
         RouteErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+        RouteErrorKind::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large"),
         RouteErrorKind::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
         RouteErrorKind::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "not-acceptable"),
         RouteErrorKind::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed"),

@@ -82,7 +82,7 @@ fn title(kind: RouteErrorKind) -> &'static str {
         RouteErrorKind::Unauthorized | RouteErrorKind::Forbidden => "Not for you",
         RouteErrorKind::TooManyRequests { .. } => "Too many requests",
         RouteErrorKind::Method(_) => "Not done this way",
-        RouteErrorKind::TooLarge => "Too large",
+        RouteErrorKind::TooLarge | RouteErrorKind::HeadTooLarge => "Too large",
         RouteErrorKind::Store | RouteErrorKind::Unavailable { .. } | RouteErrorKind::Busy => {
             "Not available now"
         }

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep_until};
 use self::paced::PacedBody;
 use self::streams::{ConnectionStreams, StreamExecutor};
 use super::admission::{ConnectionPermit, StreamPermit};
+use super::long_head;
 use super::long_poll::parked::HEAD_TIMEOUT;
 use super::problem::Problem;
 use super::response::{ResponseBody, respond};
@@ -98,8 +99,9 @@ fn builder(executor: StreamExecutor) -> Builder<StreamExecutor> {
     builder.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT);
     builder.max_concurrent_streams(MAX_STREAMS).max_send_buf_size(SEND_BUFFER);
     builder.initial_connection_window_size(WINDOW).initial_stream_window_size(STREAM_WINDOW);
+    // Twice the limit: h2 refuses longer heads without a body, and a little too long is what happens to people.
     // The cast is lossless: a few KiB.
-    builder.max_header_list_size(MAX_HEAD as u32);
+    builder.max_header_list_size(2 * MAX_HEAD as u32);
     // Rapid reset (CVE-2023-44487, RUSTSEC-2024-0003): requests that end before they were looked at, and own resets.
     builder.max_pending_accept_reset_streams(20).max_local_error_reset_streams(100);
     builder
@@ -125,11 +127,22 @@ impl Service<Request<Incoming>> for Http2Service {
             Ok(permit) => permit,
             Err(error) => return refused(RouteError::busy(error.to_string())),
         };
+        if is_long(&request) {
+            let answer = long_head::answer(self.inner.worker.engine.clone(), self.inner.peer, &request);
+            return StreamResponse { inner: ServiceFuture::ready(respond(answer)), permit: None };
+        }
         match as_http1(request) {
             Ok(request) => StreamResponse { inner: self.inner.call(request), permit: Some(permit) },
             Err(error) => refused(error),
         }
     }
+}
+
+/// Returns true if a request's head is longer than one of HTTP/1.1 may be.
+fn is_long<B>(request: &Request<B>) -> bool {
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    path + fields.sum::<usize>() > MAX_HEAD
 }
 
 /// Gives a request the form that it would have over HTTP/1.1, so that every check sees the same host.

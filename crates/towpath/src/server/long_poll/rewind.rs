@@ -10,12 +10,13 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::server::guarded_stream::GuardedStream;
+use crate::server::long_head::RefusalFilter;
 
 /// A socket, and the bytes that hyper reads before those of the socket.
 pub(in crate::server) struct Rewind {
     prefix: Bytes,
     has_read_socket: bool,
-    io: TokioIo<GuardedStream<TcpStream>>,
+    io: TokioIo<RefusalFilter<GuardedStream<TcpStream>>>,
 }
 
 /// Stand-in for a request that was parsed before and whose response is ready. hyper sends a response only to a request
@@ -28,7 +29,8 @@ const LAST_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
 impl Rewind {
     /// A socket from which `read` has been read; nothing if it was just accepted.
     pub(in crate::server) fn new(stream: GuardedStream<TcpStream>, read: Bytes) -> Self {
-        Self { prefix: read, has_read_socket: false, io: TokioIo::new(stream) }
+        let filter = RefusalFilter::new(stream, read.len());
+        Self { prefix: read, has_read_socket: false, io: TokioIo::new(filter) }
     }
 
     /// A socket from which a request has been read, and `read` after it.
@@ -56,7 +58,12 @@ impl Rewind {
 
     /// Returns the socket, and the part of the prefix that hyper has not read.
     pub(in crate::server) fn into_parts(self) -> (GuardedStream<TcpStream>, Bytes) {
-        (self.io.into_inner(), self.prefix)
+        (self.io.into_inner().into_inner(), self.prefix)
+    }
+
+    /// Returns true if hyper has refused a long head, and the client does not know it yet.
+    pub(in crate::server) fn has_refused(&self) -> bool {
+        self.io.inner().has_refused()
     }
 }
 
