@@ -1,5 +1,6 @@
 //! Drivers of followers and checks: send their requests and deliver their changes to an output.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -70,6 +71,18 @@ pub enum FollowNotice {
     Reset(String),
     /// An attempt failed; see [`Event::Failed`].
     Failed(FollowError),
+}
+
+impl fmt::Display for FollowNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Warning(text) => write!(f, "warning: {text}"),
+            Self::Incomplete(text) => write!(f, "incomplete: {text}"),
+            Self::Reset(text) => write!(f, "reset: {text}"),
+            Self::Failed(FollowError::Usage(text)) => f.write_str(text),
+            Self::Failed(error) => write!(f, "failed: {error}"),
+        }
+    }
 }
 
 /// Result of a follow.

@@ -1,12 +1,14 @@
 //! The simple way to follow one feed: a builder, and a stream of its changes.
 
 use std::collections::VecDeque;
+use std::task::{Context, Poll};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, ReadLimits, StartFrom};
 
+use super::changes::StatePlace;
 use super::discover::discover;
 use super::drive::{FollowNotice, FollowSummary, Output, drive};
 use super::fetch::{FetchOptions, Fetcher};
@@ -22,6 +24,7 @@ pub struct Follow {
     pub(crate) once: bool,
     pub(crate) limits: ReadLimits,
     pub(crate) fetcher: Option<Fetcher>,
+    pub(crate) place: StatePlace,
 }
 
 /// A saved position, from which [`Follow::resume`] continues. Serialise it to store it.
@@ -52,7 +55,8 @@ impl Follow {
     /// Follows the feed at `url` from its beginning, without end, by the strongest protocol that it offers.
     pub fn new(url: impl Into<String>) -> Self {
         let (from, limits) = (StartFrom::Beginning, ReadLimits::default());
-        Self { url: url.into(), protocol: None, from, state: None, once: false, limits, fetcher: None }
+        let place = StatePlace::None;
+        Self { url: url.into(), protocol: None, from, state: None, once: false, limits, fetcher: None, place }
     }
 
     /// Continues an earlier follow after its checkpoint.
@@ -96,13 +100,23 @@ impl Follow {
         self
     }
 
+    /// Refuses a state that only [`Follow::changes`] saves: without it a restart would begin anew in silence.
+    pub(crate) fn check_place(&self) -> Result<(), FollowError> {
+        let why = "a state file is for `changes`; other follows keep their checkpoints themselves";
+        match self.place {
+            StatePlace::None => Ok(()),
+            _ => Err(FollowError::Usage(why.into())),
+        }
+    }
+
     /// Discovers the protocol, unless it is known, and starts following in a task of the current Tokio runtime.
     ///
     /// # Errors
     ///
     /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
     pub async fn open(self) -> Result<FollowStream, FollowError> {
-        let Self { url, protocol, from, state, once, limits, fetcher } = self;
+        self.check_place()?;
+        let Self { url, protocol, from, state, once, limits, fetcher, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
         let (protocol, url, name) = match protocol {
@@ -141,9 +155,9 @@ pub struct FollowStream {
     stop: watch::Sender<bool>,
 }
 
-/// StreamMessage from the driver's task to the stream.
+/// Message from the driver's task to the stream.
 #[derive(Debug)]
-enum StreamMessage {
+pub(crate) enum StreamMessage {
     Delivery { changes: Vec<Followed>, checkpoint: Option<Value>, delivered: oneshot::Sender<()> },
     Reset { reset: FeedReset, delivered: oneshot::Sender<()> },
     Notice(FollowNotice),
@@ -151,7 +165,7 @@ enum StreamMessage {
 }
 
 impl FollowStream {
-    fn spawn(
+    pub(crate) fn spawn(
         mut follower: Box<dyn Follower>,
         fetcher: Fetcher,
         protocol: Protocol,
@@ -169,6 +183,11 @@ impl FollowStream {
             }
         });
         Self { protocol, url, once, messages, pending: VecDeque::new(), delivered: None, stop }
+    }
+
+    /// Polls for the next message of the driver.
+    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamMessage>> {
+        self.messages.poll_recv(cx)
     }
 
     /// Protocol of the follow.

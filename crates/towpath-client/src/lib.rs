@@ -57,7 +57,9 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`follow`](mod@follow) | a builder, and a stream of one feed's changes |
+//! | [`changes`] | a stream of one feed's changes with acknowledgement and a state file |
+//! | [`state_file`] | state file of one feed |
+//! | [`follow`](mod@follow) | a builder, and a stream of one feed's events |
 //! | [`discover`](mod@discover) | finds the strongest protocol that a URL offers |
 //! | [`protocol`] | protocols, and constructors of their followers and checks |
 //! | [`drive`](mod@drive) | runs a follower or a check, and delivers changes to an [`Output`] |
@@ -81,6 +83,7 @@
 pub mod address_policy;
 pub mod body;
 pub mod callback;
+pub mod changes;
 pub mod clock;
 mod coding;
 pub mod discover;
@@ -99,6 +102,7 @@ pub mod redact;
 mod request_driver;
 mod response_hints;
 pub mod sink;
+pub mod state_file;
 pub mod stop;
 mod tls;
 mod url_credentials;
@@ -108,6 +112,7 @@ pub mod xmpp;
 pub use address_policy::PrivateFetches;
 pub use body::StreamingBody;
 pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackResponse};
+pub use changes::{ChangeBatch, Changes, ChangesError, FeedChange};
 pub use clock::{DriverClock, SystemClock};
 pub use discover::{DiscoverError, Offer, discover, discover_all, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};

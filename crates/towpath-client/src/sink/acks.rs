@@ -6,7 +6,10 @@
 //! two lines of one document loses neither. A line is refused by an object with `refused`, the reason.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -184,8 +187,31 @@ impl OpenLine {
     }
 }
 
-/// Digest by which a line is recognised when its unit is sent again.
+/// Digest by which a line is recognised when its unit is sent again, as text in a state file.
 pub fn line_key(event: &SinkEvent) -> String {
+    line_digest(event).to_string()
+}
+
+/// Digest of a line: of its operation, id and position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LineDigest(u128);
+
+impl fmt::Display for LineDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for LineDigest {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// Returns the digest of a line.
+pub fn line_digest(event: &SinkEvent) -> LineDigest {
     let key = match event {
         SinkEvent::Change(change) => (change.op.as_str(), change.item.id.as_str(), change.position.as_str()),
         SinkEvent::Reset(_) => (RESET, "", ""),
@@ -195,7 +221,7 @@ pub fn line_key(event: &SinkEvent) -> String {
         (seed, key).hash(&mut hasher);
         hasher.finish()
     });
-    format!("{high:016x}{low:016x}")
+    LineDigest(u128::from(high) << 64 | u128::from(low))
 }
 
 /// Acknowledgement of the line of a reset, which has no position.

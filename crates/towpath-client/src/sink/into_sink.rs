@@ -50,11 +50,12 @@ impl Follow {
     ///
     /// [`IntoSinkError`] if the feed cannot be recognised, or the destination refuses.
     pub async fn into_sink(self, sink: impl Sink + 'static) -> Result<FollowSummary, IntoSinkError> {
+        self.check_place()?;
         let (_never, stop) = watch::channel(false);
         let (sink, observer) = (Box::new(sink), Arc::new(LoggingObserver));
         let queue = SinkQueue::start(SinkWriter::new(sink, SinkOptions::default(), observer, stop.clone()));
         let opener = queue.opener();
-        let Self { url, protocol, from, state, once, limits, fetcher } = self;
+        let Self { url, protocol, from, state, once, limits, fetcher, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
         let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use towpath_client::state_file::StateError;
 use towpath_client::{DiscoverError, ListenError, SetupError};
 use towpath_cluster::ClusterError;
 use towpath_proto::follow::FollowError;
 use towpath_store::{OpenError, ReadError};
 
 use super::feed_list::ListError;
-use super::state_file::StateError;
 use crate::config::ConfigError;
 use crate::engine::EngineError;
 use crate::export::ExportError;

@@ -182,7 +182,7 @@ impl FleetOutput for FleetLines {
     }
 
     fn notice(&self, feed: &str, notice: FollowNotice) {
-        let text = notice_text(notice);
+        let text = notice_text(&notice);
         // Most messages name the requested URL, which may differ from the feed's.
         let name = if feed.is_empty() || text.contains(feed) { String::new() } else { format!("{feed}: ") };
         eprintln!("towpath: {}", plain(&format!("{name}{text}")));

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use serde_json::Value;
+use towpath_client::state_file::{StateError, StateFile};
 use towpath_client::{FollowNotice, Output, redact};
-use towpath_proto::follow::{FeedReset, FollowError, Followed};
+use towpath_proto::follow::{FeedReset, Followed};
 
-use super::state_file::{StateError, StateFile};
 use super::terminal::{plain, visible_json};
 
 /// Failure of the output.
@@ -73,27 +73,20 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
     }
 
     fn notice(&mut self, notice: FollowNotice) {
-        eprintln!("towpath: {}", plain(&notice_text(notice)));
+        eprintln!("towpath: {}", plain(&notice_text(&notice)));
     }
 }
 
 /// Formats a notice for standard error.
-pub(super) fn notice_text(notice: FollowNotice) -> String {
-    let text = match notice {
-        FollowNotice::Warning(text) => format!("warning: {text}"),
-        FollowNotice::Incomplete(text) => format!("incomplete: {text}"),
-        FollowNotice::Reset(text) => format!("reset: {text}"),
-        FollowNotice::Failed(FollowError::Usage(text)) => text,
-        FollowNotice::Failed(error) => format!("failed: {error}"),
-    };
-    redact::credentials(&text)
+pub(super) fn notice_text(notice: &FollowNotice) -> String {
+    redact::credentials(&notice.to_string())
 }
 
 impl<W: Write> LineWriter<W> {
     fn write(&mut self, changes: &[Followed], checkpoint: Option<Value>) -> Result<(), LinesError> {
         write_lines(&mut self.out, changes)?;
         match (&self.state, checkpoint) {
-            (Some(file), Some(state)) => Ok(file.save(state)?),
+            (Some(file), Some(state)) => Ok(file.save(&state)?),
             _ => Ok(()),
         }
     }

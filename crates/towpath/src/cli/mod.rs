@@ -28,7 +28,6 @@ mod running_server;
 mod serve;
 mod sink;
 mod snapshot;
-mod state_file;
 mod state_log;
 mod status;
 mod terminal;

@@ -1,6 +1,7 @@
 //! `towpath follow xmpp:…` and `towpath check xmpp:…`: an XMPP node, with an account of any XMPP server.
 
 use towpath_client::sink::SinkFailure;
+use towpath_client::state_file::{self, SavedFollow, StateFile};
 use towpath_client::xmpp::{Account, drive_node, drive_node_check};
 use towpath_client::{Output, Protocol};
 use towpath_proto::follow::{Checker as _, ReadLimits};
@@ -14,7 +15,6 @@ use super::error::{CliError, Exit};
 use super::follow::args::FollowArgs;
 use super::follow::exit::{FollowEnd, exit};
 use super::lines::{Lines, LinesError};
-use super::state_file::{self, SavedFollow, StateFile};
 use crate::stop::Stop;
 
 /// Follows a node until stopped, or with `--once` until it has caught up.
@@ -61,7 +61,7 @@ fn follower(
     account: &Account,
     saved: Option<SavedFollow>,
 ) -> Result<NodeFollower, CliError> {
-    let follower = account.follower(uri, &args.from, saved.map(|saved| saved.state), args.once)?;
+    let follower = account.follower(uri, &args.from, saved.and_then(|saved| saved.state), args.once)?;
     Ok(follower.within(args.limits.limits()))
 }
 

@@ -10,6 +10,7 @@ use towpath_client::sink::{
     DeadLetterFile, FleetObserver, FleetSink, FollowObserver, OnRefusedItem, SinkFailure, SinkOpener,
     SinkOptions, SinkOutput, SinkQueue, SinkStateFile, SinkWriter,
 };
+use towpath_client::state_file::SavedFollow;
 use towpath_client::{Checkpoint, FollowNotice, Offer, Sink};
 use towpath_sinks::open_with_state;
 use towpath_sinks::stdout::StdoutSink;
@@ -23,7 +24,6 @@ use crate::cli::error::{CliError, Exit};
 use crate::cli::feed_url::is_node;
 use crate::cli::lines::notice_text;
 use crate::cli::node::follow_node_into;
-use crate::cli::state_file::SavedFollow;
 use crate::cli::terminal::{plain, visible_json};
 use crate::stop::Stop;
 
@@ -130,7 +130,7 @@ fn saved_follow(args: &FollowArgs, feed: &Url, bytes: &[u8]) -> Result<SavedFoll
         Some(requested) => Err(CliError::usage(format!(
             "the destination follows {feed} by the protocol {protocol}, not {requested}"
         ))),
-        None => Ok(SavedFollow { protocol, follows: url, state }),
+        None => Ok(SavedFollow { protocol, follows: url, state: Some(state), acknowledged: Vec::new() }),
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct CliFollowObserver(Arc<SinkProgress>);
 
 impl FollowObserver for CliFollowObserver {
     fn notice(&mut self, notice: FollowNotice) {
-        self.0.print(&notice_text(notice));
+        self.0.print(&notice_text(&notice));
     }
 
     fn progress(&mut self, text: &str) {
@@ -180,7 +180,7 @@ impl FollowObserver for CliFollowObserver {
 
 impl FleetObserver for CliFollowObserver {
     fn notice(&self, feed: &str, notice: FollowNotice) {
-        let text = notice_text(notice);
+        let text = notice_text(&notice);
         // Most messages name the requested URL, which may differ from the feed's.
         let name = if feed.is_empty() || text.contains(feed) { String::new() } else { format!("{feed}: ") };
         self.0.print(&format!("{name}{text}"));

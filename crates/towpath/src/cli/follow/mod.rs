@@ -12,6 +12,7 @@ use std::io::Stdout;
 use std::sync::Arc;
 
 use towpath_client::fleet::{FleetOptions, follow_fleet};
+use towpath_client::state_file::{self, StateFile};
 use url::Url;
 
 use super::error::{CliError, Exit};
@@ -20,7 +21,6 @@ use super::fleet_lines::{FleetLines, FleetStates};
 use super::lines::{Lines, LinesError};
 use super::logging::log_to_stderr;
 use super::node::follow_node;
-use super::state_file::{self, StateFile};
 use super::state_log::StateLog;
 use crate::stop::{self, Stop};
 use args::FollowArgs;

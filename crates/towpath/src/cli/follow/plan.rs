@@ -1,6 +1,7 @@
 //! Plan of a follow: its protocol, URL and saved state, or the feeds of a fleet.
 
 use serde_json::Value;
+use towpath_client::state_file::SavedFollow;
 use towpath_client::{
     Fetcher, FirstAttempt, FollowPace, FollowSummary, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, listen, pushed_follower,
@@ -13,7 +14,6 @@ use super::args::FollowArgs;
 use crate::cli::error::CliError;
 use crate::cli::feed_list;
 use crate::cli::feed_url::listen_address;
-use crate::cli::state_file::SavedFollow;
 use crate::cli::terminal::plain;
 use crate::stop::Stop;
 
@@ -56,7 +56,7 @@ pub(super) async fn choose(
 ) -> Result<FollowPlan, CliError> {
     if let Some(saved) = saved {
         let (protocol, url) = (saved.protocol, saved.follows);
-        return Ok(FollowPlan { protocol, url, name: None, state: Some(saved.state) });
+        return Ok(FollowPlan { protocol, url, name: None, state: saved.state });
     }
     let (protocol, url, name) = match requested(args) {
         Some(protocol) => (protocol, feed.to_string(), None),

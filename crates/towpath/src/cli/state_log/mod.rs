@@ -18,8 +18,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use towpath_client::Protocol;
 use towpath_client::fleet::{FeedRoute, SavedFeed};
-
-use super::state_file::StateError;
+use towpath_client::state_file::StateError;
 
 /// First line of the file.
 const HEADER: &str = "{\"towpath_states\":1}\n";

@@ -1,12 +1,12 @@
-//! State file of one feed: the position up to which it was followed.
+//! State file of one feed: the position up to which it was followed. `towpath follow --state` writes the same file.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::protocol::Protocol;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use towpath_client::Protocol;
 use url::Url;
 
 /// Version of the file format.
@@ -14,37 +14,82 @@ const VERSION: u32 = 1;
 
 /// A state file cannot be used. The user's to fix.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StateError {
+pub enum StateError {
     /// The file cannot be read.
     #[error("cannot read the state file {}: {error}", path.display())]
-    Read { path: PathBuf, error: io::Error },
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The file cannot be written.
     #[error("cannot write the state file {}: {error}", path.display())]
-    Write { path: PathBuf, error: io::Error },
+    Write {
+        /// Path of the file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The content is invalid.
     #[error("the state file {} is damaged ({reason}); remove it to follow the feed from the start", path.display())]
-    Damaged { path: PathBuf, reason: String },
+    Damaged {
+        /// Path of the file.
+        path: PathBuf,
+        /// Place and kind of the damage.
+        reason: String,
+    },
     /// The file is another feed's.
     #[error("the state file {} belongs to {url}; use a separate state file for each feed", path.display())]
-    OtherFeed { path: PathBuf, url: String },
+    OtherFeed {
+        /// Path of the file.
+        path: PathBuf,
+        /// URL of its feed.
+        url: String,
+    },
     /// The file is for another protocol.
     #[error("the state file {} is for the protocol {protocol}, not {requested}", path.display())]
-    OtherProtocol { path: PathBuf, protocol: Protocol, requested: Protocol },
+    OtherProtocol {
+        /// Path of the file.
+        path: PathBuf,
+        /// Its protocol.
+        protocol: Protocol,
+        /// The protocol that was asked for.
+        requested: Protocol,
+    },
     /// The file is for several feeds.
     #[error("the state file {} is for several feeds, not for one", path.display())]
-    SeveralFeeds { path: PathBuf },
+    SeveralFeeds {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// The file is for one feed.
     #[error("the state file {} is for a single feed; use another one for several feeds", path.display())]
-    SingleFeed { path: PathBuf },
+    SingleFeed {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// A feed in the file uses another protocol.
     #[error("the state file {} follows {url} by the protocol {protocol}, not {requested}", path.display())]
-    FeedProtocol { path: PathBuf, url: String, protocol: Protocol, requested: Protocol },
+    FeedProtocol {
+        /// Path of the file.
+        path: PathBuf,
+        /// URL of the feed.
+        url: String,
+        /// Its protocol.
+        protocol: Protocol,
+        /// The protocol that was asked for.
+        requested: Protocol,
+    },
     /// Another process has locked the file.
     #[error("the state file {} is in use by another process", path.display())]
-    InUse { path: PathBuf },
+    InUse {
+        /// Path of the file.
+        path: PathBuf,
+    },
 }
 
-/// StateFileContent of the file.
+/// Content of the file.
 #[derive(Serialize, Deserialize)]
 struct StateFileContent {
     towpath_state: u32,
@@ -53,35 +98,57 @@ struct StateFileContent {
     /// URL that is followed, if it differs from the feed's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     follows: Option<String>,
-    state: Value,
+    /// `null` before the publisher's first checkpoint.
+    #[serde(default)]
+    state: Option<Value>,
+    /// Keys of changes after the state that are finished.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    acknowledged: Vec<String>,
 }
 
 /// Saved state of an earlier follow.
 #[derive(Debug)]
-pub(super) struct SavedFollow {
-    pub(super) protocol: Protocol,
+pub struct SavedFollow {
+    /// Protocol of the follow.
+    pub protocol: Protocol,
     /// URL that is followed.
-    pub(super) follows: String,
-    pub(super) state: Value,
+    pub follows: String,
+    /// State of the protocol's follower; `None` before the first checkpoint.
+    pub state: Option<Value>,
+    /// [Keys](crate::sink::acks::line_key) of changes after the state that are finished.
+    pub acknowledged: Vec<String>,
 }
 
-/// Reads the state of a feed; `None` if there is no file. `requested` is the protocol on the command line.
-pub(super) fn load(
+/// Reads the state of a feed; `None` if there is no file. `requested` is the protocol that the caller asks for.
+///
+/// # Errors
+///
+/// [`StateError`] if the file cannot be read, is damaged, or belongs to another feed or protocol.
+pub fn load(path: &Path, feed: &Url, requested: Option<Protocol>) -> Result<Option<SavedFollow>, StateError> {
+    match fs::read(path) {
+        Ok(bytes) => parse(path, &bytes, feed, requested).map(Some),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StateError::Read { path: path.into(), error }),
+    }
+}
+
+/// Parses the content of a state file. `path` names its place in errors.
+///
+/// # Errors
+///
+/// [`StateError`] if it is damaged, or belongs to another feed or protocol.
+pub fn parse(
     path: &Path,
+    bytes: &[u8],
     feed: &Url,
     requested: Option<Protocol>,
-) -> Result<Option<SavedFollow>, StateError> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(StateError::Read { path: path.into(), error }),
-    };
+) -> Result<SavedFollow, StateError> {
     // A clearer error than a parse failure: the two formats are easily confused.
     if bytes.starts_with(b"{\"towpath_states\":") {
         return Err(StateError::SeveralFeeds { path: path.into() });
     }
     let damaged = |reason: String| StateError::Damaged { path: path.into(), reason };
-    let content: StateFileContent = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    let content: StateFileContent = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
     if content.towpath_state != VERSION {
         return Err(damaged(format!("its version is {}, not {VERSION}", content.towpath_state)));
     }
@@ -95,32 +162,59 @@ pub(super) fn load(
             Err(StateError::OtherProtocol { path: path.into(), protocol, requested })
         }
         _ => {
-            let follows = content.follows.unwrap_or(content.url);
-            Ok(Some(SavedFollow { protocol, follows, state: content.state }))
+            let StateFileContent { follows, url, state, acknowledged, .. } = content;
+            Ok(SavedFollow { protocol, follows: follows.unwrap_or(url), state, acknowledged })
         }
     }
 }
 
-/// Writer of one feed's state file.
-#[derive(Debug)]
-pub(super) struct StateFile {
-    path: PathBuf,
-    folder: PathBuf,
-    /// Temporary file, renamed over `path`.
-    draft: PathBuf,
+/// Beginning of each state of one follow: its feed and protocol.
+#[derive(Debug, Clone)]
+pub struct StateHeader {
     url: String,
     protocol: Protocol,
     follows: Option<String>,
 }
 
+impl StateHeader {
+    /// Creates the header for `feed`, which is followed at the URL `follows`.
+    pub fn new(feed: &Url, protocol: Protocol, follows: &str) -> Self {
+        let url = feed.to_string();
+        let follows = (follows != url).then(|| follows.to_owned());
+        Self { url, protocol, follows }
+    }
+
+    /// Returns the content of a state file, without a line end.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: the state is JSON already.
+    pub fn content(&self, state: Option<&Value>, acknowledged: Vec<String>) -> io::Result<Vec<u8>> {
+        let Self { url, protocol, follows } = self.clone();
+        let (protocol, state) = (protocol.name().to_owned(), state.cloned());
+        let content =
+            StateFileContent { towpath_state: VERSION, url, protocol, follows, state, acknowledged };
+        Ok(serde_json::to_vec(&content)?)
+    }
+}
+
+/// Writer of one feed's state file.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    folder: PathBuf,
+    /// Temporary file, renamed over `path`.
+    draft: PathBuf,
+    header: StateHeader,
+}
+
 impl StateFile {
     /// Prepares the state file at `path`, and verifies that it can be written before following begins.
-    pub(super) fn open(
-        path: &Path,
-        feed: &Url,
-        protocol: Protocol,
-        follows: &str,
-    ) -> Result<Self, StateError> {
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Write`] if it cannot.
+    pub fn open(path: &Path, feed: &Url, protocol: Protocol, follows: &str) -> Result<Self, StateError> {
         // Resolves symbolic links: the rename must replace the link's target, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = |error| StateError::Write { path: path.clone(), error };
@@ -136,25 +230,32 @@ impl StateFile {
         // collisions.
         let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
         File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(failed)?;
-        let url = feed.to_string();
-        let follows = (follows != url).then(|| follows.to_owned());
-        Ok(Self { folder, draft, url, protocol, follows, path })
+        Ok(Self { folder, draft, header: StateHeader::new(feed, protocol, follows), path })
     }
 
-    /// Replaces the state atomically: after a crash the file has the old state or the new one.
-    pub(super) fn save(&self, state: Value) -> Result<(), StateError> {
-        let protocol = self.protocol.name().to_owned();
-        let (url, follows) = (self.url.clone(), self.follows.clone());
-        let content = StateFileContent { towpath_state: VERSION, url, protocol, follows, state };
-        let replaced = self.replace(&content);
+    /// Replaces the state atomically and durably: after a crash the file has the old state or the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Write`].
+    pub fn save(&self, state: &Value) -> Result<(), StateError> {
+        self.save_with(Some(state), Vec::new())
+    }
+
+    /// Like [`save`](Self::save), with the keys of changes after the state that are finished.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Write`].
+    pub fn save_with(&self, state: Option<&Value>, acknowledged: Vec<String>) -> Result<(), StateError> {
+        let replaced = self.header.content(state, acknowledged).and_then(|bytes| self.replace(bytes));
         if replaced.is_err() {
             let _ = fs::remove_file(&self.draft);
         }
         replaced.map_err(|error| StateError::Write { path: self.path.clone(), error })
     }
 
-    fn replace(&self, content: &StateFileContent) -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(content)?;
+    fn replace(&self, mut bytes: Vec<u8>) -> io::Result<()> {
         bytes.push(b'\n');
         let mut draft = File::create(&self.draft)?;
         draft.write_all(&bytes)?;
@@ -188,9 +289,9 @@ mod tests {
         let file = open(&path, Protocol::DiffDelta).unwrap();
         assert!(!path.exists());
         for n in [1, 2] {
-            file.save(json!({ "n": n })).unwrap();
+            file.save(&json!({ "n": n })).unwrap();
             let saved = load(&path, &feed(), Some(Protocol::DiffDelta)).unwrap().unwrap();
-            assert_eq!((saved.protocol, saved.state), (Protocol::DiffDelta, json!({ "n": n })));
+            assert_eq!((saved.protocol, saved.state), (Protocol::DiffDelta, Some(json!({ "n": n }))));
         }
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(
@@ -204,7 +305,7 @@ mod tests {
     fn the_discovered_url_is_saved() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        StateFile::open(&path, &feed(), Protocol::Smart, "https://other/").unwrap().save(json!(1)).unwrap();
+        StateFile::open(&path, &feed(), Protocol::Smart, "https://other/").unwrap().save(&json!(1)).unwrap();
         assert_eq!(load(&path, &feed(), None).unwrap().unwrap().follows, "https://other/");
     }
 
@@ -212,11 +313,11 @@ mod tests {
     fn a_link_stays_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("state.json"), folder.path().join("link"));
-        open(&path, Protocol::Smart).unwrap().save(json!(1)).unwrap();
+        open(&path, Protocol::Smart).unwrap().save(&json!(1)).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        open(&link, Protocol::Smart).unwrap().save(json!(2)).unwrap();
+        open(&link, Protocol::Smart).unwrap().save(&json!(2)).unwrap();
         assert!(link.is_symlink());
-        assert_eq!(load(&path, &feed(), None).unwrap().unwrap().state, json!(2));
+        assert_eq!(load(&path, &feed(), None).unwrap().unwrap().state, Some(json!(2)));
     }
 
     #[test]
