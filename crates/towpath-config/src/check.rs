@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use towpath_cluster::ClusterAddress;
 use towpath_proto::format::is_language_tag;
+use towpath_proto::history::publish::MIN_PART;
 
 use super::check_access::check_readers;
 use super::cors::check_origins;
@@ -101,6 +102,8 @@ impl FeedConfig {
         problems.ensure(items <= 100_000, "page_items", "page_items is above 100000");
         let bytes = self.page_bytes.map_or(1, NonZeroUsize::get);
         problems.ensure(bytes <= 1 << 30, "page_bytes", "page_bytes is above 1073741824");
+        let recent = (MIN_PART..=100_000).contains(&self.recent_items);
+        problems.ensure(recent, "recent_items", "recent_items must be from 8 to 100000");
         problems.ensure(self.snapshots.keep > 0, "snapshots.keep", "snapshots.keep must be at least 1");
         let every = self.snapshots.every.unwrap_or(SECOND);
         problems.ensure(every >= SECOND, "snapshots.every", "snapshots.every is below one second");

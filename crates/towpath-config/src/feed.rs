@@ -70,6 +70,11 @@ pub struct FeedConfig {
     #[serde(default, deserialize_with = "some_bytes")]
     #[schemars(with = "Option<ByteSize>", example = "256 KiB", extend("x-default" = "the protocol's"))]
     pub page_bytes: Option<NonZeroUsize>,
+    /// Number of changes that the newest Atom, RSS and JSON Feed documents show, at least 8. Older ones are in the archive
+    /// documents that they link to. Two pages is the most that they show.
+    #[schemars(example = 100)]
+    #[serde(default = "recent_items")]
+    pub recent_items: u64,
     /// Cursors of Smart Feeds: `sequence` or `toc`. Requests may use both.
     #[serde(default)]
     pub cursor: CursorKind,
@@ -88,6 +93,11 @@ pub struct FeedConfig {
 /// Stands for an absent `ttl` until the source is known.
 fn default_ttl() -> Duration {
     Duration::MAX
+}
+
+/// As many as feed readers are used to.
+fn recent_items() -> u64 {
+    50
 }
 
 /// Permission to read a feed without a token.
@@ -195,6 +205,7 @@ impl FeedConfig {
             complete: false,
             page_items: None,
             page_bytes: None,
+            recent_items: recent_items(),
             cursor: CursorKind::default(),
             readers: Vec::new(),
             visibility: None,

@@ -38,6 +38,10 @@ retention = { bytes = 2500, grace = \"1s\" }
 [[feed]]
 id = \"f3\"
 complete = true
+[[feed]]
+id = \"f4\"
+page_items = 20
+recent_items = 8
 ";
 
 /// A document's body, and the paths that it links to.
@@ -223,7 +227,7 @@ async fn no_reader_ever_finds_a_broken_link() {
     let (mut cut, mut through) = (0, 0);
     for round in 0..40 {
         for _ in 0..fastrand::u32(..4) {
-            append(&engine, &format!("f{}", fastrand::u32(..4)), fastrand::u32(1..5)).await;
+            append(&engine, &format!("f{}", fastrand::u32(..5)), fastrand::u32(1..5)).await;
         }
         if fastrand::u32(..4) == 0 {
             let feed = engine.feed(["f0", "f1"][fastrand::usize(..2)]).unwrap();

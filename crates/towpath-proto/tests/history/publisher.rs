@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use http::Method;
 use towpath_proto::follow::Request;
-use towpath_proto::history::publish::{FeedInfo, HistoryDocument, LogWindow};
+use towpath_proto::history::publish::{EarlierDocument, FeedInfo, HistoryDocument, LogWindow};
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::{Change, Item, Op, Seq, Timestamp};
 
@@ -100,7 +100,7 @@ impl HistoryPublisher {
 
     pub fn newest(&self) -> LogWindow {
         let page = self.sealed().max(1);
-        let prev = (page > 1).then(|| page - 1);
+        let prev = (page > 1).then(|| EarlierDocument::Page(page - 1));
         LogWindow { first: self.first_of(page), last: self.log.len() as Seq, prev }
     }
 
@@ -110,7 +110,11 @@ impl HistoryPublisher {
             (HistoryDocument::Newest(window), window.first, window.last)
         } else if let Some((first, last)) = name.split_once('-') {
             let (first, last): (Seq, Seq) = (first.parse().ok()?, last.parse().ok()?);
-            let prev = self.sealed.iter().position(|end| end + 1 == first).map(|index| index as u64 + 1);
+            let prev = self
+                .sealed
+                .iter()
+                .position(|end| end + 1 == first)
+                .map(|index| EarlierDocument::Page(index as u64 + 1));
             (HistoryDocument::Window(LogWindow { first, last, prev }), first, last)
         } else {
             let number: u64 = name.parse().ok()?;

@@ -230,9 +230,14 @@ impl Tree {
         let done = before.done.as_ref();
         let of_newest = made.pointers.iter().filter_map(window);
         let of_last = division.last.filter(|_| !feed.config.complete).map(|page| (page.first, page.last));
-        let windows: BTreeSet<WindowRange> = of_newest.chain(of_last).collect();
-        // A reader of the previous version may still request the copy that it names.
-        let past = done.map(|done| done.windows.clone()).unwrap_or_default();
+        let mut windows: BTreeSet<WindowRange> = of_newest.chain(of_last).collect();
+        let parts: Vec<_> = windows.iter().flat_map(|w| history::parts_before(division, w.0, w.1)).collect();
+        windows.extend(parts);
+        // A reader of the previous version may still request the copy that it names. One that walks back comes to parts
+        // that are older; the newest pages keep theirs.
+        let mut past = done.map(|done| done.windows.clone()).unwrap_or_default();
+        let older = done.iter().flat_map(|done| &done.past_windows);
+        past.extend(older.filter(|w| history::is_recent_part(division, w.0, w.1)));
         let archives = chains::progress(&self.engine, feed).await?.snapshots;
         let files = attachments::list(self.engine.store.as_ref(), feed.id()).await?;
         Ok(FeedExtent {

@@ -52,13 +52,14 @@ impl ExportState {
 fn settings(engine: &Engine, config: &FeedConfig, about: &FeedAbout) -> String {
     let grace = config.retention.map(|retention| retention.grace);
     let all = format!(
-        "{FORM}\n{}\n{}\n{about:?}\n{:?}\n{:?}\n{}\n{grace:?}",
+        "{FORM}\n{}\n{}\n{about:?}\n{:?}\n{:?}\n{}\n{grace:?}\n{}",
         // Another version may render differently, so an upgrade exports everything once.
         env!("CARGO_PKG_VERSION"),
         engine.base_url,
         config.title(),
         config.ttl,
         config.complete,
+        config.recent_items,
     );
     hex::encode(&Sha256::digest(all)[..12])
 }

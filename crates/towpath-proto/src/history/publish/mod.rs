@@ -5,14 +5,17 @@
 //!
 //! | URL | [`HistoryDocument`] | changes | valid |
 //! |---|---|---|---|
-//! | `{url}/atom` | [`HistoryDocument::Newest`] | page N and the open page | until the next append |
-//! | `{url}/atom/{first}-{last}` | [`HistoryDocument::Window`] | this range, from the first change of a page | permanently |
+//! | `{url}/atom` | [`HistoryDocument::Newest`] | the last few of page N and the open page | until the next append |
+//! | `{url}/atom/{first}-{last}` | [`HistoryDocument::Window`] or [`HistoryDocument::Part`] | this range | permanently |
 //! | `{url}/atom/{n}`, n < N | [`HistoryDocument::Archive`] | page n | permanently |
-//! | `{url}/atom/{N}` | [`HistoryDocument::Window`] of page N | page N | until page N + 1 is sealed |
+//! | `{url}/atom/{N}` | [`HistoryDocument::LastArchive`] | page N | until page N + 1 is sealed |
 //!
-//! The last sealed page is not an archive document yet. An archive document links to the next one, and "it would be
-//! an error to link to it before completion" (RFC 5005, section 4). No change is missed: the newest document has all of
-//! page N, and its `prev-archive` is page N - 1.
+//! The last sealed page has no `next-archive` yet. An archive document links to the next one, and "it would be
+//! an error to link to it before completion" (RFC 5005, section 4).
+//!
+//! The newest document begins in page N or in the open page. Between it and the page before stand parts of that page
+//! ([`EarlierDocument`]), so `prev-archive` leads to every change. Readers that poll load few items, and those that stayed
+//! away load no part twice.
 //!
 //! Permanent documents depend only on the feed's name and URL and the page's changes, so neither a new title nor
 //! retention changes a byte of them. A link to a removed predecessor stays; the predecessor responds with 410.
@@ -21,9 +24,13 @@
 //! A patch appears as the whole patched item. An item's own `updated` need not differ between versions. The attribute
 //! `modified` in our namespace does, and our followers use it ([`crate::format::document::DocumentEntry`]).
 
+mod parts;
+
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+
+pub use self::parts::{EarlierDocument, LogPage, MIN_PART};
 
 use super::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, Syntax, THIS};
 use crate::change::{Change, Op, Seq};
@@ -57,15 +64,15 @@ pub struct FeedInfo {
     pub hub: Option<String>,
 }
 
-/// A range of the log that begins with a page.
+/// A range of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogWindow {
     /// The first change.
     pub first: Seq,
     /// The last change; less than `first` while the log is empty.
     pub last: Seq,
-    /// The number of the page before `first`, if any.
-    pub prev: Option<u64>,
+    /// The document with the changes before `first`, if any.
+    pub prev: Option<EarlierDocument>,
 }
 
 /// Identifier of a document of a feed.
@@ -75,8 +82,13 @@ pub enum HistoryDocument {
     Newest(LogWindow),
     /// The newest document at the time when it covered this range ("snapshot", -00, section 4).
     Window(LogWindow),
+    /// A part of a page, between the newest document and the page before. It has no `next-archive`: a longer part will
+    /// replace it.
+    Part(LogWindow),
     /// The archive document of a page, by page number.
     Archive(u64),
+    /// The archive document of the last sealed page, which cannot name the next one yet.
+    LastArchive(u64),
     /// The whole feed ("complete feed", RFC 5005, section 2), for feeds without history.
     Complete,
     /// The delivery of a hub: only the last changes of the newest document ("MAY reduce the payload to a diff", WebSub,
@@ -85,9 +97,14 @@ pub enum HistoryDocument {
 }
 
 impl HistoryDocument {
-    /// Returns true if the document never changes.
+    /// Returns true if the document has older entries than the newest one.
+    fn is_archive(&self) -> bool {
+        matches!(self, Self::Part(_) | Self::Archive(_) | Self::LastArchive(_))
+    }
+
+    /// Returns true if the document does not change with the feed's description.
     fn is_permanent(&self) -> bool {
-        matches!(self, Self::Window(_) | Self::Archive(_))
+        matches!(self, Self::Window(_) | Self::Part(_)) || self.is_archive()
     }
 }
 
@@ -104,7 +121,18 @@ impl FeedInfo {
 
     /// Returns the URL of the document of a window.
     pub fn window_url(&self, syntax: Syntax, window: &LogWindow) -> String {
-        format!("{}/{}/{}-{}", self.url, syntax.name(), window.first, window.last)
+        self.range_url(syntax, window.first, window.last)
+    }
+
+    fn range_url(&self, syntax: Syntax, first: Seq, last: Seq) -> String {
+        format!("{}/{}/{first}-{last}", self.url, syntax.name())
+    }
+
+    fn earlier_url(&self, syntax: Syntax, earlier: EarlierDocument) -> String {
+        match earlier {
+            EarlierDocument::Page(number) => self.page_url(syntax, number),
+            EarlierDocument::Part { first, last } => self.range_url(syntax, first, last),
+        }
     }
 
     /// Returns the links of a document: its own URL and those of its neighbours, then [`Self::links`].
@@ -120,23 +148,25 @@ impl FeedInfo {
                 }
                 window.prev
             }
-            HistoryDocument::Window(window) => {
+            HistoryDocument::Window(window) | HistoryDocument::Part(window) => {
                 let own = self.window_url(syntax, window);
                 links.extend([("self", own.clone()), (THIS, own), (CURRENT, newest)]);
                 window.prev
             }
-            HistoryDocument::Archive(number) => {
+            HistoryDocument::Archive(number) | HistoryDocument::LastArchive(number) => {
                 let own = self.page_url(syntax, *number);
                 links.extend([("self", own.clone()), (THIS, own), (CURRENT, newest)]);
-                links.push((NEXT_ARCHIVE, self.page_url(syntax, number + 1)));
-                Some(number - 1).filter(|number| *number > 0)
+                if matches!(document, HistoryDocument::Archive(_)) {
+                    links.push((NEXT_ARCHIVE, self.page_url(syntax, number + 1)));
+                }
+                Some(number - 1).filter(|number| *number > 0).map(EarlierDocument::Page)
             }
             HistoryDocument::Complete | HistoryDocument::Push => {
                 links.push(("self", newest));
                 None
             }
         };
-        if let Some(prev) = prev.map(|number| self.page_url(syntax, number)) {
+        if let Some(prev) = prev.map(|earlier| self.earlier_url(syntax, earlier)) {
             // JSON Feed has no archives, only `next_url`, which leads to older items.
             links.extend((syntax == Syntax::JsonFeed).then(|| ("next", prev.clone())));
             links.extend([(PREV, prev.clone()), (PREV_ARCHIVE, prev)]);
@@ -178,7 +208,7 @@ impl FeedInfo {
         head.stateful =
             (*document != HistoryDocument::Push).then_some(*document != HistoryDocument::Complete);
         head.complete = *document == HistoryDocument::Complete;
-        head.archive = matches!(document, HistoryDocument::Archive(_));
+        head.archive = document.is_archive();
         // RFC 4287, section 4.1.1: two entries with one id would be one entry, with no way to order them.
         let mut seen = HashSet::with_capacity(changes.len());
         let last = changes.iter().rev().filter(|change| seen.insert(change.item.id.as_str()));

@@ -55,7 +55,7 @@ fn parse(text: &str) -> FeedDocument {
     feed
 }
 
-const WINDOW: LogWindow = LogWindow { first: 5, last: 9, prev: Some(2) };
+const WINDOW: LogWindow = LogWindow { first: 5, last: 9, prev: Some(EarlierDocument::Page(2)) };
 
 /// -00, sections 3 and 4: the flag 1, `this` and `prev`; RFC 5005, section 4: `prev-archive`.
 #[test]

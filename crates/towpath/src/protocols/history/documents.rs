@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::format::{FeedLink, http_date, link};
-use towpath_proto::history::publish::{HistoryDocument, LogWindow};
+use towpath_proto::history::publish::{EarlierDocument, HistoryDocument, LogPage, LogWindow, MIN_PART};
 use towpath_proto::history::wire::{SUP, Syntax};
-use towpath_proto::replication::pages::{Cleanup, PageState};
+use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
 use towpath_store::{ItemOrder, SeqRange};
 
 use crate::document::prebuilt::{Document, Valid};
@@ -41,7 +41,7 @@ pub(crate) enum HistoryAddress {
     Newest,
     /// Archive document of the page with this number.
     Page(u64),
-    /// An earlier version of the newest document, by its first and last change.
+    /// An earlier version of the newest document or a part of a page, by its first and last change.
     Window(Seq, Seq),
 }
 
@@ -133,7 +133,7 @@ async fn partial(
     let division = divided(engine, feed).await?;
     let (place, first, last) = match which {
         HistoryAddress::Newest => {
-            let window = newest(&division, cleanup);
+            let window = newest(feed, &division, cleanup);
             (HistoryDocument::Newest(window), window.first, window.last)
         }
         HistoryAddress::Page(number) => match page(engine, feed, number, &division, cleanup).await? {
@@ -142,7 +142,7 @@ async fn partial(
         },
         HistoryAddress::Window(first, last) => {
             match window(engine, feed, (first, last), &division, cleanup).await? {
-                Ok(window) => (HistoryDocument::Window(window), first, last),
+                Ok(document) => (document, first, last),
                 Err(none) => return Ok(Err(none)),
             }
         }
@@ -174,17 +174,40 @@ async fn partial(
     make(engine, feed, syntax, plan, changes).await
 }
 
-/// Returns the range of the newest document: the last sealed page, unless it was removed, and the newest page. Its `prev`
-/// link is removed with the page that it leads to.
-fn newest(division: &Division, cleanup: Cleanup) -> LogWindow {
-    // With the last sealed page: right after sealing, the open page holds a single change.
+/// Returns the range of the newest document: the last changes of the last sealed page, unless it was removed, and of the
+/// newest page. A `prev` link is removed with the page that it leads to.
+fn newest(feed: &Feed, division: &Division, cleanup: Cleanup) -> LogWindow {
+    // Two pages at most: right after sealing, the open page holds a single change.
     let listed = division.last.filter(|page| cleanup.state(page.number) == PageState::Listed);
-    let begin = listed.or(division.open);
+    let Some((open, begin)) = division.open.map(|open| (open, listed.unwrap_or(open))) else {
+        return LogWindow { first: 1, last: 0, prev: None };
+    };
+    let recent = (open.last + 1).saturating_sub(feed.config.recent_items);
+    let first = recent.max(begin.first);
+    let page = if first >= open.first { open } else { begin };
+    let prev = log_page(&page).before(first, open.last);
+    let is_there =
+        |earlier: &EarlierDocument| *earlier == EarlierDocument::Page(page.number) || first > page.first;
     LogWindow {
-        first: begin.map_or(1, |page| page.first),
-        last: division.open.map_or(0, |page| page.last),
-        prev: begin.filter(|page| cleanup.has_prev(page.number)).map(|page| page.number - 1),
+        first,
+        last: open.last,
+        prev: prev.filter(|earlier| is_there(earlier) || cleanup.has_prev(page.number)),
     }
+}
+
+/// Returns the parts of pages between a newest document and the page before, which are documents of their own.
+pub(crate) fn parts_before(division: &Division, first: Seq, last: Seq) -> Vec<(Seq, Seq)> {
+    let mut pages = [division.open, division.last].into_iter().flatten().map(|page| log_page(&page));
+    pages.find(|page| first >= page.first).map(|page| page.parts_before(first, last)).unwrap_or_default()
+}
+
+/// Returns true if a range is a part of the two newest pages, to which readers of a newest document come.
+pub(crate) fn is_recent_part(division: &Division, first: Seq, last: Seq) -> bool {
+    [division.open, division.last].iter().flatten().any(|page| log_page(page).has_part(first, last))
+}
+
+fn log_page(page: &PageSpan) -> LogPage {
+    LogPage { number: page.number, first: page.first, last: page.last }
 }
 
 /// Returns the range of a page's document.
@@ -200,57 +223,51 @@ async fn page(
     }
     let sealed = sealed_page(engine.store.as_ref(), feed.id(), number).await?;
     let Some(span) = sealed.map(|page| page.span) else { return Ok(Err(HistoryLookup::NotFound)) };
-    // An archive document names the next one, so it does not exist before that one.
+    // Only a sealed page can be named as the next one.
     let is_last = division.last.is_none_or(|last| number >= last.number);
-    let place = if is_last {
-        HistoryDocument::Window(LogWindow { first: span.first, last: span.last, prev: before(number) })
-    } else {
-        HistoryDocument::Archive(number)
-    };
+    let place = if is_last { HistoryDocument::LastArchive(number) } else { HistoryDocument::Archive(number) };
     Ok(Ok((place, span.first, span.last)))
 }
 
-/// Returns the range of an earlier newest document: from the begin of a page to a position on it or on the next page.
+/// Returns the range of an earlier newest document or of a part: from a position on a page to one on it or on the next.
 async fn window(
     engine: &Engine,
     feed: &Feed,
     (first, last): (Seq, Seq),
     division: &Division,
     cleanup: Cleanup,
-) -> HistoryResult<LogWindow> {
+) -> HistoryResult<HistoryDocument> {
     let Some(open) = division.open.filter(|open| (first..=open.last).contains(&last)) else {
         return Ok(Err(HistoryLookup::NotFound));
     };
-    if first >= open.first {
-        let window = LogWindow { first, last, prev: before(open.number) };
-        return Ok(if first == open.first { Ok(window) } else { Err(HistoryLookup::NotFound) });
-    }
-    let lowest = cleanup.gone_below.max(1);
-    if lowest >= open.number {
-        return Ok(Err(HistoryLookup::Gone));
-    }
-    let number = number_at(engine, feed, first, lowest..=open.number - 1).await?;
-    let store = engine.store.as_ref();
-    let Some(page) = sealed_page(store, feed.id(), number).await? else {
-        return Ok(Err(HistoryLookup::NotFound));
-    };
-    // The search ends at the oldest page that is left, so an earlier position was removed.
-    if first < page.span.first {
-        return Ok(Err(HistoryLookup::Gone));
-    }
-    let after = sealed_page(store, feed.id(), number + 1).await?.map_or(open.last, |page| page.span.last);
-    let is_one = first == page.span.first && last <= after;
-    // Exactly what was once the newest document. Other ranges would be documents that nobody named.
-    Ok(if is_one {
-        Ok(LogWindow { first, last, prev: before(number) })
+    let (page, end) = if first >= open.first {
+        (open, open.last)
     } else {
-        Err(HistoryLookup::NotFound)
-    })
-}
-
-/// Returns the page before a page. For immutable documents: a removal does not change them.
-fn before(number: u64) -> Option<u64> {
-    (number > 1).then(|| number - 1)
+        let lowest = cleanup.gone_below.max(1);
+        if lowest >= open.number {
+            return Ok(Err(HistoryLookup::Gone));
+        }
+        let number = number_at(engine, feed, first, lowest..=open.number - 1).await?;
+        let store = engine.store.as_ref();
+        let Some(page) = sealed_page(store, feed.id(), number).await? else {
+            return Ok(Err(HistoryLookup::NotFound));
+        };
+        // The search ends at the oldest page that is left, so an earlier position was removed.
+        if first < page.span.first {
+            return Ok(Err(HistoryLookup::Gone));
+        }
+        let after = sealed_page(store, feed.id(), number + 1).await?;
+        (page.span, after.map_or(open.last, |page| page.span.last))
+    };
+    // Only what a newest document or a part can have been. Other ranges would be documents that nobody named.
+    let is_one = last <= end && (first == page.first || last - first + 1 >= MIN_PART);
+    if !is_one {
+        return Ok(Err(HistoryLookup::NotFound));
+    }
+    let page = log_page(&page);
+    let window = LogWindow { first, last, prev: page.before(first, last) };
+    let is_part = page.has_part(first, last);
+    Ok(Ok(if is_part { HistoryDocument::Part(window) } else { HistoryDocument::Window(window) }))
 }
 
 /// Builds the document of a complete feed: every item.
