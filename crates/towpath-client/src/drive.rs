@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
-use towpath_proto::follow::{Checker, Event, FeedReset, FollowError, Followed, Follower};
+use towpath_proto::follow::{Checker, Event, FeedReset, FollowError, Followed, Follower, LargePart};
 
 use super::clock::{DriverClock as _, SystemClock};
 use super::fetch::Fetcher;
+use super::large_files::LargeFiles;
 use super::listen::CallQueue;
 use super::request_driver::{ExchangeProgress, RequestDriver};
 use super::response_hints::ResponseHints;
@@ -178,7 +179,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
         is_failing &= !requests.send(follower);
         // Polling for requests may have produced events as well.
         batch.take_events(follower).await?;
-        if follower.is_finished() {
+        if follower.is_finished() || batch.abandoned {
             break;
         }
         let due = batch.due();
@@ -245,6 +246,7 @@ pub(super) struct DeliveryBatch<'a, O> {
     abandoned: bool,
     /// Set when an attempt failed; cleared by the driver.
     has_failed: bool,
+    large_files: LargeFiles,
     summary: FollowSummary,
 }
 
@@ -259,6 +261,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             since: None,
             abandoned: false,
             has_failed: false,
+            large_files: LargeFiles::default(),
             summary: FollowSummary::default(),
         }
     }
@@ -281,6 +284,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
         while let Some(event) = follower.poll_event() {
             match event {
                 Event::Reset(reset) => self.reset(reset).await?,
+                Event::Large(part) => self.write_large(part).await,
                 event => self.add(event),
             }
             let full = self.changes.len() >= BATCH_CHANGES || self.bytes >= BATCH_BYTES;
@@ -303,6 +307,17 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
         if self.abandoned { Ok(()) } else { self.output.reset(reset).await }
     }
 
+    /// Writes a part of a large content. A failure ends the follow: the change must not come without its file.
+    async fn write_large(&mut self, part: LargePart) {
+        if self.abandoned {
+            return;
+        }
+        if let Err(error) = self.large_files.take(part).await {
+            self.add(Event::Failed(FollowError::Usage(error.to_string())));
+            self.abandoned = true;
+        }
+    }
+
     fn add(&mut self, event: Event) {
         match event {
             Event::Change(change) => {
@@ -314,8 +329,8 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 self.checkpoint = Some((state, self.changes.len()));
                 self.since.get_or_insert_with(Instant::now);
             }
-            // Delivered in order, by `reset`.
-            Event::Reset(_) => {}
+            // In order, by `take_events`.
+            Event::Reset(_) | Event::Large(_) => {}
             Event::Warning(text) => self.output.notice(FollowNotice::Warning(text)),
             Event::Incomplete(text) => {
                 self.summary.incomplete = true;

@@ -126,7 +126,16 @@ impl Follow {
                 (offer.protocol, offer.url, offer.feed)
             }
         };
-        let config = FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits };
+        let config = FollowerConfig {
+            url: url.clone(),
+            from,
+            name,
+            state,
+            once,
+            every: None,
+            limits,
+            large_folder: None,
+        };
         let follower = follower(protocol, config)?;
         Ok(FollowStream::spawn(follower, fetcher, protocol, url, once))
     }

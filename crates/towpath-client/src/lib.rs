@@ -94,6 +94,7 @@ pub mod first_attempt;
 pub mod fleet;
 pub mod follow;
 mod http1;
+mod large_files;
 pub mod listen;
 pub mod memory_budget;
 pub mod protocol;
@@ -119,6 +120,7 @@ pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_w
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
 pub use first_attempt::FirstAttempt;
 pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
+pub use large_files::large_folder;
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{FollowPace, FollowerConfig, Protocol, checker, follower, hub_checker, pushed_follower};

@@ -143,6 +143,11 @@ pub struct FollowerConfig {
     pub every: Option<Duration>,
     /// Limits of what is read.
     pub limits: ReadLimits,
+    /// Folder for contents of Data Replication that are larger than the limit, from [`large_folder`]. Each becomes a
+    /// file named by its SHA-256, and an attachment of its item. Without one they end the attempt.
+    ///
+    /// [`large_folder`]: crate::large_folder
+    pub large_folder: Option<String>,
 }
 
 /// Creates the follower of a feed.
@@ -151,7 +156,7 @@ pub struct FollowerConfig {
 ///
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
-    let FollowerConfig { url, from, name, mut state, once, every, limits } = config;
+    let FollowerConfig { url, from, name, mut state, once, every, limits, large_folder } = config;
     // DiffDelta's own documents name the feed of each item.
     let name = FeedName::take(state.as_mut(), name);
     Ok(match protocol {
@@ -167,6 +172,7 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
                 poll: every.unwrap_or(defaults.poll),
                 follow_hints: every.is_none(),
                 max_entity: limits.max_entity,
+                large_base: large_folder.map(Into::into),
                 ..defaults
             };
             Box::new(name.of(ReplicationFollower::new(&url, from, state, options)?))

@@ -36,6 +36,40 @@ fn ids(lines: &[Value]) -> Vec<&str> {
     lines.iter().map(|line| line["id"].as_str().unwrap()).collect()
 }
 
+/// Contents above the limit are written to files while they arrive, by a feed's pages and by a snapshot's.
+#[test]
+fn large_contents_become_files() {
+    let dir = TestFolder::new(SMALL);
+    let server = dir.serve();
+    let content = "0123456789abcdef".repeat(200_000);
+    put(&server, "large", &content);
+    put(&server, "small", "text");
+    let made = server.ask("POST", "/feeds/notes/snapshots", &[], b"");
+    assert!(made.status < 300, "{}", made.text());
+    let snapshot = format!("{}/feeds/notes/snapshots/latest", server.base);
+    for url in [replication(&server, "notes"), snapshot] {
+        let more = ["--limit", "entity_mib=1", "--large-content", "large files"];
+        let told = follow(&dir, &url, &more);
+        let large = told.iter().find(|line| line["id"] == "large").unwrap();
+        assert_eq!((large.get("content"), large.get("content_type")), (None, None));
+        let file = &large["item"]["attachments"][0];
+        assert_eq!((&file["media_type"], &file["size"]), (&json!("text/plain"), &json!(content.len())));
+        let path = url::Url::parse(file["url"].as_str().unwrap()).unwrap().to_file_path().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left");
+        std::fs::remove_file(path).unwrap();
+        assert!(told.iter().any(|line| line["content"] == "text"));
+    }
+    // A folder that cannot be made ends the follow: the line must not come without its file.
+    std::fs::write(dir.path("file"), "").unwrap();
+    let args = ["follow", &replication(&server, "notes"), "--protocol", "replication", "--once"];
+    let failed =
+        dir.run(&[&args[..], &["--limit", "entity_mib=1", "--large-content", "file/within"]].concat());
+    assert_eq!(failed.status.code(), Some(2));
+    assert!(lines(&failed).is_empty());
+    assert!(stderr(&failed).contains("cannot write a large content to"), "{}", stderr(&failed));
+}
+
 /// "Immutability of pages": the listed exceptions, and no others.
 #[test]
 fn the_newest_page_grows_until_its_limit_and_then_stays() {

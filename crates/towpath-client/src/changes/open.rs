@@ -52,7 +52,8 @@ pub(super) async fn open(follow: Follow) -> Result<OpenFollow, ChangesError> {
     };
     let header = StateHeader::new(&feed, protocol, &url);
     let progress = Progress::resume(state.clone(), &acknowledged);
-    let config = FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits };
+    let config =
+        FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder: None };
     let follower = follower(protocol, config)?;
     let stream = FollowStream::spawn(follower, fetcher, protocol, url, once);
     Ok(OpenFollow { stream, saver, header, progress })

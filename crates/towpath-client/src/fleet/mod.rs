@@ -275,7 +275,11 @@ impl<O: FleetOutput> Fleet<O> {
                 Event::Warning(text) => text,
                 Event::Failed(error) => format!("{error} (a SUP document)"),
                 // The consumer follows SUP documents, which have neither changes nor checkpoints.
-                Event::Change(_) | Event::Checkpoint(_) | Event::Incomplete(_) | Event::Reset(_) => continue,
+                Event::Change(_)
+                | Event::Large(_)
+                | Event::Checkpoint(_)
+                | Event::Incomplete(_)
+                | Event::Reset(_) => continue,
             };
             self.poller.output.notice("", FollowNotice::Warning(text));
         }

@@ -93,6 +93,7 @@ impl<O: FleetOutput> FeedPoller<O> {
             once: true,
             every: None,
             limits: self.limits,
+            large_folder: None,
         };
         Ok(FirstAttempt::new(follower(route.protocol, config)?, is_open))
     }

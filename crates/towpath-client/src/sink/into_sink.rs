@@ -69,7 +69,16 @@ impl Follow {
                 (offer.protocol, offer.url, None)
             }
         };
-        let config = FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits };
+        let config = FollowerConfig {
+            url: url.clone(),
+            from,
+            name,
+            state,
+            once,
+            every: None,
+            limits,
+            large_folder: None,
+        };
         let mut follower = follower(protocol, config)?;
         let mut output = SinkOutput::new(opener, source, protocol, url, LoggingObserver);
         let ended = drive(&mut *follower, &fetcher, &mut output, &stop).await;

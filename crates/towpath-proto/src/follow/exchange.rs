@@ -1,5 +1,6 @@
 //! Requests, responses and events, and the traits of the state machines that exchange them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -232,12 +233,44 @@ pub enum Event {
     /// State that covers every change before this event. Persist it once those are delivered. A follower created
     /// with it resumes here.
     Checkpoint(Value),
+    /// A part of content that is too large for memory, for a file.
+    Large(LargePart),
     /// A problem for the operator to know. Following continues.
     Warning(String),
     /// Items were missed that the publisher no longer has. Following continues; exit code 3.
     Incomplete(String),
     /// This attempt failed. The follower retries later, unless it was to make one pass only.
     Failed(FollowError),
+}
+
+/// Part of content that is too large for memory. The change comes after the last part, and names the file.
+///
+/// Several contents may arrive at once, each with a number of its own. A content that is cut off has no end; its
+/// number begins again at offset 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LargePart {
+    /// URL of the folder of files, with a slash at its end.
+    pub base: Arc<str>,
+    /// Number of the content.
+    pub number: u64,
+    /// What to do.
+    pub step: LargeStep,
+}
+
+/// What a [`LargePart`] asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LargeStep {
+    /// Write the next bytes.
+    Write {
+        /// Number of bytes before these.
+        offset: u64,
+        /// Bytes.
+        bytes: Bytes,
+    },
+    /// The content is complete: give the file this name, its SHA-256 in hex, and make it durable.
+    Keep(String),
+    /// The content is complete, and no change has it: remove the file.
+    Remove,
 }
 
 /// Reason why an attempt to follow failed.

@@ -23,8 +23,8 @@ mod time;
 
 pub use backoff::Backoff;
 pub use exchange::{
-    Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, Reply, Request, RequestId,
-    ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, retry_after,
+    Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, LargePart, LargeStep, Reply,
+    Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, retry_after,
 };
 pub use named::{FeedName, NamedFollower};
 pub use read_limits::ReadLimits;

@@ -55,7 +55,11 @@ impl FeedName {
                     state.insert(MEMBER.into(), name.to_string().into());
                 }
             }
-            Event::Checkpoint(_) | Event::Warning(_) | Event::Incomplete(_) | Event::Failed(_) => {}
+            Event::Checkpoint(_)
+            | Event::Large(_)
+            | Event::Warning(_)
+            | Event::Incomplete(_)
+            | Event::Failed(_) => {}
         }
     }
 

@@ -95,6 +95,7 @@ pub fn drive(
                 Event::Incomplete(text) => result.incomplete.push(text),
                 Event::Failed(error) => result.failed.push(error.to_string()),
                 Event::Reset(reset) => panic!("{reset:?}"),
+                Event::Large(part) => panic!("{part:?}"),
             }
         }
         if let Some(request) = follower.poll_request(Now::simulated(*now)) {

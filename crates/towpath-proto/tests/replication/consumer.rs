@@ -1,10 +1,13 @@
 //! A consumer that drives a follower and records its changes and checkpoints.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use towpath_proto::follow::{
-    Event, Exchange, FollowError, Followed, Follower, Now, Request, ResponseHead, StartFrom, TransferError,
+    Event, Exchange, FollowError, Followed, Follower, LargeStep, Now, Request, ResponseHead, StartFrom,
+    TransferError,
 };
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 
@@ -20,6 +23,9 @@ pub(crate) struct RecordingConsumer {
     pub(crate) incomplete: Vec<String>,
     pub(crate) failed: Vec<FollowError>,
     pub(crate) resets: Vec<String>,
+    /// Large contents that are arriving, by number, and whole ones, by name.
+    pub(crate) arriving: BTreeMap<u64, Vec<u8>>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
     pub(crate) requests: Vec<String>,
 }
 
@@ -108,6 +114,7 @@ impl RecordingConsumer {
                 Event::Incomplete(text) => self.incomplete.push(text),
                 Event::Failed(error) => self.failed.push(error),
                 Event::Reset(reset) => self.resets.push(reset.reason),
+                Event::Large(part) => self.take_large(part.number, part.step),
             }
         }
     }
@@ -115,6 +122,21 @@ impl RecordingConsumer {
     /// Simulates a crash: changes after the last checkpoint are lost.
     pub(crate) fn crash(&mut self) {
         self.told.truncate(self.kept);
+    }
+
+    fn take_large(&mut self, number: u64, step: LargeStep) {
+        match step {
+            LargeStep::Write { offset, bytes } => {
+                let content = self.arriving.entry(number).or_default();
+                content.truncate(offset as usize);
+                assert_eq!(content.len() as u64, offset);
+                content.extend_from_slice(&bytes);
+            }
+            LargeStep::Keep(name) => {
+                self.files.insert(name, self.arriving.remove(&number).unwrap());
+            }
+            LargeStep::Remove => assert!(self.arriving.remove(&number).is_some()),
+        }
     }
 
     pub(crate) fn follower(

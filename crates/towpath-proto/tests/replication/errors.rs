@@ -4,6 +4,9 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
+use sha2::{Digest as _, Sha256};
+use towpath_proto::Content;
+use towpath_proto::attachment::attachments;
 use towpath_proto::change::Op;
 use towpath_proto::follow::{Exchange, FollowError, Monotonic, Now, Request, StartFrom};
 use towpath_proto::replication::follow::ReplicationOptions;
@@ -176,6 +179,63 @@ fn entities_over_the_limit_are_refused_without_buffering_them() {
     consumer.drive(&mut follower, time(0), |r| (publisher.answer(r), ResponseDelivery::Pieces(100)));
     assert_eq!(consumer.told.len(), 5);
     assert!(consumer.failed[0].to_string().contains("entity 1 is larger than 4000 bytes"));
+}
+
+fn large_options(max_entity: usize) -> ReplicationOptions {
+    ReplicationOptions { max_entity, large_base: Some("file:///large/".into()), ..once() }
+}
+
+/// A content above the limit goes to a file in pieces; its item names the file.
+#[test]
+fn entities_over_the_limit_become_files() {
+    let content = "x".repeat(5000);
+    let name = hex::encode(Sha256::digest(&content));
+    for pieces in [1, 100, 4001, 100_000] {
+        let mut publisher = publisher();
+        publisher.append(Op::Put, item("large", &content), time(6));
+        publisher.append(Op::Put, item("small", "x"), time(7));
+        publisher.seal();
+        let mut consumer = RecordingConsumer::default();
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, large_options(4000));
+        // Cut off within the large content first: its number begins again.
+        let mut cut = true;
+        for _ in 0..2 {
+            consumer.drive(&mut follower, time(0), |r| {
+                let response = publisher.answer(r);
+                let is_long = response.body.len() > 5000;
+                let way = if is_long && std::mem::take(&mut cut) {
+                    ResponseDelivery::Cut(4600)
+                } else {
+                    ResponseDelivery::Pieces(pieces)
+                };
+                (response, way)
+            });
+            follower = consumer.follower(BASE, StartFrom::Beginning, large_options(4000));
+        }
+        assert_eq!(consumer.told.len(), 7, "{:?}", consumer.failed);
+        assert_eq!(consumer.files, [(name.clone(), content.clone().into_bytes())].into());
+        let large = consumer.told.iter().find(|change| change.item.id == "large").unwrap();
+        let file = &attachments(&large.item)[0];
+        assert_eq!((file.url.as_str(), file.size), (format!("file:///large/{name}").as_str(), Some(5000)));
+        assert_eq!((&file.media_type.as_deref(), &large.item.content), (&Some("text/plain"), &None));
+        // The page is read again up to the position, which the content is a part of.
+        let whole = consumer.told.len();
+        let mut again = consumer.follower(BASE, StartFrom::Beginning, large_options(4000));
+        consumer.drive(&mut again, time(9), |r| (publisher.answer(r), ResponseDelivery::Pieces(pieces)));
+        assert_eq!((consumer.told.len(), &consumer.incomplete), (whole, &vec![]));
+    }
+}
+
+/// A patch has no content of its own to put into a file.
+#[test]
+fn a_patch_over_the_limit_is_refused() {
+    let mut publisher = publisher();
+    let patch = Content::new("application/merge-patch+json", format!("{{\"a\":\"{}\"}}", "x".repeat(5000)));
+    publisher.append(Op::Patch, item("small", "{}"), time(6)).patch = Some(patch);
+    let mut consumer = RecordingConsumer::default();
+    let mut follower = consumer.follower(BASE, StartFrom::Beginning, large_options(4000));
+    consumer.drive(&mut follower, time(0), |r| (publisher.answer(r), ResponseDelivery::Pieces(100)));
+    assert!(consumer.failed[0].to_string().contains("is larger than 4000 bytes"), "{:?}", consumer.failed);
 }
 
 fn links(response: &mut StoredResponse, lines: &[String]) {

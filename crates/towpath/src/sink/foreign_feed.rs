@@ -74,6 +74,7 @@ pub(super) async fn follow(
             once: false,
             every: None,
             limits: config.read_limits(),
+            large_folder: None,
         },
     )?;
     let failing = opener.clone();

@@ -1,6 +1,9 @@
 //! Assembly of whole entities.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
+use sha2::{Digest as _, Sha256};
 
 use super::content_type::ContentType;
 use super::error::{HeaderLimits, MultipartError};
@@ -44,7 +47,7 @@ pub enum EntityError {
         /// Length in the header.
         announced: String,
         /// Actual length.
-        actual: usize,
+        actual: u64,
     },
 }
 
@@ -57,6 +60,39 @@ pub struct EntityReader {
     open: Option<Headers>,
     body: EntityBody,
     failed: Option<EntityError>,
+    /// `true` if bodies above the limit are passed on in pieces.
+    passes_large: bool,
+    /// The large body so far, if the current entity has one.
+    large: Option<LargeProgress>,
+    /// Pieces of the large body that were not taken yet.
+    pieces: VecDeque<LargePiece>,
+}
+
+/// Piece of a body above the limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LargePiece {
+    /// Number of bytes of the body before this piece.
+    pub offset: u64,
+    /// Bytes, not empty.
+    pub bytes: Bytes,
+}
+
+/// Body above the limit, passed on in pieces.
+#[derive(Debug, Clone)]
+pub struct LargeBody {
+    /// Length in bytes.
+    pub length: u64,
+    /// SHA-256 of all bytes, in hex.
+    pub sha256: String,
+    /// Checksum of all bytes.
+    pub crc: crc32fast::Hasher,
+}
+
+#[derive(Debug, Default)]
+struct LargeProgress {
+    length: u64,
+    sha256: Sha256,
+    crc: crc32fast::Hasher,
 }
 
 /// Body so far. A body in a single piece is never copied.
@@ -72,7 +108,36 @@ impl EntityReader {
     /// Creates a reader for a page with this content type. A body of more than `max_body` bytes is an error.
     pub fn new(content_type: &ContentType, max_body: usize) -> Result<Self, BoundaryError> {
         let parser = Parser::with_limits(&content_type.boundary, HeaderLimits::default())?;
-        Ok(Self { parser, max_body, index: 0, open: None, body: EntityBody::Empty, failed: None })
+        Ok(Self {
+            parser,
+            max_body,
+            index: 0,
+            open: None,
+            body: EntityBody::Empty,
+            failed: None,
+            passes_large: false,
+            large: None,
+            pieces: VecDeque::new(),
+        })
+    }
+
+    /// Passes a body above the limit on in pieces instead of failing: [`Self::poll_piece`] returns them, and
+    /// [`Self::poll_entity`] the entity with an empty body. [`Self::take_large`] describes the body then.
+    #[must_use]
+    pub fn pass_large(self, passes_large: bool) -> Self {
+        Self { passes_large, ..self }
+    }
+
+    /// Returns the next piece of a large body. Call it until `None` after each [`Self::poll_entity`].
+    pub fn poll_piece(&mut self) -> Option<LargePiece> {
+        self.pieces.pop_front()
+    }
+
+    /// Returns the large body of the entity that was just returned, if it has one.
+    pub fn take_large(&mut self) -> Option<LargeBody> {
+        // While the next entity is open, the progress is that one's.
+        let LargeProgress { length, sha256, crc } = self.large.take_if(|_| self.open.is_none())?;
+        Some(LargeBody { length, sha256: hex::encode(sha256.finalize()), crc })
     }
 
     /// See [`Parser::push`].
@@ -128,7 +193,13 @@ impl EntityReader {
 
     fn extend(&mut self, piece: Bytes) -> Result<(), EntityError> {
         // Checked per piece, before copying: the body must not grow past the limit even once.
-        if self.body.len() + piece.len() > self.max_body {
+        let is_large = self.large.is_some() || self.body.len() + piece.len() > self.max_body;
+        if is_large && self.passes_large {
+            let first = std::mem::take(&mut self.body).into_bytes();
+            [first, piece].into_iter().filter(|bytes| !bytes.is_empty()).for_each(|bytes| self.pass(bytes));
+            return Ok(());
+        }
+        if is_large {
             return Err(EntityError::TooLarge { index: self.index, limit: self.max_body });
         }
         self.body = match std::mem::take(&mut self.body) {
@@ -149,6 +220,15 @@ impl EntityReader {
         Ok(())
     }
 
+    fn pass(&mut self, bytes: Bytes) {
+        let large = self.large.get_or_insert_default();
+        large.sha256.update(&bytes);
+        large.crc.update(&bytes);
+        let offset = large.length;
+        large.length += bytes.len() as u64;
+        self.pieces.push_back(LargePiece { offset, bytes });
+    }
+
     /// Returns the announced length, capped: a header alone must not make the reader allocate much memory.
     fn announced(&self) -> usize {
         let length = self.open.as_ref().and_then(|h| h.get("content-length"));
@@ -158,16 +238,13 @@ impl EntityReader {
 
     fn close(&mut self) -> Result<Entity, EntityError> {
         let headers = self.open.take().unwrap_or_default();
-        let body = match std::mem::take(&mut self.body) {
-            EntityBody::Empty => Bytes::new(),
-            EntityBody::One(piece) => piece,
-            EntityBody::Many(all) => all.freeze(),
-        };
+        let body = std::mem::take(&mut self.body).into_bytes();
+        let actual = self.large.as_ref().map_or(body.len() as u64, |large| large.length);
         let announced = headers.get("content-length");
         // A wrong length means that the page was altered or cut, for example by a proxy.
-        if let Some(announced) = announced.filter(|a| a.parse() != Ok(body.len())) {
+        if let Some(announced) = announced.filter(|a| a.parse() != Ok(actual)) {
             let announced = announced.chars().take(40).collect();
-            return Err(EntityError::Length { index: self.index, announced, actual: body.len() });
+            return Err(EntityError::Length { index: self.index, announced, actual });
         }
         self.index += 1;
         Ok(Entity { headers, body })
@@ -175,6 +252,14 @@ impl EntityReader {
 }
 
 impl EntityBody {
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Empty => Bytes::new(),
+            Self::One(piece) => piece,
+            Self::Many(all) => all.freeze(),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,

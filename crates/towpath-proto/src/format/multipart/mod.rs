@@ -16,7 +16,7 @@ mod parser;
 mod writer;
 
 pub use content_type::{ContentType, ContentTypeError, HeaderFieldValue, MalformedValue};
-pub use entity::{Entity, EntityError, EntityReader};
+pub use entity::{Entity, EntityError, EntityReader, LargeBody, LargePiece};
 pub use error::{HeaderLimits, MultipartError};
 pub use headers::Headers;
 pub use parser::{MultipartToken, Parser};

@@ -79,7 +79,7 @@ impl ReplicationFollower {
                 let is_first = |known: &String| self.state.position.is_none() && *known == page;
                 let proven = proven
                     || matches!(&self.state.start, FollowStart::Snapshot { page: known, .. } if is_first(known));
-                let walk = ForwardWalk::new(&self.feed, self.options.max_entity, skip.clone(), proven);
+                let walk = ForwardWalk::new(&self.feed, &self.options, skip.clone(), proven);
                 self.walk(walk, page, None, false);
             }
             Err(error) => self.fail_protocol(now, url, &error),
@@ -150,7 +150,8 @@ impl ReplicationFollower {
                 Err(error) => (None, Err(error)),
             },
         };
-        let has_events = self.events.len() > before;
+        // A part of a large content is no place to resume from.
+        let has_events = self.events.range(before..).any(|event| !matches!(event, Event::Large(_)));
         let has_changes = self.events.range(before..).any(|event| matches!(event, Event::Change(_)));
         if walk.skip == SkipRule::Nothing
             && let Some(last) = &walk.last

@@ -19,6 +19,7 @@
 
 mod crawl;
 mod feed_responses;
+mod large;
 mod snapshot_reader;
 mod snapshot_responses;
 mod state;
@@ -26,6 +27,7 @@ mod tail;
 mod walk;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +35,7 @@ use http::{Method, header};
 use serde_json::Value;
 
 use self::crawl::{BackwardCrawl, CrawlGoal};
+use self::large::LargeContents;
 pub use self::snapshot_reader::SnapshotProgress;
 use self::snapshot_reader::SnapshotReader;
 use self::state::{FollowStart, ReplicationFollowState};
@@ -56,14 +59,25 @@ pub struct ReplicationOptions {
     pub follow_hints: bool,
     /// Backoff after a failure. Doubles with each further one, up to 64 times.
     pub retry: Duration,
-    /// Largest body of an entity, in bytes. Bounds the memory for each page in flight.
+    /// Largest body of an entity in memory, in bytes. Bounds the memory for each page in flight.
     pub max_entity: usize,
+    /// URL of a folder for larger bodies, with a slash at its end: see [`Event::Large`]. Without one a larger body ends
+    /// the attempt.
+    pub large_base: Option<Arc<str>>,
     /// Largest page, in bytes. Pages are never held in memory.
     pub max_page: u64,
     /// URL of a snapshot's index to read first, if there is no state.
     pub snapshot: Option<String>,
     /// Number of concurrent requests for snapshot pages; at least 1.
     pub parallel: usize,
+}
+
+impl ReplicationOptions {
+    /// Returns where the large contents of a response go; `number` is the response's.
+    fn large(&self, number: u64) -> Option<LargeContents> {
+        let base = self.large_base.clone()?;
+        Some(LargeContents { base, number, limit: self.max_entity })
+    }
 }
 
 impl Default for ReplicationOptions {
@@ -76,6 +90,7 @@ impl Default for ReplicationOptions {
             follow_hints: true,
             retry: Duration::from_secs(5),
             max_entity: 72 << 20,
+            large_base: None,
             max_page: 64 << 30,
             snapshot: None,
             parallel: 2,
@@ -243,8 +258,7 @@ impl ReplicationFollower {
             walk.index_request = Some((id, Vec::new()));
             self.phase = FollowPhase::Snapshot(Box::new(walk));
         } else if let Some(position) = self.state.position.clone() {
-            let walk =
-                ForwardWalk::new(&self.feed, self.options.max_entity, SkipRule::To(position.clone()), true);
+            let walk = ForwardWalk::new(&self.feed, &self.options, SkipRule::To(position.clone()), true);
             self.walk(walk, position.page, position.etag.as_deref(), true);
         } else {
             self.crawl();

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use http::HeaderMap;
 
+use super::ReplicationOptions;
 use super::state::SnapshotCheckpoint;
 use crate::follow::{Event, RequestId};
 use crate::format::multipart::EntityReader;
@@ -91,11 +92,12 @@ impl SnapshotReader {
         &mut self,
         id: RequestId,
         headers: &HeaderMap,
-        max_entity: usize,
+        options: &ReplicationOptions,
     ) -> Result<(), ReplicationError> {
         let head = PageHead::parse(headers)?;
         if let Some(page) = self.running.get_mut(&id) {
-            page.entities = Some(EntityReader::new(&head.content_type, max_entity)?);
+            let entities = EntityReader::new(&head.content_type, options.max_entity)?;
+            page.entities = Some(entities.pass_large(options.large_base.is_some()));
         }
         Ok(())
     }
@@ -106,6 +108,7 @@ impl SnapshotReader {
         id: RequestId,
         piece: Option<Bytes>,
         feed: &str,
+        options: &ReplicationOptions,
         deliver: &mut impl FnMut(Event),
     ) -> Result<(), ReplicationError> {
         let Some(page) = self.running.get_mut(&id) else { return Ok(()) };
@@ -114,16 +117,26 @@ impl SnapshotReader {
             Some(piece) => entities.push(piece),
             None => entities.finish(),
         }
+        // Pages are read side by side, each by a request.
+        let contents = options.large(id.0);
         let mut index = entities.index();
-        while let Some(entity) = entities.poll_entity()? {
+        loop {
+            let entity = entities.poll_entity();
+            if let Some(contents) = &contents {
+                contents.pass_pieces(entities, deliver);
+            }
+            let Some(entity) = entity? else { return Ok(()) };
+            let large = entities.take_large();
             // Entities of a snapshot need no Content-ID, so page and number serve as the position.
             let position = format!("{}#{index}", page.url);
-            let followed = read_snapshot_entity(feed, position, &entity, index)?;
+            let mut followed = read_snapshot_entity(feed, position, &entity, large.as_ref(), index)?;
+            if let (Some(contents), Some(large)) = (&contents, &large) {
+                contents.end(Some(&mut followed), large, index, deliver)?;
+            }
             deliver(Event::Change(Box::new(followed)));
             self.entities += 1;
             index += 1;
         }
-        Ok(())
     }
 
     /// Records a completely delivered page.

@@ -20,7 +20,7 @@ impl ReplicationFollower {
                 return self.begin_without_snapshot(head.status);
             }
             200 => walk
-                .open_page(id, &head.headers, self.options.max_entity)
+                .open_page(id, &head.headers, &self.options)
                 .map_err(|e| FollowError::Protocol { url, reason: e.to_string() }),
             status => Err(FollowError::Status { url, status }),
         };
@@ -57,7 +57,8 @@ impl ReplicationFollower {
         let Some(url) = walk.page_url(id).map(str::to_owned) else { return };
         let is_end = piece.is_none();
         let events = &mut self.events;
-        let result = walk.read_page(id, piece, &self.feed, &mut |event| events.push_back(event));
+        let mut deliver = |event| events.push_back(event);
+        let result = walk.read_page(id, piece, &self.feed, &self.options, &mut deliver);
         match result {
             Err(error) => {
                 self.snapshot_failed(now, id, FollowError::Protocol { url, reason: error.to_string() });

@@ -3,10 +3,12 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use super::ReplicationOptions;
 use super::crawl::VisitedPages;
+use super::large::LargeContents;
 use super::state::EntityPosition;
 use crate::follow::{Event, Followed};
-use crate::format::multipart::{Entity, EntityReader};
+use crate::format::multipart::{Entity, EntityReader, LargeBody};
 use crate::replication::wire::FeedPageHead;
 use crate::replication::wire::ReplicationError;
 use crate::replication::wire::entity::read_feed_entity;
@@ -53,6 +55,7 @@ impl From<ReplicationError> for WalkError {
 pub(super) struct ForwardWalk {
     feed: String,
     max_entity: usize,
+    large: Option<LargeContents>,
     pub(super) skip: SkipRule,
     visited: VisitedPages,
     /// The page whose `next` led here.
@@ -73,9 +76,19 @@ struct OpenPage {
 }
 
 impl ForwardWalk {
-    pub(super) fn new(feed: &str, max_entity: usize, skip: SkipRule, proven: bool) -> Self {
-        let visited = VisitedPages::default();
-        Self { feed: feed.to_owned(), max_entity, skip, visited, from: None, proven, last: None, page: None }
+    pub(super) fn new(feed: &str, options: &ReplicationOptions, skip: SkipRule, proven: bool) -> Self {
+        Self {
+            feed: feed.to_owned(),
+            max_entity: options.max_entity,
+            // A walk reads one page at a time.
+            large: options.large(0),
+            skip,
+            visited: VisitedPages::default(),
+            from: None,
+            proven,
+            last: None,
+            page: None,
+        }
     }
 
     /// Begins a page. Checks its links against those of the previous page.
@@ -90,6 +103,7 @@ impl ForwardWalk {
         }
         let entities =
             EntityReader::new(&head.page.content_type, self.max_entity).map_err(ReplicationError::from)?;
+        let entities = entities.pass_large(self.large.is_some());
         self.page = Some(OpenPage { head, entities, crc: 0, has_gone_backwards: false });
         Ok(())
     }
@@ -116,11 +130,15 @@ impl ForwardWalk {
         deliver: &mut impl FnMut(Event),
     ) -> Result<(), WalkError> {
         let mut index = page.entities.index();
-        while let Some(entity) = page.entities.poll_entity().map_err(ReplicationError::from)? {
+        loop {
+            let entity = page.entities.poll_entity().map_err(ReplicationError::from);
+            if let Some(large) = &self.large {
+                large.pass_pieces(&mut page.entities, deliver);
+            }
+            let Some(entity) = entity? else { return Ok(()) };
             self.read_entity(page, &entity, index, deliver)?;
             index += 1;
         }
-        Ok(())
     }
 
     fn read_entity(
@@ -130,8 +148,9 @@ impl ForwardWalk {
         index: u64,
         deliver: &mut impl FnMut(Event),
     ) -> Result<(), WalkError> {
-        page.crc = checksum(page.crc, entity);
-        let read = read_feed_entity(&self.feed, entity, index)?;
+        let large = page.entities.take_large();
+        page.crc = checksum(page.crc, entity, large.as_ref());
+        let read = read_feed_entity(&self.feed, entity, large.as_ref(), index)?;
         let current = EntityPosition {
             page: page.head.own.clone(),
             entities: index + 1,
@@ -149,7 +168,10 @@ impl ForwardWalk {
             deliver(Event::Warning(format!("{}: {error}", current.page)));
         }
         let is_first = self.last.is_none();
-        let delivered = self.apply_rule(&current, is_first, read.followed, deliver)?;
+        let mut delivered = self.apply_rule(&current, is_first, read.followed, deliver)?;
+        if let (Some(contents), Some(large)) = (&self.large, &large) {
+            contents.end(delivered.as_mut(), large, index, deliver)?;
+        }
         self.last = Some(current);
         if let Some(followed) = delivered {
             deliver(Event::Change(Box::new(followed)));
@@ -251,7 +273,7 @@ impl ForwardWalk {
 }
 
 /// Adds an entity to the checksum of a page.
-fn checksum(crc: u32, entity: &Entity) -> u32 {
+fn checksum(crc: u32, entity: &Entity, large: Option<&LargeBody>) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(crc);
     for (name, value) in entity.headers.iter() {
         hasher.update(name.as_bytes());
@@ -260,6 +282,9 @@ fn checksum(crc: u32, entity: &Entity) -> u32 {
         hasher.update(value.as_bytes());
         hasher.update(b"\n");
     }
-    hasher.update(&entity.body);
+    match large {
+        Some(large) => hasher.combine(&large.crc),
+        None => hasher.update(&entity.body),
+    }
     hasher.finalize()
 }

@@ -21,7 +21,7 @@ use crate::change::{Change, Op};
 use crate::feed_id::FeedId;
 use crate::follow::Followed;
 use crate::format::http_date;
-use crate::format::multipart::{Entity, Headers};
+use crate::format::multipart::{Entity, Headers, LargeBody};
 use crate::item::{Content, Item};
 
 /// Content-Type of an entity without content.
@@ -178,7 +178,7 @@ fn write(
     let mut headers = head(sent_type, body.len());
     let form = ItemHeader::new(op, item, content, sent_type);
     // The header is left out if it says nothing new; entities of other publishers never had one.
-    if form == ItemHeader::implied(&headers, content_id, &body) {
+    if form == ItemHeader::implied(&headers, content_id, || digest(&body)) {
         return Entity { headers, body };
     }
     headers.push(wire::ITEM, &form.ascii());
@@ -207,6 +207,11 @@ fn body_with_item(op: Op, item: &Item, content: Option<&Content>) -> Bytes {
     body.push(b'\n');
     body.extend_from_slice(content.map_or(&[], |c| &c.bytes));
     body.into()
+}
+
+/// Returns the SHA-256 of a body in hex.
+fn digest(body: &[u8]) -> String {
+    hex::encode(Sha256::digest(body))
 }
 
 /// Splits a body with an item into the item and the content.
@@ -257,10 +262,10 @@ impl ItemHeader {
     /// Returns the item that a reader assumes if the header is missing.
     ///
     /// Its id is the Content-Location, the Content-ID, or else the digest of the body; it has content.
-    fn implied(headers: &Headers, content_id: Option<&str>, body: &[u8]) -> Self {
+    fn implied(headers: &Headers, content_id: Option<&str>, digest: impl FnOnce() -> String) -> Self {
         // The order is part of the stored format: another one would give mirrored items other ids.
         let id = headers.get("content-location").or(content_id).filter(|id| !id.is_empty());
-        let id = id.map_or_else(|| format!("sha256:{}", hex::encode(Sha256::digest(body))), str::to_owned);
+        let id = id.map_or_else(|| format!("sha256:{}", digest()), str::to_owned);
         Self { item: Item::new(id), content: true, content_type: None }
     }
 
@@ -301,10 +306,17 @@ pub struct FeedEntity {
 }
 
 /// Reads entity `index` of a page of the feed named `feed`.
-pub fn read_feed_entity(feed: &str, entity: &Entity, index: u64) -> Result<FeedEntity, ReplicationError> {
+///
+/// `large` is its body if that is not in memory: the content is empty then.
+pub fn read_feed_entity(
+    feed: &str,
+    entity: &Entity,
+    large: Option<&LargeBody>,
+    index: u64,
+) -> Result<FeedEntity, ReplicationError> {
     let head = FeedEntityHead::parse(&entity.headers, index)?;
     let (op, content_id, last_modified) = (head.op, head.content_id.to_owned(), head.entity.last_modified);
-    let (item, content) = read_item(Some(&content_id), &head.entity, entity, index)?;
+    let (item, content) = read_item(Some(&content_id), &head.entity, entity, large, index)?;
     let mut followed = Followed {
         feed: feed.to_owned(),
         op,
@@ -324,16 +336,18 @@ pub fn read_feed_entity(feed: &str, entity: &Entity, index: u64) -> Result<FeedE
     Ok(FeedEntity { content_id, last_modified, followed })
 }
 
-/// Reads entity `index` of a snapshot page. `position` becomes the change's position.
+/// Reads entity `index` of a snapshot page. `position` becomes the change's position. `large` is as in
+/// [`read_feed_entity`].
 pub fn read_snapshot_entity(
     feed: &str,
     position: String,
     entity: &Entity,
+    large: Option<&LargeBody>,
     index: u64,
 ) -> Result<Followed, ReplicationError> {
     let head = EntityHead::parse(&entity.headers, index)?;
     let content_id = entity.headers.get(wire::CONTENT_ID);
-    let (item, content) = read_item(content_id, &head, entity, index)?;
+    let (item, content) = read_item(content_id, &head, entity, large, index)?;
     Ok(Followed {
         feed: feed.to_owned(),
         op: Op::Put,
@@ -349,17 +363,24 @@ fn read_item(
     content_id: Option<&str>,
     head: &EntityHead<'_>,
     entity: &Entity,
+    large: Option<&LargeBody>,
     index: u64,
 ) -> Result<(Item, Option<Content>), ReplicationError> {
     let unreadable = |reason| ReplicationError::ItemHeader { index, reason };
     let (form, bytes) = match entity.headers.get(wire::ITEM) {
+        Some(wire::IN_BODY) if large.is_some() => {
+            return Err(unreadable("the item is within a body above the limit (entity_mib)".into()));
+        }
         // The body holds the item first; the content's type is in the JSON.
         Some(wire::IN_BODY) => split_body(&entity.body).map_err(unreadable)?,
         Some(text) => {
             let form = serde_json::from_str(text).map_err(|e| unreadable(e.to_string()))?;
             (form, entity.body.clone())
         }
-        None => (ItemHeader::implied(&entity.headers, content_id, &entity.body), entity.body.clone()),
+        None => {
+            let digest = || large.map_or_else(|| digest(&entity.body), |large| large.sha256.clone());
+            (ItemHeader::implied(&entity.headers, content_id, digest), entity.body.clone())
+        }
     };
     let ItemHeader { item, content, content_type } = form;
     let media_type = content_type.unwrap_or_else(|| head.content_type.to_owned());

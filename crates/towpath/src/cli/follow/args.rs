@@ -1,13 +1,14 @@
 //! Arguments of `towpath follow`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use towpath_client::large_folder;
 use towpath_proto::follow::StartFrom;
 use towpath_sinks::Destination;
 use url::Url;
@@ -62,12 +63,21 @@ pub(crate) struct FollowArgs {
     /// Address on which to receive the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
     pub(crate) callback_listen: Option<SocketAddr>,
+    /// Write contents above the limit entity_mib to files in FOLDER, which their items name as attachments (Data
+    /// Replication)
+    #[arg(long, value_name = "FOLDER", value_parser = parse_folder)]
+    pub(crate) large_content: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
     pub(crate) token: ReadTokenArgs,
     #[command(flatten)]
     pub(crate) account: AccountArgs,
+}
+
+/// Parses a folder for large contents into its URL.
+fn parse_folder(text: &str) -> Result<String, String> {
+    large_folder(Path::new(text)).map_err(|e| e.to_string())
 }
 
 /// Parses the start position of a follow.

@@ -178,7 +178,16 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     let follow_protocol: Protocol = protocol.parse().map_err(FollowError::Usage)?;
     let limits = feed.config.source.as_ref().map(|source| source.read_limits()).unwrap_or_default();
     let (url_followed, from) = (followed_url.clone(), StartFrom::Beginning);
-    let config = FollowerConfig { url: url_followed, from, name: None, state, once: false, every, limits };
+    let config = FollowerConfig {
+        url: url_followed,
+        from,
+        name: None,
+        state,
+        once: false,
+        every,
+        limits,
+        large_folder: None,
+    };
     let saved =
         MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(target.clone(), saved).await?;
