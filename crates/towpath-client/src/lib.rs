@@ -72,6 +72,8 @@
 //! | [`address_policy`] | addresses that a stranger may lead to |
 //! | [`memory_budget`] | memory of all fetches at once |
 //! | [`sink`] | destinations in which a follow ends: databases, folders, queues |
+//! | [`publish`] | publishes to feeds of a towpath server |
+//! | [`check`](mod@check) | checks a feed for conformance |
 //! | [`listen`](mod@listen) | callback listener of a follower that is pushed to |
 //! | [`callback`] | requests to callback URLs that third parties register |
 //! | [`clock`] | source of time |
@@ -84,6 +86,7 @@ pub mod address_policy;
 pub mod body;
 pub mod callback;
 pub mod changes;
+pub mod check;
 pub mod clock;
 mod coding;
 pub mod discover;
@@ -98,6 +101,7 @@ mod large_files;
 pub mod listen;
 pub mod memory_budget;
 pub mod protocol;
+pub mod publish;
 pub mod random;
 pub mod redact;
 mod request_driver;
@@ -114,6 +118,7 @@ pub use address_policy::PrivateFetches;
 pub use body::StreamingBody;
 pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackResponse};
 pub use changes::{ChangeBatch, Changes, ChangesError, FeedChange};
+pub use check::{FeedReport, check};
 pub use clock::{DriverClock, SystemClock};
 pub use discover::{DiscoverError, Offer, discover, discover_all, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};
@@ -124,6 +129,7 @@ pub use large_files::large_folder;
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{FollowPace, FollowerConfig, Protocol, checker, follower, hub_checker, pushed_follower};
+pub use publish::{FeedClient, PublishError, PublishReport, ServerClient};
 pub use sink::{Sink, SinkBatch, SinkError, SinkEvent};
 pub use stop::{Stop, stopped};
 pub use tls::{SetupError, install_provider};

@@ -141,12 +141,13 @@ pub struct Changes {
     needs_content: bool,
     on_notice: NoticeReceiver,
     is_incomplete: bool,
+    /// Set by the first error. What was given before may still be acknowledged.
+    has_failed: bool,
 }
 
 enum ChangesPhase {
     Opening(BoxFuture<'static, Result<OpenFollow, ChangesError>>),
     Open(Box<OpenFollow>),
-    Ended,
 }
 
 /// Part of a delivery that was not returned yet.
@@ -194,6 +195,7 @@ impl Follow {
             needs_content,
             on_notice: Box::new(|notice| tracing::warn!("{}", redact::credentials(&notice.to_string()))),
             is_incomplete: false,
+            has_failed: false,
         }
     }
 }
@@ -317,15 +319,17 @@ impl Changes {
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ChangesError>> {
         let polled = self.poll_arrived_or_error(cx);
         if let Poll::Ready(Err(_)) = polled {
-            self.phase = ChangesPhase::Ended;
+            self.has_failed = true;
         }
         polled
     }
 
     fn poll_arrived_or_error(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ChangesError>> {
+        if self.has_failed {
+            return Poll::Ready(Ok(false));
+        }
         loop {
             let open = match &mut self.phase {
-                ChangesPhase::Ended => return Poll::Ready(Ok(false)),
                 ChangesPhase::Opening(opening) => {
                     let mut open = ready!(opening.as_mut().poll(cx))?;
                     self.progress = std::mem::take(&mut open.progress);

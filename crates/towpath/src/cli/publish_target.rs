@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::{Method, header};
 use serde_json::Value;
+use towpath_client::publish::problem_detail;
 use towpath_client::{FetchOptions, Fetcher, FullResponse};
 use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
 use towpath_proto::line::Line;
@@ -211,7 +212,7 @@ impl ServerClient {
         match self.fetcher.fetch_whole(&request).await {
             Ok(FullResponse { head, .. }) if (200..300).contains(&head.status) => Ok(head),
             Ok(FullResponse { head: ResponseHead { status, .. }, body, .. }) => {
-                Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))))
+                Err(CliError::failed(format!("{url}: {status}: {}", problem_detail(&body))))
             }
             Err(e) => Err(CliError::failed(format!("{url}: {e}"))),
         }
@@ -243,7 +244,7 @@ impl ServerClient {
         let request = Request { method, ..self.authorized(Request::get(RequestId(0), &url)) };
         let (status, body) = self.send(request).await.map_err(|e| CliError::failed(format!("{url}: {e}")))?;
         if status != 200 {
-            return Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))));
+            return Err(CliError::failed(format!("{url}: {status}: {}", problem_detail(&body))));
         }
         serde_json::from_slice(&body).map_err(|e| CliError::failed(format!("{url}: not JSON: {e}")))
     }
@@ -254,7 +255,7 @@ impl ServerClient {
             .await
             .map_err(|e| CliError::failed(format!("{url}: {e}")))?;
         if status != 200 {
-            return Err(CliError::failed(format!("{url}: {status}: {}", detail(&body))));
+            return Err(CliError::failed(format!("{url}: {status}: {}", problem_detail(&body))));
         }
         serde_json::from_slice(&body).map_err(|e| CliError::failed(format!("{url}: not JSON: {e}")))
     }
@@ -271,11 +272,4 @@ impl ServerClient {
         let response = self.fetcher.fetch_whole(&request).await?;
         Ok((response.head.status, response.body))
     }
-}
-
-/// Returns the detail of a problem document (RFC 9457), or the beginning of another body.
-fn detail(body: &[u8]) -> String {
-    let problem: Option<Value> = serde_json::from_slice(body).ok();
-    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
-    detail.map_or_else(|| String::from_utf8_lossy(body).chars().take(200).collect(), str::to_owned)
 }

@@ -1,0 +1,250 @@
+//! Publishing to feeds of a towpath server.
+//!
+//! ```no_run
+//! use towpath_client::ServerClient;
+//! use towpath_proto::line::Line;
+//!
+//! # async fn publish() -> Result<(), Box<dyn std::error::Error>> {
+//! let news = ServerClient::new("http://127.0.0.1:8080")?.feed("news");
+//! news.put(Line::parse(br#"{"id":"1","item":{"title":"Ten boats"}}"#)?).await?;
+//! news.delete("1").await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use towpath_proto::Op;
+use towpath_proto::follow::{Request, RequestId, TransferError};
+use towpath_proto::line::Line;
+use url::Url;
+
+use crate::fetch::{FetchOptions, Fetcher, FullResponse};
+
+/// A request to publish failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// No complete response. The change may have been made; to send it again is safe.
+    #[error("{url}: {source}")]
+    Transfer {
+        /// URL of the request.
+        url: String,
+        /// The transfer's error.
+        source: TransferError,
+    },
+    /// The server refuses.
+    #[error("{url}: the server answers {status}: {detail}")]
+    Status {
+        /// URL of the request.
+        url: String,
+        /// Status code.
+        status: u16,
+        /// The server's reason.
+        detail: String,
+    },
+    /// The response is not one of towpath.
+    #[error("{url}: {reason}")]
+    Response {
+        /// URL of the request.
+        url: String,
+        /// What is wrong with the response.
+        reason: String,
+    },
+    /// An argument cannot be used.
+    #[error("{0}")]
+    Usage(String),
+}
+
+/// What a server did with published lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishReport {
+    /// Number of new entries of the feed's log.
+    pub appended: u64,
+    /// Number of lines that were there already.
+    #[serde(default)]
+    pub unchanged: u64,
+}
+
+/// Client of a towpath server.
+#[derive(Debug, Clone)]
+pub struct ServerClient {
+    base: Url,
+    fetcher: Fetcher,
+}
+
+/// Client of a feed of a towpath server.
+#[derive(Debug, Clone)]
+pub struct FeedClient {
+    url: String,
+    fetcher: Fetcher,
+}
+
+impl ServerClient {
+    /// Creates a client of the server at `base`.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Usage`] if `base` is not a URL.
+    pub fn new(base: &str) -> Result<Self, PublishError> {
+        let usage = |why: String| PublishError::Usage(why);
+        let url = Url::parse(base).map_err(|e| usage(format!("{base:?} is not a URL: {e}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(usage(format!("{base:?} is neither http nor https")));
+        }
+        let fetcher = Fetcher::new(FetchOptions::default()).map_err(|e| usage(e.to_string()))?;
+        Ok(Self { fetcher: fetcher.with_named([base]), base: url })
+    }
+
+    /// Sends a token with each request, to this server only.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Usage`] if the token cannot be part of a header.
+    pub fn token(self, token: &str) -> Result<Self, PublishError> {
+        let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+        let mut bearer = bearer.map_err(|_| {
+            PublishError::Usage("the token contains characters that are not allowed in a header".into())
+        })?;
+        // Keeps the token out of debug output and out of HPACK's index.
+        bearer.set_sensitive(true);
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, bearer)]);
+        Ok(Self { fetcher: self.fetcher.with_headers(self.base.as_str(), headers), ..self })
+    }
+
+    /// Returns a client of a feed.
+    pub fn feed(&self, name: &str) -> FeedClient {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("feeds").push(name);
+        }
+        FeedClient { url: url.into(), fetcher: self.fetcher.clone() }
+    }
+}
+
+impl FeedClient {
+    /// Publishes an item whole.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`].
+    pub async fn put(&self, line: Line) -> Result<PublishReport, PublishError> {
+        self.batch(&[Line { op: Op::Put, ..line }]).await
+    }
+
+    /// Changes parts of an item, by a merge patch (RFC 7396) of its line.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`].
+    pub async fn patch(&self, id: &str, changes: &Value) -> Result<PublishReport, PublishError> {
+        let url = format!("{}?as=line", self.item_url(id)?);
+        let body = Bytes::from(changes.to_string());
+        let answer = self.send(Method::PATCH, &url, "application/merge-patch+json", body).await?;
+        parse(&url, &answer)
+    }
+
+    /// Deletes an item.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`], with the status 404 for an item that is not there.
+    pub async fn delete(&self, id: &str) -> Result<PublishReport, PublishError> {
+        let url = self.item_url(id)?;
+        let answer = self.send(Method::DELETE, &url, "", Bytes::new()).await?;
+        parse(&url, &answer)
+    }
+
+    /// Returns the line of an item.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`], with the status 404 for an item that is not there.
+    pub async fn get(&self, id: &str) -> Result<Line, PublishError> {
+        let url = format!("{}?as=line", self.item_url(id)?);
+        parse(&url, &self.send(Method::GET, &url, "", Bytes::new()).await?)
+    }
+
+    /// Publishes lines: all of them, or none. Up to 10,000 and 64 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`].
+    pub async fn batch(&self, lines: &[Line]) -> Result<PublishReport, PublishError> {
+        let mut body = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut body, line).map_err(|e| PublishError::Usage(e.to_string()))?;
+            body.push(b'\n');
+        }
+        self.batch_text(body).await
+    }
+
+    /// Like [`batch`](Self::batch), with the lines as text.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`].
+    pub async fn batch_text(&self, lines: impl Into<Bytes>) -> Result<PublishReport, PublishError> {
+        let url = format!("{}/items?as=line", self.url);
+        let answer = self.send(Method::POST, &url, "application/x-ndjson", lines.into()).await?;
+        parse(&url, &answer)
+    }
+
+    /// URL of the feed.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn item_url(&self, id: &str) -> Result<String, PublishError> {
+        let mut url = Url::parse(&self.url).map_err(|e| PublishError::Usage(e.to_string()))?;
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.push("items").push(id);
+        }
+        // The parser removes segments that are dots, and an empty one names the feed's list.
+        if id.is_empty() || matches!(id, "." | "..") {
+            return Err(PublishError::Usage(format!(
+                "an id is 1 to 2048 bytes and no dot segment, not {id:?}"
+            )));
+        }
+        Ok(url.into())
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Bytes, PublishError> {
+        let mut request = Request::get(RequestId(0), url);
+        if !content_type.is_empty() {
+            request = request.with(CONTENT_TYPE, content_type);
+        }
+        let request = Request { method, body, ..request };
+        let FullResponse { head, body, .. } = self
+            .fetcher
+            .fetch_whole(&request)
+            .await
+            .map_err(|source| PublishError::Transfer { url: url.to_owned(), source })?;
+        if (200..300).contains(&head.status) {
+            return Ok(body);
+        }
+        Err(PublishError::Status { url: url.to_owned(), status: head.status, detail: problem_detail(&body) })
+    }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(url: &str, body: &[u8]) -> Result<T, PublishError> {
+    serde_json::from_slice(body).map_err(|error| PublishError::Response {
+        url: url.to_owned(),
+        reason: format!("the answer is not one of towpath: {error}"),
+    })
+}
+
+/// Returns the detail of a problem document (RFC 9457), or the beginning of another body.
+pub fn problem_detail(body: &[u8]) -> String {
+    let problem: Option<Value> = serde_json::from_slice(body).ok();
+    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+    detail.map_or_else(|| String::from_utf8_lossy(body).chars().take(200).collect(), str::to_owned)
+}
