@@ -65,7 +65,7 @@ export class EventParser {
   }
 }
 
-/** @param {ServerEvent} event @param {string} feed @param {import("./session.js").Answer} answer */
+/** @param {ServerEvent} event @param {import("./name.js").FeedName} feed @param {import("./session.js").Answer} answer */
 function change({ id, event, data = "" }, feed, answer) {
   let value;
   try {
@@ -73,17 +73,17 @@ function change({ id, event, data = "" }, feed, answer) {
   } catch (cause) {
     throw answer.wrong("an event is not JSON", cause);
   }
-  if (value?.op === "reset") return { feed, ...value };
+  if (value?.op === "reset") return feed.on(value, answer);
   // A line, of which `as=line` asks; or an object of Activity Streams.
-  if (typeof value?.op === "string" && typeof value.id === "string") return value;
+  if (typeof value?.op === "string" && typeof value.id === "string") return feed.on(value, answer);
   if (value?.id === undefined) throw answer.wrong("an event has no id");
-  return { ...fromActivity(value, feed, id), ...(event === "delete" || event === "patch" ? { op: event } : {}) };
+  return { ...fromActivity(value, feed.of(answer), id), ...(event === "delete" || event === "patch" ? { op: event } : {}) };
 }
 
 /**
  * Pages of changes without end; each is what one piece of the stream completed.
  * @param {import("./session.js").Session} session @param {URL} url @param {{ since?: string }} state
- * @param {{ from?: import("../types/index.js").From, feed: string }} options `from` without a stored state
+ * @param {{ from?: import("../types/index.js").From, feed: import("./name.js").FeedName }} options `from` without a stored state
  * @returns {AsyncGenerator<import("./follow.js").Page, void, void>}
  */
 export async function* events(session, url, state, { from, feed }) {

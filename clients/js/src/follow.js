@@ -3,6 +3,7 @@ import { ProtocolError, StateError, UsageError, shown } from "./errors.js";
 import { DiffDelta } from "./diffdelta.js";
 import { discoverAll } from "./discover.js";
 import { events } from "./events.js";
+import { FeedName } from "./name.js";
 import { Session, parseUrl } from "./session.js";
 import { smart, smartState } from "./smart.js";
 
@@ -87,14 +88,15 @@ export class Follow {
       throw wrong(`it is of the protocol ${stored.protocol}`, this.url);
     const { protocol, url } = stored ? { protocol: stored.protocol, url: stored.at } : await this.#place(asked);
     const from = stored ? undefined : wanted;
-    const feed = this.url.href;
+    const { href } = this.url;
+    const feed = new FeedName(href, stored?.state);
     /** @param {unknown} state @returns {SavedState} */
     const envelope = (state) => ({
       towpath_state: VERSION,
-      url: feed,
+      url: href,
       protocol: /** @type {SavedState["protocol"]} */ (protocol),
-      ...(url !== feed && { follows: url }),
-      state,
+      ...(url !== href && { follows: url }),
+      state: feed.keep(state),
     });
     let pages;
     if (protocol === "smart")

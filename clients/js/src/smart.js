@@ -38,7 +38,7 @@ export const sinceAfter = ({ op, position }, before) =>
 /**
  * A page of changes, in lines or as a collection of Activity Streams.
  * @param {import("./session.js").Session} session @param {URL} base @param {Record<string, any>} query
- * @param {import("../types/index.js").Change["feed"]} feed
+ * @param {import("./name.js").FeedName} feed
  */
 async function pull(session, base, query, feed) {
   const url = new URL(base);
@@ -49,11 +49,12 @@ async function pull(session, base, query, feed) {
   const answer = await session.send(url, { headers, patience: session.patience + (query.timeout ?? 0) * 1000 });
   if (answer.status !== 200) throw await answer.error();
   const reset = answer.headers.has("towpath-reset");
+  const name = feed.of(answer);
   const text = await answer.text();
   if (answer.type.includes("ndjson")) {
     const changes = [];
     try {
-      for (const line of text.split("\n")) if (line) changes.push(JSON.parse(line));
+      for (const line of text.split("\n")) if (line) changes.push(feed.on(JSON.parse(line), answer));
     } catch (cause) {
       throw answer.wrong("a line is not JSON", cause);
     }
@@ -67,24 +68,25 @@ async function pull(session, base, query, feed) {
   if (items.length && !cursor) throw answer.wrong("items, but no last_cursor");
   /** @type {any[]} */
   const changes = items.map((item, at) =>
-    fromActivity(item, feed, at === items.length - 1 ? cursor : item.towpath?.cursor),
+    fromActivity(item, name, at === items.length - 1 ? cursor : item.towpath?.cursor),
   );
-  if (reset) changes.unshift({ feed, op: "reset" });
+  if (reset) changes.unshift({ feed: name, op: "reset" });
   return { changes, cursor, reset, answer };
 }
 
 /**
  * Where to begin, as a value of `since`.
  * @param {import("./session.js").Session} session @param {URL} base @param {import("../types/index.js").From} from
+ * @param {import("./name.js").FeedName} feed
  */
-async function start(session, base, from) {
+async function start(session, base, from, feed) {
   if (from === "beginning") return undefined;
   if (from instanceof Date) return `time:${from.toISOString()}`;
   if (typeof from === "string" && from !== "now") return since(from);
   const last = typeof from === "object" ? from.last : 0;
   const newestFirst = new URL(base);
   newestFirst.searchParams.set("order", "-modified");
-  const { changes, cursor } = await pull(session, newestFirst, { max: last + 1 }, "");
+  const { changes, cursor } = await pull(session, newestFirst, { max: last + 1 }, feed);
   // A cursor holds in both directions: after the item before the last ones come just those.
   return changes.length > last && cursor ? since(cursor) : undefined;
 }
@@ -95,7 +97,7 @@ export const smartState = (url) => ({ protocol: "smart", url: baseUrl(url).href 
 /**
  * Pages of changes without end, or to the present with `once`.
  * @param {import("./session.js").Session} session @param {SmartState} state
- * @param {{ from?: import("../types/index.js").From, once: boolean, feed: string }} options `from` without a stored state
+ * @param {{ from?: import("../types/index.js").From, once: boolean, feed: import("./name.js").FeedName }} options `from` without a stored state
  * @returns {AsyncGenerator<Page, void, void>}
  */
 export async function* smart(session, state, { from, once, feed }) {
@@ -108,7 +110,7 @@ export async function* smart(session, state, { from, once, feed }) {
     let page;
     try {
       if (from !== undefined) {
-        state = { ...state, since: await start(session, base, from) };
+        state = { ...state, since: await start(session, base, from, feed) };
         from = undefined;
         yield { changes: [], states: () => state, state };
       }

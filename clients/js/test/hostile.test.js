@@ -232,3 +232,37 @@ test("a check names what a reader would stumble over", async () => {
   assert.deepEqual(await failed(`${diffdelta.base}/diff/s/head.json`), ["changed of head agrees with its cursors", "head has an ETag", "latest has an ETag",
     "the cursor recomputes by canonical_v1", "items have every required member", "items with a risk of 0.4 or more are flagged"]);
 });
+
+test("changes without a feed get the name that the publisher tells, for good", async () => {
+  let name = "news";
+  const lines = (items) => items.map((id) => `${JSON.stringify({ op: "put", id, position: `cursor:${id}` })}\n`).join("");
+  const { base } = await server((request, response) => {
+    const headers = name === undefined ? {} : { "towpath-feed": name };
+    const isOver = param(request, "since") === "cursor:2";
+    const isLines = request.url.startsWith("/lines") && param(request, "as") === "line";
+    if (!isLines) return json(response, page(isOver ? [] : ["1", "2"], isOver ? undefined : "2"), 200, headers);
+    response.writeHead(200, { "content-type": "application/x-ndjson", ...headers }).end(isOver ? "" : lines(["1", "2"]));
+  });
+  const feeds = async (path, state) => {
+    const told = [];
+    for await (const { feed } of follow(base + path, { once: true, protocol: "smart", state, log: quiet() })) told.push(feed);
+    return told;
+  };
+  for (const path of ["/lines", "/collection"]) {
+    const state = memory();
+    name = "news";
+    assert.deepEqual(await feeds(path, state), ["news", "news"], path);
+    assert.equal(state.saved.state.feed_name, "news", "as the command line stores it");
+    // A publisher that renames the feed changes nothing for a copy of it.
+    name = "other";
+    state.saved.state.since = undefined;
+    assert.deepEqual(await feeds(path, state), ["news", "news"], path);
+    // A copy that was begun before there were names keeps the address.
+    state.saved.state = { ...state.saved.state, since: undefined, feed_name: undefined };
+    assert.deepEqual(await feeds(path, state), [base + path, base + path], path);
+    for (const no of [undefined, "https://example.com/feed", "X", "n".repeat(33)]) {
+      name = no;
+      assert.deepEqual(await feeds(path), [base + path, base + path], `${path}: ${no} is no name`);
+    }
+  }
+});
