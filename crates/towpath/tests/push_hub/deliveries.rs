@@ -177,3 +177,29 @@ fn a_topic_may_fix_its_format() {
         server.ask("GET", "/feeds/aa/items?order=modified&format=atom", &[("Accept", "text/html")], b"");
     assert_eq!(fixed.header("content-type"), Some("application/atom+xml; charset=utf-8"));
 }
+
+/// An operator learns on the home page that deliveries fail; strangers learn nothing of subscribers.
+#[test]
+fn failing_deliveries_are_on_the_home_page() {
+    let callback = CallbackServer::start(|call| match call.is_delivery() {
+        true => (500, String::new(), Vec::new()),
+        false => good(call),
+    });
+    let config = CONFIG.replace("[server]\n", "[server]\ntokens = [\"t0ken\"]\n");
+    let folder = TestFolder::new(&config);
+    let server = folder.serve();
+    let home = |headers: &[(&str, &str)]| {
+        let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("accept", "text/html")]).collect();
+        server.ask("GET", "/", &headers, b"").text()
+    };
+    let (operator, topic) = ([("authorization", "Bearer t0ken")], topic(&server, ""));
+    subscribe(&server, &callback, "/refuses", &topic, &[]);
+    assert!(!home(&operator).contains("The WebSub hub"));
+    let line = json!({"id": "one", "item": {"title": "One"}}).to_string();
+    assert_eq!(server.ask("POST", "/feeds/aa/items", &operator, line.as_bytes()).status, 200);
+    callback.wait_for_deliveries(1);
+    common::wait_until("the failure is told", || {
+        home(&operator).contains("The WebSub hub: deliveries to 1 of 1 subscribers fail")
+    });
+    assert!(!home(&[]).contains("The WebSub hub"));
+}

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -223,6 +224,7 @@ fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<Work> 
     if verdict == Some(AfterDelivery::Dropped)
         && let Some(to) = subscribers.get(id)
     {
+        HubState::of(engine).missed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
     }
     let work = if is_last { None } else { next(&mut subscribers, now) };

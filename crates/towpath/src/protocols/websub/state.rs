@@ -1,6 +1,7 @@
 //! State of the hub: subscribers, their topics, and deliveries to make.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
@@ -38,6 +39,8 @@ pub struct HubState {
     written: Mutex<HashSet<SubscriptionId>>,
     /// Lease under which this node delivers; `None` while another node does.
     pub(super) lease: Mutex<Option<Lease>>,
+    /// Deliveries that were given up since this node delivers.
+    pub(super) missed: AtomicU64,
     /// Shared while a new subscription is stored, exclusive while positions and ends are: an end must not delete a
     /// subscription that is being renewed.
     pub(super) saving: tokio::sync::RwLock<()>,
@@ -93,6 +96,7 @@ impl HubState {
             unsaved: Mutex::default(),
             written: Mutex::default(),
             lease: Mutex::default(),
+            missed: AtomicU64::new(0),
             saving: tokio::sync::RwLock::default(),
             leases: Leases::default(),
             verifier: Verifier::new(hub.into(), calls),
@@ -118,6 +122,7 @@ impl HubState {
         self.topics.write().clear();
         self.dirty.lock().clear();
         self.unsaved.lock().clear();
+        self.missed.store(0, Ordering::Relaxed);
     }
 
     /// Returns true if this node delivers.
@@ -138,6 +143,25 @@ impl HubState {
     /// Returns true if there are no subscribers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Describes the deliveries that fail, in a sentence; `None` if all is well, or another node delivers.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let subscribers = self.subscribers.lock();
+        let (missed, total) = (self.missed.load(Ordering::Relaxed), subscribers.len());
+        let mut failing = subscribers.failing();
+        let (count, first) = (failing.len(), failing.next().and_then(|id| subscribers.get(id)));
+        let mut told = Vec::new();
+        if let Some(first) = first {
+            let host = first.subscription.host();
+            told.push(format!(
+                "deliveries to {count} of {total} subscribers fail and are repeated, next to {host}"
+            ));
+        }
+        if missed > 0 {
+            told.push(format!("{missed} deliveries were given up since the start"));
+        }
+        (!told.is_empty()).then(|| format!("The WebSub hub: {}.", told.join("; ")))
     }
 
     /// Returns the first subscribers of a feed, and the number of all.

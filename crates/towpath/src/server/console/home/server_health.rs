@@ -18,8 +18,8 @@ pub(super) struct ServerHealth {
 /// Reads the health of the server. Strangers learn that it fails, and not why.
 pub(super) fn read(visit: &Visit, feeds: usize) -> ServerHealth {
     let engine = &visit.engine;
-    let mut problems = match visit.sees_server() {
-        true => node_problems(engine),
+    let mut problems: Vec<String> = match visit.sees_server() {
+        true => node_problems(engine).into_iter().chain(HubState::of(engine).problem()).collect(),
         false => {
             let store = engine.store_failure().map(|_| "The store takes no writes.".to_owned());
             let damage = engine.store_damage().map(|_| "Some stored data is damaged.".to_owned());

@@ -103,6 +103,11 @@ impl<S> Dispatcher<S> {
         self.subscribers.get(&id).map(|subscriber| subscriber.delivery.position())
     }
 
+    /// Returns the subscribers whose last delivery failed and is repeated later, the next one first.
+    pub fn failing(&self) -> impl ExactSizeIterator<Item = SubscriptionId> {
+        self.retries.iter().map(|(_, id)| *id)
+    }
+
     /// Returns the subscribers of a topic, in the order of their ids.
     pub fn of_topic(&self, topic: &str) -> impl Iterator<Item = SubscriptionId> {
         let topic = self.topic_names.get(topic).and_then(|key| self.topics.get(&key));
