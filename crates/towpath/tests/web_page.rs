@@ -184,6 +184,29 @@ fn programs_get_what_they_got() {
     assert!(gone.status == 410 && gone.text().contains("Soon gone"));
 }
 
+/// The history's columns and table are split by kind, and so they are after a restart.
+#[test]
+fn the_history_is_split_by_kind() {
+    let folder = folder();
+    let server = folder.serve();
+    fill(&server);
+    let is_split = |server: &TestServer| {
+        let text = page(server, "/feeds/notes/history", &[]).text();
+        let row = |kinds: [u32; 4]| kinds.map(|count| format!("<td class=\"number\">{count}</td>")).concat();
+        // Five items are new, one of them was changed and one removed.
+        assert!(text.contains("7 changes, 5 new, 1 changed, 1 removed\""), "{text}");
+        assert!(text.contains(&row([7, 5, 1, 1])), "{text}");
+        for class in ["b-new", "b-changed", "b-removed"] {
+            assert!(text.contains(&format!("<path class=\"{class}\"")), "{class}: {text}");
+        }
+        assert!(!text.contains("not counted"), "{text}");
+        assert!(page(server, "/feeds/kev/history", &[]).text().contains("<path class=\"b-new\""));
+    };
+    is_split(&server);
+    server.stop();
+    is_split(&folder.serve());
+}
+
 #[test]
 fn hidden_feeds_look_absent() {
     let folder = folder();

@@ -18,6 +18,7 @@ use super::open;
 use super::reload;
 use super::running_server;
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
+use crate::engine::change_counts;
 use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, scheduled, watch_store};
@@ -195,9 +196,10 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
         UPKEEP.into(),
         Box::new(move |lease, stop| {
             let copying = snapshot::run(at.clone(), lease.clone(), stop.clone());
-            let paging = pages::run(at.clone(), lease, stop);
+            let paging = pages::run(at.clone(), lease.clone(), stop.clone());
+            let at = at.clone();
             Box::pin(async move {
-                tokio::join!(paging, copying);
+                tokio::join!(paging, copying, change_counts::run(&at, &lease, stop));
             })
         }),
     );

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub(crate) mod attachments;
+pub(crate) mod change_counts;
 pub(crate) mod client_address;
 mod extensions;
 mod failures;

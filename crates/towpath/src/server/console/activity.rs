@@ -1,8 +1,8 @@
 //! Changes of each feed by day: new, changed and removed items of the last 30 days.
 //!
-//! The counts are kept with each feed that somebody looked at, and move on by the changes that were appended since. So a
-//! view reads each change once, and an append costs nothing. After a start the log is counted from 30 days ago, which its
-//! index by time finds. A long way to the head is counted beside the view, which says so.
+//! The counts are in memory with each feed that somebody looked at, and move on by the changes that were appended since. So
+//! a view reads each change once, and an append costs nothing. After a start they begin with those that the store keeps
+//! ([`change_counts`]). The rest is counted beside the view, or, if it is long, by the task that keeps them; the view says so.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,43 +12,19 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use towpath_proto::Op;
 use towpath_proto::change::{Change, Seq};
-use towpath_store::{ReadError, ReadLimit};
 
 use super::clock::{day_of, start_of};
+use crate::engine::change_counts::{self, ChangeCounts, HourlyCounts, PAGE};
 use crate::engine::{Engine, Feed};
+use crate::store_error::StoreError;
 
 /// Days that are counted.
 pub(super) const DAYS: usize = 30;
 /// Longest time that a view waits for counts.
 const PATIENCE: Duration = Duration::from_millis(40);
-/// Limit of a single read of the log.
-const PAGE: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
-
-/// Changes of a day.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct DayCounts {
-    pub(super) new: u32,
-    pub(super) changed: u32,
-    pub(super) removed: u32,
-}
-
-impl DayCounts {
-    /// Returns the number of all changes.
-    pub(super) fn total(self) -> u32 {
-        self.new.saturating_add(self.changed).saturating_add(self.removed)
-    }
-
-    fn add(&mut self, change: &Change) {
-        let count = match (change.op, change.previous) {
-            (Op::Delete, _) => &mut self.removed,
-            (_, None) => &mut self.new,
-            (_, Some(_)) => &mut self.changed,
-        };
-        *count = count.saturating_add(1);
-    }
-}
+/// Most changes that are counted for a view. More are left to the task that keeps the counts.
+const MAX_BEHIND: Seq = 20_000;
 
 /// Counts of the last days, oldest first, and the position up to which they count.
 #[derive(Debug, Clone, Default)]
@@ -56,32 +32,47 @@ struct Counted {
     upto: Seq,
     /// Day of the last entry, since 1970.
     last_day: i64,
-    days: VecDeque<DayCounts>,
+    days: VecDeque<ChangeCounts>,
 }
 
 impl Counted {
     /// Moves the window so that it ends with a day.
     fn roll(&mut self, today: i64) {
         if self.days.is_empty() {
-            self.days = vec![DayCounts::default(); DAYS].into();
+            self.days = vec![ChangeCounts::default(); DAYS].into();
             self.last_day = today;
         }
         let passed = today.saturating_sub(self.last_day).clamp(0, DAYS as i64);
         for _ in 0..passed {
             self.days.pop_front();
-            self.days.push_back(DayCounts::default());
+            self.days.push_back(ChangeCounts::default());
         }
         self.last_day = self.last_day.max(today);
+    }
+
+    fn day(&mut self, day: i64) -> Option<&mut ChangeCounts> {
+        // A mirror's clock may be ahead: such a change counts for today.
+        let age = self.last_day - day.min(self.last_day);
+        let index = usize::try_from(age).ok().and_then(|age| (DAYS - 1).checked_sub(age));
+        index.and_then(|index| self.days.get_mut(index))
     }
 
     fn add(&mut self, changes: &[Change]) {
         for change in changes {
             self.upto = change.seq;
-            // A mirror's clock may be ahead: such a change counts for today.
-            let age = self.last_day - day_of(change.modified).min(self.last_day);
-            let index = usize::try_from(age).ok().and_then(|age| (DAYS - 1).checked_sub(age));
-            if let Some(day) = index.and_then(|index| self.days.get_mut(index)) {
+            if let Some(day) = self.day(day_of(change.modified)) {
                 day.add(change);
+            }
+        }
+    }
+
+    /// Begins anew, with the counts that the store keeps.
+    fn replace(&mut self, kept: &HourlyCounts, today: i64) {
+        *self = Self { upto: kept.upto, ..Self::default() };
+        self.roll(today);
+        for (hour, counts) in &kept.hours {
+            if let Some(day) = self.day(hour.div_euclid(24)) {
+                day.add_all(*counts);
             }
         }
     }
@@ -99,7 +90,7 @@ struct Counting(AtomicBool);
 #[derive(Debug, Clone)]
 pub(super) struct Activity {
     /// The last [`DAYS`] days, today last.
-    pub(super) days: Vec<DayCounts>,
+    pub(super) days: Vec<ChangeCounts>,
     /// True if the log is counted up to its head.
     pub(super) is_complete: bool,
 }
@@ -123,7 +114,7 @@ fn is_counted(feed: &Feed) -> bool {
 fn of_feed(feed: &Feed, today: i64) -> Activity {
     let is_complete = is_counted(feed);
     let Some(activity) = feed.extensions.get::<FeedActivity>() else {
-        return Activity { days: vec![DayCounts::default(); DAYS], is_complete };
+        return Activity { days: vec![ChangeCounts::default(); DAYS], is_complete };
     };
     let mut counted = activity.0.lock();
     counted.roll(today);
@@ -145,13 +136,23 @@ async fn count(engine: Arc<Engine>, feeds: Vec<Arc<Feed>>, today: i64) {
     counting.0.store(false, Ordering::Release);
 }
 
-async fn count_feed(engine: &Engine, feed: &Feed, today: i64) -> Result<(), ReadError> {
+async fn count_feed(engine: &Engine, feed: &Feed, today: i64) -> Result<(), StoreError> {
     let activity = feed.extensions.get_or_insert_with(FeedActivity::default);
+    let head = feed.head.load(Ordering::Acquire);
     let mut after = activity.0.lock().upto;
-    if after == 0 {
-        let oldest = start_of(today - DAYS as i64 + 1);
-        after = engine.store.last_before(feed.log(), oldest).await?;
-        activity.0.lock().upto = after;
+    if after == 0 || head.saturating_sub(after) > MAX_BEHIND {
+        let (from, to) = (start_of(today - DAYS as i64 + 1), jiff::Timestamp::MAX);
+        let kept = change_counts::read(engine, feed, from, to).await?;
+        // Changes from before these days count for nothing here.
+        let before = engine.store.last_before(feed.log(), from).await?;
+        let kept = HourlyCounts { upto: kept.upto.max(before), ..kept };
+        if kept.upto > after {
+            after = kept.upto;
+            activity.0.lock().replace(&kept, today);
+        }
+    }
+    if head.saturating_sub(after) > MAX_BEHIND {
+        return Ok(());
     }
     loop {
         let changes = engine.store.read(feed.log(), after, PAGE).await?;
@@ -169,7 +170,7 @@ async fn count_feed(engine: &Engine, feed: &Feed, today: i64) -> Result<(), Read
 
 #[cfg(test)]
 mod tests {
-    use towpath_proto::{ContentHash, Item};
+    use towpath_proto::{ContentHash, Item, Op};
 
     use super::*;
 
@@ -200,8 +201,8 @@ mod tests {
             change(5, Op::Put, None, 900),
         ]);
         assert_eq!(counted.upto, 5);
-        assert_eq!(counted.days[0], DayCounts { new: 1, changed: 0, removed: 0 });
-        assert_eq!(counted.days[DAYS - 1], DayCounts { new: 1, changed: 1, removed: 1 });
+        assert_eq!(counted.days[0], ChangeCounts { new: 1, changed: 0, removed: 0 });
+        assert_eq!(counted.days[DAYS - 1], ChangeCounts { new: 1, changed: 1, removed: 1 });
         counted.roll(101);
         assert_eq!((counted.days[0].total(), counted.days[DAYS - 2].total()), (0, 3));
         counted.roll(1000);

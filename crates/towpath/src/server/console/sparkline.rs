@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::activity::{Activity, DayCounts};
+use super::activity::Activity;
 use super::text::number;
+use crate::engine::change_counts::ChangeCounts;
 
 const WIDTH: f64 = 120.0;
 const HEIGHT: f64 = 26.0;
@@ -14,7 +15,8 @@ const LEAST: f64 = 1.6;
 
 /// Draws the changes of the last days: a bar for each day, in three parts.
 pub(super) fn sparkline(activity: &Activity) -> Markup {
-    let sum = |part: fn(&DayCounts) -> u32| activity.days.iter().map(|day| u64::from(part(day))).sum::<u64>();
+    let sum =
+        |part: fn(&ChangeCounts) -> u32| activity.days.iter().map(|day| u64::from(part(day))).sum::<u64>();
     let (new, changed, removed) = (sum(|day| day.new), sum(|day| day.changed), sum(|day| day.removed));
     if !activity.is_complete {
         return html! { span class="soft small" { "counting…" } };
@@ -37,7 +39,7 @@ pub(super) fn sparkline(activity: &Activity) -> Markup {
 }
 
 /// Returns the outlines of the bars' three parts, from the ground up.
-fn bars(days: &[DayCounts]) -> [String; 3] {
+fn bars(days: &[ChangeCounts]) -> [String; 3] {
     let most = days.iter().map(|day| day.total()).max().unwrap_or(0).max(1);
     let step = WIDTH / days.len().max(1) as f64;
     let mut paths = [String::new(), String::new(), String::new()];
@@ -64,8 +66,8 @@ mod tests {
 
     #[test]
     fn parts_stand_on_each_other() {
-        let mut days = vec![DayCounts::default(); DAYS];
-        days[29] = DayCounts { new: 2, changed: 1, removed: 1 };
+        let mut days = vec![ChangeCounts::default(); DAYS];
+        days[29] = ChangeCounts { new: 2, changed: 1, removed: 1 };
         assert_eq!(
             bars(&days),
             ["M116 13.0h3.2v13.0h-3.2z", "M116 6.5h3.2v6.5h-3.2z", "M116 0.0h3.2v6.5h-3.2z"]
@@ -80,7 +82,7 @@ mod tests {
     #[test]
     fn nothing_to_draw() {
         let quiet = |is_complete| {
-            sparkline(&Activity { days: vec![DayCounts::default(); DAYS], is_complete }).into_string()
+            sparkline(&Activity { days: vec![ChangeCounts::default(); DAYS], is_complete }).into_string()
         };
         assert!(quiet(true).contains("no changes") && quiet(false).contains("counting"));
     }

@@ -1,0 +1,308 @@
+//! Numbers of new, changed and removed items by hour, kept in the store.
+//!
+//! A log of a million changes takes seconds to read, so no page counts it. One node counts, beside other work and slowly:
+//! a row for each feed and day, and a row with the position up to which the feed is counted. Both are written together.
+//! What came after that position is for the reader of the rows to count.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+use towpath_proto::change::{Change, Seq};
+use towpath_proto::{FeedId, Op};
+use towpath_store::{Precondition, ReadLimit, Table, TableWrite};
+
+use super::roles::{Lease, conditions};
+use super::{Engine, Feed, json_record};
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+/// Limit of a single read of the log.
+pub(crate) const PAGE: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
+/// Most changes whose counts are written together.
+const BATCH: usize = 20_000;
+/// Time between two rounds, and the first round.
+const ROUND: Duration = Duration::from_secs(15);
+const FIRST: Duration = Duration::from_secs(2);
+/// Changes of a feed from which it is counted in the next round. Every [`PATIENCE`] rounds all feeds are.
+const MANY: Seq = 500;
+const PATIENCE: u32 = 40;
+/// Time that the counting rests, in times of the time that a read took.
+const REST: u32 = 4;
+/// Attempts to read rows that belong together.
+const TRIES: usize = 5;
+
+/// Changes of a period by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ChangeCounts {
+    pub(crate) new: u32,
+    pub(crate) changed: u32,
+    pub(crate) removed: u32,
+}
+
+impl ChangeCounts {
+    /// Returns the number of all changes.
+    pub(crate) fn total(self) -> u32 {
+        self.new.saturating_add(self.changed).saturating_add(self.removed)
+    }
+
+    /// Counts a change.
+    pub(crate) fn add(&mut self, change: &Change) {
+        let count = match (change.op, change.previous) {
+            (Op::Delete, _) => &mut self.removed,
+            (_, None) => &mut self.new,
+            (_, Some(_)) => &mut self.changed,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Adds the counts of another period.
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.new = self.new.saturating_add(other.new);
+        self.changed = self.changed.saturating_add(other.changed);
+        self.removed = self.removed.saturating_add(other.removed);
+    }
+}
+
+/// Counts of a feed by hour since 1970.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct HourlyCounts {
+    /// Position up to which the log is counted.
+    pub(crate) upto: Seq,
+    pub(crate) hours: BTreeMap<i64, ChangeCounts>,
+}
+
+impl HourlyCounts {
+    /// Counts the changes after [`Self::upto`].
+    pub(crate) fn add(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.upto = change.seq;
+            self.hours.entry(hour_of(change.modified)).or_default().add(change);
+        }
+    }
+
+    /// Returns the counts of a period of whole hours.
+    pub(crate) fn between(&self, from: Timestamp, to: Timestamp) -> ChangeCounts {
+        let mut sum = ChangeCounts::default();
+        self.hours.range(hour_of(from)..hour_of(to)).for_each(|(_, counts)| sum.add_all(*counts));
+        sum
+    }
+}
+
+/// Row of a day: new, changed and removed items by hour.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct DayRow(BTreeMap<u8, [u32; 3]>);
+
+/// Row of the position up to which a feed is counted.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct CountedRow {
+    upto: Seq,
+}
+
+/// Returns the number of an hour since 1970.
+pub(crate) fn hour_of(at: Timestamp) -> i64 {
+    at.as_second().div_euclid(3600)
+}
+
+fn counted_key(feed: &FeedId) -> Vec<u8> {
+    format!("counted/{feed}").into_bytes()
+}
+
+fn days_prefix(feed: &FeedId) -> Vec<u8> {
+    format!("counts/{feed}/").into_bytes()
+}
+
+/// Returns the key of a day's row: days sort by time, also those before 1970.
+fn day_key(feed: &FeedId, day: i64) -> Vec<u8> {
+    let day = day.wrapping_sub(i64::MIN).cast_unsigned();
+    [days_prefix(feed), day.to_be_bytes().to_vec()].concat()
+}
+
+fn day_of_key(key: &[u8]) -> Option<i64> {
+    let day = u64::from_be_bytes(*key.last_chunk::<8>()?);
+    Some(day.cast_signed().wrapping_add(i64::MIN))
+}
+
+/// Reads the counts that are kept of a period, and the position up to which they count.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn read(
+    engine: &Engine,
+    feed: &Feed,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<HourlyCounts, StoreError> {
+    let store = engine.store.as_ref();
+    let (key, prefix) = (counted_key(feed.log()), days_prefix(feed.log()));
+    let (first, last) = (hour_of(from).div_euclid(24), hour_of(to).div_euclid(24));
+    let mut counts = HourlyCounts::default();
+    for _ in 0..TRIES {
+        let before: CountedRow = json_record::load(store, &key).await?.unwrap_or_default();
+        counts = HourlyCounts { upto: before.upto, hours: BTreeMap::new() };
+        let mut after = day_key(feed.log(), first.saturating_sub(1));
+        'days: loop {
+            let rows = store.scan(Table::Chains, &prefix, Some(&after), 1000).await?;
+            let Some((end, _)) = rows.last() else { break };
+            after = end.to_vec();
+            for (key, value) in &rows {
+                let Some(day) = day_of_key(key).filter(|day| *day <= last) else { break 'days };
+                let DayRow(hours) = json_record::parse(key, value)?;
+                for (hour, [new, changed, removed]) in hours {
+                    let counted = ChangeCounts { new, changed, removed };
+                    counts.hours.insert(day * 24 + i64::from(hour), counted);
+                }
+            }
+        }
+        // Written meanwhile, the rows would be of another position.
+        let now: CountedRow = json_record::load(store, &key).await?.unwrap_or_default();
+        if now.upto == before.upto {
+            return Ok(counts);
+        }
+    }
+    Ok(counts)
+}
+
+/// Counts the logs of all feeds, beside other work, until `stop` turns true.
+pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
+    let mut counted: HashMap<FeedId, Seq> = HashMap::new();
+    let (mut round, mut wait) = (0_u32, FIRST);
+    loop {
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = stopped(&stop) => return,
+        }
+        for feed in engine.feeds() {
+            let upto = counted.get(feed.id()).copied();
+            let behind = feed.head.load(Ordering::Acquire).saturating_sub(upto.unwrap_or(0));
+            let is_due = behind >= MANY || (behind > 0 && round % PATIENCE == 0);
+            if feed.is_filter() || !is_due {
+                continue;
+            }
+            match count(engine, &feed, lease, &stop).await {
+                Ok(upto) => drop(counted.insert(feed.id().clone(), upto)),
+                // Tried again in the next round. The pages show what is counted, and say what is not.
+                Err(e) => tracing::debug!(feed = %feed.id(), "cannot count the changes: {e}"),
+            }
+            if *stop.borrow() {
+                return;
+            }
+        }
+        round = round.wrapping_add(1);
+        wait = ROUND;
+    }
+}
+
+/// Counts a feed's log to its head, and stores the counts; returns the position that it reached.
+async fn count(engine: &Engine, feed: &Feed, lease: &Lease, stop: &Stop) -> Result<Seq, StoreError> {
+    let store = engine.store.as_ref();
+    let key = counted_key(feed.id());
+    let mut stored = store.get(Table::Chains, &key).await?;
+    let row = stored.as_ref().map(|value| json_record::parse::<CountedRow>(&key, value)).transpose()?;
+    let mut upto = row.unwrap_or_default().upto;
+    loop {
+        let (mut counts, mut number) = (HourlyCounts { upto, ..HourlyCounts::default() }, 0);
+        while number < BATCH && !*stop.borrow() {
+            let begun = Instant::now();
+            let changes = store.read(feed.id(), counts.upto, PAGE).await?;
+            if changes.is_empty() {
+                break;
+            }
+            number += changes.len();
+            counts.add(&changes);
+            // Requests and other tasks have the rest of the time.
+            sleep(begun.elapsed() * REST).await;
+        }
+        if number == 0 {
+            return Ok(upto);
+        }
+        upto = counts.upto;
+        let mut writes = day_rows(engine, feed, &counts).await?;
+        let position = json_record::put(key.clone(), &CountedRow { upto });
+        // Another node may have counted the same changes.
+        let mut conditions = conditions(lease);
+        conditions.push(Precondition { table: Table::Chains, key: key.clone(), value: stored });
+        stored = position.value.clone();
+        writes.push(position);
+        store.write(writes, conditions).await?;
+    }
+}
+
+/// Makes the writes of the days' rows, with what they had before.
+async fn day_rows(
+    engine: &Engine,
+    feed: &Feed,
+    counts: &HourlyCounts,
+) -> Result<Vec<TableWrite>, StoreError> {
+    let mut rows: BTreeMap<i64, DayRow> = BTreeMap::new();
+    for (hour, counted) in &counts.hours {
+        let day = hour.div_euclid(24);
+        if let Entry::Vacant(entry) = rows.entry(day) {
+            let row = json_record::load(engine.store.as_ref(), &day_key(feed.id(), day)).await?;
+            entry.insert(row.unwrap_or_default());
+        }
+        // Between 0 and 23.
+        let hour = u8::try_from(hour.rem_euclid(24)).unwrap_or(0);
+        if let Some(DayRow(hours)) = rows.get_mut(&day) {
+            let [new, changed, removed] = hours.entry(hour).or_default();
+            *new = new.saturating_add(counted.new);
+            *changed = changed.saturating_add(counted.changed);
+            *removed = removed.saturating_add(counted.removed);
+        }
+    }
+    Ok(rows.iter().map(|(day, row)| json_record::put(day_key(feed.id(), *day), row)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tokio::sync::watch;
+    use towpath_proto::{Item, NewChange};
+    use towpath_store::Expected;
+    use towpath_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn days_sort_by_time() {
+        let feed = FeedId::new("aa").unwrap();
+        let keys: Vec<Vec<u8>> = [-3, -1, 0, 20_000].map(|day| day_key(&feed, day)).to_vec();
+        assert!(keys.is_sorted());
+        assert_eq!(day_of_key(&keys[0]), Some(-3));
+    }
+
+    /// A second pass counts what came since, and the rows of a day add up.
+    #[tokio::test]
+    async fn counts_are_kept_and_go_on() {
+        let config = Config::parse("[[feed]]\nid = \"notes\"\n", Path::new("towpath.toml")).unwrap();
+        let store = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
+        let (engine, _) = Engine::open(config, store).await.unwrap();
+        let (feed, lease) = (engine.feed("notes").unwrap(), Lease::alone("upkeep"));
+        let (_keep, stop) = watch::channel(false);
+        let append = async |change: NewChange| {
+            engine.store.append(feed.id(), Expected::Any, vec![change]).await.unwrap();
+        };
+        append(NewChange::put(Item::new("a"))).await;
+        append(NewChange::put(Item::new("b"))).await;
+        assert_eq!(count(&engine, &feed, &lease, &stop).await.unwrap(), 2);
+        let changed = Item { title: Some("other".into()), ..Item::new("a") };
+        append(NewChange::put(changed)).await;
+        append(NewChange::delete("b")).await;
+        assert_eq!(count(&engine, &feed, &lease, &stop).await.unwrap(), 4);
+        let day = jiff::SignedDuration::from_hours(24);
+        let (from, to) = (engine.now() - day, engine.now() + day);
+        let counts = read(&engine, &feed, from, to).await.unwrap();
+        let expected = ChangeCounts { new: 2, changed: 1, removed: 1 };
+        assert_eq!((counts.upto, counts.between(from, to)), (4, expected));
+        let before = read(&engine, &feed, from - day, from).await.unwrap();
+        assert_eq!(before.between(from - day, from), ChangeCounts::default());
+    }
+}
