@@ -1,4 +1,4 @@
-//! Packages: the Debian package with manual pages and completions, the npm package with its reference, and the checks of
+//! Packages: the Debian package with manual pages and completions, the npm package, the wheel, and the checks of
 //! what is in `packaging/`.
 
 use std::fs;
@@ -32,6 +32,7 @@ pub(crate) fn package() -> Result<(), String> {
     }
     release::deb()?;
     npm()?;
+    wheel()?;
     check()
 }
 
@@ -57,6 +58,47 @@ pub(crate) fn npm_tarball() -> Result<PathBuf, String> {
     let tarball = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     println!("{}", tarball.display());
     Ok(tarball)
+}
+
+/// Makes the wheel and the source distribution of the Python package, and the reference of its names, in `target/wheels`.
+pub(crate) fn wheel() -> Result<(), String> {
+    release::release()?;
+    let (python, folder) = (setup::venv()?, target().join("wheels"));
+    let wheel = pack_wheel(&folder, &target().join("release/towpath"), &["--release"])?;
+    println!("{}", wheel.display());
+    let mut source = Command::new(&python);
+    source.args(["-m", "maturin", "sdist", "--quiet", "--out"]).arg(&folder);
+    status(source.current_dir(root().join("clients/python")))?;
+    let mut reference = Command::new(&python);
+    // From the wheel, which Python imports from as from a folder once it is unpacked.
+    let unpacked = folder.join("unpacked");
+    let _ = fs::remove_dir_all(&unpacked);
+    status(Command::new(&python).args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked))?;
+    reference.args(["-W", "error", "-m", "pdoc", "towpath", "-o"]).arg(folder.join("reference"));
+    status(reference.env("PYTHONPATH", &unpacked))
+}
+
+/// Makes a wheel for pages below `docs/`, with the program of a build; returns its file.
+pub(crate) fn page_wheel(built: &Path) -> Result<PathBuf, String> {
+    let folder = target().join("pages/wheel");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let program = folder.join("towpath");
+    // Symbols of a build for development are most of its size.
+    status(Command::new("strip").arg("-o").arg(&program).arg(built.join("towpath")))?;
+    pack_wheel(&folder, &program, &["--profile", "dev"])
+}
+
+fn pack_wheel(folder: &Path, program: &Path, profile: &[&str]) -> Result<PathBuf, String> {
+    let mut pack = Command::new(setup::venv()?);
+    pack.arg(root().join("clients/python/tools/pack.py")).arg(folder).arg(program).args(profile);
+    // maturin asks cargo, which must not take the variables of this program for its own.
+    crate::run::forget_package(&mut pack);
+    let output =
+        pack.stderr(std::process::Stdio::inherit()).output().map_err(|e| format!("{pack:?}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{pack:?}: {}", output.status));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
 /// Checks the unit, the alert rules and the dashboard, with Debian's own tools.

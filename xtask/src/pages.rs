@@ -12,18 +12,21 @@
 //! - A command that ends in `&` runs until the page ends. The next command waits for its lines.
 //! - `127.0.0.1:8080` is free: pages run one after another.
 //! - A page that needs `postgresql` finds a server on `127.0.0.1:5432`, whose user `postgres` needs no password.
+//! - A page that needs `towpath-wheel` has an environment of Python, into which `pip install towpath` installs the wheel of
+//!   this checkout.
+//! - A page that needs `cargo` finds the crates of this checkout under their names.
 //! - `npm install towpath` installs the package of this checkout: pages that need npm begin with a `package.json` that says
 //!   where it is.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::console::{self, ConsoleCommand};
 use crate::postgresql::PageServer;
-use crate::run::{root, target};
+use crate::run::{root, status, target};
 use crate::{package, setup};
 
 /// Limit for what a command in the background is said to print.
@@ -60,7 +63,10 @@ pub(crate) fn check(built: &Path, named: &[&str]) -> Result<(), String> {
         let started = Instant::now();
         let package =
             programs.iter().any(|program| program == "npm").then(package::npm_tarball).transpose()?;
-        run(&name, &text, built, package.as_deref())?;
+        let has = |name: &str| programs.iter().any(|program| program == name);
+        let wheel = has(setup::WHEEL).then(|| package::page_wheel(built)).transpose()?;
+        let page = Page { name: &name, text: &text, is_rust: has("cargo") };
+        run(&page, built, package.as_deref(), wheel.as_deref())?;
         println!("docs/{name}: {:.1} s", started.elapsed().as_secs_f64());
     }
     Ok(())
@@ -85,8 +91,16 @@ fn programs(text: &str) -> Option<Vec<String>> {
     Some(text.lines().find_map(marks)?.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Runs a page; `package` is the file of the npm package, for a page that needs it.
-fn run(name: &str, text: &str, built: &Path, package: Option<&Path>) -> Result<(), String> {
+/// A marked page.
+struct Page<'a> {
+    name: &'a str,
+    text: &'a str,
+    is_rust: bool,
+}
+
+/// Runs a page; `package` is the file of the npm package and `wheel` that of the wheel, for a page that needs them.
+fn run(page: &Page<'_>, built: &Path, package: Option<&Path>, wheel: Option<&Path>) -> Result<(), String> {
+    let &Page { name, text, is_rust } = page;
     println!("docs/{name}:");
     let folder = target().join("pages").join(name.trim_end_matches(".md"));
     if folder.exists() {
@@ -104,11 +118,19 @@ fn run(name: &str, text: &str, built: &Path, package: Option<&Path>) -> Result<(
     // Beside the folder, so that a page that lists its files does not show it.
     let state = folder.with_extension("state");
     let _ = std::fs::remove_file(&state);
+    if let Some(wheel) = wheel {
+        python_environment(&folder.with_extension("venv"), wheel, &state)?;
+    }
+    if is_rust {
+        cargo_settings(&folder)?;
+    }
     let mut running = Vec::new();
     for step in steps(text)? {
         match step {
             PageStep::File { name, text } => {
-                let path = folder.join(name);
+                let path = folder.join(&name);
+                // Else cargo would take the page for a part of this workspace, in which the target folder is.
+                let text = if name == "Cargo.toml" { text + "\n[workspace]\n" } else { text };
                 std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
             }
             PageStep::Command(command) => match command.line.trim_end().strip_suffix('&') {
@@ -123,6 +145,35 @@ fn run(name: &str, text: &str, built: &Path, package: Option<&Path>) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Makes an environment of Python without packages, whose `pip install` finds the wheel, and puts it on the path.
+fn python_environment(folder: &Path, wheel: &Path, state: &Path) -> Result<(), String> {
+    let _ = std::fs::remove_dir_all(folder);
+    status(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    let wheels = wheel.parent().unwrap_or(wheel);
+    let script = format!(
+        "export PATH='{}':\"$PATH\" PIP_NO_INDEX=1 PIP_FIND_LINKS='{}' PIP_DISABLE_PIP_VERSION_CHECK=1\n",
+        folder.join("bin").display(),
+        wheels.display()
+    );
+    std::fs::write(state, script).map_err(|e| format!("{}: {e}", state.display()))
+}
+
+/// Lets the page's crate find the crates of this checkout, with the versions that its lock file names.
+fn cargo_settings(folder: &Path) -> Result<(), String> {
+    let error = |e: std::io::Error| format!("{}: {e}", folder.display());
+    std::fs::create_dir_all(folder.join(".cargo")).map_err(error)?;
+    let crates = ["towpath-client", "towpath-proto"];
+    let paths = crates.map(|name| format!("{name} = {{ path = {:?} }}\n", root().join("crates").join(name)));
+    // As the workspace's profile, so that what is built already is used.
+    let settings = format!(
+        "[net]\noffline = true\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\n\
+         debug = false\n\n[patch.crates-io]\n{}",
+        paths.concat()
+    );
+    std::fs::write(folder.join(".cargo/config.toml"), settings).map_err(error)?;
+    std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map(drop).map_err(error)
 }
 
 /// A script that goes on where the command before it ended: in its folder, with its variables.

@@ -58,10 +58,13 @@ const PACKAGES: [(&str, &str); 4] =
 /// Name by which a page asks for a server of PostgreSQL.
 pub(crate) const POSTGRESQL: &str = "postgresql";
 
+/// Name by which a page asks for the wheel of this checkout.
+pub(crate) const WHEEL: &str = "towpath-wheel";
+
 /// For a page below `docs/`: the programs that its commands need.
 pub(crate) fn programs(names: &[String]) -> Result<(), String> {
     // A server is no program of the path.
-    for name in names.iter().filter(|name| *name != POSTGRESQL && !have(name)) {
+    for name in names.iter().filter(|name| *name != POSTGRESQL && *name != WHEEL && !have(name)) {
         let package = PACKAGES.iter().find(|(program, _)| program == name);
         apt(&[package.map_or(name.as_str(), |(_, package)| package)])?;
     }

@@ -41,6 +41,7 @@ impl Sink for TitleFile {
         let draft = self.0.with_extension("tmp");
         let text = serde_json::to_vec(&file).map_err(|e| SinkError::refused(e.to_string()))?;
         std::fs::write(&draft, text)
+            .and_then(|()| std::fs::File::open(&draft)?.sync_all())
             .and_then(|()| std::fs::rename(&draft, &self.0))
             .map_err(|e| SinkError::unavailable(format!("cannot write {}: {e}", self.0.display())))
     }

@@ -1,0 +1,91 @@
+//! Errors as the exceptions of `towpath._errors`.
+
+use pyo3::prelude::*;
+use towpath_client::redact;
+use towpath_client::state_file::StateError;
+use towpath_client::{ChangesError, DiscoverError, FollowError, PublishError};
+
+/// An exception before it is raised, which needs the interpreter.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Name of the class.
+    class: &'static str,
+    message: String,
+    url: Option<String>,
+    status: Option<u16>,
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { class: "UsageError", message: message.into(), url: None, status: None }
+    }
+
+    fn at(class: &'static str, url: &str, message: impl ToString) -> Self {
+        let message = redact::credentials(&message.to_string());
+        Self { class, message, url: Some(redact::url(url)), status: None }
+    }
+
+    /// Creates the exception.
+    pub(crate) fn into_exception(self, py: Python<'_>) -> PyErr {
+        let create = || {
+            let class = py.import("towpath._errors")?.getattr(self.class)?;
+            class.call1((self.message.as_str(), self.url.as_deref(), self.status))
+        };
+        create().map_or_else(|error| error, PyErr::from_value)
+    }
+}
+
+impl From<FollowError> for Failure {
+    fn from(error: FollowError) -> Self {
+        match &error {
+            FollowError::Transfer { url, .. } => Self::at("NetworkError", url, &error),
+            FollowError::Status { url, status } => {
+                Self { status: Some(*status), ..Self::at("HttpError", url, &error) }
+            }
+            FollowError::Protocol { url, .. } => Self::at("ProtocolError", url, &error),
+            FollowError::Usage(why) => Self::usage(redact::credentials(why)),
+        }
+    }
+}
+
+impl From<DiscoverError> for Failure {
+    fn from(error: DiscoverError) -> Self {
+        match error {
+            // Without the name of an option of the command line.
+            DiscoverError::Unknown { url, what } => {
+                let message = format!("{url}: {what}, not a feed that can be recognised");
+                Self::at("ProtocolError", &url, message)
+            }
+            other => FollowError::from(other).into(),
+        }
+    }
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        let message = redact::credentials(&error.to_string());
+        Self { class: "StateError", message, url: None, status: None }
+    }
+}
+
+impl From<ChangesError> for Failure {
+    fn from(error: ChangesError) -> Self {
+        match error {
+            ChangesError::Follow(error) => error.into(),
+            ChangesError::State(error) => error.into(),
+        }
+    }
+}
+
+impl From<PublishError> for Failure {
+    fn from(error: PublishError) -> Self {
+        match &error {
+            PublishError::Transfer { url, .. } => Self::at("NetworkError", url, &error),
+            PublishError::Status { url, status, .. } => {
+                Self { status: Some(*status), ..Self::at("HttpError", url, &error) }
+            }
+            PublishError::Response { url, .. } => Self::at("ProtocolError", url, &error),
+            PublishError::Usage(why) => Self::usage(redact::credentials(why)),
+        }
+    }
+}

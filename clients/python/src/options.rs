@@ -1,0 +1,45 @@
+//! Options of follows and requests, as Python passes them.
+
+use towpath_client::{FetchOptions, Fetcher, Protocol, StartFrom};
+
+use crate::errors::Failure;
+
+/// Parses a protocol; `None` for `auto`.
+pub(crate) fn protocol(name: &str) -> Result<Option<Protocol>, Failure> {
+    match name {
+        "auto" => Ok(None),
+        name => name.parse().map(Some).map_err(Failure::usage),
+    }
+}
+
+/// Parses a start position: `beginning`, `now`, a time in RFC 3339, else a position.
+pub(crate) fn start(text: &str) -> Result<StartFrom, Failure> {
+    Ok(match text {
+        "" => return Err(Failure::usage("the start position is empty")),
+        "beginning" => StartFrom::Beginning,
+        "now" => StartFrom::Now,
+        text => text.parse().map_or_else(|_| StartFrom::Position(text.to_owned()), StartFrom::Time),
+    })
+}
+
+/// Creates the HTTP client for an address. It sends the token and headers to the address's own server only.
+pub(crate) fn fetcher(
+    url: &str,
+    token: Option<&str>,
+    headers: &[(String, String)],
+) -> Result<Fetcher, Failure> {
+    let fetcher = Fetcher::new(FetchOptions::default()).map_err(|error| Failure::usage(error.to_string()))?;
+    let fetcher = fetcher.with_named([url]);
+    let mut map = http::HeaderMap::new();
+    let bearer = token.map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
+    for (name, value) in headers.iter().chain(bearer.as_ref()) {
+        let header = http::HeaderName::try_from(name).ok().zip(http::HeaderValue::try_from(value).ok());
+        // The value may be a secret, so the message names the header only.
+        let (key, mut value) = header
+            .ok_or_else(|| Failure::usage(format!("the header {name:?} or its value is not allowed")))?;
+        // Keeps secrets out of debug output and out of HPACK's index.
+        value.set_sensitive(true);
+        map.insert(key, value);
+    }
+    Ok(if map.is_empty() { fetcher } else { fetcher.with_headers(url, map) })
+}
