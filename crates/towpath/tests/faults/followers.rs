@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use super::clients::{FEEDS, deleted};
+use super::events;
 use crate::common::free_port;
 use crate::common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
 
@@ -22,9 +23,25 @@ pub enum DeliveryGuarantee {
     /// Every item once, in its version at the time of the publisher's document: two changes in between are delivered
     /// as one.
     ItemsOnce,
+    /// As `ItemsOnce` where cursors are positions in the log. A T+O+C cursor is read as a time once an item of its second
+    /// has changed: such feeds tell every item, some perhaps more than once.
+    ItemsOnceByPosition,
     /// Every item, some perhaps more than once.
     Items,
 }
+
+impl DeliveryGuarantee {
+    fn of_feed(self, feed: usize) -> Self {
+        match self {
+            Self::ItemsOnceByPosition if feed == TOC => Self::Items,
+            Self::ItemsOnceByPosition => Self::ItemsOnce,
+            other => other,
+        }
+    }
+}
+
+/// The feed with T+O+C cursors.
+const TOC: usize = 1;
 
 /// A delivered change: feed, item, and the change's mark in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,13 +51,13 @@ pub struct DeliveredChange {
     pub mark: String,
 }
 
-/// A `towpath follow` process.
+/// A `towpath follow` process, or a reader of an event stream.
 pub struct FollowProcess {
     pub name: String,
     promise: DeliveryGuarantee,
     feeds: Vec<usize>,
     received: Arc<Mutex<Vec<DeliveredChange>>>,
-    child: Child,
+    child: Option<Child>,
 }
 
 /// Protocol, address of a feed, guarantee.
@@ -51,7 +68,7 @@ pub const POLLED: [FollowedProtocol; 4] = [
     ("diffdelta", |base, feed| format!("{base}/diff/{feed}/head.json"), DeliveryGuarantee::ItemsOnce),
     ("replication", |base, feed| format!("{base}/feeds/{feed}/replication"), DeliveryGuarantee::Changes),
     ("history", |base, feed| format!("{base}/feeds/{feed}/atom"), DeliveryGuarantee::Items),
-    ("smart", smart, DeliveryGuarantee::Items),
+    ("smart", smart, DeliveryGuarantee::ItemsOnceByPosition),
 ];
 
 fn smart(base: &str, feed: &str) -> String {
@@ -80,11 +97,18 @@ pub fn start_all(
     let waiting = [("held", balancer, 0), ("held at a node", node, 1)];
     followers.extend(waiting.map(|(name, base, feed)| {
         let arguments = held("smart", smart(base, FEEDS[feed]));
-        start(folder, &format!("smart {name}"), DeliveryGuarantee::Items, vec![feed], &arguments)
+        start(
+            folder,
+            &format!("smart {name}"),
+            DeliveryGuarantee::ItemsOnceByPosition,
+            vec![feed],
+            &arguments,
+        )
     }));
     let callback = format!("http://{own_ip}:{}/called", free_port());
     let pushed = [smart(balancer, FEEDS[2]), "--push".into(), "--callback".into(), callback];
-    followers.push(start(folder, "smart pushed", DeliveryGuarantee::Items, vec![2], &pushed));
+    followers.push(start(folder, "smart pushed", DeliveryGuarantee::ItemsOnceByPosition, vec![2], &pushed));
+    followers.extend([0, 2, 3].map(|feed| start_events(balancer, feed)));
     let jid = format!("alice@{}", HOSTS[0]);
     let node = format!("xmpp:{SERVICE}?;node={}%3Forder%3Dmodified", FEEDS[3]);
     let server = format!("127.0.0.1:{}", prosody.client_port);
@@ -115,7 +139,18 @@ fn start(
             into.lock().unwrap().push(read(&line, only));
         }
     });
-    FollowProcess { name: name.to_owned(), promise, feeds, received, child }
+    FollowProcess { name: name.to_owned(), promise, feeds, received, child: Some(child) }
+}
+
+/// Starts a reader of a feed's event stream. It ends with the test.
+fn start_events(base: &str, feed: usize) -> FollowProcess {
+    let received: Arc<Mutex<Vec<DeliveredChange>>> = Arc::default();
+    let (into, base) = (received.clone(), base.to_owned());
+    std::thread::spawn(move || {
+        events::follow(&base, FEEDS[feed], |line| into.lock().unwrap().push(read(line, feed)));
+    });
+    let name = format!("events of {}", FEEDS[feed]);
+    FollowProcess { name, promise: DeliveryGuarantee::ItemsOnce, feeds: vec![feed], received, child: None }
 }
 
 /// Follows all feeds from their beginning to their end.
@@ -133,7 +168,7 @@ pub fn follow_once(way: &FollowedProtocol, base: &str, logs: &[Vec<DeliveredChan
     }
     let received: Vec<DeliveredChange> =
         String::from_utf8(output.stdout).unwrap().lines().map(|line| read(line, 0)).collect();
-    (0..FEEDS.len()).flat_map(|feed| compare(&received, &logs[feed], feed, *promise)).collect()
+    (0..FEEDS.len()).flat_map(|feed| compare(&received, &logs[feed], feed, promise.of_feed(feed))).collect()
 }
 
 /// Failures that the conformance checker reports.
@@ -167,11 +202,14 @@ impl DeliveredChange {
 impl FollowProcess {
     /// Violations of its protocol's guarantee.
     pub fn faults(&mut self, logs: &[Vec<DeliveredChange>]) -> Vec<String> {
-        if let Some(status) = self.child.try_wait().unwrap() {
+        if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
             return vec![format!("it has ended: {status}")];
         }
         let received = self.received.lock().unwrap();
-        self.feeds.iter().flat_map(|feed| compare(&received, &logs[*feed], *feed, self.promise)).collect()
+        self.feeds
+            .iter()
+            .flat_map(|feed| compare(&received, &logs[*feed], *feed, self.promise.of_feed(*feed)))
+            .collect()
     }
 
     pub fn count(&self) -> usize {
@@ -181,8 +219,10 @@ impl FollowProcess {
 
 impl Drop for FollowProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 pub mod clients;
+pub mod events;
 pub mod followers;
 pub mod injector;
 pub mod linearizability;
