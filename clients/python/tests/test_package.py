@@ -91,6 +91,13 @@ def test_names_and_versions_agree(server):
     assert printed.split()[1].startswith(towpath.__version__)
 
 
+def test_the_import_brings_what_it_needs_only():
+    # Each would double the time of the import.
+    code = "import sys, towpath; print([name for name in ('asyncio', 'sqlite3', 'ssl', 'socket') if name in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert printed == "[]\n"
+
+
 def test_types(tmp_path):
     uses = tmp_path / "uses.py"
     uses.write_text('''

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import sqlite3
 import time
 from datetime import datetime
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     AsyncGenerator,
     AsyncIterator,
     Callable,
@@ -23,11 +22,13 @@ from typing import (
     Tuple,
     Type,
     Union,
-    runtime_checkable,
 )
 
 from ._errors import GapError, UsageError
 from ._towpath import Change, Reader
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _LOG = logging.getLogger("towpath")
 _UNIT = 10_000
@@ -37,7 +38,6 @@ Start = Union[str, datetime]
 """`"beginning"`, `"now"`, a time, or the position of a change."""
 
 
-@runtime_checkable
 class State(Protocol):
     """A place for a follow's state, such as a row of a database."""
 
@@ -196,6 +196,9 @@ async def _changes_async(reader: Reader, saver: _Saver, notices: _Notices) -> As
 
 async def _arrival(reader: Reader) -> None:
     """Waits until something has arrived."""
+    # Here, because it takes as long to import as the rest of the package.
+    import asyncio
+
     loop = asyncio.get_running_loop()
     arrived = loop.create_future()
 
