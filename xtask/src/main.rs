@@ -36,9 +36,9 @@ cargo xtask faults [N]      inject so many faults into a cluster of servers and 
                             as many into the store alone
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
 cargo xtask release         the program for release with the list of its dependencies inside, and `sbom`
-cargo xtask package         the Debian package, in target/debian, the npm package, in target/npm, and the wheel, in
-                            target/wheels; `package npm` and `package wheel` make one of these only, `package check`
-                            checks what is in packaging/ only
+cargo xtask package         the crates, in target/package, the Debian package, in target/debian, the npm package, in
+                            target/npm, and the wheel, in target/wheels; `package crates`, `package npm` and `package
+                            wheel` make one of these only, `package check` checks what is in packaging/ only
 cargo xtask sbom            CycloneDX documents of all dependencies, in target/sbom
 cargo xtask bench [NAME]    benchmarks beside their peers; without a name, the list of them";
 
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         ["abuse"] => abuse(),
         ["release"] => release::release(),
         ["package"] => package::package(),
+        ["package", "crates"] => package::crates(),
         ["package", "check"] => package::check(),
         ["package", "npm"] => package::npm(),
         ["package", "wheel"] => package::wheel(),

@@ -1,4 +1,4 @@
-//! Packages: the Debian package with manual pages and completions, the npm package, the wheel, and the checks of
+//! Packages: the crates, the Debian package with manual pages and completions, the npm package, the wheel, and the checks of
 //! what is in `packaging/`.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::release;
-use crate::run::{root, status, target};
+use crate::run::{cargo, cargo_with, root, status, target};
 use crate::setup;
 
 /// Highest exposure of the unit that `systemd-analyze security` may find.
@@ -14,12 +14,15 @@ const MAX_EXPOSURE: f64 = 2.0;
 /// Shells, with the names of their files of completions.
 const SHELLS: [(&str, &str); 3] = [("bash", "towpath.bash"), ("zsh", "_towpath"), ("fish", "towpath.fish")];
 
-/// Makes the Debian package in `target/debian`, from a release build.
+/// Makes the Debian package in `target/debian`, from a release build, and the packages for other languages.
 pub(crate) fn package() -> Result<(), String> {
+    crates()?;
     release::release()?;
     let (program, folder) = (target().join("release/towpath"), target().join("package"));
-    let _ = fs::remove_dir_all(&folder);
     let completions = folder.join("completions");
+    for old in [completions.clone(), folder.join("man")] {
+        let _ = fs::remove_dir_all(old);
+    }
     fs::create_dir_all(&completions).map_err(|e| format!("{}: {e}", completions.display()))?;
     status(Command::new(&program).arg("man").arg(folder.join("man")))?;
     for (shell, file) in SHELLS {
@@ -34,6 +37,16 @@ pub(crate) fn package() -> Result<(), String> {
     npm()?;
     wheel()?;
     check()
+}
+
+/// Makes the crates in `target/package`, and builds each from its file.
+pub(crate) fn crates() -> Result<(), String> {
+    // The crate of the wheel is for that alone.
+    let others = ["--exclude", "xtask", "--exclude", "towpath-python", "--locked"];
+    cargo(&[&["package", "--workspace"], &others[..]].concat())?;
+    // The reference of the crates' names, without a warning.
+    let documents = [&["doc", "--workspace", "--no-deps"], &others[..]].concat();
+    cargo_with(&documents, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
 /// Makes the npm package and the reference of its names, in `target/npm`.
@@ -127,5 +140,96 @@ fn security(unit: &Path) -> Result<(), String> {
         }
         Some(exposure) => Err(format!("the unit's exposure is {exposure}, not below {MAX_EXPOSURE}")),
         None => Err(format!("systemd-analyze security tells no exposure: {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> String {
+        let path = root().join(path);
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// Returns the value of a member, of TOML or JSON, in the first line that has it.
+    fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+        text.lines().find_map(|line| {
+            let (key, value) = line.split_once(['=', ':'])?;
+            (key.trim().trim_matches('"') == name).then(|| value.trim().trim_matches(['"', ',']))
+        })
+    }
+
+    /// Returns the folders of the crates.
+    fn crates() -> Vec<PathBuf> {
+        let folders = fs::read_dir(root().join("crates")).unwrap();
+        folders.map(|entry| entry.unwrap().path()).filter(|path| path.join("Cargo.toml").exists()).collect()
+    }
+
+    #[test]
+    fn versions_and_names_agree() {
+        let workspace = read("Cargo.toml");
+        let version = member(&workspace, "version").unwrap();
+        let licence = member(&workspace, "license").unwrap();
+        for folder in crates() {
+            let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+            let own = read(&format!("crates/{name}/Cargo.toml"));
+            assert_eq!(member(&own, "name"), Some(name.as_str()));
+            assert_eq!(member(&own, "version.workspace"), Some("true"), "{name}");
+            assert_eq!(member(&own, "license.workspace"), Some("true"), "{name}");
+            // A crate that others need must be found in a registry, in this version.
+            let path = format!("path = \"crates/{name}\"");
+            for line in workspace.lines().filter(|line| line.contains(&path)) {
+                assert!(line.contains(&format!("version = \"={version}\"")), "{line}");
+            }
+        }
+        let npm = read("clients/js/package.json");
+        assert_eq!(
+            [member(&npm, "name"), member(&npm, "version"), member(&npm, "license")],
+            [Some("towpath"), Some(version), Some(licence)]
+        );
+        let program = read("crates/towpath/Cargo.toml");
+        let debian = program.split("[package.metadata.deb]").nth(1).unwrap();
+        assert_eq!(member(debian, "name"), Some("towpath"));
+        // The Python package takes its version from its crate, or states the same.
+        if let Ok(python) = fs::read_to_string(root().join("clients/python/pyproject.toml")) {
+            assert_eq!(member(&python, "name"), Some("towpath"));
+            assert!(member(&python, "version").is_none_or(|stated| stated == version));
+        }
+    }
+
+    /// A crate is built from its file alone, so what its program includes is in its folder.
+    #[test]
+    fn crates_have_what_they_include() {
+        let mut left: Vec<PathBuf> = crates().iter().map(|folder| folder.join("src")).collect();
+        while let Some(folder) = left.pop() {
+            for entry in fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    assert_included(&path);
+                }
+            }
+        }
+    }
+
+    fn assert_included(file: &Path) {
+        let text = fs::read_to_string(file).unwrap();
+        let (inside, from) = (root().join("crates"), file.strip_prefix(root()).unwrap());
+        let own = from.components().nth(1).unwrap();
+        for name in ["include_str!(\"", "include_bytes!(\""] {
+            for included in text.split(name).skip(1).filter_map(|rest| rest.split('"').next()) {
+                let mut path = file.parent().unwrap().to_path_buf();
+                for part in Path::new(included).components() {
+                    match part {
+                        std::path::Component::ParentDir => drop(path.pop()),
+                        part => path.push(part),
+                    }
+                }
+                // A link's target may be elsewhere: the package has the file.
+                assert!(path.starts_with(inside.join(own)), "{} includes {included}", file.display());
+            }
+        }
     }
 }

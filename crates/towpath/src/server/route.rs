@@ -33,7 +33,7 @@ use crate::server::{expensive, health, items, publish, read_links, read_your_wri
 use crate::stop::Stop;
 
 /// JSON Schema of lines, which the documents have, too.
-const CHANGE_SCHEMA: &str = include_str!("../../../../docs/change.schema.json");
+const CHANGE_SCHEMA: &str = include_str!("change.schema.json");
 
 /// Result of routing a request.
 pub(crate) enum Routed {
