@@ -268,7 +268,7 @@ fn a_check_reports_on_every_protocol() {
         ("history", "feed-history-00#section-"),
         ("rss", "rfc4287#section-"),
     ] {
-        let section = text.split(&format!("<section id=\"{protocol}\">")).nth(1);
+        let section = text.split(&format!("<section class=\"gap\" id=\"{protocol}\">")).nth(1);
         let section = section.and_then(|rest| rest.split("</section>").next());
         let section = section.unwrap_or_else(|| panic!("{protocol} has no report: {text}"));
         assert!(section.contains("It conforms.") && section.contains(link), "{protocol}: {section}");

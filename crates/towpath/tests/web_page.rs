@@ -357,7 +357,9 @@ fn the_page_in_a_browser() {
     node.env("TOWPATH_BROWSER_MODULES", target().join("browser"));
     let output = node.output().expect("node is installed by `cargo xtask setup`");
     let printed = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    // With the time that each view took, for `--nocapture`.
+    println!("{printed}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Returns the folder that cargo builds into, where `cargo xtask setup` puts the browser's driver.

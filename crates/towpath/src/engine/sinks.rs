@@ -1,6 +1,6 @@
 //! States of the sinks that the server keeps running, for pages, metrics and commands.
 //!
-//! The task of a sink, in [`crate::sink`], changes them. In a cluster another node may run it; then its stored record is
+//! The task of a sink, in `crate::sink`, changes them. In a cluster another node may run it; then its stored record is
 //! what this node shows.
 
 use std::collections::BTreeMap;

@@ -58,7 +58,7 @@ pub fn push_event(out: &mut Vec<u8>, tag: &LogTag, change: &Change) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends a page's changes as events whose data are lines ([`lines`](super::lines)), after a reset if the page tells
+/// Appends a page's changes as events whose data are lines ([`lines`]), after a reset if the page tells
 /// one.
 pub fn push_lines(out: &mut Vec<u8>, feed: &FeedSettings, page: &PullPage) {
     let by = OrderBy::Modified;

@@ -22,8 +22,9 @@ pub(super) struct Checked {
 /// Makes the summary of all protocols, and the report of each.
 pub(super) fn of_all(checked: &[Checked]) -> Markup {
     html! {
+        h2 { (count(checked.len() as u64, "protocol")) " found" }
         div class="sheet" { table class="cardlike" {
-            caption { (count(checked.len() as u64, "protocol")) " found" }
+            caption class="hidden" { "Protocols" }
             thead { tr { th scope="col" { "Protocol" } th scope="col" { "Promise" } th scope="col" { "Result" } th scope="col" class="number" { "Rules" } } }
             tbody { @for one in checked { (summary(one)) } }
         } }
@@ -51,7 +52,7 @@ fn of_one(checked: &Checked) -> Markup {
     let Checked { offer, others, report } = checked;
     let protocol = offer.protocol;
     html! {
-        section id=(protocol.name()) {
+        section class="gap" id=(protocol.name()) {
             h2 { (protocol.name()) }
             p { (foreign(&clip(&offer.url, 300))) span class="soft" { ", because " (foreign(&clip(&offer.why, 200))) "." } }
             @if !others.is_empty() {

@@ -47,7 +47,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
                 a class="button" href=(path) { "Whole log" }
             }
         }
-        div class="sheet pad" tabindex="0" role="region" aria-label="Chart" { (chart(unit, &columns)) }
+        div class="sheet pad from-end" tabindex="0" role="region" aria-label="Chart" { (chart(unit, &columns)) }
         (legend(&columns))
         p class="soft small" { "A column leads to its period." }
         details class="details gap" { summary { "The same as a table" } (table(visit, head, unit, &columns)) }
