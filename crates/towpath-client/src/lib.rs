@@ -120,7 +120,7 @@ pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, 
 pub use changes::{ChangeBatch, Changes, ChangesError, FeedChange};
 pub use check::{FeedReport, check};
 pub use clock::{DriverClock, SystemClock};
-pub use discover::{DiscoverError, Offer, discover, discover_all, locate};
+pub use discover::{DiscoverError, Offer, discover, discover_all, discover_pushed, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
 pub use first_attempt::FirstAttempt;

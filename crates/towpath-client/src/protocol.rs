@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{Checker, FeedName, FollowError, Follower, NamedFollower, ReadLimits, StartFrom};
+use towpath_proto::follow::{Checker, FeedName, FollowError, Follower, ReadLimits, StartFrom};
 use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;
@@ -54,6 +54,11 @@ impl Protocol {
     /// All protocols, strongest guarantee first.
     pub const ALL: [Self; 6] =
         [Self::DiffDelta, Self::Replication, Self::Smart, Self::History, Self::Rss, Self::Sup];
+
+    /// Returns true if feeds of the protocol can name a hub.
+    pub fn has_hubs(self) -> bool {
+        matches!(self, Self::Smart | Self::History | Self::Rss)
+    }
 
     /// Name on the command line and in state files.
     pub fn name(self) -> &'static str {
@@ -184,11 +189,7 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
         }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
         Protocol::History | Protocol::Rss => {
-            let defaults = HistoryOptions::default();
-            let poll = every.unwrap_or(defaults.poll);
-            let mut options = HistoryOptions { once, poll, reading: limits.document, ..defaults };
-            options.limits.document = limits.largest_document(options.limits.document);
-            Box::new(name.of(HistoryFollower::new(&url, from, state, options)?))
+            Box::new(name.of(history_follower(&url, from, state, (once, every, limits))?))
         }
         Protocol::Sup => {
             let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
@@ -197,24 +198,47 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
     })
 }
 
-/// Creates a follower of a Smart Feed that subscribes `callback` at the feed's hub.
+/// Creates a follower that subscribes `callback` at the feed's hub: of a Smart Feed, or of Atom, RSS and JSON Feed.
 ///
 /// Also returns the query parameter that the hub's requests must carry. It is part of the registered callback URL and
 /// unguessable, so that strangers cannot deliver (WebSub, section 8.2).
 ///
 /// # Errors
 ///
-/// [`FollowError::Usage`] if the URL, the state or the start position does not fit.
+/// [`FollowError::Usage`] if the URL, the state or the start position does not fit, or the protocol has no hubs.
 pub fn pushed_follower(
+    protocol: Protocol,
     config: FollowerConfig,
     callback: &str,
-) -> Result<(NamedFollower<PushFollower>, String), FollowError> {
-    let FollowerConfig { url, from, name, mut state, limits, .. } = config;
+) -> Result<(Box<dyn Follower>, String), FollowError> {
+    if !protocol.has_hubs() {
+        let why = format!("a hub pushes Smart Feeds, Atom, RSS and JSON Feed, not {protocol}");
+        return Err(FollowError::Usage(format!("{}: {why}", config.url)));
+    }
+    let FollowerConfig { url, from, name, mut state, every, limits, .. } = config;
     let name = FeedName::take(state.as_mut(), name);
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
-    let follower = PushFollower::new(&url, &from, state, options)?.within(limits);
-    Ok((name.of(follower), key))
+    let follower: Box<dyn Follower> = if protocol == Protocol::Smart {
+        Box::new(name.of(PushFollower::new(&url, &from, state, options)?.within(limits)))
+    } else {
+        let follower = history_follower(&url, from, state, (false, every, limits))?;
+        Box::new(name.of(PushFollower::of(follower, options)))
+    };
+    Ok((follower, key))
+}
+
+fn history_follower(
+    url: &str,
+    from: StartFrom,
+    state: Option<Value>,
+    (once, every, limits): (bool, Option<Duration>, ReadLimits),
+) -> Result<HistoryFollower, FollowError> {
+    let defaults = HistoryOptions::default();
+    let poll = every.unwrap_or(defaults.poll);
+    let mut options = HistoryOptions { once, poll, reading: limits.document, ..defaults };
+    options.limits.document = limits.largest_document(options.limits.document);
+    HistoryFollower::new(url, from, state, options)
 }
 
 /// Creates a check of a topic and its hub that subscribes `callback`.

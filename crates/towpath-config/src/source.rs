@@ -33,7 +33,8 @@ pub struct SourceConfig {
     /// URL of a feed to mirror, of any of the five protocols.
     #[schemars(example = "https://example.com/feeds/x", extend("x-default" = "none; `url` or `follow` is needed"))]
     pub follow: Option<String>,
-    /// Subscribes to the hub of the mirrored feed, which then calls `/feeds/{feed}/callback`.
+    /// Subscribes to the hub of the mirrored feed, which then calls `/feeds/{feed}/callback`. For Smart Feeds, Atom, RSS and
+    /// JSON Feed.
     pub push: bool,
     /// Format of the document.
     pub format: SourceFormat,

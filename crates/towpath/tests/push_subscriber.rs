@@ -26,10 +26,15 @@ struct PushFollow {
 
 impl PushFollow {
     fn start(dir: &TestFolder, url: &str) -> Self {
+        Self::start_with(dir, url, &[])
+    }
+
+    fn start_with(dir: &TestFolder, url: &str, more: &[&str]) -> Self {
         let callback = format!("http://127.0.0.1:{}/pushed", free_port());
         let stderr = std::fs::File::options().create(true).append(true).open(dir.path("follow.log")).unwrap();
         let mut child = dir
             .command(&["follow", url, "--push", "--callback", &callback, "--state", "state.json"])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -238,6 +243,50 @@ fn topics_and_hubs_may_move() {
     // Unguessable, and below the 200 bytes of WebSub 5.1.
     assert!(value("hub.secret").is_some_and(|secret| secret.len() >= 32 && secret.len() < 200));
     assert!(value("hub.callback").unwrap().contains("towpath-key="));
+}
+
+/// Atom, RSS and JSON Feed documents that name a hub are followed by push: by their address, by that of a page that links
+/// to them, and by a mirror. The history beneath tells what came before. Without a push the next poll would come after a
+/// minute, longer than the test waits.
+#[test]
+fn documents_with_a_hub_are_followed_by_push() {
+    let publisher = TestFolder::new(CONFIG);
+    let server = publisher.serve();
+    for n in 0..60 {
+        publish(&server, &put(&format!("old{n}"), "Old"));
+    }
+    let feed = format!("{}/feeds/aa/atom", server.base);
+    let page = CallbackServer::start(move |_: &CallbackRequest| {
+        let link = format!("<!doctype html><link rel=alternate type=application/atom+xml href=\"{feed}\">");
+        (200, "Content-Type: text/html\r\n".to_owned(), link.into_bytes())
+    });
+    let addresses = ["atom", "rss", "feed.json"].map(|name| format!("{}/feeds/aa/{name}", server.base));
+    let addresses = addresses.into_iter().chain([page.url("/page")]);
+    let follows: Vec<(TestFolder, PushFollow)> = addresses
+        .map(|url| {
+            let dir = TestFolder::new("");
+            let follow = PushFollow::start(&dir, &url);
+            (dir, follow)
+        })
+        .collect();
+    let source = format!("follow = \"{}/feeds/aa/rss\"\npush = true\n", server.base);
+    let mirror = TestFolder::new(&format!("[[feed]]\nid = \"copy\"\n[feed.source]\n{source}"));
+    let copy = mirror.serve_at(free_port());
+    // One may come with the first pull, and one with that at the begin of the subscription.
+    let new = ["first", "second", "third", "fourth"];
+    for id in new {
+        publish(&server, &put(id, "New"));
+        for (_, follow) in &follows {
+            follow.wait_for(id);
+        }
+        until("mirrored", || copy.get(&format!("/feeds/copy/items/{id}")).status == 200);
+    }
+    for (_, follow) in &follows {
+        let ids: Vec<String> =
+            follow.lines().iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(ids.len(), 64);
+        assert_eq!(ids[60..], new);
+    }
 }
 
 /// A mirror gets pushes, too (`[feed.source]` push = true).

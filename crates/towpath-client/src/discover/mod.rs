@@ -121,6 +121,21 @@ pub async fn discover(fetcher: &Fetcher, url: &str, pace: FollowPace) -> Result<
         .ok_or_else(|| DiscoverError::Unknown { url: url.to_owned(), what: "nothing".to_owned() })
 }
 
+/// Finds the protocol to follow by push that a URL offers: the preferred one of those whose feeds can name a hub. `None` if
+/// nothing there shows one.
+///
+/// # Errors
+///
+/// [`DiscoverError`] if `url` cannot be read.
+pub async fn discover_pushed(fetcher: &Fetcher, url: &str) -> Result<Option<Offer>, DiscoverError> {
+    let mut found = match discover_all(fetcher, url).await {
+        Err(DiscoverError::Unknown { .. }) => return Ok(None),
+        found => found?,
+    };
+    found.retain(|offer| offer.protocol.has_hubs());
+    Ok(preferred(found, FollowPace::Held))
+}
+
 /// Finds the URL at which a feed offers a protocol, from its page or from a list of its addresses.
 ///
 /// `None` if nothing there names one: then `url` may be that of the protocol.

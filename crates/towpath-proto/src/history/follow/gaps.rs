@@ -14,7 +14,7 @@ impl HistoryFollower {
         let due = self.state.gaps.iter().position(|gap| gap.due.is_none_or(|due| due <= now.monotonic));
         let Some(index) = due else {
             self.checkpoint();
-            let wait = self.options.poll.max(self.newest.fresh);
+            let wait = self.rest();
             return self.end_pass(now, wait);
         };
         // The gap in progress is always the last.

@@ -116,6 +116,12 @@ pub struct HistoryFollower {
     events: VecDeque<Event>,
     last_id: u64,
     wake: Option<Monotonic>,
+    /// Poll interval instead of that of the options, and of what the publisher asks for.
+    pace: Option<Duration>,
+    /// True if the newest document is requested again at the end of the pass.
+    pulls_again: bool,
+    /// True if the next wait is that of the options: what was pushed may come late to the newest document.
+    awaits_pushed: bool,
     /// Consecutive failures of the newest document.
     failures: u32,
     /// Validators and freshness of the newest document.
@@ -190,6 +196,9 @@ impl HistoryFollower {
             events: VecDeque::new(),
             last_id: 0,
             wake: None,
+            pace: None,
+            pulls_again: false,
+            awaits_pushed: false,
             failures: 0,
             newest: NewestHeaders::default(),
             changes: 0,
@@ -197,6 +206,33 @@ impl HistoryFollower {
             last_problem: String::new(),
             finished: false,
         })
+    }
+
+    /// URL of the newest document.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sets the interval between passes; `None` for that of the options or of the publisher, if that is longer.
+    pub fn set_pace(&mut self, pace: Option<Duration>) {
+        self.pace = pace;
+    }
+
+    /// Requests the newest document at once, unless the last pass failed.
+    pub fn pull_now(&mut self) {
+        if self.phase != HistoryPhase::Idle {
+            // The response in flight may be older than what this pull is for.
+            self.pulls_again = true;
+        } else if self.failures == 0 {
+            self.wake = None;
+        }
+    }
+
+    /// Requests the newest document at once, and once more after the interval of the options: caches between the feed
+    /// and here may still have the one from before the push.
+    pub fn pull_after_push(&mut self) {
+        self.awaits_pushed = true;
+        self.pull_now();
     }
 
     /// Starts a pass.
@@ -238,7 +274,17 @@ impl HistoryFollower {
         self.pass = HistoryPass::default();
         self.pending = None;
         self.finished = self.options.once;
-        self.wake = Some(now.after(wait));
+        let is_due = std::mem::take(&mut self.pulls_again) && self.failures == 0;
+        self.wake = Some(now.after(wait)).filter(|_| !is_due);
+    }
+
+    /// Returns the wait after a pass without failures.
+    fn rest(&mut self) -> Duration {
+        match self.pace {
+            Some(_) if std::mem::take(&mut self.awaits_pushed) => self.options.poll,
+            Some(pace) => pace,
+            None => self.options.poll.max(self.newest.fresh),
+        }
     }
 
     /// Emits a checkpoint if the state has changed since the last one.

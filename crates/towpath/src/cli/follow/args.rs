@@ -54,7 +54,7 @@ pub(crate) struct FollowArgs {
     /// [default: 15m]
     #[arg(long, value_name = "TIME", value_parser = parse_every)]
     pub(crate) every: Option<Duration>,
-    /// Subscribe --callback at the feed's hub, and pull only what it misses (Smart Feeds)
+    /// Subscribe --callback at the feed's hub, and pull what it misses (Smart Feeds, Atom, RSS, JSON Feed)
     #[arg(long, requires = "callback", conflicts_with = "once")]
     pub(crate) push: bool,
     /// Public URL that the hub calls, which must reach --callback-listen

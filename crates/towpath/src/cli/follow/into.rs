@@ -18,7 +18,7 @@ use url::Url;
 
 use super::args::FollowArgs;
 use super::exit::{FollowEnd, fleet_exit};
-use super::plan::{FollowPlan, choose, follow_plan, many_feeds, requested};
+use super::plan::{FollowPlan, choose, follow_plan, many_feeds};
 use super::progress::SinkProgress;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::feed_url::is_node;
@@ -126,7 +126,7 @@ async fn follow_one(
 fn saved_follow(args: &FollowArgs, feed: &Url, bytes: &[u8]) -> Result<SavedFollow, CliError> {
     let Checkpoint { protocol, url, state } =
         parse_checkpoint(feed.as_str(), bytes).map_err(|error| CliError::failed(error.to_string()))?;
-    match requested(args).filter(|requested| *requested != protocol) {
+    match args.protocol.0.filter(|requested| *requested != protocol) {
         Some(requested) => Err(CliError::usage(format!(
             "the destination follows {feed} by the protocol {protocol}, not {requested}"
         ))),

@@ -25,7 +25,7 @@ use super::state_log::StateLog;
 use crate::stop::{self, Stop};
 use args::FollowArgs;
 use exit::{exit, fleet_exit};
-use plan::{FollowPlan, choose, follow_plan, many_feeds, requested};
+use plan::{FollowPlan, choose, follow_plan, many_feeds};
 
 /// Follows feeds until stopped, or with `--once` until they have caught up.
 pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
@@ -52,7 +52,7 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
 async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, CliError> {
     let fetcher = args.token.fetcher([feed])?;
     let saved = match &args.state {
-        Some(path) => state_file::load(path, feed, requested(args))?,
+        Some(path) => state_file::load(path, feed, args.protocol.0)?,
         None => None,
     };
     let plan = choose(args, feed, &fetcher, saved).await?;

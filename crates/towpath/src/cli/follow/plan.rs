@@ -3,8 +3,8 @@
 use serde_json::Value;
 use towpath_client::state_file::SavedFollow;
 use towpath_client::{
-    Fetcher, FirstAttempt, FollowPace, FollowSummary, FollowerConfig, Output, Protocol, discover, drive,
-    drive_with_calls, follower, listen, pushed_follower,
+    Fetcher, FirstAttempt, FollowPace, FollowSummary, FollowerConfig, Output, Protocol, discover,
+    discover_pushed, drive, drive_with_calls, follower, listen, pushed_follower,
 };
 use towpath_proto::FeedId;
 use towpath_proto::follow::StartFrom;
@@ -41,12 +41,6 @@ impl FollowPlan {
     }
 }
 
-/// Returns the protocol that the command line asks for.
-pub(super) fn requested(args: &FollowArgs) -> Option<Protocol> {
-    // Only Smart Feeds have a hub here, so --push implies the protocol.
-    args.protocol.0.or(args.push.then_some(Protocol::Smart))
-}
-
 /// Chooses the protocol: the saved state's, else the requested one, else the one that the feed offers and
 /// that keeps the strongest promise with the least delay.
 pub(super) async fn choose(
@@ -59,15 +53,20 @@ pub(super) async fn choose(
         let (protocol, url) = (saved.protocol, saved.follows);
         return Ok(FollowPlan { protocol, url, name: None, state: saved.state });
     }
-    let (protocol, url, name) = match requested(args) {
-        Some(protocol) => (protocol, feed.to_string(), None),
-        None => {
-            let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
-            let offer = discover(fetcher, feed.as_str(), pace).await?;
+    let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
+    let offer = match args.protocol.0 {
+        Some(_) => None,
+        None if args.push => discover_pushed(fetcher, feed.as_str()).await?,
+        None => Some(discover(fetcher, feed.as_str(), pace).await?),
+    };
+    let (protocol, url, name) = match offer {
+        Some(offer) => {
             let text = format!("following {} by {}, because {}", offer.url, offer.protocol, offer.why);
             eprintln!("towpath: {}", plain(&text));
             (offer.protocol, offer.url, offer.feed)
         }
+        // A hub may push what discovery does not know, such as an empty Smart Feed.
+        None => (args.protocol.0.unwrap_or(Protocol::Smart), feed.to_string(), None),
     };
     Ok(FollowPlan { protocol, url, name, state: None })
 }
@@ -83,12 +82,9 @@ pub(super) async fn follow_plan<O: Output>(
 ) -> Result<Result<FollowSummary, O::Error>, CliError> {
     let mut out = output(&plan)?;
     if let Some(callback) = &args.callback {
-        if plan.protocol != Protocol::Smart {
-            return Err(CliError::usage("--push is for Smart Feeds; the saved state is of another protocol"));
-        }
-        let (mut follower, key) = pushed_follower(plan.config(args), callback.as_str())?;
+        let (mut follower, key) = pushed_follower(plan.protocol, plan.config(args), callback.as_str())?;
         let calls = listen(args.callback_listen.unwrap_or_else(|| listen_address(callback)), key).await?;
-        return Ok(drive_with_calls(&mut follower, fetcher, &mut out, stop, calls).await);
+        return Ok(drive_with_calls(follower.as_mut(), fetcher, &mut out, stop, calls).await);
     }
     // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
     let is_open = args.protocol.0.is_some() && plan.state.is_none();

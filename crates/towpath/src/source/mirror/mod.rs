@@ -191,11 +191,11 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     let saved =
         MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(target.clone(), saved).await?;
-    if feed.config.source.as_ref().is_some_and(|source| source.push) && follow_protocol == Protocol::Smart {
+    if feed.config.source.as_ref().is_some_and(|source| source.push) && follow_protocol.has_hubs() {
         let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
-        let (mut follower, key) = pushed_follower(config, &callback)?;
+        let (mut follower, key) = pushed_follower(follow_protocol, config, &callback)?;
         let calls = websub::open_inbox(engine, feed, &key, &target.lease).await?;
-        drive_with_calls(&mut follower, fetcher, &mut mirror, stop, calls).await?;
+        drive_with_calls(follower.as_mut(), fetcher, &mut mirror, stop, calls).await?;
     } else {
         drive(follower(follow_protocol, config)?.as_mut(), fetcher, &mut mirror, stop).await?;
     }

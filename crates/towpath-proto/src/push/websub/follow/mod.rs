@@ -1,5 +1,5 @@
-//! Follower that receives pushes ("Updates/Synchronization via Push"). Its output equals that of a pulling
-//! follower.
+//! Follower that receives pushes: of Smart Feeds ("Updates/Synchronization via Push"), and of Atom, RSS and JSON Feed
+//! documents that name a hub (WebSub). Its output equals that of the pulling follower beneath ([`Pulled`]).
 //!
 //! 1. It subscribes, and pulls until it has caught up.
 //! 2. A push that continues at its cursor is processed. Old pushes are discarded; after any other push it pulls.
@@ -7,6 +7,7 @@
 //!
 //! Without a subscription it pulls only. Calls of the callback must reach [`Follower::handle_call`].
 
+pub mod pulled;
 pub mod subscriber;
 #[cfg(test)]
 pub(super) mod tests;
@@ -22,17 +23,14 @@ use crate::follow::{
     Call, Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Reply, Request, RequestId,
     ResponseHead, StartFrom, TransferError,
 };
+use crate::push::websub::follow::pulled::Pulled;
 use crate::push::websub::follow::subscriber::{SubscribeOptions, Subscriber};
 use crate::smart::follow::SmartFollower;
-use crate::smart::wire::{Collection, with_parameter};
 
-/// Poll interval until the hub has confirmed the subscription.
-const SETTLING: Duration = Duration::from_secs(2);
-
-/// Follower of a Smart Feed with pushes.
+/// Follower of a feed with pushes.
 #[derive(Debug)]
-pub struct PushFollower {
-    smart: SmartFollower,
+pub struct PushFollower<F = SmartFollower> {
+    feed: F,
     subscriber: Subscriber,
     silence: Duration,
     was_active: bool,
@@ -40,7 +38,7 @@ pub struct PushFollower {
 }
 
 impl PushFollower {
-    /// Follows the feed at `url` as [`SmartFollower::new`] does, with the same state, and subscribes to it.
+    /// Follows the Smart Feed at `url` as [`SmartFollower::new`] does, with the same state, and subscribes to it.
     ///
     /// # Errors
     ///
@@ -51,21 +49,24 @@ impl PushFollower {
         state: Option<Value>,
         options: SubscribeOptions,
     ) -> Result<Self, FollowError> {
-        let mut smart = SmartFollower::new(url, from, state, false)?;
-        // Changes between the first pull and the subscription must not wait for long.
-        smart.set_pace(Some(SETTLING));
-        // Every page carries the links, so the smallest one is requested.
-        let page = with_parameter(&with_parameter(smart.url(), "max", "1"), "timeout", "0");
-        let silence = options.silence;
-        let subscriber = Subscriber::new(&page, options);
-        Ok(Self { smart, subscriber, silence, was_active: false, warnings: VecDeque::new() })
+        Ok(Self::of(SmartFollower::new(url, from, state, false)?, options))
     }
 
     /// Sets the limits of what is read.
     #[must_use]
     pub fn within(mut self, limits: ReadLimits) -> Self {
-        self.smart = self.smart.within(limits);
+        self.feed = self.feed.within(limits);
         self
+    }
+}
+
+impl<F: Pulled> PushFollower<F> {
+    /// Subscribes to the feed of a follower, which must not be one that finishes.
+    pub fn of(mut feed: F, options: SubscribeOptions) -> Self {
+        feed.set_pace(F::SETTLING);
+        let silence = options.silence;
+        let subscriber = Subscriber::new(&feed.page(), options);
+        Self { feed, subscriber, silence, was_active: false, warnings: VecDeque::new() }
     }
 
     /// Returns `true` while the subscription is active.
@@ -74,23 +75,15 @@ impl PushFollower {
     }
 
     fn take(&mut self, now: Now, content_type: &str, body: &[u8]) {
-        let page = if content_type.contains("xml") {
-            Collection::from_atom_within(body, self.smart.url(), self.smart.limits().document)
-        } else {
-            Collection::from_json_within(body, self.smart.limits().document)
-        };
-        match page {
-            Ok(page) => drop(self.smart.handle_push(now, page)),
-            Err(error) => {
-                self.warn(&format!("a push cannot be read: {error}"));
-                // An unreadable push may hold changes, so they are pulled.
-                self.smart.pull_now();
-            }
+        if let Err(error) = self.feed.take_push(now, content_type, body) {
+            self.warn(&format!("a push cannot be read: {error}"));
+            // An unreadable push may hold changes, so they are pulled.
+            self.feed.pull_now();
         }
     }
 
     fn warn(&mut self, text: &str) {
-        self.warnings.push_back(Event::Warning(format!("{}: {text}", self.smart.url())));
+        self.warnings.push_back(Event::Warning(format!("{}: {text}", self.feed.url())));
     }
 
     /// Selects pushes while subscribed, else polling.
@@ -99,45 +92,45 @@ impl PushFollower {
             self.warn(&problem);
         }
         let is_active = self.subscriber.is_active(now);
-        self.smart.set_pace(match (is_active, self.subscriber.is_hopeful()) {
+        self.feed.set_pace(match (is_active, self.subscriber.is_hopeful()) {
             (true, _) => Some(self.silence),
-            (false, true) => Some(SETTLING),
+            (false, true) => F::SETTLING,
             (false, false) => None,
         });
         if is_active && !self.was_active {
             // Entries appended before the subscription began are not pushed.
-            self.smart.pull_now();
+            self.feed.pull_now();
         }
         self.was_active = is_active;
     }
 }
 
-impl Exchange for PushFollower {
+impl<F: Pulled> Exchange for PushFollower<F> {
     fn poll_request(&mut self, now: Now) -> Option<Request> {
         let request = self.subscriber.poll_request(now);
         self.settle(now);
-        request.or_else(|| self.smart.poll_request(now))
+        request.or_else(|| self.feed.poll_request(now))
     }
 
     fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
         self.subscriber.handle_head(id, head.clone());
-        self.smart.handle_head(now, id, head);
+        self.feed.handle_head(now, id, head);
     }
 
     fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
         self.subscriber.handle_chunk(id, &chunk);
-        self.smart.handle_chunk(now, id, chunk);
+        self.feed.handle_chunk(now, id, chunk);
     }
 
     fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
         if self.subscriber.handle_end(now, id, result.clone()) {
             return self.settle(now);
         }
-        self.smart.handle_end(now, id, result);
+        self.feed.handle_end(now, id, result);
     }
 
     fn poll_timeout(&self) -> Option<Monotonic> {
-        [self.subscriber.poll_timeout(), self.smart.poll_timeout()].into_iter().flatten().min()
+        [self.subscriber.poll_timeout(), self.feed.poll_timeout()].into_iter().flatten().min()
     }
 
     fn is_finished(&self) -> bool {
@@ -145,13 +138,13 @@ impl Exchange for PushFollower {
     }
 }
 
-impl Follower for PushFollower {
+impl<F: Pulled> Follower for PushFollower<F> {
     fn poll_event(&mut self) -> Option<Event> {
-        self.warnings.pop_front().or_else(|| self.smart.poll_event())
+        self.warnings.pop_front().or_else(|| self.feed.poll_event())
     }
 
     fn has_caught_up(&self) -> bool {
-        self.smart.has_caught_up()
+        self.feed.has_caught_up()
     }
 
     fn handle_call(&mut self, now: Now, call: &Call) -> Reply {
