@@ -51,6 +51,7 @@ use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
+use crate::embedded::copy::StoreCopy;
 pub use crate::error::{AppendError, LeaseError, OpenError, ReadError, ReadTarget, ReplicaError, WriteError};
 
 /// The end of a feed's log, and counts of its items.
@@ -364,6 +365,12 @@ pub trait Store: Send + Sync + 'static {
     /// at once.
     fn acquire_lease(&self, role: &str) -> lease::LeaseHandle {
         lease::LeaseHandle::alone(role)
+    }
+
+    /// Returns a copy of the whole store as it is now; `None` for a store that is not copied by itself, as a node of a
+    /// cluster.
+    fn copy(&self) -> Result<Option<StoreCopy>, ReadError> {
+        Ok(None)
     }
 
     /// Acknowledges pending requests, refuses later ones, and releases the engine.

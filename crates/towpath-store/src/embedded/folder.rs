@@ -21,7 +21,7 @@ const FORMAT: &str = "towpath.format";
 const NEW: &str = "towpath.new";
 const ENGINE: &str = "engine";
 const FORMAT_NAME: &str = "towpath store ";
-const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// A data folder that this process has locked.
 pub(crate) struct DataFolder {

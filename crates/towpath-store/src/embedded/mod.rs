@@ -4,6 +4,7 @@
 //! - `apply`: writes a decided group as one batch with one sync. `read` reads it, `verify` checks it.
 //! - `notifier`: caches heads, runs hooks, wakes waiters.
 //! - `commit`: the thread that takes all waiting requests through these three as one group.
+//! - [`copy`]: a copy of everything, for backups, and a folder from one.
 //! - [`command`], [`replica`]: the same three in the order of a cluster's log.
 //! - `slot`: the engine, which is opened again after a failed write.
 //! - `keys`, `record`, `folder`, `journal_mark`: the stored format.
@@ -11,6 +12,7 @@
 mod apply;
 pub mod command;
 mod commit;
+pub mod copy;
 mod damage;
 mod decide;
 mod engine_error;
@@ -46,6 +48,7 @@ pub use self::verify::VerifyReport;
 
 use self::apply::StorageEngine;
 use self::commit::{CommitRequest, Committer};
+use self::copy::StoreCopy;
 use self::damage::DamageLog;
 use self::decide::Lookup;
 use self::keys::FeedRow;
@@ -373,6 +376,10 @@ impl Store for EmbeddedStore {
 
     fn damage(&self) -> Option<StoreDamage> {
         self.damage.met()
+    }
+
+    fn copy(&self) -> Result<Option<StoreCopy>, ReadError> {
+        self.copy_now().map(Some)
     }
 
     async fn close(&self) {

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod account;
+mod backup;
 mod check;
 mod config;
 mod config_args;
@@ -79,6 +80,10 @@ enum Subcommands {
     Status(status::StatusArgs),
     /// Check the data folder for damage; no server may have it open
     Verify(ConfigArgs),
+    /// Back up the data folder to a folder or object storage, also while it is served; later runs write only changes
+    Backup(backup::BackupArgs),
+    /// Restore a backup into a new data folder, list backups, or check one
+    Restore(backup::RestoreArgs),
     /// Check the configuration, or print an annotated one, its reference or its schema
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -148,6 +153,8 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Export(args) => export::export(args).await,
         Subcommands::Status(args) => status::status(&args).await,
         Subcommands::Verify(args) => verify::verify(&args).await,
+        Subcommands::Backup(args) => backup::backup(&args).await,
+        Subcommands::Restore(args) => backup::restore(args).await,
         Subcommands::Init(args) => init::init(&args),
         Subcommands::Reload(args) => reload::reload(&args).await,
         Subcommands::Completions(args) => Ok(manual::completions(&args, Cli::command())),

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use towpath_client::Fetcher;
 
+use super::backup;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::export::{base_url, report_private};
@@ -109,6 +110,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
     let reloading = reload::run(args.config.clone(), loaded, engine.clone(), hangups, stop.clone());
     let reloading = tokio::spawn(reloading);
+    let copying = tokio::spawn(backup::serve(engine.clone(), stop.clone()).boxed());
     if let Err(e) = running_server::record(&engine) {
         tracing::warn!("commands do not find this server by its data folder, and need --server: {e}");
     }
@@ -132,6 +134,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let _ = exporting.await;
     let _ = following.await;
     let _ = reloading.await;
+    let _ = copying.await;
     let failure = watching.await.ok().flatten();
     running_server::forget(&engine);
     engine.store.close().await;

@@ -28,7 +28,10 @@ pub(crate) async fn verify(args: &ConfigArgs) -> Result<Exit, CliError> {
     let report = store.verify().await;
     store.close().await;
     let report = report.map_err(|e| {
-        CliError::failed(format!("{e}; restore the folder {} from a backup", server.data.display()))
+        CliError::failed(format!(
+            "{e}; move the folder {} away and bring it back with `towpath restore`",
+            server.data.display()
+        ))
     })?;
     let mut out = std::io::stdout().lock();
     let counts = (report.feeds, report.changes, report.items);
@@ -42,7 +45,7 @@ pub(crate) async fn verify(args: &ConfigArgs) -> Result<Exit, CliError> {
         return Ok(Exit::Done);
     }
     Err(CliError::failed(format!(
-        "{} problems in the data folder {}; restore it from a backup, or publish the damaged items again",
+        "{} problems in the data folder {}; bring it back with `towpath restore`, or publish the damaged items again",
         report.problem_count,
         server.data.display()
     )))

@@ -8,6 +8,12 @@ use crate::store_error::StoreError;
 /// The key is older than this module, and part of the stored format.
 const IDENTITY: &[u8] = b"smart/identity";
 
+/// Returns the write that makes a data folder another one: the next start gives it a new identity. Followers learn from
+/// it that the log began anew.
+pub(crate) fn forget() -> TableWrite {
+    TableWrite { table: Table::Sources, key: IDENTITY.to_vec(), value: None }
+}
+
 /// Returns the data folder's identity, made at the first start.
 ///
 /// Cursors carry a digest of it: a cursor of another folder, or of a later one at the same address, is recognised.

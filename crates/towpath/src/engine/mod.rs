@@ -13,7 +13,7 @@ mod feed;
 pub(crate) mod feed_about;
 mod feed_changes;
 mod hooks;
-mod identity;
+pub(crate) mod identity;
 pub(crate) mod json_record;
 mod metrics;
 mod private_feeds;

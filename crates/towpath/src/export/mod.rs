@@ -11,7 +11,7 @@ mod feed_documents;
 mod feed_state;
 mod folder;
 mod hosting;
-mod objects;
+pub(crate) mod objects;
 mod open;
 mod paths;
 mod run;

@@ -38,33 +38,43 @@ fn patience() -> RetryConfig {
     RetryConfig { backoff, max_retries: 5, retry_timeout: Duration::from_secs(60) }
 }
 
+/// Opens the storage of an `s3:`, `gs:` or `az:` address, with credentials from the environment. Returns the prefix of
+/// its keys as well.
+///
+/// # Errors
+///
+/// An unknown kind of address, or invalid credentials.
+pub(crate) fn open_storage(url: &Url) -> Result<(Box<dyn ObjectStore>, Path), TargetError> {
+    install_provider();
+    let wrong = |reason: String| TargetError::Place { place: url.to_string(), reason };
+    let (scheme, prefix) = ObjectStoreScheme::parse(url).map_err(|e| wrong(e.to_string()))?;
+    let text = url.as_str();
+    let store: Result<Box<dyn ObjectStore>, Error> = match scheme {
+        ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
+            .with_url(text)
+            .with_retry(patience())
+            .build()
+            .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+        ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
+            .with_url(text)
+            .with_retry(patience())
+            .build()
+            .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+        ObjectStoreScheme::MicrosoftAzure => MicrosoftAzureBuilder::from_env()
+            .with_url(text)
+            .with_retry(patience())
+            .build()
+            .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+        _ => return Err(wrong("not s3://, gs:// or az://, and no path of a folder".into())),
+    };
+    Ok((store.map_err(|e| wrong(storage_reason(&e)))?, prefix))
+}
+
 impl Objects {
     /// Parsed address of a target; everything else comes from the environment.
     pub(super) fn open(url: &Url) -> Result<Self, TargetError> {
-        install_provider();
-        let wrong = |reason: String| TargetError::Place { place: url.to_string(), reason };
-        let (scheme, prefix) = ObjectStoreScheme::parse(url).map_err(|e| wrong(e.to_string()))?;
-        let text = url.as_str();
-        let store: Result<Box<dyn ObjectStore>, Error> = match scheme {
-            ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
-                .with_url(text)
-                .with_retry(patience())
-                .build()
-                .map(|store| Box::new(store) as Box<dyn ObjectStore>),
-            ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
-                .with_url(text)
-                .with_retry(patience())
-                .build()
-                .map(|store| Box::new(store) as Box<dyn ObjectStore>),
-            ObjectStoreScheme::MicrosoftAzure => MicrosoftAzureBuilder::from_env()
-                .with_url(text)
-                .with_retry(patience())
-                .build()
-                .map(|store| Box::new(store) as Box<dyn ObjectStore>),
-            _ => return Err(wrong("not s3://, gs:// or az://, and no path of a folder".into())),
-        };
-        let store = store.map_err(|e| wrong(reason(&e)))?;
-        Ok(Self::on(store, prefix, text))
+        let (store, prefix) = open_storage(url)?;
+        Ok(Self::on(store, prefix, url.as_str()))
     }
 
     /// A tree in a store that is open.
@@ -77,7 +87,7 @@ impl Objects {
     }
 
     fn error(&self, path: &str, error: &Error) -> TargetError {
-        TargetError::Storage { address: format!("{}{path}", self.place), reason: reason(error) }
+        TargetError::Storage { address: format!("{}{path}", self.place), reason: storage_reason(error) }
     }
 }
 
@@ -157,7 +167,7 @@ fn attributes(document: &TreeDocument) -> Attributes {
 }
 
 /// Formats the cause of an error and a remedy, in one line.
-fn reason(error: &Error) -> String {
+pub(crate) fn storage_reason(error: &Error) -> String {
     let cause = explain::reason(error);
     let help = match error {
         Error::NotFound { .. } => "there is no such bucket",

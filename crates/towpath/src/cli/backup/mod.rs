@@ -1,0 +1,223 @@
+//! `towpath backup` and `towpath restore`: copies of the data folder, made while it is served.
+//!
+//! A backup is a list of pieces, each named by its content, so that the next backup writes only what is new. The
+//! server that has the store open gives a copy of one moment by a socket; the command does the rest.
+
+mod manifest;
+mod pieces;
+mod place;
+mod restore;
+mod socket;
+mod stream;
+mod write;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use towpath_store::Store as _;
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+
+use self::manifest::{BACKUPS, Manifest};
+use self::place::BackupPlace;
+use self::stream::LocalCopy;
+use self::write::{BackupSummary, back_up, keep_newest};
+use super::config_args::ConfigArgs;
+use super::error::{CliError, Exit};
+use super::running_server::{FolderUser, user_of};
+use super::terminal::plain;
+use crate::config::ServerConfig;
+
+pub(super) use socket::serve;
+
+/// Interval at which the bar moves while nothing is read.
+const TICK: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// Place of backups: a folder, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix
+    dest: String,
+    /// Remove all but the newest N backups afterwards
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Place of backups, as for `towpath backup`
+    src: String,
+    /// Name of the backup [default: the newest]
+    #[arg(long, value_name = "NAME")]
+    backup: Option<String>,
+    /// List the backups, and restore nothing
+    #[arg(long, conflicts_with_all = ["check", "backup"])]
+    list: bool,
+    /// Read the whole backup and tell what is damaged, and restore nothing
+    #[arg(long)]
+    check: bool,
+    /// Followers go on with their positions. Only if nothing was published after the backup
+    #[arg(long, conflicts_with_all = ["list", "check"])]
+    same_log: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Backs up the data folder, which a server may have open.
+pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
+    let server = args.config.load()?.server;
+    refuse_cluster(&server)?;
+    let folder = &server.data;
+    if !folder.is_dir() {
+        return Err(CliError::usage(format!("there is no data folder {}", folder.display())));
+    }
+    let place = BackupPlace::open(&args.dest, true).map_err(failed)?;
+    if place.overlaps(folder) {
+        return Err(CliError::usage(format!(
+            "{} and the data folder {} are one within the other: a lost disk would take both",
+            place.shown(),
+            folder.display()
+        )));
+    }
+    let (begin, made) = (Instant::now(), Timestamp::now());
+    let bar = progress();
+    let summary = match user_of(folder) {
+        FolderUser::Server(_) => {
+            let asked = folder.clone();
+            let asking = tokio::task::spawn_blocking(move || socket::request(&asked));
+            let copy = asking.await.map_err(failed)?;
+            let copy =
+                copy.map_err(|e| CliError::failed(format!("the running server gives no copy: {e}")))?;
+            back_up(copy, made, &place, &bar).await.map_err(failed)?
+        }
+        FolderUser::Process(process) => {
+            let why =
+                format!("process {process} has the data folder {} open; try again later", folder.display());
+            return Err(CliError::failed(why));
+        }
+        FolderUser::Nobody => {
+            let opened = folder.clone();
+            let opening =
+                tokio::task::spawn_blocking(move || EmbeddedStore::open(opened, EmbeddedOptions::default()));
+            let store = opening.await.map_err(failed)??;
+            let copy = LocalCopy::new(store.copy_now().map_err(failed)?);
+            let done = back_up(copy, made, &place, &bar).await.map_err(failed);
+            store.close().await;
+            done?
+        }
+    };
+    bar.finish_and_clear();
+    print_summary(&summary, &place, begin.elapsed());
+    if let Some(keep) = args.keep {
+        let removed = keep_newest(&place, keep as usize).await.map_err(failed)?;
+        eprintln!("removed {removed} older backups");
+    }
+    Ok(Exit::Done)
+}
+
+/// Restores a backup into a data folder that does not exist yet, lists backups, or checks one.
+pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
+    let place = BackupPlace::open(&args.src, false).map_err(failed)?;
+    if args.list {
+        return list(&place).await;
+    }
+    let manifest = restore::find(&place, args.backup.as_deref()).await.map_err(failed)?;
+    let name = manifest.name();
+    let bar = progress();
+    bar.set_length(manifest.bytes());
+    if args.check {
+        let wrong = restore::check(&place, &manifest, &bar).await;
+        bar.finish_and_clear();
+        wrong.iter().for_each(|reason| println!("{}", plain(reason)));
+        if wrong.is_empty() {
+            println!(
+                "{name}: {} entries, {}: no damage found",
+                manifest.entries(),
+                HumanBytes(manifest.bytes())
+            );
+            return Ok(Exit::Done);
+        }
+        return Err(CliError::failed(format!(
+            "the backup {name} has {} damaged or missing pieces",
+            wrong.len()
+        )));
+    }
+    let server = args.config.load()?.server;
+    refuse_cluster(&server)?;
+    let folder = server.data;
+    let is_used = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+    if is_used || !matches!(user_of(&folder), FolderUser::Nobody) {
+        return Err(CliError::usage(format!(
+            "the data folder {} is in use or holds data, which a restore never replaces; move it away, or name \
+             another folder with --data",
+            folder.display()
+        )));
+    }
+    let begin = Instant::now();
+    let (entries, bytes) = (manifest.entries(), manifest.bytes());
+    restore::restore(place, manifest, folder.clone(), args.same_log, bar.clone()).await.map_err(failed)?;
+    bar.finish_and_clear();
+    eprintln!(
+        "restored {name} into {}: {entries} entries, {}, {:.1} s",
+        folder.display(),
+        HumanBytes(bytes),
+        begin.elapsed().as_secs_f64()
+    );
+    Ok(Exit::Done)
+}
+
+async fn list(place: &BackupPlace) -> Result<Exit, CliError> {
+    let mut out = String::new();
+    for file in place.names(BACKUPS).await.map_err(failed)? {
+        match restore::read(place, &file).await {
+            Ok(manifest) => {
+                let Manifest { version, .. } = &manifest;
+                let (entries, bytes) = (manifest.entries(), HumanBytes(manifest.bytes()));
+                out += &format!("{}  {entries} entries  {bytes}  towpath {version}\n", manifest.name());
+            }
+            Err(e) => out += &format!("{}\n", plain(&e.to_string())),
+        }
+    }
+    // The reader of a pipe may have exited.
+    let _ = std::io::stdout().write_all(out.as_bytes());
+    Ok(Exit::Done)
+}
+
+fn refuse_cluster(server: &ServerConfig) -> Result<(), CliError> {
+    match server.cluster {
+        Some(_) => Err(CliError::usage(
+            "this node's folder is a replica of the cluster's log; back up the streams of its NATS servers",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Returns a bar that is drawn where standard error is a terminal.
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    let style = ProgressStyle::with_template("{spinner} {bytes} of the store, {bytes_per_sec}, {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+fn print_summary(summary: &BackupSummary, place: &BackupPlace, took: Duration) {
+    let BackupSummary { manifest, written, written_bytes } = summary;
+    eprintln!(
+        "backed up as {} in {}: {} entries, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
+        manifest.name(),
+        place.shown(),
+        manifest.entries(),
+        HumanBytes(manifest.bytes()),
+        manifest.pieces.len(),
+        HumanBytes(*written_bytes),
+        took.as_secs_f64()
+    );
+}
+
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::failed(error.to_string())
+}

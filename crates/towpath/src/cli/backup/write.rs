@@ -1,0 +1,135 @@
+//! Making a backup: pieces that the place does not have, then the list that names them all.
+
+use std::collections::HashSet;
+
+use indicatif::ProgressBar;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::manifest::{BACKUPS, Manifest, PIECES, PieceRow, piece_path};
+use super::pieces::{Piece, PieceCutter};
+use super::place::{BackupPlace, PlaceError};
+use super::stream::{CopyError, CopySource};
+
+/// Pieces that are written at once. Object storage answers after some milliseconds.
+const WRITES: usize = 4;
+/// Pieces that wait to be written.
+const QUEUE: usize = 2;
+
+/// Failure of a backup. Nothing that was complete before is lost.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BackupError {
+    /// The store cannot be copied.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// The place fails.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// A fault of this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// What a backup has done.
+#[derive(Debug)]
+pub(super) struct BackupSummary {
+    pub(super) manifest: Manifest,
+    /// Pieces that were written, and their bytes after compression.
+    pub(super) written: u64,
+    pub(super) written_bytes: u64,
+}
+
+/// Makes a backup of a copy.
+pub(super) async fn back_up(
+    mut source: impl CopySource + Send + 'static,
+    made: Timestamp,
+    place: &BackupPlace,
+    bar: &ProgressBar,
+) -> Result<BackupSummary, BackupError> {
+    let known: HashSet<String> = place.names(PIECES).await?.into_iter().collect();
+    let (sender, mut pieces) = mpsc::channel::<Piece>(QUEUE);
+    // Reading and hashing take a core; writing goes on beside them.
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut cutter = PieceCutter::default();
+        let ended = || CopyError::Store("the backup has ended".into());
+        let send = |piece| sender.blocking_send(piece).map_err(|_| ended());
+        while let Some(page) = source.next()? {
+            cutter.push(&page, send)?;
+        }
+        cutter.finish().map_or(Ok(()), send)
+    });
+    let mut manifest = Manifest::new(made);
+    let (mut written, mut written_bytes) = (0, 0);
+    let mut seen = HashSet::new();
+    let mut writes: JoinSet<Result<u64, BackupError>> = JoinSet::new();
+    while let Some(piece) = pieces.recv().await {
+        bar.inc(piece.bytes.len() as u64);
+        manifest.pieces.push(PieceRow::of(&piece));
+        if known.contains(&format!("{}.zst", piece.sha256)) || !seen.insert(piece.sha256.clone()) {
+            continue;
+        }
+        if writes.len() >= WRITES {
+            written_bytes += next_write(&mut writes).await?;
+        }
+        written += 1;
+        writes.spawn(write(place.clone(), piece));
+    }
+    while !writes.is_empty() {
+        written_bytes += next_write(&mut writes).await?;
+    }
+    reading.await.map_err(|e| BackupError::Internal(e.to_string()))??;
+    // Before the list, which must not name what a power loss takes.
+    place.sync()?;
+    let list = serde_json::to_vec(&manifest).map_err(|e| BackupError::Internal(e.to_string()))?;
+    place.put(&format!("{BACKUPS}/{}.json", manifest.name()), list.into()).await?;
+    place.sync()?;
+    Ok(BackupSummary { manifest, written, written_bytes })
+}
+
+async fn next_write(writes: &mut JoinSet<Result<u64, BackupError>>) -> Result<u64, BackupError> {
+    match writes.join_next().await {
+        Some(Ok(written)) => written,
+        Some(Err(e)) => Err(BackupError::Internal(e.to_string())),
+        None => Ok(0),
+    }
+}
+
+async fn write(place: BackupPlace, piece: Piece) -> Result<u64, BackupError> {
+    let path = piece_path(&piece.sha256);
+    let compressing = tokio::task::spawn_blocking(move || piece.compressed());
+    let compressed = compressing.await.map_err(|e| BackupError::Internal(e.to_string()))?;
+    let compressed = compressed.map_err(BackupError::Internal)?;
+    let bytes = compressed.len() as u64;
+    place.put(&path, compressed.into()).await?;
+    Ok(bytes)
+}
+
+/// Removes all but the newest backups, and the pieces that only they had. Returns the number of removed backups.
+pub(super) async fn keep_newest(place: &BackupPlace, keep: usize) -> Result<usize, PlaceError> {
+    let names = place.names(BACKUPS).await?;
+    let (old, kept) = names.split_at(names.len().saturating_sub(keep));
+    if old.is_empty() {
+        return Ok(0);
+    }
+    let mut used = HashSet::new();
+    for name in kept {
+        let path = format!("{BACKUPS}/{name}");
+        let list = place.get(&path).await?.unwrap_or_default();
+        // A list that cannot be read might name any piece, so none is removed.
+        let manifest = Manifest::parse(&list)
+            .map_err(|reason| PlaceError::Access { at: format!("{}/{path}", place.shown()), reason })?;
+        used.extend(manifest.pieces.into_iter().map(|piece| piece.sha256));
+    }
+    // The lists first: a backup whose pieces are missing must not be listed.
+    for name in old {
+        place.remove(&format!("{BACKUPS}/{name}")).await?;
+    }
+    place.sync()?;
+    for name in place.names(PIECES).await? {
+        if let Some(sha256) = name.strip_suffix(".zst").filter(|sha256| !used.contains(*sha256)) {
+            place.remove(&piece_path(sha256)).await?;
+        }
+    }
+    Ok(old.len())
+}
