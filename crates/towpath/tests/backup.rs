@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{TestFolder, TestServer, stderr, stdout};
+use common::{TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::json;
 
 const FEEDS: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"other\"\n";
@@ -47,6 +47,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// A backup beside a server has one moment of it, and the next one writes only what is new.
 #[test]
 fn a_served_folder_is_backed_up_and_comes_back() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     let server = dir.serve();
     for batch in 0..20 {
@@ -101,6 +104,9 @@ fn a_served_folder_is_backed_up_and_comes_back() {
 /// Without a server the command opens the folder itself.
 #[test]
 fn a_folder_that_nobody_serves_is_backed_up() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     succeed(&dir.run(&["put", "notes", "a", "--title", "A"]));
     let made = succeed(&dir.run(&["backup", "copies"]));
@@ -112,6 +118,9 @@ fn a_folder_that_nobody_serves_is_backed_up() {
 /// What was published after the backup is gone, and its positions are given again: followers are told to begin anew.
 #[test]
 fn followers_of_a_restored_folder_begin_anew() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     let port = common::free_port();
     let server = dir.serve_at(port);
@@ -151,6 +160,9 @@ fn followers_of_a_restored_folder_begin_anew() {
 /// What is cut off is never listed, whoever is killed.
 #[test]
 fn a_backup_that_is_cut_off_is_none() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     let server = dir.serve();
     for batch in 0..20 {
@@ -189,6 +201,9 @@ fn a_backup_that_is_cut_off_is_none() {
 
 #[test]
 fn a_damaged_backup_is_named_and_not_restored() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     let server = dir.serve();
     publish(&server, 0, 2000);
@@ -225,6 +240,9 @@ fn a_damaged_backup_is_named_and_not_restored() {
 
 #[test]
 fn nothing_is_ever_replaced() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     succeed(&dir.run(&["put", "notes", "a", "--title", "A"]));
     succeed(&dir.run(&["backup", "copies"]));
@@ -261,6 +279,9 @@ fn nothing_is_ever_replaced() {
 /// A full disk fails the backup, and the ones before it stay whole.
 #[test]
 fn a_full_disk_fails_the_backup_only() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
     let dir = TestFolder::new(FEEDS);
     succeed(&dir.run(&["put", "notes", "a", "--title", "A"]));
     succeed(&dir.run(&["backup", "copies"]));
