@@ -50,7 +50,7 @@ pub enum PublishError {
     Response {
         /// URL of the request.
         url: String,
-        /// What is wrong with the response.
+        /// The response's fault.
         reason: String,
     },
     /// An argument cannot be used.
@@ -58,7 +58,7 @@ pub enum PublishError {
     Usage(String),
 }
 
-/// What a server did with published lines.
+/// Receipt of a server for published lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishReport {
     /// Number of new entries of the feed's log.

@@ -115,7 +115,7 @@ fn a_folder_that_nobody_serves_is_backed_up() {
     assert_eq!(ids(&dir, "new"), ["a"]);
 }
 
-/// What was published after the backup is gone, and its positions are given again: followers are told to begin anew.
+/// Changes after the backup are gone, and their positions are given again: followers are told to begin anew.
 #[test]
 fn followers_of_a_restored_folder_begin_anew() {
     if clustered::skips("a node's folder is a replica") {
@@ -157,7 +157,7 @@ fn followers_of_a_restored_folder_begin_anew() {
     }
 }
 
-/// What is cut off is never listed, whoever is killed.
+/// A backup that is cut off is never listed, whoever is killed.
 #[test]
 fn a_backup_that_is_cut_off_is_none() {
     if clustered::skips("a node's folder is a replica") {

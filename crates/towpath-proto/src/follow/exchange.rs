@@ -253,11 +253,11 @@ pub struct LargePart {
     pub base: Arc<str>,
     /// Number of the content.
     pub number: u64,
-    /// What to do.
+    /// Action on the file.
     pub step: LargeStep,
 }
 
-/// What a [`LargePart`] asks for.
+/// Action that a [`LargePart`] asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LargeStep {
     /// Write the next bytes.

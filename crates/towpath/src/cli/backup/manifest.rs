@@ -86,7 +86,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The damage or the unknown format, as text.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(bytes).map_err(|e| format!("it is damaged: {e}"))?;
         if (manifest.format, manifest.copy_format) != (FORMAT, COPY_FORMAT) {

@@ -1,6 +1,6 @@
 //! Pieces of a backup: runs of entries, named by the SHA-256 of their bytes.
 //!
-//! Where a piece ends depends on its keys, not on a count of bytes. So an entry that comes, goes or changes alters one
+//! The end of a piece depends on its keys, not on a count of bytes. So an entry that comes, goes or changes alters one
 //! piece, and the pieces around it are the same in the next backup.
 
 use bytes::Bytes;
@@ -38,7 +38,7 @@ impl Piece {
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The damage, as text.
 pub(super) fn read_piece(stored: &[u8], sha256: &str, bytes: u64) -> Result<Vec<CopyEntry>, String> {
     let length = usize::try_from(bytes).map_err(|_| "it is too long for this machine".to_owned())?;
     let raw = zstd::bulk::decompress(stored, length).map_err(|e| format!("it is damaged: {e}"))?;

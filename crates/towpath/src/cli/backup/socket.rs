@@ -1,6 +1,6 @@
 //! Socket in the data folder by which a running server gives a copy of its store: `towpath.sock`.
 //!
-//! Who may open the folder may read all of it, so the socket asks for nothing else.
+//! The folder's permissions guard it: a user who may open the folder may read all of it.
 
 use std::io::{BufReader, BufWriter, Write as _};
 use std::os::unix::net::UnixStream as StdStream;

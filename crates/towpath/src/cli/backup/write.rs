@@ -31,7 +31,7 @@ pub(super) enum BackupError {
     Internal(String),
 }
 
-/// What a backup has done.
+/// Result of a backup.
 #[derive(Debug)]
 pub(super) struct BackupSummary {
     pub(super) manifest: Manifest,

@@ -55,7 +55,7 @@ struct TopicProgress {
 /// Messages of one page on their way to the subscribers.
 #[derive(Debug)]
 struct PushBatch {
-    /// What follows a subscriber's start tag in each message, one for each item.
+    /// Rest of each message after a subscriber's start tag, one for each item.
     ends: Vec<String>,
     /// Number of the last subscriber that they were written for.
     last: Option<u64>,
