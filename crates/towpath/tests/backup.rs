@@ -20,6 +20,11 @@ fn publish(server: &TestServer, from: usize, to: usize) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
+/// Publishes batches of a thousand items each.
+fn publish_batches(server: &TestServer, batches: std::ops::Range<usize>) {
+    batches.for_each(|batch| publish(server, batch * 1000, (batch + 1) * 1000));
+}
+
 fn succeed(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     stderr(output)
@@ -52,15 +57,11 @@ fn a_served_folder_is_backed_up_and_comes_back() {
     }
     let dir = TestFolder::new(FEEDS);
     let server = dir.serve();
-    for batch in 0..20 {
-        publish(&server, batch * 1000, (batch + 1) * 1000);
-    }
+    publish_batches(&server, 0..20);
     // Publishing goes on while the backup is made.
     let first = std::thread::scope(|scope| {
         let making = scope.spawn(|| dir.run(&["backup", "copies"]));
-        for batch in 20..30 {
-            publish(&server, batch * 1000, (batch + 1) * 1000);
-        }
+        publish_batches(&server, 20..30);
         making.join().unwrap()
     });
     assert!(succeed(&first).contains("backed up as"));
@@ -165,9 +166,7 @@ fn a_backup_that_is_cut_off_is_none() {
     }
     let dir = TestFolder::new(FEEDS);
     let server = dir.serve();
-    for batch in 0..20 {
-        publish(&server, batch * 1000, (batch + 1) * 1000);
-    }
+    publish_batches(&server, 0..20);
     let start =
         || dir.command(&["backup", "copies"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let begin = Instant::now();

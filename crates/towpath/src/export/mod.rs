@@ -25,6 +25,7 @@ mod tree_state;
 
 pub use folder::Folder;
 pub use objects::Objects;
+pub(crate) use open::PlaceAddress;
 pub use open::open_target;
 pub use summary::ExportSummary;
 pub use task::{KeptTree, keep};

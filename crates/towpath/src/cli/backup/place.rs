@@ -8,8 +8,8 @@ use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _};
-use url::Url;
 
+use crate::export::PlaceAddress;
 use crate::export::objects::{open_storage, storage_reason};
 use crate::export::target::TargetError;
 
@@ -39,19 +39,13 @@ impl BackupPlace {
     ///
     /// A folder is made if `makes` is true, and must exist otherwise.
     pub(super) fn open(place: &str, makes: bool) -> Result<Self, PlaceError> {
-        let url =
-            place.split_once("://").filter(|(scheme, _)| !scheme.contains('/')).map(|_| Url::parse(place));
-        let folder = match url {
-            None => PathBuf::from(place),
-            Some(Ok(url)) if url.scheme() == "file" => url
-                .to_file_path()
-                .map_err(|()| access(place, "not the address of a folder of this machine".into()))?,
-            Some(Ok(url)) => {
+        let folder = match PlaceAddress::parse(place)? {
+            PlaceAddress::Folder(folder) => folder,
+            PlaceAddress::Storage(url) => {
                 let (store, prefix) = open_storage(&url)?;
                 let shown = place.trim_end_matches('/').to_owned();
                 return Ok(Self { store: store.into(), prefix, shown, folder: None });
             }
-            Some(Err(e)) => return Err(access(place, e.to_string())),
         };
         if makes {
             std::fs::create_dir_all(&folder).map_err(|e| access(place, e.to_string()))?;
