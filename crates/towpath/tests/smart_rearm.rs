@@ -261,7 +261,7 @@ fn a_cached_request_authorises_no_other_token() {
     };
     let mut clients: Vec<PollClient> = (0..6).map(|_| PollClient::new(&server)).collect();
     for client in &mut clients {
-        client.send("/feeds/mine/items", "Authorization: Bearer all\r\n");
+        client.send("/feeds/mine/items?timeout=55", "Authorization: Bearer all\r\n");
     }
     until("all wait", || waiters(&server) == 6);
     post("a", &[]);

@@ -133,7 +133,7 @@ fn long_polls_are_woken() {
     assert_eq!(ids(&clients[0].answer().1), ["b"], "what was pipelined is answered next");
     until("no request waits", || waiters(&server) == 0);
     // The next poll on the same connection.
-    let (client, path) = (&mut clients[1], "/feeds/toc/items");
+    let (client, path) = (&mut clients[1], "/feeds/toc/items?timeout=55");
     // Without keep-alive the response goes through hyper, which adds the header.
     client.send(path, "Connection: close\r\n");
     until("it waits", || waiters(&server) == 1);
@@ -150,10 +150,10 @@ fn disconnects_and_the_limit() {
     let dir = TestFolder::new(OPEN);
     let server = dir.serve();
     let mut clients: Vec<PollClient> = (0..8).map(|_| PollClient::new(&server)).collect();
-    clients[..7].iter_mut().for_each(|client| client.send("/feeds/aa/items", ""));
+    clients[..7].iter_mut().for_each(|client| client.send("/feeds/aa/items?timeout=55", ""));
     clients[7].send("/feeds/aa/events", "");
     until("eight wait", || waiters(&server) == 8);
-    let refused = server.get("/feeds/aa/items");
+    let refused = server.get("/feeds/aa/items?timeout=55");
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
     assert_eq!(refused.json()["type"], "urn:towpath:problem:busy");
@@ -322,6 +322,33 @@ fn readers_see_their_filtered_view() {
     assert!(publishing.text().contains("feed rust shows items of feed mine"), "{}", publishing.text());
 }
 
+/// Software that looks for a feed's hub asks its plain address, with a few seconds of patience. What it is told leads on
+/// to long polls.
+#[test]
+fn a_plain_request_of_an_empty_feed_is_answered_at_once() {
+    let dir = TestFolder::new(OPEN);
+    let server = dir.serve();
+    for feed in ["aa", "toc"] {
+        let path = format!("/feeds/{feed}/items?order=created&max=7");
+        for accept in ["application/json", "application/atom+xml"] {
+            let answer = server.ask("GET", &path, &[("accept", accept)], b"");
+            assert_eq!((answer.status, waiters(&server)), (200, 0), "{path}");
+            let links = answer.header("link").unwrap_or_default();
+            assert!(links.contains("rel=\"hub\"") && links.contains("rel=\"self\""), "{links}");
+            let head = server.ask("HEAD", &path, &[("accept", accept)], b"");
+            assert_eq!((head.status, head.header("etag")), (200, answer.header("etag")));
+        }
+        let page = server.json(&path);
+        assert_eq!((&page["totalItems"], &page["items"]), (&json!(0), &json!([])));
+        // A client that goes on from the cursor is held, so it does not ask without pause.
+        let mut client = PollClient::new(&server);
+        client.send(&format!("{path}&since=cursor:{}", page["last_cursor"].as_str().unwrap()), "");
+        until("it waits", || waiters(&server) == 1);
+        publish(&server, feed, &[put("a")]);
+        assert_eq!(ids(&client.answer().1), ["a"]);
+    }
+}
+
 /// An append wakes a filter's requests only if the filter shows the item.
 #[test]
 fn filters_wake_matching_requests_only() {
@@ -330,7 +357,7 @@ fn filters_wake_matching_requests_only() {
     );
     let server = dir.serve();
     let mut client = PollClient::new(&server);
-    client.send("/feeds/rust/items", "");
+    client.send("/feeds/rust/items?timeout=55", "");
     until("it waits", || waiters(&server) == 1);
     publish(&server, "all", &[tagged("a", &["go"])]);
     std::thread::sleep(Duration::from_millis(200));

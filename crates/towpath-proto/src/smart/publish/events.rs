@@ -39,6 +39,7 @@ pub fn stream_query(
         requested_max: None,
         last: None,
         timeout: limits.max_timeout,
+        has_timeout: true,
         callback: None,
         base_query: String::new(),
     }

@@ -60,6 +60,8 @@ pub struct PullQuery {
     pub last: Option<usize>,
     /// Maximum time to hold the request while there are no items.
     pub timeout: Duration,
+    /// True if the parameter `timeout` is present.
+    pub has_timeout: bool,
     /// Function to wrap the response in (JSON-P).
     pub callback: Option<JsonpCallback>,
     /// Parameters of the feed's base URL, as sent, joined with `&`.
@@ -209,6 +211,7 @@ impl PullQuery {
             max: requested_max.unwrap_or(limits.default_items).min(limits.max_items),
             requested_max,
             last,
+            has_timeout: timeout.is_some(),
             timeout: parse_timeout(timeout)?.min(limits.max_timeout),
             callback: callback.map(|name| JsonpCallback::parse(&name)).transpose()?,
             base_query: base.join("&"),
@@ -224,6 +227,13 @@ impl PullQuery {
         let mut pairs = pairs();
         let value = decoded(pairs.find(|(name, _)| decoded(name).as_deref() == Some(FORMAT))?.1)?;
         [PageFormat::Json, PageFormat::Atom].into_iter().find(|format| format.name() == value)
+    }
+
+    /// Returns true if the request goes on from a position, or names a timeout.
+    ///
+    /// Any other asks what the feed is. Software that looks for a feed's links gives up long before the default timeout.
+    pub fn asks_to_wait(&self) -> bool {
+        self.since.is_some() || self.last.is_some() || self.has_timeout
     }
 
     /// Returns true if the range is open: later appends fall within it.

@@ -55,7 +55,8 @@ pub(crate) async fn items<B>(
         Some(format) => format,
         None => negotiated_format(request.headers(), query.callback.is_some())?,
     };
-    if request.method() == Method::HEAD {
+    let is_first = query.can_grow() && !query.asks_to_wait();
+    if request.method() == Method::HEAD || is_first {
         // A HEAD asks what is there now; to hold it would say nothing more.
         query.timeout = std::time::Duration::ZERO;
     }
@@ -72,7 +73,12 @@ pub(crate) async fn items<B>(
     let mut request = PullRequest { engine: engine.clone(), feed, access, reader, expires, query };
     request.begin_with_last().await?;
     match request.run().await? {
-        PullResult::Page(page) => {
+        PullResult::Page(mut page) => {
+            if is_first && page.changes.is_empty() {
+                // The next request can wait with this. A client that asks again without one would ask without pause.
+                let start = || request.settings().tag.cursor(request.query.order.by, 0);
+                page.last_cursor.get_or_insert_with(start);
+            }
             let (headers, body) = render(&request, request.settings(), &page, format);
             // Valid for this head only: an append may add to any page, also to totals.
             let document = Document::new(body, headers, Valid::At { head, seq });

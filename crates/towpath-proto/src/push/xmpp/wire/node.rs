@@ -77,6 +77,7 @@ impl NodeName {
             until: None,
             max,
             requested_max: None,
+            has_timeout: true,
             last: None,
             timeout: std::time::Duration::ZERO,
             callback: None,

@@ -179,6 +179,7 @@ impl Pull {
         PullQuery {
             since: self.waiting_since.clone(),
             timeout: self.limits.max_timeout,
+            has_timeout: true,
             ..self.query.clone()
         }
     }

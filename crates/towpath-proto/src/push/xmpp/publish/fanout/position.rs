@@ -69,6 +69,7 @@ impl PushPosition {
             until: None,
             max,
             requested_max: None,
+            has_timeout: true,
             last: None,
             timeout: std::time::Duration::ZERO,
             callback: None,
