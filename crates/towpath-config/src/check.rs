@@ -36,6 +36,30 @@ pub fn check_base_url(base: &mut String) -> Result<(), String> {
     Ok(())
 }
 
+/// Most hubs of others that a feed may name: each gets a request after a change.
+const MAX_HUBS: usize = 10;
+
+/// Validates the URLs of hubs, which are published in documents.
+pub(super) fn check_hubs(hubs: &[String]) -> Result<(), String> {
+    if hubs.len() > MAX_HUBS {
+        return Err(format!("hubs has more than {MAX_HUBS} URLs"));
+    }
+    for (index, hub) in hubs.iter().enumerate() {
+        let url = url::Url::parse(hub).ok().filter(|url| begins_like_http(hub) && url.has_host());
+        let shown = redacted(hub);
+        let Some(url) = url else { return Err(format!("hubs: {shown:?} is not an http or https URL")) };
+        if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+            return Err(format!(
+                "hubs: {shown:?} has credentials or a fragment, and documents would show them"
+            ));
+        }
+        if hubs[..index].contains(hub) {
+            return Err(format!("hubs: {shown:?} is named twice"));
+        }
+    }
+    Ok(())
+}
+
 impl ServerConfig {
     pub(super) fn check(&mut self, problems: &mut Problems) {
         if let Some(base) = &mut self.base_url {
@@ -52,6 +76,7 @@ impl ServerConfig {
         let is_open = self.tokens.iter().any(Secret::is_blank);
         problems.ensure(!is_open, "tokens", "tokens: an empty token would let everybody publish");
         self.rate_limit.check(problems);
+        problems.check("hubs", check_hubs(&self.hubs));
         problems.check("cors_origins", self.cors_origins.as_deref().map_or(Ok(()), check_origins));
         for (key, is_zero) in [
             ("threads", self.threads == Some(0)),
@@ -88,6 +113,13 @@ impl FeedConfig {
             if let Some(url) = url.as_deref().filter(|url| !begins_like_http(url)) {
                 problems.add(name, format!("{name} {url:?} is not an http or https URL"));
             }
+        }
+        if let Some(hubs) = &self.hubs {
+            problems.check("hubs", check_hubs(hubs));
+            let message = "hubs: a hub of others reads the feed's documents without a token, so the feed must be public and \
+                           have no filter";
+            let is_read = self.is_public() && self.filter.is_none();
+            problems.ensure(hubs.is_empty() || is_read, "hubs", message);
         }
         self.check_pages(problems);
         check_readers(self, problems);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::check::check_base_url;
+use super::check::{check_base_url, check_hubs};
 use super::durations::duration;
 use super::problems::Problems;
 
@@ -23,6 +23,10 @@ pub struct ExportConfig {
     /// Minimum time between two exports.
     #[serde(default = "ten_seconds", deserialize_with = "duration")]
     pub every: Duration,
+    /// URLs of WebSub hubs that the tree's Atom, RSS and JSON Feed documents name, and that are told of its changes. A tree
+    /// has no hub of its own.
+    #[schemars(example = ["https://hub.example/"], extend("x-default" = "those of each feed"))]
+    pub hubs: Option<Vec<String>>,
 }
 
 /// Returns the pause between two updates of a static tree, unless the configuration says otherwise.
@@ -36,6 +40,7 @@ impl ExportConfig {
         if let Some(base) = &mut self.base_url {
             problems.check("base_url", check_base_url(base));
         }
+        problems.check("hubs", check_hubs(self.hubs.as_deref().unwrap_or_default()));
     }
 
     /// Resolves a relative folder against the configuration's folder.

@@ -75,6 +75,10 @@ pub struct FeedConfig {
     #[schemars(example = 100)]
     #[serde(default = "recent_items")]
     pub recent_items: u64,
+    /// URLs of WebSub hubs of others. The feed's Atom, RSS and JSON Feed documents name them after the feed's own hub, and
+    /// each is told of changes. An empty list has only the own one.
+    #[schemars(example = ["https://hub.example/"], extend("x-default" = "those of `[server]`; none for a feed that is not public"))]
+    pub hubs: Option<Box<[String]>>,
     /// Cursors of Smart Feeds: `sequence` or `toc`. Requests may use both.
     #[serde(default)]
     pub cursor: CursorKind,
@@ -206,6 +210,7 @@ impl FeedConfig {
             page_items: None,
             page_bytes: None,
             recent_items: recent_items(),
+            hubs: None,
             cursor: CursorKind::default(),
             readers: Vec::new(),
             visibility: None,

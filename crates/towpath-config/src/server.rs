@@ -139,6 +139,9 @@ pub struct ServerConfig {
     /// Interval of comments on an idle event stream, so that proxies do not close it.
     #[serde(deserialize_with = "duration")]
     pub heartbeat: Duration,
+    /// URLs of WebSub hubs of others, which public feeds without `hubs` of their own name and tell of changes.
+    #[schemars(example = ["https://hub.example/"], extend("x-default" = "none"))]
+    pub hubs: Vec<String>,
     /// Permits subscribers' callbacks on this machine and in private networks.
     pub allow_private_callbacks: bool,
 }
@@ -172,6 +175,7 @@ impl Default for ServerConfig {
             response_mib: 128,
             // Common proxies close connections that are idle for 30 or 60 s.
             heartbeat: Duration::from_secs(25),
+            hubs: Vec::new(),
             allow_private_callbacks: false,
         }
     }

@@ -73,6 +73,23 @@ fn the_description_of_a_feed() {
 }
 
 #[test]
+fn hubs_of_others_are_public_urls() {
+    let feed = |text: &str| parse(&format!("[[feed]]\nid = \"aa\"\n{text}\n"));
+    assert!(feed("hubs = [\"https://hub.example/\", \"http://other.example/hub?x=1\"]").is_ok());
+    for (bad, why) in [
+        ("hubs = [\"hub.example\"]", "not an http or https URL"),
+        ("hubs = [\"https://user:word@hub.example/\"]", "credentials"),
+        ("hubs = [\"https://hub.example/\", \"https://hub.example/\"]", "twice"),
+        ("hubs = [\"https://hub.example/\"]\nreaders = [\"t\"]", "must be public"),
+    ] {
+        let problem = feed(bad).unwrap_err().to_string();
+        assert!(problem.contains(why) && !problem.contains("word"), "{bad}: {problem}");
+    }
+    assert!(feed("hubs = []\nreaders = [\"t\"]").is_ok());
+    assert!(parse("[export]\nto = \"tree\"\nhubs = [\"/\"]").is_err());
+}
+
+#[test]
 fn errors_name_the_place() {
     // A mistyped key must not be ignored silently.
     let unknown = error("[server]\nlisen = \"x\"\n");

@@ -6,70 +6,14 @@
 mod callback;
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use callback::push_follow::PushFollow;
 use callback::{CallbackRequest, CallbackServer};
 use common::{PATIENCE, TestFolder, TestServer, clustered, free_port};
 use serde_json::{Value, json};
 
 const CONFIG: &str = "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n";
-
-/// A running `towpath follow --push`, and the lines that it printed.
-struct PushFollow {
-    child: Child,
-    lines: Arc<Mutex<Vec<Value>>>,
-    callback: String,
-}
-
-impl PushFollow {
-    fn start(dir: &TestFolder, url: &str) -> Self {
-        Self::start_with(dir, url, &[])
-    }
-
-    fn start_with(dir: &TestFolder, url: &str, more: &[&str]) -> Self {
-        let callback = format!("http://127.0.0.1:{}/pushed", free_port());
-        let stderr = std::fs::File::options().create(true).append(true).open(dir.path("follow.log")).unwrap();
-        let mut child = dir
-            .command(&["follow", url, "--push", "--callback", &callback, "--state", "state.json"])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let (out, kept) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&lines));
-        std::thread::spawn(move || {
-            for line in out.lines() {
-                let Ok(line) = line else { return };
-                kept.lock().unwrap().push(serde_json::from_str(&line).unwrap());
-            }
-        });
-        Self { child, lines, callback }
-    }
-
-    fn lines(&self) -> Vec<Value> {
-        self.lines.lock().unwrap().clone()
-    }
-
-    fn wait_for(&self, id: &str) {
-        let end = Instant::now() + PATIENCE;
-        while self.lines().last().is_none_or(|line| line["id"] != id) {
-            assert!(Instant::now() < end, "never {id}: {:?}", self.lines());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for PushFollow {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn publish(server: &TestServer, line: &Value) {
     let answer = server.ask("POST", "/feeds/aa/items", &[], line.to_string().as_bytes());

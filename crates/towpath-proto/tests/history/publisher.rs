@@ -35,7 +35,7 @@ impl HistoryPublisher {
             image: None,
             author: None,
             links: Vec::new(),
-            hub: None,
+            hubs: Vec::new(),
         };
         Self { info, log: Vec::new(), page, sealed: Vec::new(), oldest: 1, header_links: false }
     }

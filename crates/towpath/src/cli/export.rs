@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use towpath_client::Fetcher;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
@@ -14,7 +15,10 @@ use crate::engine::{Engine, roles};
 use crate::export::target::Target;
 use crate::export::{ExportSummary, ExportedFeeds, Tree, name_of, open_target};
 use crate::protocols::diffdelta;
+use crate::protocols::websub::pings::{PingHealth, PingSite, Pinger};
 
+/// Longest time in which hubs are told of the tree's changes.
+const PING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to wait for the tree's lease: longer than the lease of a dead node lasts.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -42,7 +46,8 @@ pub(crate) async fn export(args: ExportArgs) -> Result<Exit, CliError> {
     // Checked first for a useful message: opening the store would only say that it is locked.
     refuse_beside_server(&config, &place)?;
     let engine = open::engine(config).await?;
-    let done = export_once(&engine, target, &base_url).await;
+    let fetcher = Arc::new(open::fetcher(&engine.config)?);
+    let done = export_once(&engine, fetcher, target, &base_url).await;
     engine.store.close().await;
     let summary = done?;
     report_private(&engine);
@@ -52,6 +57,7 @@ pub(crate) async fn export(args: ExportArgs) -> Result<Exit, CliError> {
 
 async fn export_once(
     engine: &Arc<Engine>,
+    fetcher: Arc<Fetcher>,
     target: Arc<dyn Target>,
     base_url: &str,
 ) -> Result<ExportSummary, CliError> {
@@ -63,8 +69,17 @@ async fn export_once(
     let lease = tokio::time::timeout(LEASE_TIMEOUT, holding.held()).await.map_err(|_| {
         CliError::failed("another node of the cluster maintains this tree; no manual export is needed")
     })?;
-    let tree = Tree::open(engine, target, &name, base_url, lease).await?;
-    Ok(tree.export(ExportedFeeds::All).await?)
+    let tree = Tree::open(engine, target, &name, base_url, lease.clone()).await?;
+    let summary = tree.export(ExportedFeeds::All).await?;
+    let pinger = Pinger::open(engine, fetcher, PingSite::tree(&name, base_url), lease).await;
+    for (feed, seq) in tree.take_moved() {
+        pinger.handle_change(&feed, seq);
+    }
+    pinger.run_once(PING_TIMEOUT).await;
+    if let Some(problem) = PingHealth::of(engine).problem() {
+        eprintln!("towpath: {problem} The next export tells them.");
+    }
+    Ok(summary)
 }
 
 /// Base URL of the tree: the argument, else the configuration's for the tree, else the server's.

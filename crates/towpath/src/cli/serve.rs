@@ -20,12 +20,14 @@ use super::reload;
 use super::running_server;
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::change_counts;
+use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, scheduled, watch_store};
 use crate::export::{KeptTree, keep, open_target};
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
+use crate::protocols::websub::pings;
 use crate::protocols::{diffdelta, pages, remote_writes, websub, xmpp};
 use crate::server::{self, DescriptorBudget, Listeners, TlsIdentity};
 use crate::sink;
@@ -92,7 +94,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     warn_about(&config);
     let kept = args.kept(&config)?;
     // Before the store is opened, which plans with its part of the descriptors.
-    let deliveries = config.hub.connections + config.hub.slow_connections;
+    let deliveries = config.hub.connections + config.hub.slow_connections + pings::connections();
     let budget = DescriptorBudget::raise(config.server.fetches + deliveries);
     budget.log();
     let engine = open::server_engine(config, &budget).await?;
@@ -119,7 +121,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
     let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());
     let roles = Arc::new(Roles::new(&engine));
-    let exporting = tokio::spawn(export(engine.clone(), roles.clone(), kept, stop.clone()).boxed());
+    let exporting = export(engine.clone(), roles.clone(), fetcher.clone(), kept, stop.clone());
+    let exporting = tokio::spawn(exporting.boxed());
     let mut tasks = in_roles(&engine, &roles, &fetcher, &stop);
     let (watched, watch_stop) = (engine.clone(), stop.clone());
     let watching = tokio::spawn(async move {
@@ -172,10 +175,16 @@ fn warn_about(config: &Config) {
 }
 
 /// Keeps the static tree up to date, if one is configured.
-async fn export(engine: Arc<Engine>, roles: Arc<Roles>, kept: Option<KeptTree>, stop: Stop) {
+async fn export(
+    engine: Arc<Engine>,
+    roles: Arc<Roles>,
+    fetcher: Arc<Fetcher>,
+    kept: Option<KeptTree>,
+    stop: Stop,
+) {
     let Some(kept) = kept else { return };
     report_private(&engine);
-    keep(engine, roles, kept, stop).await;
+    keep(engine, roles, fetcher, kept, stop).await;
 }
 
 /// Starts the tasks that only one node of a cluster may run at a time.
@@ -186,8 +195,17 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
     };
     let at = engine.clone();
     begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
-    let at = engine.clone();
-    begin(HUB.into(), Box::new(move |lease, stop| Box::pin(websub::run(at.clone(), lease, stop))));
+    let (at, of, changes) = (engine.clone(), fetcher.clone(), ChangedFeeds::of(engine));
+    begin(
+        HUB.into(),
+        Box::new(move |lease, stop| {
+            let delivering = websub::run(at.clone(), lease.clone(), stop.clone());
+            let telling = pings::run(at.clone(), of.clone(), changes.clone(), lease, stop);
+            Box::pin(async move {
+                tokio::join!(delivering, telling);
+            })
+        }),
+    );
     if engine.config.xmpp.is_some() {
         let at = engine.clone();
         begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));

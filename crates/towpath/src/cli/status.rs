@@ -141,6 +141,11 @@ fn print(status: &NodeStatus, now: Option<Timestamp>) -> std::io::Result<()> {
     out.flush()
 }
 
+/// Describes a hub of others that was not told of the feed's last change.
+fn hub_problem(hub: &Value) -> Option<String> {
+    Some(format!("hub {} is not told: {}", hub["url"].as_str()?, hub["error"].as_str()?))
+}
+
 fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) -> std::io::Result<()> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let width = feeds.iter().map(|feed| text(&feed["id"]).len()).max().unwrap_or(0).max(4);
@@ -157,10 +162,11 @@ fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) ->
                 (None, None) => "not asked yet".to_owned(),
             },
         };
-        let source = match feed["failure"].as_str() {
-            Some(failure) => format!("{source}; {failure}"),
-            None => source,
-        };
+        let mut source = source;
+        let hubs = feed["hubs"].as_array().into_iter().flatten().filter_map(hub_problem);
+        for problem in feed["failure"].as_str().map(str::to_owned).into_iter().chain(hubs) {
+            source = format!("{source}; {problem}");
+        }
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
         writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:times$}  {}", plain(&source))?;
     }

@@ -34,6 +34,10 @@ pub struct Metrics {
     pub pushes_ok: Counter,
     /// Deliveries that subscribers refused, or that did not reach them.
     pub pushes_failed: Counter,
+    /// Pings that hubs of others took.
+    pub hub_pings_ok: Counter,
+    /// Pings that hubs of others refused, or that did not reach them.
+    pub hub_pings_failed: Counter,
     /// Exports that came to their end.
     pub exports_ok: Counter,
     /// Exports that did not.
@@ -116,6 +120,8 @@ impl Default for Metrics {
             sup_feeds,
             pushes_ok: counter("pushes_ok", "Deliveries that subscribers took"),
             pushes_failed: counter("pushes_failed", "Deliveries that failed"),
+            hub_pings_ok: counter("hub_pings_ok", "Pings that hubs of others took"),
+            hub_pings_failed: counter("hub_pings_failed", "Pings to hubs of others that failed"),
             exports_ok: counter("exports_ok", "Exports that came to their end"),
             exports_failed: counter("exports_failed", "Exports that failed"),
             export_documents: counter("export_documents", "Documents that exports put"),

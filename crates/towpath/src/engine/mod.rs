@@ -6,6 +6,7 @@
 pub mod access;
 pub(crate) mod attachments;
 pub(crate) mod change_counts;
+pub(crate) mod changed_feeds;
 pub(crate) mod client_address;
 mod extensions;
 mod failures;
@@ -13,6 +14,7 @@ mod feed;
 pub(crate) mod feed_about;
 mod feed_changes;
 mod hooks;
+mod hubs;
 pub(crate) mod identity;
 pub(crate) mod json_record;
 mod metrics;

@@ -4,7 +4,6 @@ use sha2::{Digest, Sha256};
 use towpath_proto::format::FeedAbout;
 use towpath_proto::replication::pages::Cleanup;
 
-use crate::config::FeedConfig;
 use crate::engine::feed_about::feed_about;
 use crate::engine::{Engine, Feed};
 use crate::export::tree_state::FeedExtent;
@@ -29,7 +28,7 @@ impl ExportState {
     /// Reads the state of a feed.
     pub(super) async fn of(engine: &Engine, feed: &Feed) -> Result<Self, StoreError> {
         Ok(Self {
-            settings: settings(engine, &feed.config, &feed_about(engine, feed).await?),
+            settings: settings(engine, feed, &feed_about(engine, feed).await?),
             seq: engine.store.head(feed.id()).await?.seq,
             chain: chains::progress(engine, feed).await?,
             cleanup: cleanup(engine, feed).await?,
@@ -49,10 +48,11 @@ impl ExportState {
 }
 
 /// Returns a digest of the settings that a feed's documents depend on.
-fn settings(engine: &Engine, config: &FeedConfig, about: &FeedAbout) -> String {
+fn settings(engine: &Engine, feed: &Feed, about: &FeedAbout) -> String {
+    let config = &feed.config;
     let grace = config.retention.map(|retention| retention.grace);
     let all = format!(
-        "{FORM}\n{}\n{}\n{about:?}\n{:?}\n{:?}\n{}\n{grace:?}\n{}",
+        "{FORM}\n{}\n{}\n{about:?}\n{:?}\n{:?}\n{}\n{grace:?}\n{}\n{:?}",
         // Another version may render differently, so an upgrade exports everything once.
         env!("CARGO_PKG_VERSION"),
         engine.base_url,
@@ -60,6 +60,7 @@ fn settings(engine: &Engine, config: &FeedConfig, about: &FeedAbout) -> String {
         config.ttl,
         config.complete,
         config.recent_items,
+        engine.hubs_of(feed),
     );
     hex::encode(&Sha256::digest(all)[..12])
 }

@@ -79,6 +79,7 @@ impl Tree {
                 self.write(vec![self.states.save(feed.id(), &known)]).await?;
             }
             moves.push((known.moved, feed.id().clone(), seq));
+            self.moved.lock().push((feed.id().clone(), seq));
         }
         // Recorded oldest first, as updates arrive.
         moves.sort_unstable();
@@ -188,6 +189,9 @@ impl Tree {
                     contents.last_move = now;
                     contents.moves.record(self.engine.sup_links.sup_id(one.feed.id()), one.extent.seq, now);
                 }
+            }
+            if has_moved {
+                self.moved.lock().push((one.feed.id().clone(), one.extent.seq));
             }
             let moved = if has_moved { now } else { one.before.moved };
             let exported = ExportedFeed { done: Some(one.extent), begun: None, moved };

@@ -1,22 +1,19 @@
 //! Keeping a tree up to date.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
-use towpath_proto::FeedId;
+use towpath_client::Fetcher;
 use towpath_proto::follow::Backoff;
-use towpath_store::LogHead;
 
 use crate::engine::Engine;
+use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{self, Lease, Roles};
 use crate::export::summary::ExportSummary;
 use crate::export::target::Target;
 use crate::export::tree::{ExportError, ExportedFeeds, Tree, name_of};
+use crate::protocols::websub::pings::{PingSite, Pinger};
 use crate::stop::{Stop, stopped};
 
 /// Interval of exporting all feeds: snapshots, for example, change without an append.
@@ -36,47 +33,15 @@ pub struct KeptTree {
     pub every: Duration,
 }
 
-/// Feeds with changes since their last export.
-#[derive(Default)]
-struct ChangedFeeds {
-    feeds: Mutex<HashSet<FeedId>>,
-    changed: Notify,
-    /// True while a task exports. Without that, the set would only grow.
-    is_exporting: AtomicBool,
-}
-
-impl ChangedFeeds {
-    /// Collects the appends to all feeds.
-    fn of(engine: &Engine) -> Arc<Self> {
-        let changes = Arc::new(Self::default());
-        let noted = changes.clone();
-        engine.store.on_append(Arc::new(move |id: &FeedId, _: LogHead| {
-            if noted.is_exporting.load(Ordering::Acquire) {
-                noted.note([id.clone()]);
-            }
-        }));
-        changes
-    }
-
-    fn note(&self, feeds: impl IntoIterator<Item = FeedId>) {
-        self.feeds.lock().extend(feeds);
-        self.changed.notify_one();
-    }
-
-    fn take(&self) -> Vec<FeedId> {
-        self.feeds.lock().drain().collect()
-    }
-}
-
 /// Keeps a tree up to date while this node has the role, until `stop` turns true.
 ///
 /// Any number of nodes may be configured with the same target: the role has the tree's name.
-pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, kept: KeptTree, stop: Stop) {
+pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, kept: KeptTree, stop: Stop) {
     let Some(name) = name(&engine, &kept, &stop).await else { return };
     let changes = ChangedFeeds::of(&engine);
     let task = |lease, stop| {
         let (engine, kept, name, changes) = (engine.clone(), kept.clone(), name.clone(), changes.clone());
-        keep_now(TreeKeeper { engine, kept, name, changes, lease }, stop)
+        keep_now(TreeKeeper { engine, kept, name, changes, lease }, fetcher.clone(), stop)
     };
     roles.run_while_held(&roles::export(&name), stop, task).await;
 }
@@ -101,15 +66,21 @@ async fn name(engine: &Engine, kept: &KeptTree, stop: &Stop) -> Option<String> {
 
 /// Exports changed feeds at the configured interval. An export that `stop` interrupts leaves no broken link, and the next
 /// holder of the role continues it.
-async fn keep_now(keeper: TreeKeeper, stop: Stop) {
+async fn keep_now(keeper: TreeKeeper, fetcher: Arc<Fetcher>, stop: Stop) {
     let changes = keeper.changes.clone();
-    changes.is_exporting.store(true, Ordering::Release);
-    tokio::select! {
-        // Broken off wherever it is: puts are atomic, and the stored state tells the next holder.
-        () = keeper.run() => {}
-        () = stopped(&stop) => {}
-    }
-    changes.is_exporting.store(false, Ordering::Release);
+    changes.set_on(true);
+    let site = PingSite::tree(&keeper.name, &keeper.kept.base_url);
+    let pinger = Pinger::open(&keeper.engine, fetcher, site, keeper.lease.clone()).await;
+    let exporting = async {
+        tokio::select! {
+            // Broken off wherever it is: puts are atomic, and the stored state tells the next holder.
+            () = keeper.run(&pinger) => {}
+            () = stopped(&stop) => {}
+        }
+        changes.set_on(false);
+    };
+    // Beside each other: a slow hub delays no export.
+    tokio::join!(exporting, pinger.clone().run(stop.clone()));
     // The next holder of the role begins with all feeds.
     changes.take();
 }
@@ -123,7 +94,7 @@ struct TreeKeeper {
 }
 
 impl TreeKeeper {
-    async fn run(&self) {
+    async fn run(&self, pinger: &Pinger) {
         let mut tree = None;
         let mut backoff = ExportBackoff::default();
         let mut next_all = Instant::now();
@@ -141,6 +112,10 @@ impl TreeKeeper {
                         next_all = Instant::now() + FULL_INTERVAL;
                     }
                     let late = tree.as_ref().map(Tree::take_late).unwrap_or_default();
+                    // After the export: a hub reads the documents when it is told.
+                    for (feed, seq) in tree.as_ref().map(Tree::take_moved).unwrap_or_default() {
+                        pinger.handle_change(&feed, seq);
+                    }
                     // The global feed may show the exported changes a moment later only, so another round follows.
                     if summary.feeds > 0 || !late.is_empty() {
                         self.changes.note(late);
@@ -159,7 +134,7 @@ impl TreeKeeper {
                 }
             }
             tokio::select! {
-                () = self.changes.changed.notified() => {}
+                () = self.changes.changed() => {}
                 () = tokio::time::sleep_until(next_all) => {}
             }
         }

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use towpath_proto::FeedId;
+use towpath_proto::change::Seq;
 use towpath_proto::sup::publish::RecentUpdates;
 use towpath_store::TableWrite;
 
@@ -69,6 +70,8 @@ pub struct Tree {
     pub(super) contents: Mutex<Option<TreeContents>>,
     /// Feeds that the next export must include.
     pub(super) late: Mutex<Vec<FeedId>>,
+    /// Feeds whose changes were put, with the last one, and that hubs may be told of.
+    pub(super) moved: Mutex<Vec<(FeedId, Seq)>>,
 }
 
 #[derive(Default)]
@@ -132,6 +135,7 @@ impl Tree {
             counted: ExportCounters::default(),
             contents: Mutex::default(),
             late: Mutex::default(),
+            moved: Mutex::default(),
         })
     }
 
@@ -168,6 +172,12 @@ impl Tree {
     /// their last changes yet.
     pub fn take_late(&self) -> Vec<FeedId> {
         std::mem::take(&mut *self.late.lock())
+    }
+
+    /// Takes the feeds whose changes the tree shows since the last call, with their last positions. The first call returns
+    /// every feed of the tree: what an earlier process did not tell is told then.
+    pub(crate) fn take_moved(&self) -> Vec<(FeedId, Seq)> {
+        std::mem::take(&mut *self.moved.lock())
     }
 
     pub(super) fn count_unchanged(&self, documents: u64) {

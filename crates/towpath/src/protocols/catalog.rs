@@ -12,6 +12,7 @@ use crate::document::route_error::RouteError;
 use crate::engine::scheduled::ScheduledChange;
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::{FeedAddress, addresses};
+use crate::protocols::websub::pings::HubStatus;
 use crate::store_error::StoreError;
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -39,6 +40,9 @@ pub(crate) struct FeedStatus<S: Serialize> {
     /// Failures of publishing it, for those who may see details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
+    /// Hubs of others with what they were told, for those who may see details.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hubs: Vec<HubStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<S>,
 }
@@ -74,7 +78,16 @@ pub(crate) async fn feed_status<S: Serialize>(
     let LogHead { seq, modified, items, live } = engine.store.head(feed.log()).await?;
     // An empty log has 1970 as its time, which would look like a date.
     let modified = (seq > 0).then_some(modified);
-    Ok(FeedStatus { seq, items, live, modified, scheduled: Vec::new(), failure: None, source })
+    Ok(FeedStatus {
+        seq,
+        items,
+        live,
+        modified,
+        scheduled: Vec::new(),
+        failure: None,
+        hubs: Vec::new(),
+        source,
+    })
 }
 
 /// Describes a feed.

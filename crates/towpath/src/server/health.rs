@@ -8,6 +8,7 @@ use towpath_proto::diffdelta::discovery::SinkCounts;
 use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::engine::Engine;
+use crate::protocols::websub::pings::PingHealth;
 
 /// Age of a replica from which a load balancer should prefer other nodes.
 const STALE_SECONDS: u64 = 60;
@@ -22,6 +23,7 @@ pub(super) fn ready(engine: &Engine) -> Answer {
     let mut parts =
         vec![("store", store(engine)), ("replica", replica(engine)), ("publishing", publishing(engine))];
     parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
+    parts.extend(PingHealth::of(engine).counts().map(|(failing, total)| ("hubs", hubs(failing, total))));
     let is_ready = parts.iter().all(|(_, part)| part["status"] != "failed");
     let parts: serde_json::Map<String, Value> =
         parts.into_iter().map(|(name, part)| (name.to_owned(), part)).collect();
@@ -71,6 +73,12 @@ fn sinks(counts: SinkCounts) -> Value {
     let status = if counts.failing > 0 { "degraded" } else { "ok" };
     let SinkCounts { dead_letters, failing, paused, total } = counts;
     json!({ "status": status, "total": total, "failing": failing, "paused": paused, "dead_letters": dead_letters })
+}
+
+fn hubs(failing: usize, total: usize) -> Value {
+    // Readers are served whatever becomes of other hubs, and their subscribers pull.
+    let status = if failing > 0 { "degraded" } else { "ok" };
+    json!({ "status": status, "total": total, "failing": failing })
 }
 
 fn uncached(status: StatusCode, body: &Value) -> Answer {

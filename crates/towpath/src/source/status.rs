@@ -7,6 +7,7 @@ use towpath_proto::diffdelta::wire::GLOBAL;
 use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
+use crate::protocols::websub::pings::{HubStatus, ping_statuses};
 use crate::source::state::{SourceFailure, SourceState};
 use crate::source::{mirror, poll};
 use crate::store_error::StoreError;
@@ -39,6 +40,7 @@ pub(crate) async fn describe_feed(
     let mut described = describe(engine, feed, source_health(engine, feed, with_details).await?).await?;
     described.status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
     described.status.scheduled = scheduled_changes(engine, feed, with_details).await?;
+    described.status.hubs = hub_statuses(engine, feed, with_details).await?;
     Ok(described)
 }
 
@@ -51,6 +53,7 @@ pub(crate) async fn status_of(
     let mut status = feed_status(engine, feed, source_health(engine, feed, with_details).await?).await?;
     status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
     status.scheduled = scheduled_changes(engine, feed, with_details).await?;
+    status.hubs = hub_statuses(engine, feed, with_details).await?;
     Ok(status)
 }
 
@@ -64,6 +67,15 @@ async fn scheduled_changes(
         return Ok(Vec::new());
     }
     scheduled::list(engine.store.as_ref(), feed.id(), MAX_SCHEDULED).await
+}
+
+/// Lists the hubs of others, with what they were told.
+async fn hub_statuses(
+    engine: &Engine,
+    feed: &Feed,
+    with_details: bool,
+) -> Result<Vec<HubStatus>, StoreError> {
+    if with_details { ping_statuses(engine, feed).await } else { Ok(Vec::new()) }
 }
 
 /// Returns what is wrong with the node: its store takes no writes, or has damaged data.

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+pub mod hub;
+pub mod push_follow;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,6 +152,9 @@ fn serve(
         let head = format!("HTTP/1.1 {status} Said\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
         writer.write_all(head.as_bytes())?;
         writer.write_all(&body)?;
+        if call.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+            return Ok(());
+        }
     }
 }
 

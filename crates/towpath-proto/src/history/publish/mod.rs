@@ -60,8 +60,8 @@ pub struct FeedInfo {
     /// Absolute links of every document, such as [`SUP`](super::wire::SUP). Permanent documents have them too, so they must
     /// depend on the URL only.
     pub links: Vec<FeedLink>,
-    /// Absolute URL of the hub of the newest document (WebSub, section 4). Permanent documents have no hub.
-    pub hub: Option<String>,
+    /// Absolute URLs of the hubs of the newest document (WebSub, section 4). Permanent documents have no hub.
+    pub hubs: Vec<String>,
 }
 
 /// A range of the log.
@@ -176,9 +176,9 @@ impl FeedInfo {
             FeedLink { rel: rel.to_owned(), href, media_type }
         });
         // A hub delivers the newest document, so permanent ones need no link to it.
-        let hub = self.hub.iter().filter(|_| !document.is_permanent());
-        let hub = hub.map(|hub| FeedLink { rel: "hub".into(), href: hub.clone(), media_type: None });
-        links.chain(hub).chain(self.links.iter().cloned()).collect()
+        let hubs = self.hubs.iter().filter(|_| !document.is_permanent());
+        let hubs = hubs.map(|hub| FeedLink { rel: "hub".into(), href: hub.clone(), media_type: None });
+        links.chain(hubs).chain(self.links.iter().cloned()).collect()
     }
 
     /// Returns the links as lines of the header `Link` (RFC 8288), so that a follower can walk back by HEAD.

@@ -19,7 +19,7 @@ fn info() -> FeedInfo {
         image: Some("https://a.example/logo.png".into()),
         author: Some(Author { name: "Ann".into(), email: Some("ann@a.example".into()), url: None }),
         links: vec![link(SUP, "https://a.example/sup.json#0123456789")],
-        hub: Some("https://a.example/feeds/x/hub".into()),
+        hubs: vec!["https://a.example/feeds/x/hub".into()],
     }
 }
 

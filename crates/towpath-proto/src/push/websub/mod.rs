@@ -19,5 +19,5 @@ pub mod wire;
 mod tests;
 
 pub use follow::subscriber;
-pub use publish::{address_block, delivery, dispatch, subscription, verification_queue, verify};
+pub use publish::{address_block, delivery, dispatch, ping, subscription, verification_queue, verify};
 pub use wire::{Dialect, Mode, request, signature};

@@ -36,6 +36,9 @@ pub(crate) fn topic_links(engine: &Engine, feed: &Feed, syntax: Syntax) -> Strin
 /// Returns the description of a feed in its documents.
 pub(super) fn feed_info(engine: &Engine, feed: &Feed, about: FeedAbout) -> FeedInfo {
     let url = format!("{}/feeds/{}", engine.base_url, feed.id());
+    // A static tree has no server, so nobody could subscribe there.
+    let own = (!engine.is_tree).then(|| hub_url(engine, feed.id()));
+    let hubs = own.into_iter().chain(engine.hubs_of(feed).iter().cloned()).collect();
     FeedInfo {
         // A feed without a home of its own has its page for browsers here.
         home: Some(about.home.unwrap_or_else(|| url.clone())),
@@ -47,7 +50,6 @@ pub(super) fn feed_info(engine: &Engine, feed: &Feed, about: FeedAbout) -> FeedI
         image: about.image,
         author: about.author,
         links: feed_links(engine, feed),
-        // A static tree has no server, so nobody could subscribe there.
-        hub: (!engine.is_tree).then(|| hub_url(engine, feed.id())),
+        hubs,
     }
 }

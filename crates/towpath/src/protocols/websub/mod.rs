@@ -2,7 +2,7 @@
 //!
 //! The store holds each subscription and its position. Deliveries are built from the log after appends, once for all
 //! subscribers at the same position. [`run`] is the one task that delivers; requests to the hub change its state
-//! ([`subscribe`]).
+//! ([`subscribe`]). [`pings`] tells hubs of others of changes.
 
 mod calls;
 mod confirm;
@@ -10,6 +10,7 @@ mod deliver;
 mod jobs;
 mod load;
 mod page;
+pub(crate) mod pings;
 mod remote;
 mod request;
 pub(crate) mod serve;

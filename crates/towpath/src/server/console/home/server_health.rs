@@ -3,6 +3,7 @@
 use super::super::text::{bytes, count};
 use super::super::visit::Visit;
 use crate::protocols::websub::HubState;
+use crate::protocols::websub::pings::PingHealth;
 use crate::source::status::node_problems;
 
 /// Health of the server.
@@ -19,7 +20,11 @@ pub(super) struct ServerHealth {
 pub(super) fn read(visit: &Visit, feeds: usize) -> ServerHealth {
     let engine = &visit.engine;
     let mut problems: Vec<String> = match visit.sees_server() {
-        true => node_problems(engine).into_iter().chain(HubState::of(engine).problem()).collect(),
+        true => node_problems(engine)
+            .into_iter()
+            .chain(HubState::of(engine).problem())
+            .chain(PingHealth::of(engine).problem())
+            .collect(),
         false => {
             let store = engine.store_failure().map(|_| "The store takes no writes.".to_owned());
             let damage = engine.store_damage().map(|_| "Some stored data is damaged.".to_owned());

@@ -1,0 +1,56 @@
+//! Feeds that changed, collected for a task beside the log.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use towpath_proto::FeedId;
+use towpath_store::LogHead;
+
+use crate::engine::Engine;
+
+/// Feeds with changes since they were last taken.
+#[derive(Default)]
+pub(crate) struct ChangedFeeds {
+    feeds: Mutex<HashSet<FeedId>>,
+    changed: Notify,
+    /// True while a task takes them. Without that, the set would only grow.
+    is_on: AtomicBool,
+}
+
+impl ChangedFeeds {
+    /// Collects the appends to all feeds, while it is on. It stays for the life of the store.
+    pub(crate) fn of(engine: &Engine) -> Arc<Self> {
+        let changes = Arc::new(Self::default());
+        let noted = changes.clone();
+        engine.store.on_append(Arc::new(move |id: &FeedId, _: LogHead| {
+            if noted.is_on.load(Ordering::Acquire) {
+                noted.note([id.clone()]);
+            }
+        }));
+        changes
+    }
+
+    /// Begins or ends to collect.
+    pub(crate) fn set_on(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Release);
+    }
+
+    /// Notes feeds as changed.
+    pub(crate) fn note(&self, feeds: impl IntoIterator<Item = FeedId>) {
+        self.feeds.lock().extend(feeds);
+        self.changed.notify_one();
+    }
+
+    /// Takes the feeds that changed.
+    pub(crate) fn take(&self) -> Vec<FeedId> {
+        self.feeds.lock().drain().collect()
+    }
+
+    /// Waits for a change.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
