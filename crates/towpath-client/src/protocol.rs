@@ -13,6 +13,7 @@ use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, History
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;
 use towpath_proto::push::websub::follow::PushFollower;
+use towpath_proto::push::websub::follow::topic::TopicNews;
 use towpath_proto::push::websub::subscriber as push;
 use towpath_proto::replication::check::{ReplicationCheckOptions, ReplicationChecker};
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
@@ -226,6 +227,15 @@ pub fn pushed_follower(
         Box::new(name.of(PushFollower::of(follower, options)))
     };
     Ok((follower, key))
+}
+
+/// Creates a follower that subscribes `callback` at the hub of any document, and reads nothing of it: see [`TopicNews`].
+///
+/// Also returns the query parameter that the hub's requests must carry, as [`pushed_follower`].
+pub fn topic_follower(url: &str, callback: &str) -> (Box<dyn Follower>, String) {
+    let (callback, key) = with_key(callback);
+    let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
+    (Box::new(PushFollower::of(TopicNews::new(url), options)), key)
 }
 
 fn history_follower(

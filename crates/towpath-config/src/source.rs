@@ -33,8 +33,9 @@ pub struct SourceConfig {
     /// URL of a feed to mirror, of any of the five protocols.
     #[schemars(example = "https://example.com/feeds/x", extend("x-default" = "none; `url` or `follow` is needed"))]
     pub follow: Option<String>,
-    /// Subscribes to the hub of the mirrored feed, which then calls `/feeds/{feed}/callback`. For Smart Feeds, Atom, RSS and
-    /// JSON Feed.
+    /// Subscribes to the hub that the source names, which then calls `/feeds/{feed}/callback`. A mirror can follow Smart
+    /// Feeds, Atom, RSS and JSON Feed so. A document is polled when its hub delivers, and else every ten intervals; without
+    /// a hub it is polled as before.
     pub push: bool,
     /// Format of the document.
     pub format: SourceFormat,

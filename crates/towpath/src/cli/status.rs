@@ -109,9 +109,16 @@ fn print_json(status: &NodeStatus) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Formats the protocol of a mirror.
+/// Formats the protocol of a mirror, and what pushes a source.
 fn by(source: &Value) -> String {
-    source["protocol"].as_str().map_or_else(String::new, |protocol| format!(", by {protocol}"))
+    let protocol =
+        source["protocol"].as_str().map_or_else(String::new, |protocol| format!(", by {protocol}"));
+    let push = match (source["push"]["state"].as_str(), source["push"]["problem"].as_str()) {
+        (Some("subscribed"), _) => ", pushed".to_owned(),
+        (_, Some(problem)) => format!(", not pushed: {problem}"),
+        _ => String::new(),
+    };
+    protocol + &push
 }
 
 /// Formats a time: as it is for programs, relative to `now` for people.

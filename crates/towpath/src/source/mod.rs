@@ -3,6 +3,7 @@
 //! A poll has four independent steps: [`load`] fetches bytes, [`towpath_proto::format`] parses them,
 //! [`towpath_proto::diff`] compares them with the known items, and the store appends the changes. [`poll`] runs the
 //! steps, [`schedule`] decides when, by [`waits`]. [`mirror`] follows another feed instead.
+//! [`pushed`] polls a source when its hub says so.
 
 pub mod document;
 pub mod load;
@@ -11,6 +12,7 @@ pub mod mirror;
 pub mod poll;
 pub(crate) mod poll_log;
 pub mod poll_summary;
+pub(crate) mod pushed;
 pub mod schedule;
 pub mod state;
 pub(crate) mod status;

@@ -15,6 +15,7 @@ use super::document::{LoadedPage, PageReader, add_page, digest};
 use super::load::{LoadError, LoadedDocument, LoadedSource, load};
 use super::poll_log::{self, PollRecord};
 pub use super::poll_summary::PollSummary;
+use super::pushed::interval;
 pub(crate) use super::state::fingerprint;
 use super::state::{SourceFailure, SourceState};
 use super::waits::{next_poll, next_read};
@@ -98,6 +99,9 @@ pub async fn poll(
     };
     let wait = match local_path(address) {
         Some(_) => next_read(source.every()),
+        None if state.failures == 0 => {
+            next_poll(interval(engine, feed.id(), source.every()), 0, None, fastrand::u64(..))
+        }
         None => next_poll(source.every(), state.failures, retry_after, fastrand::u64(..)),
     };
     // The saved date serves the next start only. Until then the schedule runs on monotonic time.

@@ -18,6 +18,7 @@ use towpath_client::{Fetcher, redact};
 use towpath_proto::FeedId;
 
 use super::poll::{PollSummary, fingerprint, poll};
+use super::pushed::{Deliveries, is_pushed};
 use super::state::SourceState;
 use super::waits::longest_wait;
 use crate::config::local_path;
@@ -43,6 +44,7 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     // Before the rows are read: a request that is written meanwhile must not be missed.
     let mut requests = source_control::requests(engine);
     let mut changes = engine.feed_changes();
+    let mut deliveries = Deliveries::new(engine);
     let mut due = DueSources::default();
     due.refresh(engine, shard).await;
     let mut polls: JoinSet<Option<NextPoll>> = JoinSet::new();
@@ -65,8 +67,20 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
                     // The result was not saved. The last saved due time has passed, so the interval limits the polls.
                     None => saved_wait(engine, &feed).await.max(every(&feed)),
                 };
+                let wait = deliveries.end(&feed, wait);
                 if !is_paused(engine, &feed).await {
                     due.set(&feed, Instant::now() + wait);
+                }
+            }
+            delivered = deliveries.next() => {
+                let is_new = |feed: &Feed| delivered.as_ref().map_or(is_pushed(feed), |id| id == feed.id());
+                for feed in due.feeds().into_iter().filter(|feed| is_new(feed)) {
+                    let is_running = running.values().any(|running| running.id() == feed.id());
+                    if let Some(at) = deliveries.due(feed.id(), is_running)
+                        && !is_paused(engine, &feed).await
+                    {
+                        due.set(&feed, at);
+                    }
                 }
             }
             asked = requests.recv() => {

@@ -8,6 +8,7 @@ use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
 use crate::protocols::websub::pings::{HubStatus, ping_statuses};
+use crate::source::pushed::PushStatus;
 use crate::source::state::{SourceFailure, SourceState};
 use crate::source::{mirror, poll};
 use crate::store_error::StoreError;
@@ -23,6 +24,9 @@ pub(crate) struct SourceHealth {
     /// Protocol that a mirror follows by, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<String>,
+    /// Subscription at the source's hub, with `push = true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) push: Option<PushStatus>,
     pub(crate) last_ok: Option<jiff::Timestamp>,
     pub(crate) next: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,5 +140,6 @@ async fn source_health(
     let protocol = source_protocol(engine, feed).await?;
     let Some(state) = source_state(engine, feed, with_details).await? else { return Ok(None) };
     let SourceState { last_ok, next, error, problems, .. } = state;
-    Ok(Some(SourceHealth { address: redact::url(address), protocol, last_ok, next, error, problems }))
+    let push = PushStatus::load(engine, feed, with_details).await?;
+    Ok(Some(SourceHealth { address: redact::url(address), protocol, push, last_ok, next, error, problems }))
 }

@@ -1,4 +1,4 @@
-//! Calls of other hubs to feeds that mirror by push.
+//! Calls of other hubs to feeds whose source is pushed: mirrors, and polled sources.
 //!
 //! A call may reach any node, but the follower runs on one. So the call is written to a table that the follower's node
 //! watches, and the answer comes back the same way:
@@ -154,10 +154,10 @@ pub async fn inbox(engine: &Engine, feed: &FeedId, query: &str) -> Result<Inbox,
     }
 }
 
-/// Returns true if a feed mirrors by push, on whichever node.
+/// Returns true if a feed's source is pushed, on whichever node.
 fn is_called(engine: &Engine, feed: &FeedId) -> bool {
     let feed = engine.feed(feed.as_str());
-    feed.is_some_and(|feed| feed.config.mirrored().is_some_and(|(source, _)| source.push))
+    feed.is_some_and(|feed| feed.config.source.as_ref().is_some_and(|source| source.push))
 }
 
 impl Inbox {

@@ -21,7 +21,7 @@ use crate::protocols::websub::request::{SubscribeError, SubscribeRequest, Subscr
 use crate::protocols::websub::topic::{Topic, TopicError};
 use crate::protocols::websub::verify::subscribe;
 
-/// Largest delivery to a mirror, in bytes.
+/// Largest delivery to a mirror or a source, in bytes.
 const MAX_DELIVERY: usize = 64 << 20;
 
 /// Answers a request of a client, by its address, to a feed's hub.
@@ -74,7 +74,7 @@ async fn accept(
     }
 }
 
-/// Answers `/feeds/{feed}/callback`: deliveries of another hub to a mirror.
+/// Answers `/feeds/{feed}/callback`: deliveries of another hub to a mirror or a source.
 pub(crate) async fn callback(
     engine: &Arc<Engine>,
     name: &str,

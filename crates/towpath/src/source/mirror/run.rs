@@ -1,4 +1,4 @@
-//! The mirrors of a shard: which of them run, and when they begin anew.
+//! The mirrors of a shard, and the subscriptions of polled sources: which of them run, and when they begin anew.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use towpath_client::Fetcher;
 use towpath_proto::FeedId;
 
 use super::super::poll::fingerprint;
+use super::super::pushed::{self, is_pushed};
 use super::super::state::SourceState;
 use super::{MirrorTarget, mirror};
 use crate::engine::roles::{Lease, Shard};
@@ -18,7 +19,7 @@ use crate::engine::source_control::{self, SourceControl};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
 
-/// Follows every mirrored feed of a shard until the stop signal is set.
+/// Follows every mirrored feed of a shard, and subscribes to its pushed sources, until the stop signal is set.
 ///
 /// A feed that is added or changed meanwhile begins anew from its saved state, and one that is removed or paused ends.
 pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease: Lease, stop: Stop) {
@@ -74,11 +75,11 @@ impl RunningMirror {
     }
 }
 
-/// Returns the mirrors of a shard that are on and not paused.
+/// Returns the mirrors and pushed sources of a shard that are on and not paused.
 async fn wanted(engine: &Engine, shard: Shard) -> Vec<RunningMirror> {
     let mut wanted = Vec::new();
     for feed in engine.feeds() {
-        if !shard.has(feed.id().as_str()) || !is_mirror(&feed) {
+        if !shard.has(feed.id().as_str()) || !(is_mirror(&feed) || is_pushed(&feed)) {
             continue;
         }
         let control = SourceControl::load(engine, &feed).await.unwrap_or_else(|e| {
@@ -86,7 +87,9 @@ async fn wanted(engine: &Engine, shard: Shard) -> Vec<RunningMirror> {
             SourceControl::default()
         });
         if control.paused.is_none() {
-            wanted.push(RunningMirror { feed, asked: control.poll, follow: None });
+            // A source that is to be polled at once keeps its subscription.
+            let asked = control.poll.filter(|_| is_mirror(&feed));
+            wanted.push(RunningMirror { feed, asked, follow: None });
         }
     }
     wanted
@@ -96,7 +99,7 @@ fn is_mirror(feed: &Feed) -> bool {
     feed.config.mirrored().is_some_and(|(source, _)| source.enabled)
 }
 
-/// Follows one mirrored feed.
+/// Follows one mirrored feed, or subscribes to a source.
 async fn follow_feed(
     (engine, feed, lease): (Arc<Engine>, Arc<Feed>, Lease),
     fetcher: Arc<Fetcher>,
@@ -113,5 +116,7 @@ async fn follow_feed(
         });
         let target = MirrorTarget { engine, feed, lease, state: Arc::new(Mutex::new(state)) };
         mirror(target, fetcher, url, stop).await;
+    } else {
+        pushed::subscribe(engine, feed, lease, &fetcher, stop).await;
     }
 }

@@ -1,5 +1,6 @@
 //! Follower that receives pushes: of Smart Feeds ("Updates/Synchronization via Push"), and of Atom, RSS and JSON Feed
 //! documents that name a hub (WebSub). Its output equals that of the pulling follower beneath ([`Pulled`]).
+//! [`topic`] has no follower beneath: somebody else reads the feed, whenever the hub says so.
 //!
 //! 1. It subscribes, and pulls until it has caught up.
 //! 2. A push that continues at its cursor is processed. Old pushes are discarded; after any other push it pulls.
@@ -11,6 +12,7 @@ pub mod pulled;
 pub mod subscriber;
 #[cfg(test)]
 pub(super) mod tests;
+pub mod topic;
 
 use std::collections::VecDeque;
 use std::time::Duration;
