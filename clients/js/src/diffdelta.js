@@ -1,7 +1,7 @@
 // DiffDelta: head, latest document, and the archive for what was missed. Every cursor is recomputed.
 import { canonical, pythonCanonical, sha256 } from "./canonical.js";
 import { GapError, ProtocolError, TowpathError, UsageError, shown } from "./errors.js";
-import { fromDelta, time } from "./line.js";
+import { fromDelta, isRepeat, time } from "./line.js";
 import { plan, readIndex } from "./archive.js";
 import { indexUrl, locate, sourceOf } from "./locate.js";
 import { sleep } from "./session.js";
@@ -350,6 +350,8 @@ export class DiffDelta {
     const deltas = [];
     for (const [name, kind] of BUCKETS) {
       for (const item of value.buckets[name] ?? []) {
+        // The chain leads to the document that had it first.
+        if (isRepeat(item)) continue;
         if (typeof item?.id === "string" && item.id) deltas.push(fromDelta(item, kind, feed));
         else this.#warn(url, `an item of bucket ${name} has no id`);
       }

@@ -106,6 +106,9 @@ export function fromActivity(object, feed, position) {
 /** Profile of our own payloads in DiffDelta. */
 const PROFILE = "towpath-item-1";
 
+/** True if a delta item repeats a change that an earlier document has. @param {any} delta */
+export const isRepeat = (delta) => delta?.changed_in > 0 && delta.source_payload?.profile === PROFILE;
+
 /**
  * A change from a delta item of DiffDelta (section 9), with the time that orders it and the one that a start is compared with.
  * @param {any} delta @param {string} kind of its bucket @param {string} feed

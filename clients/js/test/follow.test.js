@@ -223,6 +223,8 @@ test("DiffDelta: what was missed comes from the archive, each change once and pr
   }
   assert.deepEqual(await pull(), []);
   assert.equal(state.saved.state.verified, true);
+  // The last mint repeats the others for clients without the archive.
+  assert.match(await (await fetch(`${base}/diff/${own}/latest.json`)).text(), /"changed_in":/);
   // One that changes a document on its way.
   await mint("last");
   const proxy = await server(async (request, response) => {

@@ -30,6 +30,9 @@ for (const [from, to] of [
   } = await build({
     entryPoints: [path.join(here, `src/${from}.js`)],
     bundle: true,
+    // Before terser: both together are smaller than either.
+    minifyIdentifiers: true,
+    minifySyntax: true,
     write: false,
     format: "esm",
     target: "es2022",

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use towpath_proto::diffdelta::delta_item::ItemRenderer;
 use towpath_proto::diffdelta::{
-    Cursor, DeltaWindow, DocumentChain, PublishedDocuments, SiteUrl, SourcePublisher, cursor,
+    Cursor, DeltaWindow, DocumentChain, PublishedDocuments, Repeats, SiteUrl, SourcePublisher, cursor,
 };
 use towpath_proto::format::jcs::Style;
 use towpath_proto::risk::Risk;
@@ -72,7 +72,16 @@ impl BenchSource {
         let rendering =
             ItemRenderer { site: &self.site, source: &self.id, lang: "en", risk: &|_| Risk::default() };
         let deltas = window.into_deltas();
-        self.source().mint(&DocumentChain::default(), ITEMS, &deltas, &rendering, Timestamp::UNIX_EPOCH).0
+        self.source()
+            .mint(
+                &DocumentChain::default(),
+                ITEMS,
+                &deltas,
+                &rendering,
+                Repeats::default(),
+                Timestamp::UNIX_EPOCH,
+            )
+            .0
     }
 }
 

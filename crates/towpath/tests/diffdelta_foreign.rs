@@ -231,3 +231,54 @@ fn a_snapshot_is_immutable_and_cached_for_ever() {
         assert_eq!(answer.header("cache-control"), Some("public, max-age=60, must-revalidate"));
     }
 }
+
+/// The public client polls at `ttl`, which is many mints here, and reads no archive. Our own followers, which do, must
+/// not be told what is repeated for it.
+#[test]
+fn the_public_client_loses_nothing() {
+    const ROUNDS: usize = 4;
+    const MINTS: usize = 10;
+    let dir = TestFolder::new("[[feed]]\nid = \"aa\"\n");
+    let server = dir.serve();
+    let poll = || -> Value {
+        let asked = Command::new(python())
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/reference_client.py"))
+            .args([&server.base, dir.path("cursors.json").to_str().unwrap(), "aa"])
+            .output()
+            .unwrap();
+        assert!(asked.status.success(), "{}", stderr(&asked));
+        serde_json::from_slice(&asked.stdout).unwrap()
+    };
+    let state = dir.path("state.json");
+    let follow = || -> Vec<String> {
+        let url = format!("{}/diff/aa/head.json", server.base);
+        let told = dir.run(&["follow", &url, "--once", "--state", state.to_str().unwrap()]);
+        assert!(told.status.success(), "{}", stderr(&told));
+        let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+        stdout(&told).lines().map(id).collect()
+    };
+    poll();
+    follow();
+    for round in 0..ROUNDS {
+        let ids: Vec<String> = (0..MINTS).map(|n| format!("{round}-{n}")).collect();
+        for id in &ids {
+            assert!(server.ask("PUT", &format!("/feeds/aa/items/{id}"), &[], b"x").status < 300);
+            // One mint each, in both chains.
+            for path in ["/diff/aa/latest.json", "/diff/latest.json"] {
+                let is_own = |i: &Value| i["id"] == id.as_str() && i["changed_in"].is_null();
+                server.wait_for(path, |latest| {
+                    latest["buckets"]["new"].as_array().is_some_and(|items| items.iter().any(is_own))
+                });
+            }
+        }
+        let polled = poll();
+        for chain in ["source", "global"] {
+            let told: Vec<&str> =
+                polled[chain].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+            let lost: Vec<&String> = ids.iter().filter(|id| !told.contains(&id.as_str())).collect();
+            assert!(lost.is_empty(), "the {chain} feed's client lost {lost:?}");
+        }
+        assert_eq!(follow(), ids, "our own follower, once each");
+    }
+    assert_eq!(poll()["source"], json!([]));
+}

@@ -26,7 +26,7 @@ pub use check::DiffDeltaChecker;
 pub use follow::{DiffDeltaFollower, FollowOptions};
 pub use publish::collapse::{Delta, DeltaWindow, StateDigest};
 pub use publish::global::{GlobalChain, GlobalPublisher, PendingDeltas};
-pub use publish::{DocumentChain, PublishedDocuments, SiteUrl, SourcePublisher};
+pub use publish::{DocumentChain, PublishedDocuments, Repeats, SiteUrl, SourcePublisher};
 pub use publish::{collapse, delta_item, discovery, global};
 pub use wire::cursor::{Cursor, Proof, prove};
 pub use wire::{cursor, headers};

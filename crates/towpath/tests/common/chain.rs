@@ -76,7 +76,8 @@ impl ChainReader {
 
     fn apply(&mut self, snapshot: &Value) {
         for (bucket, items) in snapshot["buckets"].as_object().unwrap() {
-            for item in items.as_array().unwrap() {
+            // Repeated items are those of an earlier snapshot.
+            for item in items.as_array().unwrap().iter().filter(|item| item["changed_in"].is_null()) {
                 let key = (item["source"].as_str().unwrap().to_owned(), id(item));
                 let kind = item["change"].as_str().unwrap();
                 // Flagged items have a bucket of their own, whatever their change is.

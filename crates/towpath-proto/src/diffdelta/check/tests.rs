@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::diffdelta::publish::testing::{TestSource, at};
+use crate::diffdelta::publish::{PublishedDocuments, Repeats};
 use crate::diffdelta::wire::headers::Resource;
 use crate::diffdelta::{GlobalChain, GlobalPublisher, PendingDeltas, discovery};
 use crate::follow::{Exchange as _, Now, ResponseHead};
@@ -33,7 +34,10 @@ impl SiteInMemory {
             pending.add(p.run_rendered(at(n)).1);
             let global = GlobalPublisher { site: &p.site, ttl_sec: 60 };
             let chains = [(p.source(), &p.chain)];
-            let (published, next) = global.mint(&state, &chains, std::mem::take(&mut pending), at(n));
+            let snapshot = global_latest.as_ref().map(|last: &PublishedDocuments| last.latest.clone());
+            let repeats = Repeats::of(&state.chain, 60, &snapshot.unwrap_or_default(), at(n));
+            let (published, next) =
+                global.mint(&state, &chains, std::mem::take(&mut pending), repeats, at(n));
             state = next;
             global_snapshots.push((published.snapshot.clone().unwrap().entry, published.latest.to_vec()));
             global_latest = Some(published);

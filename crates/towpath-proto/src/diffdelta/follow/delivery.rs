@@ -56,7 +56,13 @@ impl DocumentDelivery {
                 let before = budget.left();
                 let item = read_value(item.get(), &mut budget)?;
                 let tree = before.saturating_sub(budget.left());
-                let read = read(item).and_then(|r| Ok((r.changed_at, followed(r, usual, feed, &cursor)?)));
+                let read = read(item);
+                if read.as_ref().is_ok_and(|read| read.is_repeated) {
+                    // The chain leads to the document that had it first.
+                    budget.refund(tree);
+                    continue;
+                }
+                let read = read.and_then(|r| Ok((r.changed_at, followed(r, usual, feed, &cursor)?)));
                 match read {
                     Ok((changed_at, change)) if filter.accepts(changed_at) => {
                         budget.item(&change.item)?;

@@ -10,8 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::collapse::StateDigest;
+use super::delta_item::RenderedItem;
 use super::document::{BucketsText, Envelope, VolatileMembers, WrittenDocument, json};
 use super::health::SourceHealth;
+use super::repeats::{MintTimes, Repeats};
 use super::site::SiteUrl;
 use super::source::clamp_ttl;
 use crate::change::Seq;
@@ -36,6 +38,9 @@ pub struct DocumentChain {
     minted_at: Option<Timestamp>,
     /// Short cursors of the snapshots with that time, so that no file name is used twice.
     names: Vec<String>,
+    /// Times of the last mints, by which their changes are repeated.
+    #[serde(default)]
+    mint_times: MintTimes,
     /// Digest of the live items at the last mint.
     pub(super) state: StateDigest,
     /// Byte range of the buckets in `latest.json`.
@@ -65,6 +70,8 @@ pub struct PublishedDocuments {
     pub snapshot: Option<NewSnapshot>,
     /// The new state of the chain.
     pub chain: DocumentChain,
+    /// Bytes of the changes of earlier mints in the documents of a mint.
+    pub repeated_bytes: usize,
 }
 
 /// Error: the stored document does not match the chain, so it cannot be carried.
@@ -108,6 +115,14 @@ impl DocumentChain {
         is_stamp && self.generated_at.is_none_or(|last| *stamp >= *name_stamp(last))
     }
 
+    pub(super) fn minted_at(&self) -> Option<Timestamp> {
+        self.minted_at
+    }
+
+    pub(super) fn mint_times(&self) -> &MintTimes {
+        &self.mint_times
+    }
+
     #[cfg(test)]
     pub(super) fn state_digest_for_tests(&self) -> StateDigest {
         self.state
@@ -118,9 +133,10 @@ impl DocumentChain {
         mut self,
         paths: ChainPaths<'_>,
         envelope: &Envelope,
-        buckets: &BucketsText,
+        (items, repeats): (&[RenderedItem], &Repeats),
         now: Timestamp,
     ) -> PublishedDocuments {
+        let buckets = BucketsText::of(items.iter().chain(repeats.items()).collect());
         let document = envelope.with(buckets.as_bytes());
         // Computed before the volatile members are known: they are not part of it.
         let cursor = document.cursor();
@@ -133,10 +149,12 @@ impl DocumentChain {
         };
         self.cursor = cursor;
         self.snapshots += 1;
+        self.mint_times.add(self.snapshots, stamps.generated_at, envelope.ttl_sec);
         let written = document.write(&stamps);
         self.buckets = Some(written.buckets.clone());
         let snapshot = paths.snapshot(&stamps, &written);
-        self.publish(paths, envelope, &stamps, written, Some(snapshot))
+        let published = self.publish(paths, envelope, &stamps, written, Some(snapshot));
+        PublishedDocuments { repeated_bytes: repeats.bytes(), ..published }
     }
 
     /// Carries the chain's document: new times, the same buckets.
@@ -195,7 +213,13 @@ impl DocumentChain {
             prev_generated_at: stamps.prev_generated_at.map(|time| time.to_string()),
             ttl_sec: envelope.ttl_sec,
         };
-        PublishedDocuments { latest: written.bytes, head: json(&head), snapshot, chain: self }
+        PublishedDocuments {
+            latest: written.bytes,
+            head: json(&head),
+            snapshot,
+            chain: self,
+            repeated_bytes: 0,
+        }
     }
 
     /// Returns `now` in whole seconds, but never a time before the last document.

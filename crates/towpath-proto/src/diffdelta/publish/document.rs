@@ -31,10 +31,10 @@ impl BucketsText {
 
     /// Sorts the items (section 4) and writes each into its bucket. A flagged item is in that bucket only
     /// (section 9).
-    pub(super) fn of(items: &mut [RenderedItem]) -> Self {
+    pub(super) fn of(mut items: Vec<&RenderedItem>) -> Self {
         // Ids are unique in a document, so an unstable sort is deterministic.
         items.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        let mut text = Vec::with_capacity(items.iter().map(RenderedItem::len).sum::<usize>() + 100);
+        let mut text = Vec::with_capacity(items.iter().map(|item| item.len()).sum::<usize>() + 100);
         for (name, kind) in [
             // In the order of the names, as canonical JSON needs it.
             ("{\"flagged\":[", None),
@@ -43,7 +43,7 @@ impl BucketsText {
             (",\"updated\":[", Some(DeltaKind::Updated)),
         ] {
             text.extend_from_slice(name.as_bytes());
-            let inside = |item: &&RenderedItem| match kind {
+            let inside = |item: &&&RenderedItem| match kind {
                 None => item.flagged,
                 Some(kind) => !item.flagged && item.kind == kind,
             };

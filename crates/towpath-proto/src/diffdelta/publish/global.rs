@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::chain::{CarryError, ChainPaths, DocumentChain, PublishedDocuments, carried_narrative};
 use super::collapse::DeltaWindow;
 use super::delta_item::RenderedItem;
-use super::document::{BucketsText, Envelope};
+use super::document::Envelope;
+use super::repeats::Repeats;
 use super::site::SiteUrl;
 use super::source::{SourcePublisher, clamp_ttl};
 use crate::diffdelta::wire::cursor::Cursor;
@@ -71,8 +72,11 @@ impl PendingDeltas {
     }
 
     /// Adds a stored snapshot of a source, after a restart.
-    pub fn recover(&mut self, source: &FeedId, snapshot: &[u8]) -> Result<(), serde_json::Error> {
-        self.add(RenderedItem::parse_document(source, snapshot)?);
+    pub fn recover(&mut self, snapshot: &[u8]) -> Result<(), serde_json::Error> {
+        let mut items = RenderedItem::parse_document(snapshot)?;
+        // The snapshot of their own mint has them, too.
+        items.retain(|item| item.changed_in.is_none());
+        self.add(items);
         Ok(())
     }
 
@@ -118,9 +122,10 @@ impl GlobalPublisher<'_> {
         state: &GlobalChain,
         sources: &[(SourcePublisher<'_>, &DocumentChain)],
         pending: PendingDeltas,
+        repeats: Repeats,
         now: Timestamp,
     ) -> (PublishedDocuments, GlobalChain) {
-        let mut rendered: Vec<RenderedItem> = pending.items.into_values().collect();
+        let rendered: Vec<RenderedItem> = pending.items.into_values().collect();
         let mut tallies: BTreeMap<FeedId, Tally> = BTreeMap::new();
         let mut total = Tally::default();
         for item in &rendered {
@@ -141,17 +146,18 @@ impl GlobalPublisher<'_> {
             status.impact = Some(tally.reason().impact());
             status.impact_reason = Some(tally.reason());
         });
+        let repeats = repeats.without(&rendered, |source| shown.contains_key(source.as_str()));
         let narrative = format!(
-            "{} of {} sources changed: {} new, {} updated, {} removed.",
+            "{} of {} sources changed: {} new, {} updated, {} removed.{}",
             shown.values().filter(|s| s.changed).count(),
             shown.len(),
             total.counts.new,
             total.counts.updated,
-            total.counts.removed
+            total.counts.removed,
+            repeats.narrative()
         );
         let envelope = self.envelope(shown, narrative, Some(total.reason()));
-        let published =
-            state.chain.clone().mint(self.paths(), &envelope, &BucketsText::of(&mut rendered), now);
+        let published = state.chain.clone().mint(self.paths(), &envelope, (&rendered, &repeats), now);
         // The sources' chains as they were for this document; a restart continues from there.
         let next = GlobalChain { chain: published.chain.clone(), included: included(sources) };
         (published, next)

@@ -11,6 +11,7 @@
 //! | [`collapse`] | a range of the log as deltas |
 //! | [`delta_item`] | a delta as JSON text |
 //! | `document`, `chain` | canonical documents and the chain of cursors |
+//! | [`Repeats`] | earlier changes that a mint shows again |
 //! | `source`, [`global`] | the publishers of a source and of the global feed |
 //! | [`discovery`] | manifest, source list, health, archive indexes, schemas |
 
@@ -21,6 +22,7 @@ pub mod discovery;
 mod document;
 pub mod global;
 mod health;
+mod repeats;
 mod site;
 mod source;
 #[cfg(test)]
@@ -30,5 +32,6 @@ mod tests;
 
 pub use chain::{CarryError, DocumentChain, NewSnapshot, PublishedDocuments};
 pub use health::SourceHealth;
+pub use repeats::{Repeats, wait_after_mint};
 pub use site::SiteUrl;
 pub use source::{SourceAbout, SourcePublisher};

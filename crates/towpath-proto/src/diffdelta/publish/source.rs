@@ -7,7 +7,8 @@ use super::chain::{
 };
 use super::collapse::Delta;
 use super::delta_item::{ItemRenderer, RenderedItem};
-use super::document::{BucketsText, Envelope};
+use super::document::Envelope;
+use super::repeats::Repeats;
 use super::site::SiteUrl;
 use crate::change::Seq;
 use crate::diffdelta::wire::{
@@ -50,20 +51,22 @@ impl SourcePublisher<'_> {
     /// Mints a document of the changes since the chain's last one.
     ///
     /// `upto` is the last sequence number that `deltas` cover. Also called with no deltas on the first success,
-    /// because every chain begins with a snapshot (section 2.2). Returns the rendered items for the global feed.
+    /// because every chain begins with a snapshot (section 2.2). Returns the rendered items for the global feed,
+    /// without those that are repeated.
     pub fn mint(
         &self,
         chain: &DocumentChain,
         upto: Seq,
         deltas: &[Delta],
         rendering: &ItemRenderer<'_>,
+        repeats: Repeats,
         now: Timestamp,
     ) -> (PublishedDocuments, Vec<RenderedItem>) {
         let mut next = chain.clone();
         // The digest includes this mint's deltas, so that equal contents have equal cursors.
         deltas.iter().for_each(|d| next.state.apply(d));
         next.minted_seq = upto;
-        let mut rendered: Vec<RenderedItem> = deltas.iter().map(|d| rendering.render(d)).collect();
+        let rendered: Vec<RenderedItem> = deltas.iter().map(|d| rendering.render(d)).collect();
         // Without deltas this is the first success, for which the reason is metadata only.
         let reason = deltas.iter().map(|d| d.reason).max().unwrap_or(ImpactReason::MetadataOnly);
         let mut counts = DeltaCounts::default();
@@ -79,9 +82,10 @@ impl SourcePublisher<'_> {
             prev_cursor: chain.cursor,
             ..self.status(chain, now)
         };
-        let narrative = narrative(self.id.as_str(), counts);
+        let repeats = repeats.without(&rendered, |source| source == self.id);
+        let narrative = narrative(self.id.as_str(), counts) + &repeats.narrative();
         let envelope = self.envelope(status, narrative, Some(reason));
-        let published = next.mint(self.paths(), &envelope, &BucketsText::of(&mut rendered), now);
+        let published = next.mint(self.paths(), &envelope, (&rendered, &repeats), now);
         (published, rendered)
     }
 

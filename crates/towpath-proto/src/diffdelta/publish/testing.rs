@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value};
 
 use super::collapse::{Delta, DeltaWindow};
-use super::{DocumentChain, PublishedDocuments, SiteUrl, SourcePublisher, delta_item, discovery};
+use super::{DocumentChain, PublishedDocuments, Repeats, SiteUrl, SourcePublisher, delta_item, discovery};
 use crate::change::{Change, Op, Seq};
 use crate::diffdelta::wire::SnapshotEntry;
 use crate::feed_id::FeedId;
@@ -222,9 +222,14 @@ impl TestSource {
         let risk: &dyn Fn(&Item) -> Risk = &risk;
         let rendering = delta_item::ItemRenderer { site: &self.site, source: &self.id, lang: "en-GB", risk };
         let upto = self.log.len() as Seq;
-        let (published, rendered) = self.source().mint(&self.chain, upto, &deltas, &rendering, now);
+        let repeats = Repeats::of(&self.chain, self.source().ttl_sec, &self.last_snapshot(), now);
+        let (published, rendered) = self.source().mint(&self.chain, upto, &deltas, &rendering, repeats, now);
         self.store(published);
         (deltas, rendered)
+    }
+
+    fn last_snapshot(&self) -> Vec<u8> {
+        self.snapshots.last().map(|(_, document)| document.clone()).unwrap_or_default()
     }
 
     pub(in crate::diffdelta) fn carry(&mut self, now: Timestamp) {

@@ -218,7 +218,8 @@ fn the_global_feed_follows_the_sources() {
     pending.add(a.run_rendered(at(1)).1);
     pending.add(b.run_rendered(at(1)).1);
     let chains = [(a.source(), &a.chain), (b.source(), &b.chain)];
-    let (published, next) = global.mint(&state, &chains, std::mem::take(&mut pending), at(1));
+    let (published, next) =
+        global.mint(&state, &chains, std::mem::take(&mut pending), Repeats::default(), at(1));
     state = next;
     let first = json(&published.latest);
     let count = |v: &Value| {
@@ -244,10 +245,10 @@ fn the_global_feed_follows_the_sources() {
     a.run(at(3));
     // Simulates a crash before the global mint: the source's snapshots are read back.
     for (_, snapshot) in &a.snapshots[state.included[&feed("aa")].snapshots as usize..] {
-        pending.recover(&feed("aa"), snapshot).unwrap();
+        pending.recover(snapshot).unwrap();
     }
     let chains = [(a.source(), &a.chain), (b.source(), &b.chain)];
-    let (published, next) = global.mint(&state, &chains, pending, at(3));
+    let (published, next) = global.mint(&state, &chains, pending, Repeats::default(), at(3));
     let second = json(&published.latest);
     // x changed twice and counts once. z came and went between two global documents.
     assert_eq!(

@@ -23,6 +23,8 @@ pub(in crate::diffdelta) struct ReadDelta {
     ///
     /// `fetched_at` of another publisher may be much older than a removal.
     pub(in crate::diffdelta) changed_at: Option<Timestamp>,
+    /// True if an earlier document has the change; known for our own items only.
+    pub(in crate::diffdelta) is_repeated: bool,
 }
 
 /// Members that map to a field of [`Item`], or that do not describe the item.
@@ -64,12 +66,13 @@ pub(in crate::diffdelta) fn read(value: Value) -> Result<ReadDelta, String> {
     let modified = removed.or(observed);
     // A start time is compared with this. Foreign items are compared by the time of their document instead.
     let changed_at = payload.as_ref().and(modified);
+    let is_repeated = payload.is_some() && members.contains_key("changed_in");
     let shown = shown_item(&members)?;
     let item = match payload {
         Some(payload) => restore(shown, payload, &members)?,
         None => foreign(shown, members),
     };
-    Ok(ReadDelta { source, kind, item, modified, changed_at })
+    Ok(ReadDelta { source, kind, item, modified, changed_at, is_repeated })
 }
 
 fn text(members: &Map<String, Value>, name: &str) -> Option<String> {

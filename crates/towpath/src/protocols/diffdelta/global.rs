@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, Notify};
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::delta_item::RenderedItem;
 use towpath_proto::diffdelta::global::{GlobalChain, GlobalPublisher, PendingDeltas};
-use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments, SourcePublisher};
+use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments, Repeats, SourcePublisher};
 use towpath_proto::diffdelta::wire::{FetchStatus, GLOBAL, SnapshotEntry};
 use towpath_store::{Precondition, Store, Table, TableWrite};
 
@@ -273,7 +273,7 @@ async fn recover(
             let path = archive_path(&url);
             let snapshot = engine.store.get(Table::Documents, path.as_bytes()).await?;
             let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{path} is missing")))?;
-            state.pending.recover(source, &snapshot).map_err(|e| damaged(&e))?;
+            state.pending.recover(&snapshot).map_err(|e| damaged(&e))?;
             shown.snapshots += 1;
             shown.cursor = cursor.parse().map_err(|e| damaged(&e))?;
             Arc::make_mut(&mut state.sources).insert(source.clone(), shown.clone());
@@ -336,9 +336,12 @@ fn ttl_sec(feeds: impl Iterator<Item = Arc<Feed>>) -> u64 {
 async fn mint(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<PublishedDocuments, StoreError> {
     // Taken even if the write fails: `make_next` then has everything read again.
     let pending = std::mem::take(&mut state.pending);
-    let (published, global) =
-        make(engine, state, move |global, chain, sources, now| Ok(global.mint(chain, sources, pending, now)))
-            .await?;
+    let snapshot = state.snapshot.clone();
+    let (published, global) = make(engine, state, move |global, chain, sources, now| {
+        let repeats = Repeats::of(&chain.chain, global.ttl_sec, &snapshot, now);
+        Ok(global.mint(chain, sources, pending, repeats, now))
+    })
+    .await?;
     if let Some(snapshot) = &published.snapshot {
         let head = String::from_utf8_lossy(&published.head).into_owned();
         let kept = StoredGlobal { global: global.clone(), path: snapshot.path.clone(), carried: None, head };

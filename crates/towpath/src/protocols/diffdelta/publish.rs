@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use towpath_proto::diffdelta::publish::wait_after_mint;
+
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents;
 use crate::protocols::diffdelta::run::Run;
-use crate::protocols::diffdelta::source_chain;
+use crate::protocols::diffdelta::source_chain::{self, PublishedRun};
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::sup::Sup;
 use crate::store_error::StoreError;
@@ -29,6 +31,10 @@ async fn publish_run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
     if outcome.is_err() {
         // The chain may be written although the run failed later, and a retry then has nothing left to publish.
         documents::forget(engine, name);
+    }
+    if let Ok(Some(PublishedRun { minted: true, repeated_bytes, .. })) = &outcome {
+        let wait = wait_after_mint(*repeated_bytes, feed.config.ttl.as_secs());
+        DiffDelta::of(engine).pause_minting(feed.id(), wait);
     }
     // In a cluster every node makes its documents from the stored chain, the publishing node too.
     let Some(published) = outcome?.filter(|_| !engine.is_shared()) else { return Ok(()) };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use towpath_proto::diffdelta::collapse::{Delta, DeltaWindow};
 use towpath_proto::diffdelta::delta_item::{ItemRenderer, RenderedItem};
-use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments};
+use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments, Repeats};
 use towpath_store::ReadLimit;
 
 use crate::engine::feed_about::feed_about;
@@ -31,6 +31,8 @@ pub(crate) struct PublishedRun {
     pub(crate) latest: Bytes,
     /// True if the documents hold new changes.
     pub(crate) minted: bool,
+    /// Bytes of the changes of earlier mints in new documents.
+    pub(crate) repeated_bytes: usize,
 }
 
 /// Attempts to add a run to the chain while other nodes write it.
@@ -69,7 +71,8 @@ async fn attempt(
         // The first success mints even without items: readers then know that the source works.
         let first = chain.is_unpublished() && run.is_success();
         if !deltas.is_empty() || first {
-            let (published, rendered) = mint(engine, feed, chain, reached, deltas).await?;
+            let before = last_snapshot(engine, feed, &stored).await?;
+            let (published, rendered) = mint(engine, feed, (chain, before), reached, deltas).await?;
             // The store first: the global feed must not tell of a mint that a crash undoes.
             stored.mint(engine.store.as_ref(), feed, &published).await?;
             engine.metrics.mints.inc();
@@ -99,11 +102,12 @@ async fn attempt(
         DiffDelta::of(engine).global.add_run(engine, feed.id(), published.chain.clone(), Vec::new()).await?;
         last = Some(published);
     }
-    Ok(last.map(|PublishedDocuments { chain, head, latest, .. }| PublishedRun {
+    Ok(last.map(|PublishedDocuments { chain, head, latest, repeated_bytes, .. }| PublishedRun {
         chain,
         head,
         latest,
         minted,
+        repeated_bytes,
     }))
 }
 
@@ -131,10 +135,22 @@ async fn window(engine: &Engine, feed: &Feed, after: u64) -> Result<(Vec<Delta>,
     }
 }
 
+/// Returns the snapshot whose changes the next mint repeats; empty if it repeats none.
+async fn last_snapshot(engine: &Engine, feed: &Feed, stored: &StoredChain) -> Result<Bytes, StoreError> {
+    if !stored.chain().has_repeats(feed.config.ttl.as_secs(), engine.now()) {
+        return Ok(Bytes::new());
+    }
+    match stored.snapshot(engine.store.as_ref()).await {
+        // A lost snapshot must not keep later changes from being published.
+        Err(StoreError::Damaged(_)) => Ok(Bytes::new()),
+        snapshot => snapshot,
+    }
+}
+
 async fn mint(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
-    chain: DocumentChain,
+    (chain, before): (DocumentChain, Bytes),
     reached: u64,
     deltas: Vec<Delta>,
 ) -> Result<(PublishedDocuments, Vec<RenderedItem>), StoreError> {
@@ -144,7 +160,9 @@ async fn mint(
         let lang = about.lang.as_deref().unwrap_or("und");
         let risk = |item: &towpath_proto::Item| engine.scorer.score(item);
         let rendering = ItemRenderer { site: site(&engine), source: feed.id(), lang, risk: &risk };
-        source(&engine, &feed).mint(&chain, reached, &deltas, &rendering, engine.now())
+        let (source, now) = (source(&engine, &feed), engine.now());
+        let repeats = Repeats::of(&chain, source.ttl_sec, &before, now);
+        source.mint(&chain, reached, &deltas, &rendering, repeats, now)
     })
     .await
 }

@@ -1,11 +1,13 @@
 //! State of DiffDelta: feeds with unpublished changes, the global feed, and what other nodes wrote.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use towpath_proto::FeedId;
 
 use crate::engine::{Append, Engine, Feed};
@@ -21,6 +23,8 @@ pub struct DiffDelta {
     pub(super) global: GlobalFeed,
     /// Feeds with appends that no document shows yet.
     dirty: Mutex<HashSet<FeedId>>,
+    /// Feeds whose last mint repeated so much that the next one waits, and until when.
+    paused: Mutex<HashMap<FeedId, Instant>>,
     /// Woken when a feed becomes dirty.
     pub(super) feed_dirty: Notify,
     /// True while a task publishes dirty feeds on this node.
@@ -42,6 +46,7 @@ impl DiffDelta {
             Arc::new(Self {
                 global: GlobalFeed::default(),
                 dirty: Mutex::default(),
+                paused: Mutex::default(),
                 feed_dirty: Notify::new(),
                 // In a cluster only the node with the role publishes.
                 is_publishing: (!engine.is_shared()).into(),
@@ -62,7 +67,22 @@ impl DiffDelta {
         self.feed_dirty.notify_one();
     }
 
-    /// Takes the feeds that are to be published.
+    /// Takes the feeds that are to be published now. Returns also the time at which the first of the others is due.
+    pub(super) fn take_due(&self) -> (Vec<FeedId>, Option<Instant>) {
+        let mut paused = self.paused.lock();
+        let now = Instant::now();
+        paused.retain(|_, until| *until > now);
+        let mut dirty = self.dirty.lock();
+        let first = dirty.iter().filter_map(|feed| paused.get(feed)).min().copied();
+        (dirty.extract_if(|feed| !paused.contains_key(feed)).collect(), first)
+    }
+
+    /// Leaves a feed's further appends for one mint after this time. Only the task that publishes after appends waits.
+    pub(super) fn pause_minting(&self, feed: &FeedId, time: Duration) {
+        self.paused.lock().insert(feed.clone(), Instant::now() + time);
+    }
+
+    /// Takes every feed that is to be published.
     pub(super) fn take_dirty(&self) -> Vec<FeedId> {
         self.dirty.lock().drain().collect()
     }

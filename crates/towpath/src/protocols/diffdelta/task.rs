@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
+use towpath_proto::FeedId;
 use towpath_proto::diffdelta::wire::GLOBAL;
 use towpath_store::ReadError;
 
@@ -112,7 +113,7 @@ pub async fn publish_pending(engine: &Arc<Engine>, in_doubt: bool) -> Result<(),
 
 async fn publish_pending_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
     recover(engine).await?;
-    publish_dirty(engine).await;
+    publish_feeds(engine, DiffDelta::of(engine).take_dirty()).await;
     if engine.is_shared() {
         // No task applies remote writes here, so the chains minted just now are read once.
         refresh(engine).await?;
@@ -152,21 +153,26 @@ async fn recover_feed(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), Stor
 }
 
 async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {
+    let diffdelta = DiffDelta::of(engine);
+    let mut next_due: Option<Instant> = None;
     loop {
         tokio::select! {
-            () = DiffDelta::of(engine).feed_dirty.notified() => {}
+            () = diffdelta.feed_dirty.notified() => {}
+            () = tokio::time::sleep_until(next_due.unwrap_or_else(Instant::now)), if next_due.is_some() => {}
             () = stopped(&stop) => break,
         }
-        publish_dirty(engine).await;
+        let (feeds, due) = diffdelta.take_due();
+        next_due = due;
+        publish_feeds(engine, feeds).await;
         // After the mint, not before: a single append is published at once.
         tokio::time::sleep(MINT_INTERVAL).await;
     }
     // Appends that were acknowledged just before the stop are published, too.
-    publish_dirty(engine).await;
+    publish_feeds(engine, diffdelta.take_dirty()).await;
 }
 
-async fn publish_dirty(engine: &Arc<Engine>) {
-    for id in DiffDelta::of(engine).take_dirty() {
+async fn publish_feeds(engine: &Arc<Engine>, feeds: Vec<FeedId>) {
+    for id in feeds {
         let Some(feed) = engine.feed(id.as_str()) else { continue };
         if let Err(e) = publish(engine, &feed, Run::Moved).await {
             tracing::error!(feed = %id, "cannot publish: {e}");

@@ -232,6 +232,7 @@ impl ItemRenderer<'_> {
             kind: delta.kind,
             reason: delta.reason,
             flagged: is_flagged(risk.score),
+            changed_in: None,
             members: members(&shown),
             published_at,
             source: self.source.clone(),

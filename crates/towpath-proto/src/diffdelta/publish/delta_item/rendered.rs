@@ -23,7 +23,9 @@ pub struct RenderedItem {
     pub source: FeedId,
     /// The field's text; third sort key.
     pub id: String,
-    /// The members after `"change"`, without the opening brace.
+    /// Number of the mint whose change a later one repeats; none in the change's own mint.
+    pub(in crate::diffdelta) changed_in: Option<u64>,
+    /// The members after `"change"` and `"changed_in"`, without the opening brace.
     pub(in crate::diffdelta) members: String,
 }
 
@@ -35,8 +37,8 @@ impl RenderedItem {
 
     /// Returns the approximate size in a document, in bytes.
     pub fn len(&self) -> usize {
-        // 20 is the length of `{"change":"removed",`, which `write` adds.
-        self.members.len() + 20
+        // 20 is the length of `{"change":"removed",`, which `write` adds, and 40 more fit `"changed_in":…,`.
+        self.members.len() + if self.changed_in.is_some() { 60 } else { 20 }
     }
 
     /// Always false: an item has required members.
@@ -47,7 +49,7 @@ impl RenderedItem {
     /// Reads back the items of a document of our own.
     ///
     /// A document does not state the weight of each item, so all count as substantive.
-    pub fn parse_document(source: &FeedId, document: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+    pub fn parse_document(document: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         #[derive(Deserialize)]
         struct DocumentBuckets<'a> {
             #[serde(borrow)]
@@ -56,24 +58,29 @@ impl RenderedItem {
         #[derive(Deserialize)]
         struct ItemKeys {
             change: DeltaKind,
+            #[serde(default)]
+            changed_in: Option<u64>,
             id: String,
             published_at: String,
+            source: FeedId,
         }
         let document: DocumentBuckets<'_> = serde_json::from_slice(document)?;
         let mut items = Vec::new();
         for (bucket, texts) in document.buckets {
             for text in texts {
                 let keys: ItemKeys = serde_json::from_str(text.get())?;
-                // `change` is the first member of our own documents, so the rest begins after the first
-                // comma.
-                let members = text.get().split_once(',').map_or("}", |(_, rest)| rest);
+                // `change` and `changed_in` are the first members of our own documents, so the rest begins after
+                // the first or second comma.
+                let marks = if keys.changed_in.is_some() { 2 } else { 1 };
+                let members = text.get().splitn(marks + 1, ',').nth(marks).unwrap_or("}");
                 items.push(Self {
                     kind: keys.change,
                     reason: ImpactReason::Substantive,
                     flagged: bucket == "flagged",
                     published_at: keys.published_at,
-                    source: source.clone(),
+                    source: keys.source,
                     id: keys.id,
+                    changed_in: keys.changed_in,
                     members: members.to_owned(),
                 });
             }
@@ -81,11 +88,14 @@ impl RenderedItem {
         Ok(items)
     }
 
-    /// Writes the whole object. `change` sorts before all other members.
+    /// Writes the whole object. `change` and `changed_in` sort before all other members.
     pub(in crate::diffdelta) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"change\":\"");
         out.extend_from_slice(self.kind.as_str().as_bytes());
         out.extend_from_slice(b"\",");
+        if let Some(number) = self.changed_in {
+            out.extend_from_slice(format!("\"changed_in\":{number},").as_bytes());
+        }
         out.extend_from_slice(self.members.as_bytes());
     }
 }
