@@ -47,18 +47,20 @@ pub enum Protocol {
     History,
     /// Plain RSS, Atom or JSON Feed: best effort, only the entries in the document at each poll.
     Rss,
+    /// An HTML page without a feed: best effort, the whole page as one item at each poll.
+    Page,
     /// Simple Update Protocol: names the feeds that changed, not their changes.
     Sup,
 }
 
 impl Protocol {
     /// All protocols, strongest guarantee first.
-    pub const ALL: [Self; 6] =
-        [Self::DiffDelta, Self::Replication, Self::Smart, Self::History, Self::Rss, Self::Sup];
+    pub const ALL: [Self; 7] =
+        [Self::DiffDelta, Self::Replication, Self::Smart, Self::History, Self::Rss, Self::Page, Self::Sup];
 
     /// Returns true if feeds of the protocol can name a hub.
     pub fn has_hubs(self) -> bool {
-        matches!(self, Self::Smart | Self::History | Self::Rss)
+        matches!(self, Self::Smart | Self::History | Self::Rss | Self::Page)
     }
 
     /// Name on the command line and in state files.
@@ -69,6 +71,7 @@ impl Protocol {
             Self::Smart => "smart",
             Self::History => "history",
             Self::Rss => "rss",
+            Self::Page => "page",
             Self::Sup => "sup",
         }
     }
@@ -78,7 +81,7 @@ impl Protocol {
         match self {
             Self::DiffDelta | Self::Replication | Self::Smart => 0,
             Self::History => 1,
-            Self::Rss => 2,
+            Self::Rss | Self::Page => 2,
             Self::Sup => 3,
         }
     }
@@ -104,7 +107,7 @@ impl Protocol {
         match self {
             Self::DiffDelta | Self::Replication | Self::Smart => "exactly once",
             Self::History => "at least once",
-            Self::Rss => "best effort",
+            Self::Rss | Self::Page => "best effort",
             Self::Sup => "names only the feeds that changed",
         }
     }
@@ -189,8 +192,8 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
             Box::new(name.of(follower))
         }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
-        Protocol::History | Protocol::Rss => {
-            Box::new(name.of(history_follower(&url, from, state, (once, every, limits))?))
+        Protocol::History | Protocol::Rss | Protocol::Page => {
+            Box::new(name.of(history_follower(protocol, &url, from, state, (once, every, limits))?))
         }
         Protocol::Sup => {
             let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
@@ -199,7 +202,8 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
     })
 }
 
-/// Creates a follower that subscribes `callback` at the feed's hub: of a Smart Feed, or of Atom, RSS and JSON Feed.
+/// Creates a follower that subscribes `callback` at the feed's hub: of a Smart Feed, of Atom, RSS and JSON Feed, or of a
+/// page.
 ///
 /// Also returns the query parameter that the hub's requests must carry. It is part of the registered callback URL and
 /// unguessable, so that strangers cannot deliver (WebSub, section 8.2).
@@ -213,7 +217,7 @@ pub fn pushed_follower(
     callback: &str,
 ) -> Result<(Box<dyn Follower>, String), FollowError> {
     if !protocol.has_hubs() {
-        let why = format!("a hub pushes Smart Feeds, Atom, RSS and JSON Feed, not {protocol}");
+        let why = format!("a hub pushes Smart Feeds, Atom, RSS, JSON Feed and pages, not {protocol}");
         return Err(FollowError::Usage(format!("{}: {why}", config.url)));
     }
     let FollowerConfig { url, from, name, mut state, every, limits, .. } = config;
@@ -223,7 +227,7 @@ pub fn pushed_follower(
     let follower: Box<dyn Follower> = if protocol == Protocol::Smart {
         Box::new(name.of(PushFollower::new(&url, &from, state, options)?.within(limits)))
     } else {
-        let follower = history_follower(&url, from, state, (false, every, limits))?;
+        let follower = history_follower(protocol, &url, from, state, (false, every, limits))?;
         Box::new(name.of(PushFollower::of(follower, options)))
     };
     Ok((follower, key))
@@ -239,6 +243,7 @@ pub fn topic_follower(url: &str, callback: &str) -> (Box<dyn Follower>, String) 
 }
 
 fn history_follower(
+    protocol: Protocol,
     url: &str,
     from: StartFrom,
     state: Option<Value>,
@@ -246,7 +251,8 @@ fn history_follower(
 ) -> Result<HistoryFollower, FollowError> {
     let defaults = HistoryOptions::default();
     let poll = every.unwrap_or(defaults.poll);
-    let mut options = HistoryOptions { once, poll, reading: limits.document, ..defaults };
+    let page = protocol == Protocol::Page;
+    let mut options = HistoryOptions { once, poll, page, reading: limits.document, ..defaults };
     options.limits.document = limits.largest_document(options.limits.document);
     HistoryFollower::new(url, from, state, options)
 }
@@ -287,6 +293,7 @@ pub fn checker(protocol: Protocol, url: &str, limits: ReadLimits) -> Result<Box<
             let history = protocol == Protocol::History;
             Box::new(HistoryChecker::new(url, HistoryCheck { history, limits, ..HistoryCheck::default() }))
         }
+        Protocol::Page => return Err(FollowError::Usage(format!("{url}: a page has no rules to check"))),
         Protocol::Sup => Box::new(SupChecker::new(url).within(limits)),
     })
 }

@@ -6,8 +6,10 @@
 mod callback;
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use callback::hub::TestHub;
 use callback::push_follow::PushFollow;
 use callback::{CallbackRequest, CallbackServer};
 use common::{PATIENCE, TestFolder, TestServer, clustered, free_port};
@@ -256,6 +258,40 @@ fn a_mirror_gets_pushes() {
     // Deliveries without the key are refused.
     assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
     assert_eq!(copy.get("/feeds/copy/callback?towpath-key=0").status, 404);
+}
+
+/// An HTML page that names a hub and no feed is followed as one item. Without a push the next poll would come after a minute,
+/// longer than the test waits.
+#[test]
+fn a_page_with_a_hub_is_followed_by_push() {
+    let (hub, text) = (TestHub::start(), Arc::new(Mutex::new("first")));
+    let (at, shown) = (hub.url(), Arc::clone(&text));
+    let page = CallbackServer::start(move |_: &CallbackRequest| {
+        let words = *shown.lock().unwrap();
+        let html = format!(
+            "<!doctype html><html><head><title>Page</title><link rel=hub href={at}></head><body><p>{words} <a href=/x>x</a>"
+        );
+        (200, "Content-Type: text/html\r\n".to_owned(), html.into_bytes())
+    });
+    let (dir, url) = (TestFolder::new(""), page.url("/page"));
+    let refused = dir.run(&["follow", &url, "--once"]);
+    assert!(!refused.status.success() && common::stderr(&refused).contains("--protocol page"), "{refused:?}");
+    let following = PushFollow::start(&dir, &url);
+    following.wait_for(&url);
+    hub.wait_for_subscribers(1);
+    for words in ["second", "third"] {
+        *text.lock().unwrap() = words;
+        hub.distribute(&url);
+        until("told", || following.lines().last().unwrap().to_string().contains(words));
+    }
+    let lines = following.lines();
+    assert_eq!(lines.len(), 3, "once for each change: {lines:#?}");
+    assert_eq!((&lines[2]["id"], &lines[2]["item"]["title"]), (&json!(url), &json!("Page")));
+    assert!(lines[2].to_string().contains(&page.url("/x")), "{}", lines[2]);
+    // What was told is not told again.
+    drop(following);
+    let again = dir.run(&["follow", &url, "--protocol", "page", "--once", "--state", "state.json"]);
+    assert!(again.status.success() && again.stdout.is_empty(), "{again:?}");
 }
 
 /// A polled document with a hub is polled when the hub delivers, long before its interval ends. One without a hub is polled

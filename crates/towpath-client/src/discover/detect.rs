@@ -77,6 +77,23 @@ pub fn alternates(response: &ProbedResponse<'_>) -> Vec<String> {
     urls
 }
 
+/// Returns the offer of an HTML page that names a hub, in its headers or its head (WebSub, section 4).
+pub(super) fn page_with_hub(response: &ProbedResponse<'_>) -> Option<Offer> {
+    let (text, _) = sniff::decode(response.start, response.head.header("content-type"));
+    if !response.is_ok() || sniff::kind(&text) != DocumentKind::Html {
+        return None;
+    }
+    let links = link::from_headers(&response.head.headers, Some(response.url));
+    let has_hub =
+        link::target(&links, "hub").is_some() || html::head_links(&text).iter().any(|l| l.rel == "hub");
+    has_hub.then(|| Offer {
+        protocol: Protocol::Page,
+        url: response.url.to_string(),
+        why: "it is a page that names a hub and no feed: one item, told again whenever it changes".to_owned(),
+        feed: None,
+    })
+}
+
 /// Describes a document that is not a feed, for an error message.
 pub fn describe(response: &ProbedResponse<'_>) -> String {
     let (text, _) = sniff::decode(response.start, None);

@@ -19,6 +19,7 @@ use url::Url;
 use super::fetch::{Fetcher, StreamingResponse};
 use super::protocol::{FollowPace, Protocol};
 
+use detect::page_with_hub;
 pub use detect::{ProbedResponse, alternates, describe, offers};
 
 /// Number of bytes of a document that are read first.
@@ -38,6 +39,10 @@ const MAX_ALTERNATES: usize = 6;
 /// `Accept` header of probes: feed formats first, HTML last.
 const ACCEPTED_TYPES: &str = "application/json, application/feed+json, application/atom+xml, application/rss+xml, \
                         multipart/mixed;q=0.9, application/xml;q=0.8, text/xml;q=0.8, text/html;q=0.5, */*;q=0.1";
+
+/// Description of a page that is followed on request only: a reader who gives a page's address usually wants its feed.
+const PAGE_WITH_HUB: &str =
+    "a page that names a hub but no feed, which --push, or --protocol page, follows as one item";
 
 /// A protocol by which a feed can be followed, and the URL for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,14 +126,15 @@ pub async fn discover(fetcher: &Fetcher, url: &str, pace: FollowPace) -> Result<
         .ok_or_else(|| DiscoverError::Unknown { url: url.to_owned(), what: "nothing".to_owned() })
 }
 
-/// Finds the protocol to follow by push that a URL offers: the preferred one of those whose feeds can name a hub. `None` if
+/// Finds the protocol to follow by push that a URL offers: the preferred one of those whose feeds can name a hub. A page
+/// that names a hub and no feed is followed itself. `None` if
 /// nothing there shows one.
 ///
 /// # Errors
 ///
 /// [`DiscoverError`] if `url` cannot be read.
 pub async fn discover_pushed(fetcher: &Fetcher, url: &str) -> Result<Option<Offer>, DiscoverError> {
-    let mut found = match discover_all(fetcher, url).await {
+    let mut found = match offers_of(fetcher, url, true).await {
         Err(DiscoverError::Unknown { .. }) => return Ok(None),
         found => found?,
     };
@@ -161,6 +167,11 @@ pub async fn locate(
 ///
 /// [`DiscoverError`] about `url` itself. Linked feeds that fail are skipped.
 pub async fn discover_all(fetcher: &Fetcher, url: &str) -> Result<Vec<Offer>, DiscoverError> {
+    offers_of(fetcher, url, false).await
+}
+
+/// Finds every protocol that a URL offers. With `pages`, a page without a feed is one item if it names a hub.
+async fn offers_of(fetcher: &Fetcher, url: &str, pages: bool) -> Result<Vec<Offer>, DiscoverError> {
     let response = probe_without_long_poll(fetcher, url).await?;
     let unknown = |what: String| DiscoverError::Unknown { url: url.to_owned(), what };
     let final_url = Url::parse(&response.head.url).map_err(|e| unknown(e.to_string()))?;
@@ -181,7 +192,11 @@ pub async fn discover_all(fetcher: &Fetcher, url: &str) -> Result<Vec<Offer>, Di
         let (status, retry_after) = (response.head.status, response.head.retry_after(Timestamp::now()));
         return Err(DiscoverError::Status { url: url.to_owned(), status, retry_after });
     }
-    Err(unknown(describe(&probed)))
+    match page_with_hub(&probed) {
+        Some(page) if pages => Ok(vec![page]),
+        Some(_) => Err(unknown(PAGE_WITH_HUB.to_owned())),
+        None => Err(unknown(describe(&probed))),
+    }
 }
 
 /// Returns the preferred offer, the first of equals. Its reason also names the guarantee and the other protocols.

@@ -44,4 +44,4 @@ pub(crate) use iri::is_iri;
 pub use limits::{DocumentLimits, MEMORY_TIMES};
 pub use paging::{Paging, PagingError};
 pub use problems::ProblemCounts;
-pub use read::{ReadOptions, read};
+pub use read::{ReadOptions, read, read_page};

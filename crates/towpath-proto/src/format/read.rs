@@ -9,6 +9,7 @@ use super::html_page::{self, HtmlMapping};
 use super::limits::DocumentLimits;
 use super::problems::Problems;
 use super::{atom, fill, json_feed, json_pointers, json_repair, rss, sniff, xml};
+use crate::item::Item;
 
 /// Options of reading a document.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -90,6 +91,23 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
     problems.append(&mut feed.problems);
     feed.problems = problems;
     Ok(feed)
+}
+
+/// Reads an HTML page as one item, whose id is empty: what identifies a page is for the caller to say.
+///
+/// # Errors
+///
+/// [`FormatError`] if it is no page, or exceeds a limit.
+pub fn read_page(bytes: &[u8], url: &str, options: &ReadOptions) -> Result<Item, FormatError> {
+    let mut budget = Budget::new(bytes.len(), options.limits);
+    let (text, _) = sniff::decode_or_western(bytes, options.content_type);
+    if let Cow::Owned(text) = &text {
+        budget.store(text.len())?;
+    }
+    match sniff::kind(&text) {
+        sniff::DocumentKind::Html => html_page::read_whole(&text, url, budget),
+        kind => Err(FormatError::Unknown(format!("{kind:?} instead of an HTML page"))),
+    }
 }
 
 /// Reads JSON. What strict reading refuses is repaired if the options say so, and read again.

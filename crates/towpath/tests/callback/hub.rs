@@ -48,6 +48,11 @@ impl TestHub {
         pings.map(|call| parameter(call, "hub.url").unwrap()).collect()
     }
 
+    /// Delivers a topic without a ping.
+    pub fn distribute(&self, topic: &str) {
+        distribute(topic, &self.subscribers.lock().unwrap().clone());
+    }
+
     pub fn wait_for_subscribers(&self, count: usize) {
         wait_until("subscribed", || self.subscribers.lock().unwrap().len() >= count);
     }

@@ -57,6 +57,19 @@ pub(crate) fn read(
     Ok(feed)
 }
 
+/// Reads a whole page as one item: its title, and the content of its body.
+pub(crate) fn read_whole(html: &str, url: &str, mut budget: Budget) -> Result<Item, FormatError> {
+    let tree = build::build(html, &mut budget)?;
+    let mut base = Base::new(page_base(&tree, Some(url)).as_deref(), budget);
+    let whole = 0..tree.nodes.len();
+    let title = first(&tree, "title", whole.clone()).map(|title| tree.text(title)).filter(|t| !t.is_empty());
+    let body = first(&tree, "body", whole).unwrap_or(0);
+    let content = tree.inner_html(body, |target| base.resolve(target.trim().to_owned()))?;
+    base.budget.text(content.len())?;
+    let (url, content) = (Some(url.to_owned()), Some(Content::new("text/html", content)));
+    Ok(Item { url, title, content, ..Item::default() })
+}
+
 /// Returns the URL that relative ones are resolved against: the page's `base` element, if it has one.
 fn page_base(tree: &Tree, base_url: Option<&str>) -> Option<String> {
     let own = first(tree, "base", 0..tree.nodes.len()).and_then(|base| tree.attribute(base, "href"));

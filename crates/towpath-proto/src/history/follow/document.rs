@@ -94,6 +94,28 @@ impl DocumentContents {
         })
     }
 
+    /// Reads a page as a document of one entry, whose id is `id`. Its links are not those of a feed.
+    pub(super) fn of_page(
+        fetched: &FetchedDocument,
+        id: &str,
+        limits: DocumentLimits,
+    ) -> Result<Self, FormatError> {
+        let content_type = fetched.content_type.as_deref();
+        let options = ReadOptions { content_type, limits, ..ReadOptions::default() };
+        let item = format::read_page(&fetched.body, &fetched.url, &options)?;
+        let item = Item { id: id.to_owned(), ..item };
+        Ok(Self {
+            predecessor: Predecessor::Beginning,
+            this: None,
+            is_archive: false,
+            current: None,
+            ttl: None,
+            versions: vec![EntryVersion { item, rank: None, is_deleted: false }],
+            problems: Vec::new(),
+            updated: None,
+        })
+    }
+
     /// Returns true if the whole document is older than a time.
     pub(super) fn is_before(&self, time: Timestamp) -> bool {
         // An undated version may be newer than any time, so its document is in range.

@@ -30,7 +30,7 @@ impl HistoryFollower {
         let (error, retry_after) = match outcome {
             RequestOutcome::Document(fetched, _) => {
                 self.pass.bytes += fetched.body.len() as u64;
-                match DocumentContents::of(&fetched, self.options.reading) {
+                match self.read(&fetched) {
                     Ok(document) => return self.process_gap(now, &request.url, document),
                     Err(e) => {
                         let url = request.url.clone();

@@ -37,6 +37,7 @@ use bytes::Bytes;
 use http::{Method, header};
 use serde_json::Value;
 
+use self::document::{DocumentContents, FetchedDocument};
 pub use self::pass::CrawlLimits;
 use self::pass::HistoryPass;
 use self::response::{DocumentRequest, PartialResponse, RequestOutcome};
@@ -45,7 +46,7 @@ use crate::follow::{
     Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
     StartFrom, TransferError,
 };
-use crate::format::DocumentLimits;
+use crate::format::{DocumentLimits, FormatError};
 
 // `*/*` for servers that label their feeds oddly: a 406 would serve nobody.
 /// Media types of feed documents, in order of preference.
@@ -77,6 +78,8 @@ pub struct HistoryFollowOptions {
     pub limits: CrawlLimits,
     /// Limits of reading a document.
     pub reading: DocumentLimits,
+    /// True for an HTML page, which is one entry: the whole page, told again whenever it changes.
+    pub page: bool,
 }
 
 impl Default for HistoryFollowOptions {
@@ -90,6 +93,7 @@ impl Default for HistoryFollowOptions {
             tries: 3,
             limits: CrawlLimits::default(),
             reading: DocumentLimits::default(),
+            page: false,
         }
     }
 }
@@ -233,6 +237,14 @@ impl HistoryFollower {
     pub fn pull_after_push(&mut self) {
         self.awaits_pushed = true;
         self.pull_now();
+    }
+
+    fn read(&self, fetched: &FetchedDocument) -> Result<DocumentContents, FormatError> {
+        match self.options.page {
+            // Not the address after redirects, which may differ from one request to the next.
+            true => DocumentContents::of_page(fetched, &self.url, self.options.reading),
+            false => DocumentContents::of(fetched, self.options.reading),
+        }
     }
 
     /// Starts a pass.

@@ -21,18 +21,16 @@ impl HistoryFollower {
     pub(super) fn handle_newest(&mut self, now: Now, outcome: RequestOutcome) {
         let url = self.url.clone();
         match outcome {
-            RequestOutcome::Document(fetched, headers) => {
-                match DocumentContents::of(&fetched, self.options.reading) {
-                    Ok(document) => {
-                        self.newest = newest(&headers, &document);
-                        self.process_newest(now, *fetched, &headers, &document);
-                    }
-                    Err(e) => {
-                        let error = FollowError::Protocol { url, reason: e.to_string() };
-                        self.fail(now, error, None);
-                    }
+            RequestOutcome::Document(fetched, headers) => match self.read(&fetched) {
+                Ok(document) => {
+                    self.newest = newest(&headers, &document);
+                    self.process_newest(now, *fetched, &headers, &document);
                 }
-            }
+                Err(e) => {
+                    let error = FollowError::Protocol { url, reason: e.to_string() };
+                    self.fail(now, error, None);
+                }
+            },
             RequestOutcome::NotModified => {
                 // Nothing new; a good moment for documents that failed before.
                 self.failures = 0;
@@ -161,7 +159,7 @@ impl HistoryFollower {
             };
         }
         self.pass.bytes += fetched.body.len() as u64;
-        match DocumentContents::of(&fetched, self.options.reading) {
+        match self.read(&fetched) {
             Ok(document) => self.process_back(now, fetched, &document),
             Err(e) => {
                 let error = FollowError::Protocol { url: request.url.clone(), reason: e.to_string() };
@@ -199,17 +197,13 @@ impl HistoryFollower {
             let Some(fetched) = self.pass.take_cached() else {
                 return self.queue_request(Method::GET, link.url);
             };
-            match DocumentContents::of(&fetched, self.options.reading) {
+            match self.read(&fetched) {
                 Ok(document) => self.apply_chain_end(now, &link, document),
                 // Unreachable: it parsed during the walk back.
                 Err(_) => drop(self.pass.chain.pop()),
             }
         }
-        let read = self
-            .pass
-            .newest
-            .take()
-            .and_then(|fetched| DocumentContents::of(&fetched, self.options.reading).ok());
+        let read = self.pass.newest.take().and_then(|fetched| self.read(&fetched).ok());
         if let Some(document) = read {
             self.finish_pass(now, document);
         }
@@ -220,7 +214,7 @@ impl HistoryFollower {
         let (error, retry_after) = match outcome {
             RequestOutcome::Document(fetched, _) => {
                 self.pass.bytes += fetched.body.len() as u64;
-                match DocumentContents::of(&fetched, self.options.reading) {
+                match self.read(&fetched) {
                     Ok(document) => return self.process_forward(now, &link, *fetched, document),
                     Err(e) => {
                         let url = request.url.clone();
