@@ -84,6 +84,18 @@ def test_the_command_line_goes_on_from_the_state_and_back(feed, tmp_path):
     assert ids(towpath.follow(feed.url, state=state, once=True)) == ["d"]
 
 
+def test_the_command_line_goes_on_within_a_unit(feed, tmp_path):
+    state = tmp_path / "state"
+    feed.batch({"id": id} for id in "abcd")
+    for change in towpath.follow(feed.url, state=state, once=True):
+        if change.id == "c":
+            break
+    program = os.environ["TOWPATH_PROGRAM"]
+    command = [program, "follow", feed.url, "--state", str(state), "--once"]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert [json.loads(line)["id"] for line in printed.splitlines()] == ["c", "d"]
+
+
 def test_a_loop_that_waits_has_saved(feed, tmp_path):
     state = tmp_path / "state"
     put(feed, "a")

@@ -285,6 +285,11 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             match event {
                 Event::Reset(reset) => self.reset(reset).await?,
                 Event::Large(part) => self.write_large(part).await,
+                // Delivered first: an output remembers what it has of the unit, which comes again.
+                event @ Event::Failed(_) => {
+                    self.deliver().await?;
+                    self.add(event);
+                }
                 event => self.add(event),
             }
             let full = self.changes.len() >= BATCH_CHANGES || self.bytes >= BATCH_BYTES;

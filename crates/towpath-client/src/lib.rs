@@ -100,6 +100,7 @@ mod http1;
 mod large_files;
 pub mod listen;
 pub mod memory_budget;
+pub mod progress;
 pub mod protocol;
 pub mod publish;
 pub mod random;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect};
 use serde_json::Value;
+use towpath_client::{Changes, Follow, Protocol};
 
 /// Smart Feed with `count` items, two on each page; its cursors are counters.
 fn smart_feed(asked: &ReceivedRequest, count: usize) -> Vec<ScriptStep> {
@@ -276,4 +277,37 @@ async fn a_token_goes_to_the_server_of_the_feed_only() {
         );
     }
     assert_eq!(elsewhere.asked().len(), before);
+}
+
+/// One unit of four items.
+fn one_unit(request: &ReceivedRequest) -> Vec<ScriptStep> {
+    let is_first = !request.path.contains("c4");
+    let items: Vec<Value> = ["a", "b", "c", "d"]
+        .iter()
+        .filter(|_| is_first)
+        .map(|id| serde_json::json!({ "id": id, "objectType": "note" }))
+        .collect();
+    let page = serde_json::json!({ "last_cursor": "c4", "items": items }).to_string();
+    answer("200 OK", "Content-Type: application/json\r\n", page)
+}
+
+fn follow_in_rust(url: &str, state: &Path) -> Changes {
+    Follow::new(url).protocol(Protocol::Smart).state(state).once().changes()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_goes_on_within_a_unit_that_a_program_has_begun() {
+    let server = RawServer::start(one_unit).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (url, state) = (server.url("/items"), folder.path().join("state"));
+    let mut changes = follow_in_rust(&url, &state);
+    for id in ["a", "b"] {
+        let change = changes.try_next().await.unwrap().unwrap();
+        assert_eq!(change.id(), id);
+        changes.acknowledge(&change);
+    }
+    changes.close().await.unwrap();
+    let output = run(&["follow", &url, "--state", text(&state), "--once"]).await;
+    assert_eq!(ids(&output), ["c", "d"], "{}", stderr_text(&output));
+    assert_eq!(ids(&run(&["follow", &url, "--state", text(&state), "--once"]).await), [""; 0]);
 }

@@ -15,7 +15,6 @@
 //! ```
 
 mod open;
-mod progress;
 mod saver;
 
 use std::collections::VecDeque;
@@ -31,11 +30,12 @@ use towpath_proto::Item;
 use towpath_proto::follow::{FollowError, Followed};
 
 use self::open::OpenFollow;
-use self::progress::Progress;
 use crate::drive::FollowNotice;
 use crate::follow::{Follow, StreamMessage};
+use crate::progress::FollowProgress;
 use crate::redact;
 use crate::sink::SinkEvent;
+use crate::sink::acks::line_digest;
 use crate::state_file::StateError;
 
 /// Reason why the changes of a feed end.
@@ -135,7 +135,7 @@ type NoticeReceiver = Box<dyn FnMut(&FollowNotice) + Send>;
 pub struct Changes {
     phase: ChangesPhase,
     arrived: VecDeque<ArrivedEntry>,
-    progress: Progress,
+    progress: FollowProgress,
     once: bool,
     /// True if the caller saves the state, and so needs its content.
     needs_content: bool,
@@ -191,7 +191,7 @@ impl Follow {
             once: self.once,
             phase: ChangesPhase::Opening(Box::pin(open::open(self))),
             arrived: VecDeque::new(),
-            progress: Progress::default(),
+            progress: FollowProgress::default(),
             needs_content,
             on_notice: Box::new(|notice| tracing::warn!("{}", redact::credentials(&notice.to_string()))),
             is_incomplete: false,
@@ -305,7 +305,7 @@ impl Changes {
     fn take_change(&mut self) -> Option<FeedChange> {
         match self.arrived.pop_front()? {
             ArrivedEntry::Event(event) => {
-                let number = self.progress.give(&event)?;
+                let number = self.progress.give(line_digest(&event))?;
                 Some(FeedChange { event, number })
             }
             ArrivedEntry::Checkpoint(state) => {

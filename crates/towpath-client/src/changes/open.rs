@@ -4,12 +4,12 @@ use towpath_proto::FeedId;
 use towpath_proto::follow::FollowError;
 use url::Url;
 
-use super::progress::Progress;
 use super::saver::StateSaver;
 use super::{ChangesError, StatePlace};
 use crate::discover::{DiscoverError, discover, locate};
 use crate::fetch::Fetcher;
 use crate::follow::{Follow, FollowStream, named_fetcher};
+use crate::progress::FollowProgress;
 use crate::protocol::{FollowPace, FollowerConfig, Protocol, follower};
 use crate::state_file::{SavedFollow, StateError, StateFile, StateHeader, load, parse};
 
@@ -18,7 +18,7 @@ pub(super) struct OpenFollow {
     pub(super) stream: FollowStream,
     pub(super) saver: Option<StateSaver>,
     pub(super) header: StateHeader,
-    pub(super) progress: Progress,
+    pub(super) progress: FollowProgress,
 }
 
 /// Protocol and URL of a follow.
@@ -51,7 +51,7 @@ pub(super) async fn open(follow: Follow) -> Result<OpenFollow, ChangesError> {
         _ => None,
     };
     let header = StateHeader::new(&feed, protocol, &url);
-    let progress = Progress::resume(state.clone(), &acknowledged);
+    let progress = FollowProgress::resume(state.clone(), &acknowledged);
     let config =
         FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder: None };
     let follower = follower(protocol, config)?;

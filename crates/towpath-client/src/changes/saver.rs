@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::progress::Progress;
+use crate::progress::FollowProgress;
 use crate::state_file::{StateError, StateFile};
 
 /// Longest time that acknowledged changes stay unsaved while more are at hand.
@@ -59,7 +59,7 @@ impl StateSaver {
     }
 
     /// Starts to save what was acknowledged, unless a save is running; returns false if there is nothing to do.
-    pub(super) fn start(&mut self, progress: &mut Progress) -> bool {
+    pub(super) fn start(&mut self, progress: &mut FollowProgress) -> bool {
         if self.running.is_some() || !progress.is_unsaved() {
             return false;
         }
@@ -81,7 +81,7 @@ impl StateSaver {
     }
 
     /// Saves what was acknowledged, in this thread.
-    pub(super) fn save_now(&mut self, progress: &mut Progress) -> Result<(), StateError> {
+    pub(super) fn save_now(&mut self, progress: &mut FollowProgress) -> Result<(), StateError> {
         self.number += 1;
         match progress.take_unsaved() {
             Some(unsaved) => self.file.lock().save(self.number, unsaved),

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ pub fn line_key(event: &SinkEvent) -> String {
     line_digest(event).to_string()
 }
 
-/// Digest of a line: of its operation, id and position.
+/// Digest of a line: of its operation, id and position, and of what tells two versions at one position apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineDigest(u128);
 
@@ -212,13 +212,28 @@ impl FromStr for LineDigest {
 
 /// Returns the digest of a line.
 pub fn line_digest(event: &SinkEvent) -> LineDigest {
-    let key = match event {
-        SinkEvent::Change(change) => (change.op.as_str(), change.item.id.as_str(), change.position.as_str()),
-        SinkEvent::Reset(_) => (RESET, "", ""),
-    };
+    match event {
+        SinkEvent::Change(change) => change_digest(change),
+        SinkEvent::Reset(_) => reset_digest(),
+    }
+}
+
+/// Returns the digest of a change's line.
+pub fn change_digest(change: &Followed) -> LineDigest {
+    // The position of an entry of Atom or RSS is its document, which may have a newer version of it the next time.
+    let version = (change.modified, change.item.content.as_ref().map_or(0, |content| content.bytes.len()));
+    digest((change.op.as_str(), change.item.id.as_str(), change.position.as_str(), version))
+}
+
+/// Returns the digest of a reset's line. All resets are equal.
+pub fn reset_digest() -> LineDigest {
+    digest(RESET)
+}
+
+fn digest(key: impl Hash) -> LineDigest {
     let [high, low] = [0u8, 1].map(|seed| {
         let mut hasher = DefaultHasher::new();
-        (seed, key).hash(&mut hasher);
+        (seed, &key).hash(&mut hasher);
         hasher.finish()
     });
     LineDigest(u128::from(high) << 64 | u128::from(low))

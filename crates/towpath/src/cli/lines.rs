@@ -1,13 +1,19 @@
 //! Output of one feed: lines of JSON, and the state file that covers them.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use towpath_client::progress::FollowProgress;
+use towpath_client::sink::acks::{change_digest, reset_digest};
 use towpath_client::state_file::{StateError, StateFile};
 use towpath_client::{FollowNotice, Output, redact};
 use towpath_proto::follow::{FeedReset, Followed};
 
 use super::terminal::{plain, visible_json};
+
+/// Longest time for which lines of an unfinished unit stay unsaved while more arrive.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Failure of the output.
 #[derive(Debug, thiserror::Error)]
@@ -27,31 +33,35 @@ pub(super) enum LinesError {
 }
 
 /// Prints each change as one line, and saves each checkpoint after the lines it covers are flushed.
-pub(super) struct Lines<W> {
+///
+/// A publisher may tell many changes as one unit, with one checkpoint. A unit that comes again after a failed attempt or a
+/// restart is printed from where it broke off.
+pub(super) struct Lines<W: Write> {
     /// `None` while a batch is being written.
     writer: Option<LineWriter<W>>,
 }
 
-struct LineWriter<W> {
+struct LineWriter<W: Write> {
     out: W,
     state: Option<StateFile>,
+    progress: FollowProgress,
+    saved_at: Instant,
 }
 
 impl<W: Write + Send + 'static> Lines<W> {
-    pub(super) fn new(out: W, state: Option<StateFile>) -> Self {
-        Self { writer: Some(LineWriter { out, state }) }
+    pub(super) fn new(out: W, state: Option<StateFile>, progress: FollowProgress) -> Self {
+        Self { writer: Some(LineWriter { out, state, progress, saved_at: Instant::now() }) }
     }
-}
 
-impl<W: Write + Send + 'static> Output for Lines<W> {
-    type Error = LinesError;
-
-    async fn deliver(&mut self, changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), LinesError> {
+    /// Writes in a thread for blocking work: a slow reader of standard output must not block signal handling.
+    async fn write(
+        &mut self,
+        write: impl FnOnce(&mut LineWriter<W>) -> Result<(), LinesError> + Send + 'static,
+    ) -> Result<(), LinesError> {
         let broken = || LinesError::Broken("an earlier batch was abandoned".into());
         let mut writer = self.writer.take().ok_or_else(broken)?;
-        // A slow reader of standard output must not block signal handling.
         let written = tokio::task::spawn_blocking(move || {
-            let written = writer.write(&changes, checkpoint);
+            let written = write(&mut writer);
             (writer, written)
         });
         let (writer, written) = written.await.map_err(|e| LinesError::Broken(e.to_string()))?;
@@ -59,20 +69,23 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
         self.writer = Some(writer);
         written
     }
+}
+
+impl<W: Write + Send + 'static> Output for Lines<W> {
+    type Error = LinesError;
+
+    async fn deliver(&mut self, changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), LinesError> {
+        self.write(move |writer| writer.write(changes, checkpoint)).await
+    }
 
     async fn reset(&mut self, reset: FeedReset) -> Result<(), LinesError> {
-        let broken = || LinesError::Broken("an earlier batch was abandoned".into());
-        let mut writer = self.writer.take().ok_or_else(broken)?;
-        let written = tokio::task::spawn_blocking(move || {
-            let written = write_reset(&mut writer.out, &reset);
-            (writer, written)
-        });
-        let (writer, written) = written.await.map_err(|e| LinesError::Broken(e.to_string()))?;
-        self.writer = Some(writer);
-        written
+        self.write(move |writer| writer.write_reset(&reset)).await
     }
 
     fn notice(&mut self, notice: FollowNotice) {
+        if let (FollowNotice::Failed(_), Some(writer)) = (&notice, &mut self.writer) {
+            writer.progress.unit_restarts();
+        }
         eprintln!("towpath: {}", plain(&notice_text(&notice)));
     }
 }
@@ -83,11 +96,51 @@ pub(super) fn notice_text(notice: &FollowNotice) -> String {
 }
 
 impl<W: Write> LineWriter<W> {
-    fn write(&mut self, changes: &[Followed], checkpoint: Option<Value>) -> Result<(), LinesError> {
-        write_lines(&mut self.out, changes)?;
-        match (&self.state, checkpoint) {
-            (Some(file), Some(state)) => Ok(file.save(&state)?),
+    fn write(&mut self, mut changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), LinesError> {
+        let mut last = None;
+        changes.retain(|change| {
+            let number = self.progress.give(change_digest(change));
+            last = number.or(last);
+            number.is_some()
+        });
+        write_lines(&mut self.out, &changes)?;
+        self.printed(last);
+        match checkpoint {
+            Some(checkpoint) => {
+                self.progress.end_unit(checkpoint);
+                self.save()
+            }
+            None if self.saved_at.elapsed() >= SAVE_EVERY => self.save(),
+            None => Ok(()),
+        }
+    }
+
+    fn write_reset(&mut self, reset: &FeedReset) -> Result<(), LinesError> {
+        let Some(number) = self.progress.give(reset_digest()) else { return Ok(()) };
+        write_reset(&mut self.out, reset)?;
+        self.printed(Some(number));
+        Ok(())
+    }
+
+    /// Takes note that lines are flushed.
+    fn printed(&mut self, through: Option<u64>) {
+        through.into_iter().for_each(|number| self.progress.acknowledge(number));
+    }
+
+    fn save(&mut self) -> Result<(), LinesError> {
+        self.saved_at = Instant::now();
+        match (&self.state, self.progress.take_unsaved()) {
+            (Some(file), Some((state, acknowledged))) => Ok(file.save_with(state.as_ref(), acknowledged)?),
             _ => Ok(()),
+        }
+    }
+}
+
+impl<W: Write> Drop for LineWriter<W> {
+    fn drop(&mut self) {
+        // Stopped in the middle of a unit: the next start goes on there.
+        if let Err(error) = self.save() {
+            eprintln!("towpath: {}", plain(&error.to_string()));
         }
     }
 }
@@ -186,7 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let reader = LimitedPipe::with_room(1 << 20);
-        let mut lines = Lines::new(reader.clone(), Some(state_file(&path)));
+        let mut lines = Lines::new(reader.clone(), Some(state_file(&path)), FollowProgress::default());
         lines.deliver(vec![change("a\n"), change("b")], None).await.unwrap();
         assert!(!path.exists());
         lines.deliver(vec![], Some(json!("here"))).await.unwrap();
@@ -200,7 +253,7 @@ mod tests {
     #[tokio::test]
     async fn a_reset_is_a_line_among_the_changes() {
         let reader = LimitedPipe::with_room(1 << 20);
-        let mut lines = Lines::new(reader.clone(), None);
+        let mut lines = Lines::new(reader.clone(), None, FollowProgress::default());
         lines.deliver(vec![change("a")], None).await.unwrap();
         lines.reset(FeedReset { feed: "f".into(), reason: "r".into() }).await.unwrap();
         let seen = String::from_utf8(reader.seen.lock().unwrap().clone()).unwrap();
@@ -211,13 +264,42 @@ mod tests {
     async fn no_state_is_saved_for_lines_that_were_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let mut lines = Lines::new(LimitedPipe::with_room(10), Some(state_file(&path)));
+        let mut lines =
+            Lines::new(LimitedPipe::with_room(10), Some(state_file(&path)), FollowProgress::default());
         let closed = lines.deliver(vec![change("a")], Some(json!(1))).await;
         assert!(matches!(closed, Err(LinesError::Closed)));
         let full = LimitedPipe { fault: io::ErrorKind::StorageFull, ..LimitedPipe::with_room(10) };
-        let mut lines = Lines::new(full, Some(state_file(&path)));
+        let mut lines = Lines::new(full, Some(state_file(&path)), FollowProgress::default());
         let full = lines.deliver(vec![change("a")], Some(json!(1))).await;
         assert!(matches!(full, Err(LinesError::Write(_))));
         assert!(!path.exists());
+    }
+
+    /// What was printed of an unfinished unit is saved, in the form that programs continue from.
+    #[tokio::test]
+    async fn a_unit_that_comes_again_is_printed_from_where_it_broke_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let reader = LimitedPipe::with_room(1 << 20);
+        let unit = |ids: [&str; 4]| ids.map(change).to_vec();
+        let mut lines = Lines::new(reader.clone(), Some(state_file(&path)), FollowProgress::default());
+        lines.deliver(unit(["a", "b", "c", "d"])[..2].to_vec(), None).await.unwrap();
+        // A failed attempt, after which the follower sends all again.
+        lines.notice(FollowNotice::Failed(towpath_proto::follow::FollowError::Usage("no answer".into())));
+        lines.deliver(unit(["a", "b", "c", "d"])[..3].to_vec(), None).await.unwrap();
+        drop(lines);
+        let url = Url::parse("http://x/").unwrap();
+        let saved = towpath_client::state_file::load(&path, &url, None).unwrap().unwrap();
+        assert_eq!((&saved.state, saved.acknowledged.len()), (&None, 3));
+        let progress = FollowProgress::resume(saved.state, &saved.acknowledged);
+        let mut lines = Lines::new(reader.clone(), Some(state_file(&path)), progress);
+        lines.deliver(unit(["a", "b", "c", "d"]), Some(json!("here"))).await.unwrap();
+        lines.deliver(vec![change("a")], None).await.unwrap();
+        let seen = String::from_utf8(reader.seen.lock().unwrap().clone()).unwrap();
+        let ids: Vec<String> = seen
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(ids, ["a", "b", "c", "d", "a"]);
     }
 }

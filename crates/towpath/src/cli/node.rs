@@ -1,5 +1,6 @@
 //! `towpath follow xmpp:…` and `towpath check xmpp:…`: an XMPP node, with an account of any XMPP server.
 
+use towpath_client::progress::FollowProgress;
 use towpath_client::sink::SinkFailure;
 use towpath_client::state_file::{self, SavedFollow, StateFile};
 use towpath_client::xmpp::{Account, drive_node, drive_node_check};
@@ -29,8 +30,11 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
         }
         None => (None, None),
     };
+    let progress = saved.as_ref().map_or_else(FollowProgress::default, |saved| {
+        FollowProgress::resume(saved.state.clone(), &saved.acknowledged)
+    });
     let mut follower = follower(args, &uri, &account, saved)?;
-    let mut lines = Lines::new(std::io::stdout(), state_file);
+    let mut lines = Lines::new(std::io::stdout(), state_file, progress);
     match drive_node(&mut follower, &account, &mut lines, stop).await {
         Ok(summary) => Ok(exit(&summary, args.once)),
         // The reader of the pipe has exited, as `head` does.

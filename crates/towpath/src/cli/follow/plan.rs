@@ -24,6 +24,8 @@ pub(super) struct FollowPlan {
     /// The feed's own name, if its description tells it.
     pub(super) name: Option<FeedId>,
     pub(super) state: Option<Value>,
+    /// Keys of finished changes after that state.
+    pub(super) acknowledged: Vec<String>,
 }
 
 impl FollowPlan {
@@ -51,7 +53,8 @@ pub(super) async fn choose(
 ) -> Result<FollowPlan, CliError> {
     if let Some(saved) = saved {
         let (protocol, url) = (saved.protocol, saved.follows);
-        return Ok(FollowPlan { protocol, url, name: None, state: saved.state });
+        let SavedFollow { state, acknowledged, .. } = saved;
+        return Ok(FollowPlan { protocol, url, name: None, state, acknowledged });
     }
     let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
     let offer = match args.protocol.0 {
@@ -68,7 +71,7 @@ pub(super) async fn choose(
         // A hub may push what discovery does not know, such as an empty Smart Feed.
         None => (args.protocol.0.unwrap_or(Protocol::Smart), feed.to_string(), None),
     };
-    Ok(FollowPlan { protocol, url, name, state: None })
+    Ok(FollowPlan { protocol, url, name, state: None, acknowledged: Vec::new() })
 }
 
 /// Runs the follower of a plan into the output that is made for it.

@@ -1,21 +1,22 @@
-//! Progress of a consumer: the changes that it was given, and how far it has finished them.
+//! FollowProgress of a consumer: the changes that it was given, and how far it has finished them.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
-use crate::sink::SinkEvent;
-use crate::sink::acks::{LineDigest, line_digest};
+use crate::sink::acks::LineDigest;
 
 /// Maximum number of finished changes that are saved beside a state. A kill repeats those beyond it.
 const MAX_ACKNOWLEDGED: usize = 10_000;
+/// Maximum number of changes of a unit that are recognised when it comes again: 16 MB of digests.
+const MAX_UNIT: usize = 1_000_000;
 
 /// Changes that were given to the consumer, and the state that its acknowledgements move.
 ///
 /// A unit is what lies between two checkpoints. A follower sends a unit again from its start when an attempt fails in
 /// its middle, or after a restart. What was given of it is recognised by its digest and not given twice.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub struct FollowProgress {
     given: u64,
     /// Given changes that are not acknowledged, and the checkpoints between them.
     open: VecDeque<OpenEntry>,
@@ -36,9 +37,9 @@ enum OpenEntry {
     Checkpoint(Value),
 }
 
-impl Progress {
+impl FollowProgress {
     /// Continues an earlier follow, of which these changes after its state were acknowledged.
-    pub(super) fn resume(state: Option<Value>, acknowledged: &[String]) -> Self {
+    pub fn resume(state: Option<Value>, acknowledged: &[String]) -> Self {
         let acknowledged: Vec<LineDigest> = acknowledged.iter().filter_map(|key| key.parse().ok()).collect();
         let unit = acknowledged.clone();
         let mut progress = Self { state, acknowledged, unit, ..Self::default() };
@@ -47,20 +48,23 @@ impl Progress {
     }
 
     /// Gives a change to the consumer; returns its number, or `None` if the consumer has it already.
-    pub(super) fn give(&mut self, event: &SinkEvent) -> Option<u64> {
-        let digest = line_digest(event);
+    ///
+    /// The digest is that of the change's [line](crate::sink::acks::line_digest).
+    pub fn give(&mut self, digest: LineDigest) -> Option<u64> {
         if let Some(count) = self.repeated.get_mut(&digest).filter(|count| **count > 0) {
             *count -= 1;
             return None;
         }
         self.given += 1;
-        self.unit.push(digest);
+        if self.unit.len() < MAX_UNIT {
+            self.unit.push(digest);
+        }
         self.open.push_back(OpenEntry::Change { number: self.given, digest });
         Some(self.given)
     }
 
     /// Ends the unit with a checkpoint that covers all changes so far.
-    pub(super) fn end_unit(&mut self, checkpoint: Value) {
+    pub fn end_unit(&mut self, checkpoint: Value) {
         self.unit.clear();
         self.repeated.clear();
         match self.open.back_mut() {
@@ -72,7 +76,7 @@ impl Progress {
     }
 
     /// Tells that the follower sends the unit again.
-    pub(super) fn unit_restarts(&mut self) {
+    pub fn unit_restarts(&mut self) {
         self.repeated.clear();
         for digest in &self.unit {
             *self.repeated.entry(*digest).or_default() += 1;
@@ -80,7 +84,7 @@ impl Progress {
     }
 
     /// Takes the acknowledgement of a change and of all before it.
-    pub(super) fn acknowledge(&mut self, through: u64) {
+    pub fn acknowledge(&mut self, through: u64) {
         while let Some(entry) = self.open.pop_front() {
             match entry {
                 OpenEntry::Change { number, .. } if number > through => {
@@ -105,12 +109,12 @@ impl Progress {
     }
 
     /// Returns true if something was acknowledged since the last [`take_unsaved`](Self::take_unsaved).
-    pub(super) fn is_unsaved(&self) -> bool {
+    pub fn is_unsaved(&self) -> bool {
         self.is_changed
     }
 
     /// Returns the state to save, `None` before the first checkpoint, and the keys of the changes after it that are acknowledged.
-    pub(super) fn take_unsaved(&mut self) -> Option<(Option<Value>, Vec<String>)> {
+    pub fn take_unsaved(&mut self) -> Option<(Option<Value>, Vec<String>)> {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
@@ -124,14 +128,16 @@ mod tests {
     use towpath_proto::follow::FeedReset;
 
     use super::*;
+    use crate::sink::SinkEvent;
+    use crate::sink::acks::line_digest;
 
-    fn change(name: &str) -> SinkEvent {
-        SinkEvent::Reset(FeedReset { feed: name.into(), reason: String::new() })
+    fn reset(name: &str) -> LineDigest {
+        line_digest(&SinkEvent::Reset(FeedReset { feed: name.into(), reason: String::new() }))
     }
 
-    fn put(id: &str) -> SinkEvent {
+    fn put(id: &str) -> LineDigest {
         let item = towpath_proto::Item::new(id);
-        SinkEvent::Change(Box::new(towpath_proto::follow::Followed {
+        line_digest(&SinkEvent::Change(Box::new(towpath_proto::follow::Followed {
             feed: "f".into(),
             op: towpath_proto::Op::Put,
             position: id.into(),
@@ -139,15 +145,15 @@ mod tests {
             patch: None,
             modified: None,
             entry_id: None,
-        }))
+        })))
     }
 
     #[test]
     fn only_acknowledgements_move_the_state() {
-        let mut progress = Progress::default();
-        assert_eq!([put("a"), put("b")].map(|event| progress.give(&event)), [Some(1), Some(2)]);
+        let mut progress = FollowProgress::default();
+        assert_eq!([put("a"), put("b")].map(|digest| progress.give(digest)), [Some(1), Some(2)]);
         progress.end_unit(json!(1));
-        assert_eq!(progress.give(&put("c")), Some(3));
+        assert_eq!(progress.give(put("c")), Some(3));
         progress.end_unit(json!(2));
         progress.acknowledge(1);
         let (state, keys) = progress.take_unsaved().unwrap();
@@ -163,21 +169,21 @@ mod tests {
 
     #[test]
     fn a_unit_that_comes_again_is_given_once() {
-        let mut first = Progress::resume(Some(json!(0)), &[]);
-        assert_eq!(["a", "b", "c"].map(|id| first.give(&put(id))), [Some(1), Some(2), Some(3)]);
+        let mut first = FollowProgress::resume(Some(json!(0)), &[]);
+        assert_eq!(["a", "b", "c"].map(|id| first.give(put(id))), [Some(1), Some(2), Some(3)]);
         first.unit_restarts();
-        assert_eq!(["a", "b", "c", "d"].map(|id| first.give(&put(id))), [None, None, None, Some(4)]);
+        assert_eq!(["a", "b", "c", "d"].map(|id| first.give(put(id))), [None, None, None, Some(4)]);
         first.acknowledge(2);
         let (state, keys) = first.take_unsaved().unwrap();
         assert_eq!((&state, keys.len()), (&Some(json!(0)), 2));
-        let mut second = Progress::resume(state, &keys);
-        assert_eq!(["a", "b", "c"].map(|id| second.give(&put(id))), [None, None, Some(1)]);
+        let mut second = FollowProgress::resume(state, &keys);
+        assert_eq!(["a", "b", "c"].map(|id| second.give(put(id))), [None, None, Some(1)]);
         second.end_unit(json!(1));
         // The same change may come again later, and is a new one then.
-        assert_eq!(second.give(&put("a")), Some(2));
+        assert_eq!(second.give(put("a")), Some(2));
         second.acknowledge(1);
         assert_eq!(second.take_unsaved(), Some((Some(json!(1)), Vec::new())));
-        let mut resets = Progress::default();
-        assert_eq!([change("f"), change("f")].map(|event| resets.give(&event)), [Some(1), Some(2)]);
+        let mut resets = FollowProgress::default();
+        assert_eq!([reset("f"), reset("f")].map(|digest| resets.give(digest)), [Some(1), Some(2)]);
     }
 }
