@@ -80,7 +80,7 @@ pub(crate) fn wheel() -> Result<(), String> {
     let wheel = pack_wheel(&folder, &target().join("release/towpath"), &["--release"])?;
     println!("{}", wheel.display());
     let mut source = Command::new(&python);
-    source.args(["-m", "maturin", "sdist", "--quiet", "--out"]).arg(&folder);
+    source.args(["-m", "maturin", "sdist", "--out"]).arg(&folder);
     status(source.current_dir(root().join("clients/python")))?;
     let mut reference = Command::new(&python);
     // From the wheel, which Python imports from as from a folder once it is unpacked.

@@ -164,7 +164,7 @@ fn python_environment(folder: &Path, wheel: &Path, state: &Path) -> Result<(), S
 fn cargo_settings(folder: &Path) -> Result<(), String> {
     let error = |e: std::io::Error| format!("{}: {e}", folder.display());
     std::fs::create_dir_all(folder.join(".cargo")).map_err(error)?;
-    let crates = ["towpath-client", "towpath-proto"];
+    let crates = ["towpath-client", "towpath-proto", "towpath-sinks"];
     let paths = crates.map(|name| format!("{name} = {{ path = {:?} }}\n", root().join("crates").join(name)));
     // As the workspace's profile, so that what is built already is used.
     let settings = format!(

@@ -1,6 +1,8 @@
-// States and stores in files, for Node and Deno: `import { fileState } from "towpath/node"`.
+// States and stores in files, and copies by the command line, for Node and Deno: `import { fileState } from "towpath/node"`.
 import { closeSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+
+export { copyInto } from "./copy_into.js";
 
 /** Replaces a file so that a crash leaves the old one or the new one, whole. @param {string} path @param {string} text */
 function replace(path, text) {

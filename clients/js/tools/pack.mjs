@@ -37,7 +37,7 @@ for (const [from, to] of [
     format: "esm",
     target: "es2022",
     charset: "utf8",
-    external: ["./check.js", "node:*"],
+    external: ["./check.js", "node:*", "towpath"],
     logLevel: "warning",
   });
   // A fiftieth smaller than esbuild's own, which counts against the limit that a test holds.

@@ -2,8 +2,10 @@
 
 use pyo3::prelude::*;
 use towpath_client::redact;
+use towpath_client::sink::{IntoSinkError, SinkFailure};
 use towpath_client::state_file::StateError;
 use towpath_client::{ChangesError, DiscoverError, FollowError, PublishError};
+use towpath_sinks::DestinationError;
 
 /// An exception before it is raised, which needs the interpreter.
 #[derive(Debug)]
@@ -73,6 +75,29 @@ impl From<ChangesError> for Failure {
         match error {
             ChangesError::Follow(error) => error.into(),
             ChangesError::State(error) => error.into(),
+        }
+    }
+}
+
+impl From<DestinationError> for Failure {
+    fn from(error: DestinationError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<SinkFailure> for Failure {
+    fn from(error: SinkFailure) -> Self {
+        let message = redact::credentials(&error.to_string());
+        Self { class: "DestinationError", message, url: None, status: None }
+    }
+}
+
+impl From<IntoSinkError> for Failure {
+    fn from(error: IntoSinkError) -> Self {
+        match error {
+            IntoSinkError::Follow(error) => error.into(),
+            IntoSinkError::Discover(error) => error.into(),
+            IntoSinkError::Sink(error) => error.into(),
         }
     }
 }

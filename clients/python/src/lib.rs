@@ -1,9 +1,11 @@
-//! The extension module of the Python package `towpath`: follows, checks and requests of `towpath-client`.
+//! The extension module of the Python package `towpath`: follows, checks and requests of `towpath-client`, and the
+//! destinations of `towpath-sinks`.
 //!
 //! The package's interface is in `python/towpath`; this module is private to it. Nothing here keeps a thread or a
 //! runtime beyond the object that started it.
 
 mod change;
+mod destination;
 mod errors;
 mod options;
 mod reader;
@@ -18,6 +20,8 @@ use pyo3::prelude::*;
 mod _towpath {
     #[pymodule_export]
     use super::change::Change;
+    #[pymodule_export]
+    use super::destination::copy_into;
     #[pymodule_export]
     use super::reader::Reader;
     #[pymodule_export]

@@ -12,6 +12,7 @@ logger `towpath`.
 from ._change import Attachment, Author, Item
 from ._client import Client, Feed, Finding, Offer, Published, Report, check, discover
 from ._errors import (
+    DestinationError,
     GapError,
     HttpError,
     NetworkError,
@@ -31,6 +32,7 @@ __all__ = [
     "Author",
     "Change",
     "Client",
+    "DestinationError",
     "Feed",
     "Finding",
     "Follow",

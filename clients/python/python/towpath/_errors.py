@@ -39,5 +39,9 @@ class UsageError(TowpathError, ValueError):
     """An argument that cannot be used."""
 
 
+class DestinationError(TowpathError):
+    """A destination of `copy` that refuses for good, or refuses an item."""
+
+
 class GapError(TowpathError):
     """Changes that the publisher cannot supply any more."""

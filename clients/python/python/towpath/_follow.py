@@ -25,7 +25,7 @@ from typing import (
 )
 
 from ._errors import GapError, UsageError
-from ._towpath import Change, Reader
+from ._towpath import Change, Reader, copy_into
 
 if TYPE_CHECKING:
     import sqlite3
@@ -351,16 +351,29 @@ def follow(
 
 def copy(
     url: str,
-    store: Store,
+    store: Union[Store, str],
     *,
+    state: Union[str, os.PathLike[str], None] = None,
     protocol: str = "auto",
     start: Start = "beginning",
     once: bool = False,
     token: Optional[str] = None,
     headers: Optional[Mapping[str, str]] = None,
     on_gap: Optional[Callable[[GapError], None]] = None,
+    stop_on_refused_item: bool = False,
 ) -> None:
-    """Keeps a copy of a feed in a store of yours: an object with `load()` and `apply(changes, state)`.
+    """Keeps a copy of a feed in a destination, or in a store of yours.
+
+    A destination is a text, as for `towpath follow --into`: `sqlite:PATH`, `postgres://USER@HOST/DATABASE`, `dir:PATH`,
+    `exec:COMMAND`, `webhook:URL` or `nats://HOST/SUBJECT`. Databases and folders keep the position themselves. For the others
+    `state` is the file that keeps it. An item that the destination refuses is kept aside, unless `stop_on_refused_item`.
+
+    >>> import sqlite3, towpath
+    >>> towpath.copy(FEED, "sqlite:copy.db", once=True)
+    >>> sqlite3.connect("copy.db").execute("SELECT id, title FROM items ORDER BY id").fetchall()
+    [('1', 'Ten boats'), ('2', 'A sail')]
+
+    A store of yours is an object with `load()` and `apply(changes, state)`:
 
     >>> import towpath
     >>> class Memory:
@@ -376,8 +389,24 @@ def copy(
     >>> sorted(memory.items)
     ['1', '2']
     """
-    reader = _reader(url, store, protocol, start, once, token, headers)
     notices = _Notices(on_gap)
+    if isinstance(store, str):
+        copy_into(
+            url,
+            store,
+            state=state,
+            protocol=protocol,
+            start=_start(start),
+            once=once,
+            token=token,
+            headers=list((headers or {}).items()),
+            stop_on_refused_item=stop_on_refused_item,
+            tell=notices.tell,
+        )
+        return
+    if state is not None or stop_on_refused_item:
+        raise UsageError("state and stop_on_refused_item are for destinations: a store keeps its state, and may raise")
+    reader = _reader(url, store, protocol, start, once, token, headers)
     waiting: List[Change] = []
     try:
         while True:

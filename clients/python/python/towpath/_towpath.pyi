@@ -1,6 +1,6 @@
 from datetime import datetime
 from os import PathLike
-from typing import Any, Optional, Sequence, Union, final
+from typing import Any, Callable, Optional, Sequence, Union, final
 
 from ._change import Item
 
@@ -74,6 +74,19 @@ class Reader:
     def fileno(self) -> int: ...
     def close(self) -> None: ...
 
+def copy_into(
+    url: str,
+    destination: str,
+    *,
+    state: Union[str, PathLike[str], None],
+    protocol: str,
+    start: str,
+    once: bool,
+    token: Optional[str],
+    headers: Sequence[tuple[str, str]],
+    stop_on_refused_item: bool,
+    tell: Callable[[tuple[str, str]], None],
+) -> None: ...
 def discover(
     url: str, token: Optional[str], headers: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str, str]]: ...

@@ -1,15 +1,19 @@
 //! The simple way to follow one feed into a sink.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use towpath_proto::follow::FollowError;
 
 use super::output::{FollowObserver, parse_checkpoint};
-use super::{Sink, SinkFailure, SinkNotice, SinkObserver, SinkOptions, SinkOutput, SinkQueue, SinkWriter};
+use super::{
+    Sink, SinkFailure, SinkNotice, SinkObserver, SinkOpener, SinkOptions, SinkOutput, SinkQueue, SinkWriter,
+};
 use crate::drive::{FollowNotice, FollowSummary, drive};
 use crate::follow::{Checkpoint, Follow, named_fetcher};
-use crate::protocol::{FollowPace, FollowerConfig, follower};
+use crate::protocol::{FollowPace, FollowerConfig, Protocol, follower};
+use crate::stop::Stop;
 use crate::{DiscoverError, discover};
 
 /// Reason why a follow into a sink ended.
@@ -26,19 +30,64 @@ pub enum IntoSinkError {
     Sink(#[from] SinkFailure),
 }
 
-/// Logs what a sink and a follow report.
-struct LoggingObserver;
+/// A message of a follow into a sink.
+#[derive(Debug)]
+pub enum IntoSinkNotice {
+    /// About the feed.
+    Feed(FollowNotice),
+    /// About the destination.
+    Sink(SinkNotice),
+}
 
-impl SinkObserver for LoggingObserver {
-    fn notice(&self, source: &str, notice: SinkNotice) {
-        tracing::warn!("{}: {notice}", crate::redact::url(source));
+impl fmt::Display for IntoSinkNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Feed(notice) => f.write_str(&crate::redact::credentials(&notice.to_string())),
+            Self::Sink(notice) => notice.fmt(f),
+        }
     }
 }
 
-impl FollowObserver for LoggingObserver {
-    fn notice(&mut self, notice: FollowNotice) {
-        tracing::warn!("{notice:?}");
+/// Receiver of the messages.
+type NoticeReceiver = Arc<dyn Fn(IntoSinkNotice) + Send + Sync>;
+
+/// Options of [`Follow::into_sink_with`].
+#[derive(Default)]
+pub struct IntoSinkOptions {
+    /// Treatment of items that the destination refuses.
+    pub sink: SinkOptions,
+    /// Receiver of messages. Without it they are logged.
+    pub on_notice: Option<NoticeReceiver>,
+    /// Signal that ends the follow. What was received by then is applied, for up to five seconds.
+    pub stop: Option<Stop>,
+}
+
+impl fmt::Debug for IntoSinkOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoSinkOptions").field("sink", &self.sink).finish_non_exhaustive()
     }
+}
+
+/// Passes messages of both ends on.
+#[derive(Clone)]
+struct NoticeObserver(NoticeReceiver);
+
+impl SinkObserver for NoticeObserver {
+    fn notice(&self, _source: &str, notice: SinkNotice) {
+        (self.0)(IntoSinkNotice::Sink(notice));
+    }
+}
+
+impl FollowObserver for NoticeObserver {
+    fn notice(&mut self, notice: FollowNotice) {
+        (self.0)(IntoSinkNotice::Feed(notice));
+    }
+}
+
+/// Logs what a sink and a follow report.
+fn logger(source: &str) -> NoticeReceiver {
+    let source = crate::redact::url(source);
+    Arc::new(move |notice| tracing::warn!("{source}: {notice}"))
 }
 
 impl Follow {
@@ -50,18 +99,53 @@ impl Follow {
     ///
     /// [`IntoSinkError`] if the feed cannot be recognised, or the destination refuses.
     pub async fn into_sink(self, sink: impl Sink + 'static) -> Result<FollowSummary, IntoSinkError> {
+        self.into_sink_with(Box::new(sink), IntoSinkOptions::default()).await
+    }
+
+    /// Like [`into_sink`](Self::into_sink), with a stop signal, a receiver of messages, and a place for refused items.
+    ///
+    /// # Errors
+    ///
+    /// [`IntoSinkError`] if the feed cannot be recognised, or the destination refuses.
+    pub async fn into_sink_with(
+        self,
+        sink: Box<dyn Sink>,
+        options: IntoSinkOptions,
+    ) -> Result<FollowSummary, IntoSinkError> {
         self.check_place()?;
-        let (_never, stop) = watch::channel(false);
-        let (sink, observer) = (Box::new(sink), Arc::new(LoggingObserver));
-        let queue = SinkQueue::start(SinkWriter::new(sink, SinkOptions::default(), observer, stop.clone()));
-        let opener = queue.opener();
+        let (_never, unstopped) = watch::channel(false);
+        let stop = options.stop.unwrap_or(unstopped);
+        let observer = NoticeObserver(options.on_notice.unwrap_or_else(|| logger(&self.url)));
+        let writer = SinkWriter::new(sink, options.sink, Arc::new(observer.clone()), stop.clone());
+        let queue = SinkQueue::start(writer);
+        let ended = self.drive_into(queue.opener(), observer, &stop).await;
+        let finished = queue.finish_within(&stop).await;
+        match ended {
+            // The failure of the sink also ended the follow, and says why.
+            Err(IntoSinkError::Sink(_)) | Ok(_) => finished?,
+            Err(_) => {}
+        }
+        ended
+    }
+
+    /// Follows the feed into the queue of a sink.
+    async fn drive_into(
+        self,
+        opener: SinkOpener,
+        observer: NoticeObserver,
+        stop: &Stop,
+    ) -> Result<FollowSummary, IntoSinkError> {
         let Self { url, protocol, from, state, once, limits, fetcher, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
         let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;
         let mut name = None;
         let (protocol, url, state) = match (held, protocol) {
-            (Some(Checkpoint { protocol, url, state }), _) => (protocol, url, Some(state)),
+            (Some(held), requested) => {
+                check_protocol(&source, held.protocol, requested)?;
+                let Checkpoint { protocol, url, state } = held;
+                (protocol, url, Some(state))
+            }
             (None, Some(protocol)) => (protocol, url, state),
             (None, None) => {
                 let offer = discover(&fetcher, &url, FollowPace::Held).await?;
@@ -80,10 +164,18 @@ impl Follow {
             large_folder: None,
         };
         let mut follower = follower(protocol, config)?;
-        let mut output = SinkOutput::new(opener, source, protocol, url, LoggingObserver);
-        let ended = drive(&mut *follower, &fetcher, &mut output, &stop).await;
-        drop(output);
-        queue.finish().await?;
-        Ok(ended?)
+        let mut output = SinkOutput::new(opener, source, protocol, url, observer);
+        Ok(drive(&mut *follower, &fetcher, &mut output, stop).await?)
+    }
+}
+
+/// Refuses another protocol than that of the checkpoint, whose state it could not read.
+fn check_protocol(source: &str, held: Protocol, requested: Option<Protocol>) -> Result<(), FollowError> {
+    match requested.filter(|requested| *requested != held) {
+        Some(requested) => Err(FollowError::Usage(format!(
+            "the destination follows {} by the protocol {held}, not {requested}",
+            crate::redact::url(source)
+        ))),
+        None => Ok(()),
     }
 }

@@ -41,7 +41,7 @@ pub use self::acked_lines::AckedLines;
 pub use self::acks::{AckError, AckTracker};
 pub use self::dead_letters::DeadLetterFile;
 pub use self::fleet::{FleetObserver, FleetSink};
-pub use self::into_sink::IntoSinkError;
+pub use self::into_sink::{IntoSinkError, IntoSinkNotice, IntoSinkOptions};
 pub use self::output::{FollowObserver, SinkOutput};
 pub use self::queue::{SinkOpener, SinkQueue};
 pub use self::state_file::{SinkStateError, SinkStateFile, WithStateFile};

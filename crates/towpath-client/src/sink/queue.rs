@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::{SinkBatch, SinkEvent, SinkFailure, SinkWriter};
+use crate::stop::{Stop, stopped};
 
 /// Maximum number of jobs that wait. The follower fetches no further until there is room.
 const QUEUE: usize = 16;
@@ -17,6 +19,9 @@ const QUEUE: usize = 16;
 const BATCH_EVENTS: usize = 10_000;
 /// Maximum content of a merged batch in bytes; a single batch of a follower may exceed it.
 const BATCH_BYTES: usize = 16 << 20;
+
+/// Time that a destination has for what is queued, after the stop signal.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Work of the task.
 enum SinkJob {
@@ -96,6 +101,25 @@ impl SinkQueue {
         match failure.get() {
             Some(error) => Err(error.clone()),
             None => ended.map_err(|_| SinkFailure::Ended),
+        }
+    }
+}
+
+impl SinkQueue {
+    /// Like [`finish`](Self::finish), for up to five seconds once the stop signal is set.
+    ///
+    /// # Errors
+    ///
+    /// The failure that ended the task, or [`SinkFailure::Stopped`].
+    pub async fn finish_within(self, stop: &Stop) -> Result<(), SinkFailure> {
+        let grace = async {
+            stopped(stop).await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            finished = self.finish() => finished,
+            // The position was not kept, so the next start applies the rest.
+            () = grace => Err(SinkFailure::Stopped("the destination took too long".into())),
         }
     }
 }

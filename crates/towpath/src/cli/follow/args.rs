@@ -44,6 +44,9 @@ pub(crate) struct FollowArgs {
     /// Stop at an item that DEST refuses, instead of keeping it aside
     #[arg(long, requires = "into")]
     pub(crate) stop_on_refused_item: bool,
+    /// Stop when standard input ends: for a program that starts this one, and must not leave it behind
+    #[arg(long, conflicts_with = "ack")]
+    pub(crate) stop_with_stdin: bool,
     /// Start position without saved state: beginning, now, a time (RFC 3339) or a cursor
     #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_start)]
     pub(crate) from: StartFrom,

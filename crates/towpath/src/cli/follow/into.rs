@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use towpath_client::fleet::{FleetOptions, follow_fleet};
 use towpath_client::sink::output::parse_checkpoint;
@@ -27,8 +26,6 @@ use crate::cli::node::follow_node_into;
 use crate::cli::terminal::{plain, visible_json};
 use crate::stop::Stop;
 
-/// Time that a destination has for what is queued, after the stop signal.
-const GRACE: Duration = Duration::from_secs(5);
 /// File of refused items without a state file beside which it could be.
 const REFUSED: &str = "towpath.refused.ndjson";
 
@@ -43,7 +40,7 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
         (None, [url]) => follow_one(&args, url, opener, &progress, stop).await,
         _ => follow_many(args, opener, progress.clone(), stop).await,
     };
-    let finished = finish(queue, stop).await;
+    let finished = queue.finish_within(stop).await;
     progress.finish();
     match (followed?, finished) {
         (_, Err(SinkFailure::Stopped(why))) => {
@@ -54,19 +51,6 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
         (_, Err(error)) => Err(CliError::failed(error.to_string())),
         (FollowEnd::Exit(exit), Ok(())) => Ok(exit),
         (FollowEnd::SinkEnded, Ok(())) => Err(CliError::failed(SinkFailure::Ended.to_string())),
-    }
-}
-
-/// Waits for the queued changes: for ever, or for a while after the stop signal.
-async fn finish(queue: SinkQueue, stop: &Stop) -> Result<(), SinkFailure> {
-    let grace = async {
-        towpath_client::stopped(stop).await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        finished = queue.finish() => finished,
-        // The position was not kept, so the next start applies the rest.
-        () = grace => Err(SinkFailure::Stopped("the destination took too long".into())),
     }
 }
 

@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::io::Stdout;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use towpath_client::fleet::{FleetOptions, follow_fleet};
+use towpath_client::progress::FollowProgress;
 use towpath_client::state_file::{self, StateFile};
 use url::Url;
 
@@ -30,7 +32,10 @@ use plan::{FollowPlan, choose, follow_plan, many_feeds};
 /// Follows feeds until stopped, or with `--once` until they have caught up.
 pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     log_to_stderr();
-    let stop = stop::on_signal();
+    let (stopper, stop) = stop::on_signal_or_request();
+    if args.stop_with_stdin {
+        stop_with_stdin(stopper);
+    }
     if args.into.is_some() || args.ack {
         return into::follow_into(args, &stop).await;
     }
@@ -46,6 +51,15 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
         }
         _ => follow_many(args, &stop).await,
     }
+}
+
+/// Sets the stop signal once standard input ends.
+fn stop_with_stdin(stop: Arc<watch::Sender<bool>>) {
+    // A thread that nothing waits for: a read of standard input cannot be cancelled.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = stop.send(true);
+    });
 }
 
 /// Follows one feed by HTTP.
@@ -71,7 +85,8 @@ fn output(args: &FollowArgs, feed: &Url, plan: &FollowPlan) -> Result<Lines<Stdo
         Some(path) => Some(StateFile::open(path, feed, plan.protocol, &plan.url)?),
         None => None,
     };
-    Ok(Lines::new(std::io::stdout(), state_file))
+    let progress = FollowProgress::resume(plan.state.clone(), &plan.acknowledged);
+    Ok(Lines::new(std::io::stdout(), state_file, progress))
 }
 
 /// Follows several feeds at once.
