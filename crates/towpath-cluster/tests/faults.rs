@@ -22,7 +22,7 @@ use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::Content;
 use towpath_store::conformance::{feed, item, log};
-use towpath_store::{AppendError, Expected, LogHead, Precondition, Store, Table, TableWrite, WriteError};
+use towpath_store::{AppendError, Appended, Expected, Precondition, Store, Table, TableWrite, WriteError};
 
 const FEEDS: [&str; 4] = ["fa", "fb", "fc", "fd"];
 const COUNTER: &[u8] = b"counter";
@@ -44,9 +44,10 @@ impl FaultNode {
         options.replica.reserve = 0;
         let store = Arc::new(ClusterStore::open(&self.address, folder, options).await.unwrap());
         let positions = Arc::clone(&self.last_hook);
-        store.on_append(Arc::new(move |feed: &FeedId, head: LogHead| {
-            let before = positions.lock().insert(feed.clone(), head.seq);
-            assert!(before.is_none_or(|before| before < head.seq), "{feed}: hooks ran out of order");
+        store.on_append(Arc::new(move |feed: &FeedId, appended: &Appended| {
+            let seq = appended.head.seq;
+            let before = positions.lock().insert(feed.clone(), seq);
+            assert!(before.is_none_or(|before| before < seq), "{feed}: hooks ran out of order");
         }));
         *self.store.write() = Some(Arc::clone(&store));
         store

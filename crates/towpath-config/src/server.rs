@@ -142,6 +142,8 @@ pub struct ServerConfig {
     /// URLs of WebSub hubs of others, which public feeds without `hubs` of their own name and tell of changes.
     #[schemars(example = ["https://hub.example/"], extend("x-default" = "none"))]
     pub hubs: Vec<String>,
+    /// Maximum number of feeds with metrics of their own, the first ones by name. 0 shows none.
+    pub metrics_feeds: usize,
     /// Permits subscribers' callbacks on this machine and in private networks.
     pub allow_private_callbacks: bool,
 }
@@ -176,6 +178,7 @@ impl Default for ServerConfig {
             // Common proxies close connections that are idle for 30 or 60 s.
             heartbeat: Duration::from_secs(25),
             hubs: Vec::new(),
+            metrics_feeds: 1000,
             allow_private_callbacks: false,
         }
     }

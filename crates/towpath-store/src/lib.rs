@@ -47,7 +47,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use towpath_proto::change::{Change, NewChange, Seq};
+use towpath_proto::change::{Change, NewChange, Op, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
@@ -219,12 +219,44 @@ pub struct Appended {
     pub first: Seq,
     /// Head of the feed after the append. `head.seq` is the position of the batch's last change.
     pub head: LogHead,
+    /// Changes of the batch by operation.
+    pub ops: OpCounts,
+}
+
+/// Numbers of changes by operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    /// New and replaced items.
+    pub puts: u64,
+    /// Changed items.
+    pub patches: u64,
+    /// Deleted items.
+    pub deletes: u64,
+}
+
+impl OpCounts {
+    /// Counts a change.
+    pub fn add(&mut self, op: Op) {
+        *match op {
+            Op::Put => &mut self.puts,
+            Op::Patch => &mut self.patches,
+            Op::Delete => &mut self.deletes,
+        } += 1;
+    }
+}
+
+impl FromIterator<Op> for OpCounts {
+    fn from_iter<I: IntoIterator<Item = Op>>(ops: I) -> Self {
+        let mut counts = Self::default();
+        ops.into_iter().for_each(|op| counts.add(op));
+        counts
+    }
 }
 
 /// Hook that runs after an append is durable and readable, and before it is acknowledged.
 ///
-/// It gets the feed and its new head. It runs on the store's own thread: it must be short and never block.
-pub type AppendHook = Arc<dyn Fn(&FeedId, LogHead) + Send + Sync>;
+/// It gets the feed, its new head, and what was appended. It runs on the store's own thread: it must be short and never block.
+pub type AppendHook = Arc<dyn Fn(&FeedId, &Appended) + Send + Sync>;
 
 /// Hook that runs after a table row was written or removed and is readable, before the acknowledgement.
 ///

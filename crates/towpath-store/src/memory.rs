@@ -190,6 +190,7 @@ impl Store for MemoryStore {
             }
         }
         let now = (self.clock)();
+        let ops = changes.iter().map(|change| change.op).collect();
         for (index, change) in changes.into_iter().enumerate() {
             add(&mut log, change, now).map_err(|source| AppendError::Patch {
                 feed: feed.clone(),
@@ -197,14 +198,14 @@ impl Store for MemoryStore {
                 source,
             })?;
         }
-        let appended = Appended { first: actual + 1, head: head(&log) };
+        let appended = Appended { first: actual + 1, head: head(&log), ops };
         if appended.head.seq > actual {
             let mut state = self.state.write();
             state.logs.insert(feed.clone(), log);
             state.appended.insert(feed.clone(), now);
             // Hooks read the store: the lock must be free.
             drop(state);
-            self.append_hooks.read().iter().for_each(|hook| hook(feed, appended.head));
+            self.append_hooks.read().iter().for_each(|hook| hook(feed, &appended));
             // After the hooks, as in the embedded store.
             self.appends.send_replace(());
         }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::{Backend, append, feed, open, patch, put};
-use crate::{Expected, LogHead, Precondition, ReadError, Table, TableWrite};
+use crate::{Appended, Expected, Precondition, ReadError, Table, TableWrite};
 
 /// Timeout of a wait: long enough for a loaded machine, so that only a missed wake-up reaches it.
 const LONG: Duration = Duration::from_secs(20);
@@ -15,14 +15,14 @@ const SHORT: Duration = Duration::from_millis(50);
 
 pub async fn hooks_come_before_the_acknowledgement(backend: &dyn Backend) {
     let (store, f) = (open(backend).await, feed("f1"));
-    let seen: Arc<Mutex<Vec<(String, LogHead)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<(String, Appended)>>> = Arc::default();
     let hook = Arc::clone(&seen);
-    store.on_append(Arc::new(move |feed, head| hook.lock().push((feed.to_string(), head))));
+    store.on_append(Arc::new(move |feed, appended| hook.lock().push((feed.to_string(), *appended))));
     for n in 1..=20 {
         let appended = append(&*store, &f, vec![put("a", &n.to_string()), put("b", "1")]).await;
         let seen = seen.lock();
         assert_eq!(seen.len(), n, "once for every append, and before it is acknowledged");
-        assert_eq!(seen[n - 1], ("f1".to_owned(), appended.head));
+        assert_eq!(seen[n - 1], ("f1".to_owned(), appended));
     }
 }
 
@@ -31,7 +31,9 @@ pub async fn hooks_are_called_in_order(backend: &dyn Backend) {
     let calls: Arc<Mutex<Vec<(u8, String, u64)>>> = Arc::default();
     for which in [1, 2] {
         let calls = Arc::clone(&calls);
-        store.on_append(Arc::new(move |feed, head| calls.lock().push((which, feed.to_string(), head.seq))));
+        store.on_append(Arc::new(move |feed, appended| {
+            calls.lock().push((which, feed.to_string(), appended.head.seq));
+        }));
     }
     append(&*store, &feed("f1"), vec![put("a", "1")]).await;
     append(&*store, &feed("f2"), vec![put("a", "1")]).await;

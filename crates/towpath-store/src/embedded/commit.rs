@@ -13,9 +13,7 @@ use super::keys::{FeedNumber, FeedRow, IdRow};
 use super::notifier::Notifier;
 use super::slot::{EngineSlot, GroupInDoubt};
 use crate::error::StorageError;
-use crate::{
-    AppendError, Appended, Expected, LogHead, Precondition, Table, TableWrite, WallClock, WriteError,
-};
+use crate::{AppendError, Appended, Expected, Precondition, Table, TableWrite, WallClock, WriteError};
 
 /// Capacity of the queue of waiting requests. Callers wait for room beyond it.
 pub(crate) const QUEUE: usize = 1024;
@@ -100,7 +98,7 @@ impl Committer {
             // Its reference to the engine would keep the slot from opening it again.
             drop(state);
             let appended = pending.iter().filter_map(PendingAck::appended);
-            let appended = appended.map(|(feed, head)| (feed.clone(), head)).collect();
+            let appended = appended.map(|(feed, appended)| (feed.clone(), *appended)).collect();
             self.slot.fail(reason.clone(), Some(GroupInDoubt { decided, appended }));
             // Heads stay as they are: readers never see a batch whose sync failed.
             pending.into_iter().for_each(|request| request.fail(&reason));
@@ -160,13 +158,11 @@ fn decide(group: &mut CommitGroup<'_, CachedState>, request: CommitRequest) -> O
 }
 
 impl PendingAck {
-    /// Returns the feed and its new head, unless the append was empty.
-    fn appended(&self) -> Option<(&FeedId, LogHead)> {
+    /// Returns the feed and what was appended, unless the append was empty.
+    fn appended(&self) -> Option<(&FeedId, &Appended)> {
         match self {
             // An empty batch changes no head, so it runs no hook.
-            Self::Append(name, appended, _) if appended.head.seq >= appended.first => {
-                Some((name, appended.head))
-            }
+            Self::Append(name, appended, _) if appended.head.seq >= appended.first => Some((name, appended)),
             _ => None,
         }
     }

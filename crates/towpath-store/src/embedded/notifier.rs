@@ -12,7 +12,7 @@ use towpath_proto::feed_id::FeedId;
 use super::decide::DecidedGroup;
 use super::keys::FeedRow;
 use crate::error::StorageError;
-use crate::{AppendHook, LogHead, ReadError, Table, TableHook};
+use crate::{AppendHook, Appended, LogHead, ReadError, Table, TableHook};
 
 /// Cache of recently used heads, the hooks, and the waiters.
 pub(crate) struct Notifier {
@@ -56,7 +56,7 @@ impl Notifier {
     pub(crate) fn publish<'a>(
         &self,
         decided: &DecidedGroup,
-        appends: impl Iterator<Item = (&'a FeedId, LogHead)>,
+        appends: impl Iterator<Item = (&'a FeedId, &'a Appended)>,
     ) {
         for (name, feed) in &decided.feeds {
             self.set_head(name, *feed);
@@ -65,8 +65,8 @@ impl Notifier {
         for (table, key) in decided.values.keys() {
             self.run_table_hooks(*table, key);
         }
-        for (name, head) in appends {
-            self.run_append_hooks(name, head);
+        for (name, appended) in appends {
+            self.run_append_hooks(name, appended);
         }
         for (name, feed) in &decided.feeds {
             // Last: a woken reader must not find a document that an append hook is about to invalidate.
@@ -80,10 +80,10 @@ impl Notifier {
     }
 
     /// Runs the append hooks in the order of their registration.
-    pub(crate) fn run_append_hooks(&self, feed: &FeedId, head: LogHead) {
+    pub(crate) fn run_append_hooks(&self, feed: &FeedId, appended: &Appended) {
         for hook in self.append_hooks.read().iter() {
             // A panic here would end the commit thread, and with it every later append.
-            if catch_unwind(AssertUnwindSafe(|| hook(feed, head))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| hook(feed, appended))).is_err() {
                 tracing::error!(%feed, "an append hook panicked; the append is stored");
             }
         }
@@ -184,6 +184,7 @@ mod tests {
     use std::task::{Context, Poll, Wake, Waker};
 
     use super::*;
+    use crate::OpCounts;
 
     fn name(text: &str) -> FeedId {
         FeedId::new(text).unwrap()
@@ -248,7 +249,8 @@ mod tests {
         notifier.add_append_hook(Arc::new(move |_, _| {
             hook.fetch_add(1, Ordering::Relaxed);
         }));
-        notifier.run_append_hooks(&name("f1"), at(1));
+        let appended = Appended { first: 1, head: at(1), ops: OpCounts::default() };
+        notifier.run_append_hooks(&name("f1"), &appended);
         assert_eq!(called.load(Ordering::Relaxed), 1);
     }
 

@@ -21,7 +21,7 @@ use super::folder::DataFolder;
 use super::notifier::Notifier;
 use super::slot::EngineSlot;
 use super::{EmbeddedOptions, EmbeddedStore};
-use crate::{AppendError, LogHead, OpenError, ReplicaError, WriteError};
+use crate::{AppendError, Appended, OpenError, ReplicaError, WriteError};
 
 /// Bytes of records from which a group is bulk-loaded. Such a group is one of a replica that catches up.
 ///
@@ -106,7 +106,7 @@ impl ReplicaWriter {
         }
         // After the load: this batch moves the heads, which makes the loaded records visible.
         engine.apply(&decided, &metadata, mode).map_err(ReplicaError::Write)?;
-        self.state.notifier.publish(&decided, appended.iter().map(|(feed, head)| (feed, *head)));
+        self.state.notifier.publish(&decided, appended.iter().map(|(feed, appended)| (feed, appended)));
         Ok(())
     }
 }
@@ -115,7 +115,7 @@ impl ReplicaWriter {
 /// grouping makes no difference to the result.
 pub struct ReplicaGroup<'a> {
     group: CommitGroup<'a, CachedState>,
-    appended: Vec<(FeedId, LogHead)>,
+    appended: Vec<(FeedId, Appended)>,
     metadata: BTreeMap<Vec<u8>, Option<Bytes>>,
 }
 
@@ -134,7 +134,7 @@ impl ReplicaGroup<'_> {
                 if let Ok(appended) = &appended
                     && appended.head.seq >= appended.first
                 {
-                    self.appended.push((feed, appended.head));
+                    self.appended.push((feed, *appended));
                 }
                 Ok(CommandResult::Append(appended))
             }

@@ -16,7 +16,7 @@ use super::decide::{DecidedGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
 use crate::error::{ReadTarget, StorageError};
-use crate::{LogHead, ReadError, StoreFailure};
+use crate::{Appended, ReadError, StoreFailure};
 
 /// Pause before the first attempt to open the engine again.
 // The cause, such as too many open files, has a chance to pass.
@@ -59,7 +59,7 @@ struct SlotState {
 /// Group whose write failed. It may be in the journal all the same, whole.
 pub(crate) struct GroupInDoubt {
     pub(crate) decided: DecidedGroup,
-    pub(crate) appended: Vec<(FeedId, LogHead)>,
+    pub(crate) appended: Vec<(FeedId, Appended)>,
 }
 
 impl EngineSlot {
@@ -190,7 +190,7 @@ impl EngineSlot {
             match is_stored(engine, &decided) {
                 // Its callers were told that the outcome shows after the next opening; readers must learn of it.
                 Ok(true) => {
-                    self.notifier.publish(&decided, appended.iter().map(|(feed, head)| (feed, *head)));
+                    self.notifier.publish(&decided, appended.iter().map(|(feed, appended)| (feed, appended)));
                 }
                 Ok(false) => {}
                 Err(e) => tracing::error!("cannot read the store after it was opened again: {e}"),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use towpath_proto::FeedId;
-use towpath_store::LogHead;
+use towpath_store::Appended;
 
 use crate::engine::Engine;
 
@@ -25,7 +25,7 @@ impl ChangedFeeds {
     pub(crate) fn of(engine: &Engine) -> Arc<Self> {
         let changes = Arc::new(Self::default());
         let noted = changes.clone();
-        engine.store.on_append(Arc::new(move |id: &FeedId, _: LogHead| {
+        engine.store.on_append(Arc::new(move |id: &FeedId, _: &Appended| {
             if noted.is_on.load(Ordering::Acquire) {
                 noted.note([id.clone()]);
             }

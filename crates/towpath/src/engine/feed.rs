@@ -18,6 +18,8 @@ pub struct Feed {
     pub head: Arc<AtomicU64>,
     /// Time of the last append in milliseconds since 1970, or [`NEVER`].
     last_append: AtomicI64,
+    /// Number of items that are not deleted, kept current; zero for a filter.
+    live: AtomicU64,
     /// State that protocols keep for this feed. A feed that nobody reads has none.
     // Shared by the feed before and after a change of its settings: locks are among them.
     pub extensions: Arc<Extensions>,
@@ -40,6 +42,7 @@ impl Feed {
             config,
             head,
             last_append: AtomicI64::new(NEVER),
+            live: AtomicU64::new(0),
             extensions: Arc::default(),
             config_extensions: Extensions::default(),
         }
@@ -51,6 +54,7 @@ impl Feed {
             config,
             head: self.head.clone(),
             last_append: AtomicI64::new(self.last_append.load(Ordering::Acquire)),
+            live: AtomicU64::new(self.live()),
             extensions: self.extensions.clone(),
             config_extensions: Extensions::default(),
         })
@@ -64,6 +68,16 @@ impl Feed {
     /// Records the time of an append.
     pub(crate) fn set_last_append(&self, at: Timestamp) {
         self.last_append.store(at.as_millisecond(), Ordering::Release);
+    }
+
+    /// Number of items that are not deleted.
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Records the number of items that are not deleted.
+    pub(crate) fn set_live(&self, items: u64) {
+        self.live.store(items, Ordering::Relaxed);
     }
 
     /// Id of the feed.

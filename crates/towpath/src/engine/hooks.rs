@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
-use towpath_store::{FeedSummary, LogHead, Table};
+use towpath_store::{Appended, FeedSummary, Table};
 
+use crate::engine::append_counts::AppendCounts;
 use crate::engine::{Engine, Feed};
 use crate::store_error::StoreError;
 
@@ -44,11 +45,11 @@ impl Engine {
     pub fn listen(self: &Arc<Self>, hooks: Hooks) {
         // Weak: the store keeps the closure and the engine keeps the store, so a strong one would leak both.
         let engine = Arc::downgrade(self);
-        self.store.on_append(Arc::new(move |id: &FeedId, head: LogHead| {
+        self.store.on_append(Arc::new(move |id: &FeedId, appended: &Appended| {
             let Some(engine) = engine.upgrade() else { return };
             engine.metrics.appends.inc();
             if let Some(feed) = engine.feed_of_log(id) {
-                engine.appended(&feed, head.seq, hooks);
+                engine.appended(&feed, appended, hooks);
             }
         }));
         // A single process makes every write to the tables itself, so its caches know of them.
@@ -62,12 +63,14 @@ impl Engine {
         }
     }
 
-    fn appended(self: &Arc<Self>, feed: &Arc<Feed>, seq: Seq, hooks: Hooks) {
-        let append = Append { seq, at: self.now() };
+    fn appended(self: &Arc<Self>, feed: &Arc<Feed>, appended: &Appended, hooks: Hooks) {
+        let append = Append { seq: appended.head.seq, at: self.now() };
         // Before the head moves: a reader that sees the head knows at least that time.
         feed.set_last_append(append.at);
+        feed.set_live(appended.head.live);
+        AppendCounts::of(feed).add(appended.ops);
         hooks.before_head.iter().for_each(|hook| hook(self, feed, append));
-        feed.head.store(seq, Ordering::Release);
+        feed.head.store(append.seq, Ordering::Release);
         // Waiters are woken here. Woken earlier, they would read the old head and go back to sleep.
         hooks.after_head.iter().for_each(|hook| hook(self, feed, append));
     }
@@ -79,12 +82,13 @@ impl Engine {
     /// A store that cannot be read.
     pub async fn catch_up_heads(&self) -> Result<Vec<(Arc<Feed>, Append)>, StoreError> {
         let mut moved = Vec::new();
-        for FeedSummary { feed: id, head: LogHead { seq, .. }, appended } in self.store.heads().await? {
+        for FeedSummary { feed: id, head, appended } in self.store.heads().await? {
             let Some(feed) = self.feed_of_log(&id) else { continue };
             // A hook may have moved the head past this summary by now; a plain store would move it back.
-            if feed.head.fetch_max(seq, Ordering::AcqRel) < seq {
+            if feed.head.fetch_max(head.seq, Ordering::AcqRel) < head.seq {
                 feed.set_last_append(appended);
-                moved.push((feed, Append { seq, at: appended }));
+                feed.set_live(head.live);
+                moved.push((feed, Append { seq: head.seq, at: appended }));
             }
         }
         Ok(moved)

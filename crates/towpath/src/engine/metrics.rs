@@ -1,6 +1,6 @@
 //! Counters and gauges for `/metrics`.
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -142,11 +142,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All counters in the OpenMetrics text format.
+    /// All counters in the OpenMetrics text format, without its end mark.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = encode(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &self.registry);
         text
     }
 }

@@ -4,6 +4,7 @@
 //! learns of appends through [`Hooks`].
 
 pub mod access;
+pub(crate) mod append_counts;
 pub(crate) mod attachments;
 pub(crate) mod change_counts;
 pub(crate) mod changed_feeds;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use towpath_client::random::unguessable;
 use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
-use towpath_store::{FeedSummary, LogHead, ReadError, Store, StoreDamage, StoreFailure};
+use towpath_store::{FeedSummary, ReadError, Store, StoreDamage, StoreFailure};
 
 use crate::config::{Config, FeedConfig, origins_for};
 use crate::document::cache::Documents;
@@ -138,12 +138,13 @@ impl Engine {
             }
             is_served
         });
-        for FeedSummary { feed: id, head: LogHead { seq, modified, .. }, appended } in &heads {
-            warn_of_future(id, *modified);
+        for FeedSummary { feed: id, head, appended } in &heads {
+            warn_of_future(id, head.modified);
             let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
             let feed = feeds.entry(id.clone()).or_insert_with(new);
-            feed.head.store(*seq, Ordering::Release);
+            feed.head.store(head.seq, Ordering::Release);
             feed.set_last_append(*appended);
+            feed.set_live(head.live);
         }
         // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
         feeds.extend(filters);

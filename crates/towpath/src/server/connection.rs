@@ -31,6 +31,7 @@ use super::http2;
 use super::long_head::{self, RefusalFilter};
 use super::long_poll::parked::{HEAD_TIMEOUT, ParkedConnection, Parker, UnparkedConnection};
 use super::long_poll::rewind::Rewind;
+use super::metrics::requests::RequestMetrics;
 use super::response::respond;
 use super::service::{ConnectionWorker, HttpService, MAX_HEAD, ParkSlot, ParkedRequest, with_age};
 use super::tls::{HTTP2_PROTOCOL, TlsIdentity};
@@ -63,7 +64,9 @@ pub(super) async fn work(
     let (grace, min_rate, memory) = (server.rate_grace, server.min_rate, engine.response_memory.clone());
     let limits = Arc::new(RateLimits { grace, min_rate, memory });
     let request_cache = Mutex::default();
-    let worker = Arc::new(ConnectionWorker { engine, stop, request_cache, browser_policy, limits, tls });
+    let requests = RequestMetrics::of(&engine).clone();
+    let worker =
+        Arc::new(ConnectionWorker { engine, stop, request_cache, browser_policy, requests, limits, tls });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -93,7 +96,7 @@ async fn serve(accepted: Accepted, worker: Arc<ConnectionWorker>) {
     }
     let mut next = UnparkedConnection::next_request(stream, Bytes::new());
     let (stopping, sleep) = (pin!(maybe_done(stopped(&worker.stop))), pin!(sleep_until(Instant::now())));
-    let mut parker = Parker::new(sleep, stopping, &worker.stop, &worker.request_cache);
+    let mut parker = Parker::new(sleep, stopping, &worker.stop, &worker.request_cache, &worker.requests);
     // Boxed: hyper's state is freed while the connection is parked, so an idle long poll takes 2 kB.
     while let Some(parked) = Box::pin(serve_http(next, &worker, peer, parker.stopping.as_mut())).await {
         match parker.park(parked).await {

@@ -20,6 +20,7 @@ mod listeners;
 mod log_throttle;
 mod long_head;
 mod long_poll;
+mod metrics;
 pub mod problem;
 pub(crate) mod publish;
 mod read_links;

@@ -29,7 +29,9 @@ use crate::server::long_poll::many_events::{is_for_many, many_events};
 use crate::server::long_poll::poll::LongPoll;
 use crate::server::problem::Problem;
 use crate::server::response::{ResponseBody, respond};
-use crate::server::{expensive, health, items, publish, read_links, read_your_writes, session, sinks};
+use crate::server::{
+    expensive, health, items, metrics, publish, read_links, read_your_writes, session, sinks,
+};
 use crate::stop::Stop;
 
 /// JSON Schema of lines, which the documents have, too.
@@ -259,7 +261,7 @@ async fn read(
             replication::snapshot_page(engine, feed, id, number, &request).await
         }
         ["sup.json"] => sup::document(engine, &request).await,
-        ["metrics"] => Ok(programs::metrics(engine)),
+        ["metrics"] => metrics::metrics(engine, peer, &request).await,
         ["livez"] => Ok(health::live()),
         ["readyz"] => Ok(health::ready(engine)),
         ["openapi.json"] => Ok(programs::openapi(engine)),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, ORIGIN};
@@ -18,6 +19,7 @@ use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::RateLimits;
 use super::long_poll::poll::LongPoll;
 use super::long_poll::request_cache::RequestCache;
+use super::metrics::requests::{RequestMetrics, Route};
 use super::problem::Problem;
 use super::response::{ResponseBody, respond};
 use super::route::{self, Routed};
@@ -39,6 +41,7 @@ pub(super) struct ConnectionWorker {
     pub(super) stop: Stop,
     pub(super) request_cache: Mutex<RequestCache>,
     pub(super) browser_policy: BrowserPolicy,
+    pub(super) requests: Arc<RequestMetrics>,
     pub(super) limits: Arc<RateLimits>,
     pub(super) tls: Option<Arc<TlsIdentity>>,
 }
@@ -100,21 +103,14 @@ impl Service<Request<Incoming>> for HttpService {
 
     fn call(&self, request: Request<Incoming>) -> ServiceFuture {
         if let Some(response) = self.answer.lock().take() {
+            self.worker.requests.count(Route::ITEMS, response.status());
             return ServiceFuture::Now(Some(response));
         }
         // Taken for the first request only: the later ones were read by hyper itself.
         let raw_request = self.raw_request.lock().take();
-        // With two Host headers, a proxy and this server could see different hosts.
-        if !has_one_host(&request) {
-            let problem =
-                RouteError::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
-            return ServiceFuture::Now(Some(respond(Problem::from(problem).answer())));
-        }
-        let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
-        if let Err(error) = browser_policy.check(&request, &engine.cors) {
-            return ServiceFuture::Now(Some(respond(Problem::from(error).answer())));
-        }
-        if let Some(answer) = self.prebuilt(&request) {
+        let route = Route::of(request.uri().path());
+        if let Some(answer) = self.refused(&request).or_else(|| self.prebuilt(&request)) {
+            self.worker.requests.count(route, answer.status);
             return ServiceFuture::Now(Some(with_age(&self.worker.engine, respond(answer))));
         }
         let slot = self.slot.clone().filter(|_| can_be_parked(&request));
@@ -122,11 +118,20 @@ impl Service<Request<Incoming>> for HttpService {
             let keep_alive = is_kept_alive(&request);
             move |long_poll| *slot.lock() = Some(ParkedRequest { long_poll, keep_alive, raw_request })
         });
-        let ConnectionWorker { engine, stop, .. } = &*self.worker;
-        let (engine, stop, min_held) = (engine.clone(), stop.clone(), self.min_held);
+        let ConnectionWorker { engine, stop, requests, .. } = &*self.worker;
+        let (engine, stop, requests) = (engine.clone(), stop.clone(), requests.clone());
+        let (min_held, began) = (self.min_held, Instant::now());
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
         ServiceFuture::Later(Box::pin(async move {
-            with_age(&engine, routed(answer, park, &engine.response_memory, min_held, stop).await)
+            let routed = within(&engine.response_memory, min_held, pin!(answer).await);
+            let is_long_poll = matches!(routed, Routed::LongPoll(_));
+            let response = respond_or_park(routed, park, &stop).await;
+            if is_long_poll {
+                requests.count(route, response.status());
+            } else {
+                requests.observe(route, response.status(), began.elapsed());
+            }
+            with_age(&engine, response)
         }))
     }
 }
@@ -148,14 +153,11 @@ fn is_kept_alive(request: &Request<Incoming>) -> bool {
 }
 
 /// Waits for a routed request's response. A long poll is parked instead, if that is possible.
-async fn routed(
-    answer: impl Future<Output = Routed>,
+async fn respond_or_park(
+    routed: Routed,
     park: Option<impl FnOnce(LongPoll)>,
-    memory: &Arc<ResponseMemory>,
-    min_held: usize,
-    stop: Stop,
+    stop: &Stop,
 ) -> Response<ResponseBody> {
-    let routed = within(memory, min_held, pin!(answer).await);
     match (routed, park) {
         // A parked poll gets the bytes of a shared response, which names no origin.
         (Routed::LongPoll(long_poll), Some(park)) if long_poll.origin.is_none() => {
@@ -163,7 +165,7 @@ async fn routed(
             // `serve_http` looks into the slot after each poll of hyper, and drops this future.
             std::future::pending().await
         }
-        (routed, _) => routed.respond(&stop).await,
+        (routed, _) => routed.respond(stop).await,
     }
 }
 
@@ -183,6 +185,19 @@ fn within(memory: &Arc<ResponseMemory>, min_held: usize, routed: Routed) -> Rout
 }
 
 impl HttpService {
+    /// Refuses what no page of another site and no confused proxy may ask for.
+    fn refused(&self, request: &Request<Incoming>) -> Option<Answer> {
+        // With two Host headers, a proxy and this server could see different hosts.
+        if !has_one_host(request) {
+            let problem =
+                RouteError::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
+            return Some(Problem::from(problem).answer());
+        }
+        let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
+        let error = browser_policy.check(request, &engine.cors).err()?;
+        Some(Problem::from(error).answer())
+    }
+
     /// The fast path: a document in memory that needs no compression.
     fn prebuilt(&self, request: &Request<Incoming>) -> Option<Answer> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use towpath_proto::FeedId;
-use towpath_store::LogHead;
+use towpath_store::Appended;
 
 use crate::engine::Engine;
 use crate::engine::sinks::SinkEntry;
@@ -28,7 +28,7 @@ impl ChangedFeeds {
             engine.sinks.all().iter().map(|sink| (sink.clone(), Arc::new(Self::default()))).collect();
         let noted: Vec<_> = all.iter().filter(|(sink, _)| sink.config.url.is_none()).cloned().collect();
         if !noted.is_empty() {
-            engine.store.on_append(Arc::new(move |id: &FeedId, _: LogHead| {
+            engine.store.on_append(Arc::new(move |id: &FeedId, _: &Appended| {
                 for (sink, changes) in &noted {
                     if changes.is_read.load(Ordering::Acquire) && sink.config.has_feed(id.as_str()) {
                         changes.note([id.clone()]);

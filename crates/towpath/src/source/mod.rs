@@ -8,6 +8,7 @@
 pub mod document;
 pub mod load;
 pub mod local;
+pub(crate) mod metrics;
 pub mod mirror;
 pub mod poll;
 pub(crate) mod poll_log;

@@ -13,6 +13,7 @@ use towpath_store::{AppendError, Expected, ReadError};
 
 use super::document::{LoadedPage, PageReader, add_page, digest};
 use super::load::{LoadError, LoadedDocument, LoadedSource, load};
+use super::metrics::SourceMetrics;
 use super::poll_log::{self, PollRecord};
 pub use super::poll_summary::PollSummary;
 use super::pushed::interval;
@@ -112,6 +113,8 @@ pub async fn poll(
     let record = PollRecord::new(now, began.elapsed().as_millis(), &polled);
     let record = poll_log::added(engine, feed, record).await?;
     state.save_with(engine.store.as_ref(), lease, feed.id(), Some(record)).await?;
+    SourceMetrics::record(feed, &state);
+    SourceMetrics::record_time(feed, began.elapsed());
     let run = match &state.error {
         None => Run::Polled,
         Some(error) => Run::Failed { code: error.code.clone(), http_status: error.http_status },

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use towpath_client::{Fetcher, redact};
 use towpath_proto::FeedId;
 
+use super::metrics::SourceMetrics;
 use super::poll::{PollSummary, fingerprint, poll};
 use super::pushed::{Deliveries, is_pushed};
 use super::state::SourceState;
@@ -267,6 +268,9 @@ async fn first_wait(engine: &Engine, feed: &Feed) -> Option<Duration> {
     }
     let (source, _) = feed.config.polled()?;
     let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await;
+    if let Ok(state) = &state {
+        SourceMetrics::load(feed, state);
+    }
     if state.is_ok_and(|state| state.ended) {
         tracing::warn!(feed = %feed.id(), "the source has ended (410) and is not polled");
         return None;

@@ -26,7 +26,7 @@ use super::record::{self, ChangeMeta, RecordDraft};
 use super::records::{NewRecord, NewRecords};
 
 use crate::error::{ReadTarget, StorageError};
-use crate::{AppendError, Appended, Expected, LogHead, ReadError, Table, TableWrite, WriteError};
+use crate::{AppendError, Appended, Expected, LogHead, OpCounts, ReadError, Table, TableWrite, WriteError};
 
 /// Stored state that decisions read.
 pub(crate) trait Lookup {
@@ -168,6 +168,7 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
             start: feed.head.seq,
             records: Vec::new(),
             ids: HashMap::new(),
+            ops: OpCounts::default(),
         })
     }
 
@@ -177,7 +178,7 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
     }
 
     fn add(&mut self, name: &FeedId, batch: DecidedBatch) -> Appended {
-        let DecidedBatch { feed, start, records, ids } = batch;
+        let DecidedBatch { feed, start, records, ids, ops } = batch;
         // An empty batch does not create its feed.
         if feed.head.seq > start {
             if start == 0 {
@@ -194,7 +195,7 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
             // By our clock, also for a mirror, whose changes have its publisher's times.
             self.decided.feeds.insert(name.clone(), FeedRow { appended: self.now, ..feed });
         }
-        Appended { first: start + 1, head: feed.head }
+        Appended { first: start + 1, head: feed.head, ops }
     }
 }
 
@@ -207,6 +208,7 @@ struct AppendBatch<'a, L> {
     /// Records from `start + 1` on.
     records: Vec<NewRecord>,
     ids: HashMap<Slice, IdUpdate>,
+    ops: OpCounts,
 }
 
 /// Decided [`AppendBatch`], which no longer borrows the group.
@@ -216,11 +218,13 @@ struct DecidedBatch {
     /// Records from `start + 1` on.
     records: Vec<NewRecord>,
     ids: HashMap<Slice, IdUpdate>,
+    ops: OpCounts,
 }
 
 impl<L: Lookup> AppendBatch<'_, L> {
     fn finish(self) -> DecidedBatch {
-        DecidedBatch { feed: self.feed, start: self.start, records: self.records, ids: self.ids }
+        let Self { feed, start, records, ids, ops, .. } = self;
+        DecidedBatch { feed, start, records, ids, ops }
     }
 
     /// Checks the condition of a batch whose first change is of the item `first`.
@@ -343,6 +347,7 @@ impl<L: Lookup> AppendBatch<'_, L> {
         let before = update.and_then(|update| update.before);
         self.ids.insert(key, IdUpdate { feed, before, after: meta.id_row(seq, op) });
         self.records.push(NewRecord { draft, meta });
+        self.ops.add(op);
     }
 
     /// Returns the state of an id: from this batch, else from the group, else from the store.

@@ -12,7 +12,6 @@ use crate::engine::Engine;
 use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
-use crate::protocols::sup::Sup;
 use crate::source::status::{describe_feed, node_problems, status_of};
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -64,17 +63,6 @@ pub(crate) async fn feed<B>(
         answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     }
     Ok(negotiated(answer))
-}
-
-/// Answers `/metrics`.
-pub(crate) fn metrics(engine: &Engine) -> Answer {
-    // Counted when it is asked for: feeds leave the window by time, and no event says so.
-    if let Some(Ok(recent)) = Sup::of(engine).recent().map(i64::try_from) {
-        engine.metrics.sup_feeds.set(recent);
-    }
-    engine.refresh_sink_lags();
-    let text = engine.metrics.text();
-    whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
 }
 
 /// Answers `/openapi.json`.

@@ -11,7 +11,7 @@ use towpath_proto::format::http_date;
 use towpath_proto::smart::publish::lines;
 use towpath_proto::smart::spec::OrderBy;
 use towpath_proto::{Change, NewChange, Op};
-use towpath_store::{AppendError, Appended, Expected};
+use towpath_store::{AppendError, Appended, Expected, OpCounts};
 
 use crate::config::TokenRight;
 use crate::document::prebuilt::{Answer, Document, Valid};
@@ -131,7 +131,7 @@ async fn append_if(
         let mut change = edit.on(latest.as_ref())?;
         if let Some(latest) = latest.as_ref().filter(|latest| changes_nothing(latest, &mut change)) {
             let head = engine.store.head(feed.id()).await?;
-            let appended = Appended { first: latest.seq, head };
+            let appended = Appended { first: latest.seq, head, ops: OpCounts::default() };
             return Ok(ItemAppend { existed: true, is_unchanged: true, appended });
         }
         let version = Expected::Version(latest.as_ref().map(|latest| latest.seq));

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
@@ -24,6 +25,7 @@ use super::timer::ResettableTimer;
 use crate::document::prebuilt::Answer;
 use crate::protocols::smart::SharedResponse;
 use crate::server::guarded_stream::GuardedStream;
+use crate::server::metrics::requests::{RequestMetrics, Route};
 use crate::stop::Stop;
 
 /// Longest time that a client may take to send a request's head, also the first byte of it.
@@ -69,6 +71,7 @@ pub(in crate::server) struct Parker<'a, S> {
     /// The waker that the timer and the stop signal hold.
     registered: Option<Waker>,
     cache: &'a Mutex<RequestCache>,
+    requests: &'a RequestMetrics,
 }
 
 /// Event that ends a long poll.
@@ -91,8 +94,9 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
         stopping: Pin<&'a mut S>,
         stop: &'a Stop,
         cache: &'a Mutex<RequestCache>,
+        requests: &'a RequestMetrics,
     ) -> Self {
-        Self { timer: ResettableTimer::new(sleep), stopping, stop, registered: None, cache }
+        Self { timer: ResettableTimer::new(sleep), stopping, stop, registered: None, cache, requests }
     }
 
     /// Answers a long poll, and parks the connection again for each cached request. Returns the connection when hyper
@@ -121,6 +125,8 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             }
             // A client that does not read is cut by the stream itself.
             response.write_http1(&mut stream).await.ok()?;
+            // Shared responses are pages: timeouts and errors go by hyper.
+            self.requests.count(Route::ITEMS, StatusCode::OK);
             // An idle connection must not keep the response's body alive.
             drop(response);
             match self.next_request(&mut stream).await? {
@@ -231,7 +237,8 @@ mod tests {
         let (_client, mut stream) = connect().await;
         let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(pending::<()>()));
         let (cache, (_stopper, stop)) = (Mutex::default(), watch::channel(false));
-        let mut parker = Parker::new(sleep, stopping, &stop, &cache);
+        let requests = RequestMetrics::default();
+        let mut parker = Parker::new(sleep, stopping, &stop, &cache, &requests);
         let begun = Instant::now();
         assert!(parker.next_request(&mut stream).await.is_none());
         assert!(begun.elapsed().abs_diff(HEAD_TIMEOUT) < Duration::from_millis(10), "{:?}", begun.elapsed());
@@ -242,7 +249,8 @@ mod tests {
         let (mut client, mut stream) = connect().await;
         let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(maybe_done(pending::<()>())));
         let (cache, (_stopper, stop)) = (Mutex::default(), watch::channel(false));
-        let mut parker = Parker::new(sleep, stopping, &stop, &cache);
+        let requests = RequestMetrics::default();
+        let mut parker = Parker::new(sleep, stopping, &stop, &cache, &requests);
         client.write_all(b"GE").await.unwrap();
         assert_eq!(uncached(parker.next_request(&mut stream).await).unwrap(), "GE");
         // One byte more than the buffer: the rest must come with the next read, not get lost.
@@ -257,8 +265,9 @@ mod tests {
     async fn a_stopping_server_waits_for_no_request() {
         let (_client, mut stream) = connect().await;
         let (cache, (stopper, stop)) = (Mutex::default(), watch::channel(false));
+        let requests = RequestMetrics::default();
         let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(maybe_done(stopped(&stop))));
-        let mut parker = Parker::new(sleep, stopping, &stop, &cache);
+        let mut parker = Parker::new(sleep, stopping, &stop, &cache, &requests);
         let early = timeout(Duration::from_millis(50), parker.next_request(&mut stream)).await;
         assert!(early.is_err());
         let later = async {

@@ -19,6 +19,7 @@ use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
 use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
 use towpath_store::{AppendError, Expected, ReadError, Table, TableWrite, WriteError};
 
+use super::metrics::SourceMetrics;
 use super::state::{SourceFailure, SourceState};
 use crate::engine::roles::{self, Lease, conditions};
 use crate::engine::{Engine, Feed};
@@ -88,6 +89,7 @@ impl MirrorTarget {
         if let Err(e) = state.save(engine.store.as_ref(), lease, feed.id()).await {
             tracing::error!(feed = %feed.id(), "cannot save the state of the mirror: {e}");
         }
+        SourceMetrics::record(feed, state);
     }
 
     async fn publish(&self, run: Run) {

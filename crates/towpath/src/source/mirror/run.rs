@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use towpath_client::Fetcher;
 use towpath_proto::FeedId;
 
+use super::super::metrics::SourceMetrics;
 use super::super::poll::fingerprint;
 use super::super::pushed::{self, is_pushed};
 use super::super::state::SourceState;
@@ -114,6 +115,7 @@ async fn follow_feed(
             tracing::error!(feed = %feed.id(), "{e}");
             SourceState { configured, ..SourceState::default() }
         });
+        SourceMetrics::load(&feed, &state);
         let target = MirrorTarget { engine, feed, lease, state: Arc::new(Mutex::new(state)) };
         mirror(target, fetcher, url, stop).await;
     } else {

@@ -1,0 +1,67 @@
+//! `/metrics`: the counters of the engine and the requests, and what is looked up for each scrape.
+
+mod feeds;
+mod process;
+pub(super) mod requests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::header::CACHE_CONTROL;
+use http::{HeaderValue, Request, StatusCode};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::registry::Registry;
+
+use self::feeds::FeedCollector;
+use self::process::ProcessCollector;
+use self::requests::RequestMetrics;
+use crate::blocking::blocking;
+use crate::document::prebuilt::Answer;
+use crate::document::respond::whole;
+use crate::document::route_error::RouteError;
+use crate::engine::Engine;
+use crate::engine::access::may_see_details;
+use crate::protocols::sup::Sup;
+
+/// Answers `/metrics`.
+///
+/// The series of a feed are for those who may read why its source failed: for others its name may be a secret.
+pub(super) async fn metrics<B>(
+    engine: &Arc<Engine>,
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> Result<Answer, RouteError> {
+    // Counted when it is asked for: feeds leave the window by time, and no event says so.
+    if let Some(Ok(recent)) = Sup::of(engine).recent().map(i64::try_from) {
+        engine.metrics.sup_feeds.set(recent);
+    }
+    engine.refresh_sink_lags();
+    let tokens = engine.tokens.load_full();
+    let may_see = |id: &str| may_see_details(&tokens, id, peer, request);
+    let collector = FeedCollector::new(engine, may_see);
+    let is_private = collector.has_feeds();
+    let engine = engine.clone();
+    // Lines of ten thousand feeds take milliseconds.
+    let text = blocking(move || text(&engine, collector)).await;
+    let text = text.map_err(|e| RouteError::internal(e.to_string()))?;
+    let mut answer =
+        whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text);
+    if is_private {
+        answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    }
+    Ok(answer)
+}
+
+/// Formats all metrics as OpenMetrics text.
+fn text(engine: &Engine, feeds: FeedCollector) -> String {
+    let (mut of_towpath, mut of_process) = (Registry::with_prefix("towpath"), Registry::default());
+    of_towpath.register_collector(Box::new(feeds));
+    of_process.register_collector(Box::new(ProcessCollector));
+    let mut text = engine.metrics.text();
+    for registry in [RequestMetrics::of(engine).registry(), &of_towpath, &of_process] {
+        // Writing to a String cannot fail.
+        let _ = encode_registry(&mut text, registry);
+    }
+    let _ = encode_eof(&mut text);
+    text
+}

@@ -1,0 +1,125 @@
+//! `/metrics` by feed, source, route and process.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use common::{TestFolder, TestServer, wait_until};
+
+fn metrics(server: &TestServer) -> String {
+    server.get("/metrics").text()
+}
+
+/// Returns the value of a series; fails without one.
+fn value(metrics: &str, series: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series} in\n{metrics}")).parse().unwrap()
+}
+
+#[test]
+fn feeds_and_requests_are_counted() {
+    let dir = TestFolder::new("[[feed]]\nid = 'news'\n[[feed]]\nid = 'empty'\n");
+    let server = dir.serve();
+    for (method, path, body) in [
+        ("PUT", "/feeds/news/items/a", "one"),
+        ("PUT", "/feeds/news/items/b", "two"),
+        ("PUT", "/feeds/news/items/a", "three"),
+        ("DELETE", "/feeds/news/items/b", ""),
+    ] {
+        let answer = server.ask(method, path, &[], body.as_bytes());
+        assert!(answer.status < 300, "{method} {path}: {}", answer.text());
+    }
+    assert_eq!(server.get("/feeds/news/items?timeout=0").status, 200);
+    assert_eq!(server.get("/feeds/none/items").status, 404);
+    let seen = metrics(&server);
+    for (series, expected) in [
+        (r#"towpath_feed_position{feed="news"}"#, 4.0),
+        (r#"towpath_feed_items{feed="news"}"#, 1.0),
+        (r#"towpath_feed_changes_total{feed="news",op="put"}"#, 3.0),
+        (r#"towpath_feed_changes_total{feed="news",op="delete"}"#, 1.0),
+        (r#"towpath_feed_position{feed="empty"}"#, 0.0),
+        ("towpath_feeds", 2.0),
+        (r#"towpath_http_requests_total{route="item",status="201"}"#, 2.0),
+        (r#"towpath_http_requests_total{route="items",status="404"}"#, 1.0),
+        (r#"towpath_http_request_duration_seconds_count{route="item"}"#, 4.0),
+    ] {
+        assert!((value(&seen, series) - expected).abs() < 1e-9, "{series}: {}", value(&seen, series));
+    }
+    let changed = value(&seen, r#"towpath_feed_last_change_timestamp_seconds{feed="news"}"#);
+    assert!((changed - jiff::Timestamp::now().as_duration().as_secs_f64()).abs() < 600.0, "{changed}");
+    let started = value(&seen, "process_start_time_seconds");
+    assert!((0.0..600.0).contains(&(changed - started)), "{started} {changed}");
+    assert!(value(&seen, "process_resident_memory_bytes") > 1e6);
+    assert!(value(&seen, "process_max_fds") >= value(&seen, "process_open_fds"));
+    assert!(seen.ends_with("# EOF\n") && seen.matches("# EOF").count() == 1, "{seen}");
+    // The head of the feed is prebuilt from its second request on.
+    for _ in 0..3 {
+        assert_eq!(server.get("/diff/news/head.json").status, 200);
+    }
+    assert!(value(&metrics(&server), r#"towpath_http_requests_total{route="diff",status="200"}"#) >= 3.0);
+}
+
+#[test]
+fn a_parked_long_poll_is_counted_when_it_is_answered() {
+    let server_dir = TestFolder::new("[[feed]]\nid = 'news'\n");
+    let server = server_dir.serve();
+    server.ask("PUT", "/feeds/news/items/a", &[], b"one");
+    let cursor = server.json("/feeds/news/items?timeout=0")["last_cursor"].as_str().unwrap().to_owned();
+    let series = r#"towpath_http_requests_total{route="items",status="200"}"#;
+    let before = value(&metrics(&server), series);
+    std::thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| server.get(&format!("/feeds/news/items?since=cursor:{cursor}&timeout=60")));
+        wait_until("it waits", || metrics(&server).contains("towpath_waiters 1"));
+        server.ask("PUT", "/feeds/news/items/b", &[], b"two");
+        assert_eq!(waiting.join().unwrap().status, 200);
+    });
+    wait_until("it is counted", || value(&metrics(&server), series) > before + 0.5);
+}
+
+#[test]
+fn a_source_shows_its_failures_and_its_last_success_after_a_restart() {
+    let config = "[[feed]]\nid = 'news'\n[feed.source]\nurl = 'news.json'\nevery = '1s'\n";
+    let dir = TestFolder::new(config);
+    dir.write("news.json", br#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1"}]}"#);
+    let server = dir.serve();
+    let up = r#"towpath_source_up{feed="news"}"#;
+    wait_until("it is polled", || metrics(&server).contains(up));
+    let seen = metrics(&server);
+    assert!(value(&seen, up) > 0.5 && value(&seen, r#"towpath_sources{state="up"}"#) > 0.5, "{seen}");
+    let success = r#"towpath_source_last_success_timestamp_seconds{feed="news"}"#;
+    assert!(value(&seen, success) > 1e9);
+    assert!((value(&seen, r#"towpath_source_interval_seconds{feed="news"}"#) - 1.0).abs() < 1e-9);
+    assert!(value(&seen, r#"towpath_source_polls_total{feed="news"}"#) > 0.5);
+    dir.write("news.json", b"{");
+    let failed = r#"towpath_source_failures_total{feed="news",code="TRUNCATED"}"#;
+    wait_until("it fails", || metrics(&server).contains(failed));
+    assert!(value(&metrics(&server), up) < 0.5);
+    assert_eq!(server.stop(), Some(0));
+    let server = dir.serve();
+    wait_until("it is polled again", || metrics(&server).contains(up));
+    assert!(value(&metrics(&server), up) < 0.5);
+    assert!((value(&metrics(&server), success) - value(&seen, success)).abs() < 60.0);
+}
+
+/// A feed's name may be a secret: its series are for those who may publish to it.
+#[test]
+fn strangers_see_no_series_of_feeds() {
+    let config = "[server]\ntokens = ['operator']\nmetrics_feeds = 1\n[[feed]]\nid = 'a_secret'\n[[feed]]\nid = 'bb'\n";
+    let dir = TestFolder::new(config);
+    let server = dir.serve();
+    let stranger = server.get("/metrics");
+    let text = stranger.text();
+    assert!(!text.contains("a_secret") && !text.contains("feed=\""), "{text}");
+    assert!(value(&text, "towpath_feeds") > 1.5);
+    let operator = server.ask("GET", "/metrics", &[("authorization", "Bearer operator")], b"");
+    assert!(
+        operator.header("cache-control").is_some_and(|value| value.contains("private")),
+        "{}",
+        operator.text()
+    );
+    let text = operator.text();
+    assert!(text.contains(r#"towpath_feed_position{feed="a_secret"}"#), "{text}");
+    // `metrics_feeds` limits them.
+    assert!(!text.contains(r#"feed="bb""#), "{text}");
+}
