@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use callback::{CallbackReply, CallbackRequest, CallbackServer, good};
-use common::{TestFolder, TestServer, wait_until};
+use common::{PATIENCE, TestFolder, TestServer, wait_until, wait_within};
 use nodes::TestCluster;
 use serde_json::{Value, json};
 
@@ -188,7 +188,8 @@ fn large_refused_items_make_a_sink_wait() {
         assert_eq!(answer.status, 201, "{}", answer.text());
     }
     publish(&server, "c");
-    wait_until("the third waits", || {
+    // Encoding them takes a development build most of half a minute.
+    wait_within(4 * PATIENCE, "the third waits", || {
         let sink = sink(&server, "hook");
         sink["error"]["message"].as_str().is_some_and(|message| message.contains("2 items of 66 MiB"))
     });

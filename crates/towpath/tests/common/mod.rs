@@ -26,8 +26,13 @@ use serde_json::Value;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until something holds, and fails the test if it never does.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_within(PATIENCE, what, holds);
+}
+
+/// Waits as [`wait_until`] for longer work.
+pub fn wait_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + patience;
     while !holds() {
         assert!(Instant::now() < end, "never: {what}");
         std::thread::sleep(Duration::from_millis(50));
