@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::package;
 use crate::run::{cargo, have, root, status};
 use crate::setup::apt;
 
@@ -23,6 +24,7 @@ cargo xtask bench sinks [ITEMS]   first sync of a million items into SQLite and 
                                   steady state, latency
 cargo xtask bench webhooks  deliveries to 40 webhooks beside a bare loop, without and with a dead one
 cargo xtask bench page [ITEMS FEEDS…]   the web page: home of 1,000 and 10,000 feeds, tabs and searches of a million items
+cargo xtask bench python    changes of 1 kB a second through the Python package's loop, beside the command line
 cargo xtask bench xmpp      one append to 1,000 subscribers through Prosody, beside a bare component; CPU shares";
 
 pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
@@ -40,6 +42,10 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         ["page", sizes @ ..] => page(sizes),
         ["sinks"] => sinks("1000000"),
         ["sinks", items] => sinks(items),
+        ["python"] => {
+            let (program, wheel) = package::wheel()?;
+            status(Command::new("python3").arg(root().join("benches/python.py")).arg(program).arg(wheel))
+        }
         ["webhooks"] => {
             cargo(&["build", "--release", "--package", "towpath"])?;
             python("benches/webhooks.py")

@@ -37,8 +37,8 @@ cargo xtask faults [N]      inject so many faults into a cluster of servers and 
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
 cargo xtask release         the program for release with the list of its dependencies inside, and `sbom`
 cargo xtask package         the crates, in target/package, the Debian package, in target/debian, the npm package, in
-                            target/npm, and the wheel, in target/wheels; `package crates`, `package npm` and `package
-                            wheel` make one of these only, `package check` checks what is in packaging/ only
+                            target/npm, and the wheel, in target/wheels; `package crates`, `package npm`, `package
+                            wheel` and `package sdist` make one of these only, `package check` checks what is in packaging/ only
 cargo xtask sbom            CycloneDX documents of all dependencies, in target/sbom
 cargo xtask bench [NAME]    benchmarks beside their peers; without a name, the list of them";
 
@@ -57,12 +57,13 @@ fn main() -> ExitCode {
         ["fuzz"] => fuzz::all(60),
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
         ["abuse"] => abuse(),
-        ["release"] => release::release(),
+        ["release"] => release::release().map(drop),
         ["package"] => package::package(),
         ["package", "crates"] => package::crates(),
         ["package", "check"] => package::check(),
         ["package", "npm"] => package::npm(),
-        ["package", "wheel"] => package::wheel(),
+        ["package", "wheel"] => package::wheel().map(drop),
+        ["package", "sdist"] => package::sdist(),
         ["sbom"] => release::sbom(),
         ["sink-kills"] => sink_kills("1000"),
         ["sink-kills", kills] => sink_kills(kills),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::release;
-use crate::run::{cargo, cargo_with, root, status, target};
+use crate::run::{self, cargo, cargo_with, root, status, target};
 use crate::setup;
 
 /// Highest exposure of the unit that `systemd-analyze security` may find.
@@ -17,8 +17,7 @@ const SHELLS: [(&str, &str); 3] = [("bash", "towpath.bash"), ("zsh", "_towpath")
 /// Makes the Debian package in `target/debian`, from a release build, and the packages for other languages.
 pub(crate) fn package() -> Result<(), String> {
     crates()?;
-    release::release()?;
-    let (program, folder) = (target().join("release/towpath"), target().join("package"));
+    let (program, folder) = (release::release()?, target().join("package"));
     let completions = folder.join("completions");
     for old in [completions.clone(), folder.join("man")] {
         let _ = fs::remove_dir_all(old);
@@ -74,21 +73,47 @@ pub(crate) fn npm_tarball() -> Result<PathBuf, String> {
 }
 
 /// Makes the wheel and the source distribution of the Python package, and the reference of its names, in `target/wheels`.
-pub(crate) fn wheel() -> Result<(), String> {
-    release::release()?;
+/// Returns the program and the wheel.
+pub(crate) fn wheel() -> Result<(PathBuf, PathBuf), String> {
+    let program = release::release()?;
     let (python, folder) = (setup::venv()?, target().join("wheels"));
-    let wheel = pack_wheel(&folder, &target().join("release/towpath"), &["--release"])?;
+    let wheel = pack_wheel(&folder, &program, &["--profile", release::PROFILE])?;
     println!("{}", wheel.display());
-    let mut source = Command::new(&python);
-    source.args(["-m", "maturin", "sdist", "--out"]).arg(&folder);
-    status(source.current_dir(root().join("clients/python")))?;
+    sdist()?;
     let mut reference = Command::new(&python);
     // From the wheel, which Python imports from as from a folder once it is unpacked.
     let unpacked = folder.join("unpacked");
     let _ = fs::remove_dir_all(&unpacked);
     status(Command::new(&python).args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked))?;
     reference.args(["-W", "error", "-m", "pdoc", "towpath", "-o"]).arg(folder.join("reference"));
-    status(reference.env("PYTHONPATH", &unpacked))
+    status(reference.env("PYTHONPATH", &unpacked))?;
+    Ok((program, wheel))
+}
+
+/// Makes the source distribution in `target/wheels`, and installs from it into an empty environment.
+pub(crate) fn sdist() -> Result<(), String> {
+    let (python, folder) = (setup::venv()?, target().join("wheels"));
+    let mut source = Command::new(&python);
+    source.args(["-m", "maturin", "sdist", "--out"]).arg(&folder);
+    run::forget_package(&mut source);
+    status(source.current_dir(root().join("clients/python")))?;
+    let files = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut files = files.flatten().map(|entry| entry.path());
+    let file = files.find(|path| path.to_string_lossy().ends_with(".tar.gz"));
+    let file = file.ok_or("maturin has made no source distribution")?;
+    let environment = folder.join("environment");
+    let _ = fs::remove_dir_all(&environment);
+    status(Command::new(&python).args(["-m", "venv"]).arg(&environment))?;
+    let installed = environment.join("bin/python");
+    let mut install = Command::new(&installed);
+    // Without optimisation: the question is whether all files are there.
+    install
+        .args(["-m", "pip", "install", "--quiet", "--config-settings", "build-args=--profile dev"])
+        .arg(&file);
+    run::forget_package(&mut install);
+    status(install.env("CARGO_TARGET_DIR", folder.join("built")))?;
+    let program = "import towpath; print('installed from its sources:', towpath.__version__)";
+    status(Command::new(&installed).args(["-c", program]))
 }
 
 /// Makes a wheel for pages below `docs/`, with the program of a build; returns its file.
@@ -105,7 +130,7 @@ fn pack_wheel(folder: &Path, program: &Path, profile: &[&str]) -> Result<PathBuf
     let mut pack = Command::new(setup::venv()?);
     pack.arg(root().join("clients/python/tools/pack.py")).arg(folder).arg(program).args(profile);
     // maturin asks cargo, which must not take the variables of this program for its own.
-    crate::run::forget_package(&mut pack);
+    run::forget_package(&mut pack);
     let output =
         pack.stderr(std::process::Stdio::inherit()).output().map_err(|e| format!("{pack:?}: {e}"))?;
     if !output.status.success() {

@@ -10,19 +10,32 @@ const AUDITABLE: (&str, &str) = ("cargo-auditable", "0.7.7");
 const DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 const CYCLONEDX: (&str, &str) = ("cargo-cyclonedx", "0.5.9");
 
-/// Builds the program for release, with the list of its dependencies inside, and writes the documents of [`sbom`].
-pub(crate) fn release() -> Result<(), String> {
+/// Profile of what is packaged.
+pub(crate) const PROFILE: &str = "dist";
+
+/// Builds the program for packages, with the list of its dependencies inside, and writes the documents of [`sbom`].
+/// Returns the program.
+pub(crate) fn release() -> Result<PathBuf, String> {
     let plugins = install(AUDITABLE)?;
-    let build = ["auditable", "build", "--release", "--locked", "--package", "towpath"];
+    let build = ["auditable", "build", "--profile", PROFILE, "--locked", "--package", "towpath"];
     status(cargo_with_plugins(&plugins).args(build).env("TOWPATH_COMMIT", commit()))?;
-    println!("{}", target().join("release/towpath").display());
-    sbom()
+    let program = target().join(PROFILE).join("towpath");
+    println!("{}", program.display());
+    sbom()?;
+    Ok(program)
 }
 
 /// Makes the Debian package of a finished release build.
 pub(crate) fn deb() -> Result<(), String> {
     let plugins = install(DEB)?;
-    status(cargo_with_plugins(&plugins).args(["deb", "--package", "towpath", "--no-build"]))
+    status(cargo_with_plugins(&plugins).args([
+        "deb",
+        "--package",
+        "towpath",
+        "--profile",
+        PROFILE,
+        "--no-build",
+    ]))
 }
 
 /// Returns the commit of the working copy, for `towpath --version`.
@@ -56,7 +69,7 @@ fn documents() -> Result<Vec<PathBuf>, String> {
         Ok(read.filter_map(|entry| Some(entry.ok()?.path())).collect())
     };
     let mut folders = entries(&root().join("crates"))?;
-    folders.push(root().join("xtask"));
+    folders.extend(["xtask", "clients/python"].map(|folder| root().join(folder)));
     let mut found = Vec::new();
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         let files = entries(folder)?;

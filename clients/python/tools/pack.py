@@ -30,13 +30,13 @@ def add_program(wheel: Path, program: bytes) -> None:
     script = f"{name}-{version}.data/scripts/towpath"
     record = f"{name}-{version}.dist-info/RECORD"
     draft = wheel.with_suffix(".draft")
-    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as target:
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as target:
         for entry in source.infolist():
             if entry.filename != record:
                 target.writestr(entry, source.read(entry))
         added = zipfile.ZipInfo(script)
         added.external_attr = 0o100755 << 16
-        target.writestr(added, program, zipfile.ZIP_DEFLATED)
+        target.writestr(added, program, zipfile.ZIP_DEFLATED, compresslevel=9)
         digest = base64.urlsafe_b64encode(hashlib.sha256(program).digest()).rstrip(b"=").decode()
         # The list itself comes last, as the format of wheels asks for.
         files = source.read(record).decode() + f"{script},sha256={digest},{len(program)}\n"
