@@ -5,6 +5,9 @@ use std::process::{Command, Stdio};
 
 use crate::run::{self, target};
 
+/// Limit for a command of a page. The longest ones build crates.
+const LIMIT_SECONDS: &str = "240";
+
 /// A `$ …` line of a console block, with the lines that it is said to print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConsoleCommand {
@@ -42,8 +45,18 @@ impl ConsoleCommand {
 
 /// A shell for a documented line, in a folder, with the program of the folder `built` on its path.
 pub(crate) fn shell(folder: &Path, built: &Path, line: &str) -> Command {
+    prepared(Command::new("sh"), folder, built, line)
+}
+
+/// A shell as [`shell`], which fails when the line takes too long.
+pub(crate) fn limited_shell(folder: &Path, built: &Path, line: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", LIMIT_SECONDS, "sh"]);
+    prepared(command, folder, built, line)
+}
+
+fn prepared(mut command: Command, folder: &Path, built: &Path, line: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("sh");
     command.args(["-c", line]).current_dir(folder);
     run::forget_package(&mut command);
     command.env("CARGO_TARGET_DIR", target()).env("PATH", format!("{}:{path}", built.display()));
@@ -52,27 +65,10 @@ pub(crate) fn shell(folder: &Path, built: &Path, line: &str) -> Command {
     command
 }
 
-/// The lines of every fenced block in this language.
-pub(crate) fn fenced<'a>(text: &'a str, language: &str) -> Vec<Vec<&'a str>> {
-    let mut blocks = Vec::new();
-    let mut open: Option<(bool, Vec<&str>)> = None;
-    for line in text.lines() {
-        match (&mut open, line.strip_prefix("```")) {
-            (None, Some(named)) => open = Some((named.trim() == language, Vec::new())),
-            (Some(_), Some(_)) => {
-                blocks.extend(open.take().filter(|(wanted, _)| *wanted).map(|(_, lines)| lines));
-            }
-            (Some((_, lines)), None) => lines.push(line),
-            (None, None) => {}
-        }
-    }
-    blocks
-}
-
-/// The commands of all console blocks; a line that ends in a backslash, or inside of quotes, goes on in the next.
-pub(crate) fn commands(text: &str) -> Vec<ConsoleCommand> {
+/// The commands of a console block; a line that ends in a backslash, or inside of quotes, goes on in the next.
+pub(crate) fn commands(lines: &[&str]) -> Vec<ConsoleCommand> {
     let mut commands: Vec<ConsoleCommand> = Vec::new();
-    for line in fenced(text, "console").into_iter().flatten() {
+    for line in lines {
         let last = commands.last_mut();
         match (line.strip_prefix("$ "), last) {
             (Some(line), _) => commands.push(ConsoleCommand { line: line.into(), output: Vec::new() }),
@@ -80,7 +76,7 @@ pub(crate) fn commands(text: &str) -> Vec<ConsoleCommand> {
                 last.line.push('\n');
                 last.line.push_str(line);
             }
-            (None, Some(last)) if !line.trim().is_empty() => last.output.push(line.to_owned()),
+            (None, Some(last)) if !line.trim().is_empty() => last.output.push((*line).to_owned()),
             _ => {}
         }
     }
@@ -109,7 +105,7 @@ mod tests {
 
     #[test]
     fn commands_and_their_output_are_read() {
-        let text = "a\n```console\n$ one  # why\nout\n\n$ two \\\n    three\n$ four '\n  5' \nout\n```\n```toml\nx = 1\n```\n$ no\n";
+        let lines = ["$ one  # why", "out", "", "$ two \\", "    three", "$ four '", "  5' ", "out"];
         let command = |line: &str, output: &[&str]| ConsoleCommand {
             line: line.into(),
             output: output.iter().map(|&line| line.into()).collect(),
@@ -119,8 +115,7 @@ mod tests {
             command("two \\\n    three", &[]),
             command("four '\n  5' ", &["out"]),
         ];
-        assert_eq!(commands(text), expected);
-        assert_eq!(fenced(text, "toml"), [["x = 1"]]);
+        assert_eq!(commands(&lines), expected);
     }
 
     #[test]

@@ -25,8 +25,8 @@ cargo xtask config-reference  rewrites docs/configuration.md from the types of t
 cargo xtask readme          commands of README.md, in a clone, and of docs/, as they are written (`test` does this too)
 cargo xtask screenshots     takes the pictures of the web page in docs/images, from the quickstart's data
 cargo xtask lighthouse      judges pages of the quickstart's data: performance and accessibility at least 95
-cargo xtask docs [PAGE…]    commands of the pages below docs/ that are marked, or of some, with a development build,
-                            or the program in the folder $TOWPATH_BUILT (`readme` does this too)
+cargo xtask docs [PAGE…]    commands of all documents, or of some pages, with a development build, or the program in the
+                            folder $TOWPATH_BUILT; fails for commands that nothing runs (`readme` does this too)
 cargo xtask setup           installs what the tests need beside Rust (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, for so many seconds each [default: 60]
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         ["config-reference"] => config_reference(),
         ["readme"] => test::readme(),
         ["docs", pages @ ..] => docs(pages),
+        [pages::WORKER, built, page, package, wheel] => pages::run_one(built, page, package, wheel),
         ["boundaries"] => purity::check().and_then(|()| layers::check()),
         ["screenshots"] => screenshots::take(),
         ["lighthouse"] => screenshots::lighthouse(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{have, status};
+use crate::run::{have, is_root, status};
 use crate::setup;
 
 /// Time that the server has to start.
@@ -79,10 +79,6 @@ impl Drop for PageServer {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
 /// Makes a command of a program of the server, which refuses to run as root.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::console::{self, ConsoleCommand};
 use crate::pages;
+use crate::pages::blocks::Document;
 use crate::run::{root, status, target};
 
 /// Limit for the first command to build and print its address.
@@ -23,7 +24,8 @@ pub(crate) fn check() -> Result<(), String> {
     let clone = clone()?;
     let path = clone.join("README.md");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut commands = console::commands(&text).into_iter();
+    let document = Document::parse(&text);
+    let mut commands = document.in_language("console").flat_map(|block| console::commands(&block.lines));
     let first = commands.next().ok_or("README.md has no console block")?;
     println!("+ {}", first.line);
     let started = Instant::now();
@@ -178,10 +180,10 @@ fn run_documented(clone: &Path, command: &ConsoleCommand) -> Result<(), String> 
 
 /// Starts every configuration that README.md shows, far enough to read it.
 fn check_configurations(clone: &Path, readme: &str) -> Result<(), String> {
-    for (number, block) in console::fenced(readme, "toml").into_iter().enumerate() {
+    for (number, block) in Document::parse(readme).in_language("toml").enumerate() {
         let name = format!("readme-{number}.toml");
         let path = target().join("readme").join(&name);
-        std::fs::write(&path, block.join("\n")).map_err(|e| format!("{}: {e}", path.display()))?;
+        std::fs::write(&path, block.text()).map_err(|e| format!("{}: {e}", path.display()))?;
         let line = format!("towpath status --data '{}.data' --config '{}'", path.display(), path.display());
         run_documented(clone, &ConsoleCommand { line, output: Vec::new() })?;
     }

@@ -57,6 +57,11 @@ pub(crate) fn have(program: &str) -> bool {
     found.is_ok_and(|status| status.success())
 }
 
+/// Returns true if this user is root.
+pub(crate) fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
 /// The folder that cargo builds into.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)

@@ -7,20 +7,21 @@ use crate::common::{TestFolder, TestServer, free_port, stderr, stdout, tree};
 
 const NAME: &str = "feeds.example.com";
 
-/// Example of a section of docs/deployment.md.
+/// First block of a section of docs/deployment.md.
 fn example(heading: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/deployment.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, section) = text.split_once(&format!("## {heading}\n")).unwrap();
-    let lines = section.lines().skip_while(|line| !line.starts_with("    "));
+    let mut lines = section.lines().skip_while(|line| !line.starts_with("```")).skip(1);
     lines
-        .take_while(|line| line.is_empty() || line.starts_with("    "))
+        .by_ref()
+        .take_while(|line| !line.starts_with("```"))
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// A server with the page's configuration.
 fn serve(limits: &str) -> (TestFolder, TestServer) {
-    let config = format!("{}{limits}\n[[feed]]\nid = \"notes\"\n", example("towpath's part"));
+    let config = format!("{}{limits}", example("towpath's part"));
     let dir = TestFolder::new(&config);
     let server = dir.serve_as(&format!("https://{NAME}"));
     assert!(!dir.log().contains("WARN"), "{}", dir.log());

@@ -1,22 +1,4 @@
-//! Runs the commands of pages below `docs/` as they stand.
-//!
-//! A page is run if one of its lines is `<!-- run -->`, or `<!-- run: curl nginx -->` with the programs that its
-//! commands need beside towpath and a shell. `setup::programs` installs those.
-//!
-//! - Each page has an empty folder of its own, in which everything happens. `towpath` is on the path.
-//! - A fenced block whose language is followed by a file name, such as ` ```toml towpath.toml `, is written to that
-//!   file before the next command. Browsers and editors ignore the name.
-//! - The commands of `console` blocks run in order. Exported variables and the working folder last to the end of the page.
-//! - Lines below a command are what it prints, in order; `…` matches anything, and lines that it prints beside them
-//!   are left out. A command must succeed.
-//! - A command that ends in `&` runs until the page ends. The next command waits for its lines.
-//! - `127.0.0.1:8080` is free: pages run one after another.
-//! - A page that needs `postgresql` finds a server on `127.0.0.1:5432`, whose user `postgres` needs no password.
-//! - A page that needs `towpath-wheel` has an environment of Python, into which `pip install towpath` installs the wheel of
-//!   this checkout.
-//! - A page that needs `cargo` finds the crates of this checkout under their names.
-//! - `npm install towpath` installs the package of this checkout: pages that need npm begin with a `package.json` that says
-//!   where it is.
+//! A run of one page.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -24,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::Job;
+use super::blocks::{Block, Document};
 use crate::console::{self, ConsoleCommand};
 use crate::postgresql::PageServer;
 use crate::run::{root, status, target};
-use crate::{package, setup};
+use crate::setup;
 
 /// Limit for what a command in the background is said to print.
 const PRINT_LIMIT: Duration = Duration::from_secs(30);
@@ -41,68 +25,12 @@ enum PageStep {
     Command(ConsoleCommand),
 }
 
-/// Runs the marked pages, or those that are named, with the program in the folder `built`.
-pub(crate) fn check(built: &Path, named: &[&str]) -> Result<(), String> {
-    let mut pages = Vec::new();
-    for path in documents()? {
-        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_named =
-            named.is_empty() || named.iter().any(|&one| one == name || Path::new(one).ends_with(&name));
-        if let Some(programs) = programs(&text).filter(|_| is_named) {
-            pages.push((name, programs, text));
-        }
-    }
-    if pages.len() < named.len() {
-        return Err(format!("of the pages {}, not all have a line `<!-- run -->`", named.join(", ")));
-    }
-    for (name, programs, text) in pages {
-        setup::programs(&programs)?;
-        let needs_postgresql = programs.iter().any(|program| program == setup::POSTGRESQL);
-        let _server = needs_postgresql.then(PageServer::start).transpose()?;
-        let started = Instant::now();
-        let package =
-            programs.iter().any(|program| program == "npm").then(package::npm_tarball).transpose()?;
-        let has = |name: &str| programs.iter().any(|program| program == name);
-        let wheel = has(setup::WHEEL).then(|| package::page_wheel(built)).transpose()?;
-        let page = Page { name: &name, text: &text, is_rust: has("cargo") };
-        run(&page, built, package.as_deref(), wheel.as_deref())?;
-        println!("docs/{name}: {:.1} s", started.elapsed().as_secs_f64());
-    }
-    Ok(())
-}
-
-/// The pages below `docs/`, sorted.
-fn documents() -> Result<Vec<PathBuf>, String> {
-    let folder = root().join("docs");
-    let listed = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    paths.sort();
-    Ok(paths)
-}
-
-/// The programs that a marked page needs.
-fn programs(text: &str) -> Option<Vec<String>> {
-    let marks = |line: &str| {
-        let inside = line.trim().strip_prefix("<!-- run")?.strip_suffix("-->")?.trim();
-        if inside.is_empty() { Some("") } else { inside.strip_prefix(':') }.map(str::to_owned)
-    };
-    Some(text.lines().find_map(marks)?.split_whitespace().map(str::to_owned).collect())
-}
-
-/// A marked page.
-struct Page<'a> {
-    name: &'a str,
-    text: &'a str,
-    is_rust: bool,
-}
-
-/// Runs a page; `package` is the file of the npm package and `wheel` that of the wheel, for a page that needs them.
-fn run(page: &Page<'_>, built: &Path, package: Option<&Path>, wheel: Option<&Path>) -> Result<(), String> {
-    let &Page { name, text, is_rust } = page;
-    println!("docs/{name}:");
-    let folder = target().join("pages").join(name.trim_end_matches(".md"));
+/// Runs a page in an empty folder.
+pub(super) fn run(job: &Job, built: &Path) -> Result<(), String> {
+    let Job { name, text, package, wheel, .. } = job;
+    println!("{name}:");
+    let _server = job.needs(setup::POSTGRESQL).then(PageServer::start).transpose()?;
+    let folder = folder(name);
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
@@ -121,7 +49,7 @@ fn run(page: &Page<'_>, built: &Path, package: Option<&Path>, wheel: Option<&Pat
     if let Some(wheel) = wheel {
         python_environment(&folder.with_extension("venv"), wheel, &state)?;
     }
-    if is_rust {
+    if job.needs("cargo") {
         cargo_settings(&folder)?;
     }
     let mut running = Vec::new();
@@ -138,13 +66,20 @@ fn run(page: &Page<'_>, built: &Path, package: Option<&Path>, wheel: Option<&Pat
                     running.push(Background::start(name, &folder, built, &state, line, &command.output)?);
                 }
                 None => {
-                    let mut shell = console::shell(&folder, built, &with_state(&state, &command.line));
-                    command.check(&format!("docs/{name}"), &mut shell)?;
+                    let mut shell =
+                        console::limited_shell(&folder, built, &with_state(&state, &command.line));
+                    command.check(name, &mut shell)?;
                 }
             },
         }
     }
     Ok(())
+}
+
+/// The folder of a page, named by it.
+fn folder(name: &str) -> PathBuf {
+    let name = name.trim_start_matches("docs/").trim_end_matches(".md").replace('/', "-");
+    target().join("pages").join(name)
 }
 
 /// Makes an environment of Python without packages, whose `pip install` finds the wheel, and puts it on the path.
@@ -189,28 +124,19 @@ fn with_state(state: &Path, line: &str) -> String {
 /// The files and commands of a page, in order.
 fn steps(text: &str) -> Result<Vec<PageStep>, String> {
     let mut steps = Vec::new();
-    let mut open: Option<(&str, Vec<&str>)> = None;
-    for line in text.lines() {
-        match (&mut open, line.strip_prefix("```")) {
-            (None, Some(info)) => open = Some((info.trim(), Vec::new())),
-            (Some((_, lines)), None) => lines.push(line),
-            (None, None) => {}
-            (Some(_), Some(_)) => {
-                let Some((info, lines)) = open.take() else { continue };
-                match info.split_once(' ') {
-                    Some((_, name)) if name.contains(['/', ' ']) => {
-                        return Err(format!("a file of a page is named without folder, not {name:?}"));
-                    }
-                    Some((_, name)) => {
-                        steps.push(PageStep::File { name: name.into(), text: lines.join("\n") + "\n" });
-                    }
-                    None if info == "console" => {
-                        let block = format!("```console\n{}\n```\n", lines.join("\n"));
-                        steps.extend(console::commands(&block).into_iter().map(PageStep::Command));
-                    }
-                    None => {}
-                }
+    for block in Document::parse(text).blocks {
+        match block {
+            Block { not_run: Some(_), .. } => {}
+            Block { file: Some(name), .. } if name.contains(['/', ' ']) => {
+                return Err(format!("a file of a page is named without folder, not {name:?}"));
             }
+            Block { file: Some(name), .. } => {
+                steps.push(PageStep::File { name: name.into(), text: block.text() });
+            }
+            Block { language: "console", .. } => {
+                steps.extend(console::commands(&block.lines).into_iter().map(PageStep::Command));
+            }
+            _ => {}
         }
     }
     Ok(steps)
@@ -247,7 +173,7 @@ impl Background {
                 match receiver.recv_timeout(left) {
                     Ok(printed) if console::matches(expected, &printed) => break,
                     Ok(_) => {}
-                    Err(_) => return Err(format!("docs/{page}: `{line}&` did not print {expected:?}")),
+                    Err(_) => return Err(format!("{page}: `{line}&` did not print {expected:?}")),
                 }
             }
         }
@@ -277,16 +203,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marked_pages_name_their_programs() {
-        assert_eq!(programs("# A\n"), None);
-        assert_eq!(programs("# A\n<!-- run -->\n"), Some(Vec::new()));
-        assert_eq!(programs("<!-- run: curl nginx -->"), Some(vec!["curl".into(), "nginx".into()]));
-        assert_eq!(programs("<!-- runs -->"), None);
-    }
-
-    #[test]
     fn a_page_has_files_and_commands() {
-        let text = "```toml a.toml\nx = 1\n```\n```console\n$ one &\nout\n```\n```toml\ny = 1\n```\n";
+        let text = "```toml a.toml\nx = 1\n```\n```console\n$ one &\nout\n```\n```toml\ny = 1\n```\n<!-- not run: why -->\n```console\n$ no\n```\n";
         let command = ConsoleCommand { line: "one &".into(), output: vec!["out".into()] };
         let file = PageStep::File { name: "a.toml".into(), text: "x = 1\n".into() };
         assert_eq!(steps(text).unwrap(), [file, PageStep::Command(command)]);
