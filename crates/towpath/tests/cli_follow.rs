@@ -279,6 +279,45 @@ async fn a_token_goes_to_the_server_of_the_feed_only() {
     assert_eq!(elsewhere.asked().len(), before);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_go_to_the_server_of_the_feed_only() {
+    let elsewhere = RawServer::start(|asked| smart_feed(asked, 3)).await;
+    let away = elsewhere.url("/items");
+    let server = RawServer::start(move |asked| match asked.path.as_str() {
+        "/away" => redirect(302, &away),
+        _ if asked.head.contains("x-key: k3y") && asked.head.contains("x-other: 2") => smart_feed(asked, 3),
+        _ => answer("401 Unauthorized", "", "no"),
+    })
+    .await;
+    let headers = ["--header", "X-Key: k3y", "--header", "x-other:2"];
+    let (url, away) = (server.url("/items"), server.url("/away"));
+    for urls in [vec![url.as_str()], vec![&away]] {
+        let followed = run(&[&["follow", "--once"], &headers[..], &urls].concat()).await;
+        assert_eq!(
+            (followed.status.code(), ids(&followed).len()),
+            (Some(0), 3),
+            "{}",
+            stderr_text(&followed)
+        );
+    }
+    let checked = run(&[&["check", &url, "--protocol", "smart"], &headers[..]].concat()).await;
+    assert!(checked.stdout.starts_with(format!("{url} as smart\n").as_bytes()), "{}", stderr_text(&checked));
+    assert!(!elsewhere.asked().is_empty());
+    assert!(elsewhere.asked().iter().all(|asked| !asked.head.contains("k3y")));
+    let other = elsewhere.url("/items");
+    for mistake in [
+        &["follow", &url, &other, "--header", "X-Key: k3y"][..],
+        &["follow", "xmpp:a@b.example?;node=x", "--header", "X-Key: k3y"],
+        &["follow", &url, "--header", "Host: k3y"],
+        &["follow", &url, "--token", "k3y", "--header", "Authorization: k3y"],
+    ] {
+        let mistaken = run(mistake).await;
+        let said = stderr_text(&mistaken);
+        assert_eq!(mistaken.status.code(), Some(2), "{said}");
+        assert!(said.contains("header"), "{said}");
+    }
+}
+
 /// One unit of four items.
 fn one_unit(request: &ReceivedRequest) -> Vec<ScriptStep> {
     let is_first = !request.path.contains("c4");

@@ -12,7 +12,7 @@ use super::super::feed_url::{parse_feed, parse_url};
 use super::super::follow::args::parse_every;
 use super::super::limit_args::LimitArgs;
 use super::super::protocol_arg::{ProtocolArg, parse_protocol};
-use super::super::read_token::ReadTokenArgs;
+use super::super::request_headers::RequestHeaderArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -46,7 +46,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(super) limits: LimitArgs,
     #[command(flatten)]
-    pub(super) token: ReadTokenArgs,
+    pub(super) headers: RequestHeaderArgs,
     #[command(flatten)]
     pub(super) account: AccountArgs,
 }

@@ -33,14 +33,14 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     log_to_stderr();
     let stop = stop::on_signal();
     if args.url.scheme() == "xmpp" {
-        args.token.refuse_for_nodes()?;
+        args.headers.refuse_for_nodes()?;
         if args.watch {
             return Err(CliError::usage("--watch is for feeds over HTTP"));
         }
         let (report, finished) = check_node(&args.url, &args.account, args.limits.limits(), &stop).await?;
         return print(&args, args.url.as_str(), "xmpp", finished.then_some(&report));
     }
-    let fetcher = args.token.fetcher([&args.url])?;
+    let fetcher = args.headers.fetcher([&args.url])?;
     if let Some(callback) = &args.callback {
         // With a callback the check is about the hub, not about the feed's documents.
         let (mut checker, key) = hub_checker(args.url.as_str(), callback.as_str());

@@ -17,7 +17,7 @@ use crate::cli::account::AccountArgs;
 use crate::cli::feed_url::{parse_feed, parse_url};
 use crate::cli::limit_args::LimitArgs;
 use crate::cli::protocol_arg::{ProtocolArg, parse_protocol};
-use crate::cli::read_token::ReadTokenArgs;
+use crate::cli::request_headers::RequestHeaderArgs;
 use crate::config::parse_duration;
 
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ pub(crate) struct FollowArgs {
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
-    pub(crate) token: ReadTokenArgs,
+    pub(crate) headers: RequestHeaderArgs,
     #[command(flatten)]
     pub(crate) account: AccountArgs,
 }

@@ -90,13 +90,13 @@ async fn follow_one(
     let saved = held.map(|bytes| saved_follow(args, feed, &bytes)).transpose()?;
     let observer = || CliFollowObserver(progress.clone());
     if is_node(feed) {
-        args.token.refuse_for_nodes()?;
+        args.headers.refuse_for_nodes()?;
         let output = |protocol, url: String| {
             SinkOutput::new(opener.clone(), source.clone(), protocol, url, observer())
         };
         return follow_node_into(args, feed, saved, output, stop).await;
     }
-    let fetcher = args.token.fetcher([feed])?;
+    let fetcher = args.headers.fetcher([feed])?;
     let plan = choose(args, feed, &fetcher, saved).await?;
     let output = |plan: &FollowPlan| {
         let (opener, url) = (opener.clone(), plan.url.clone());
@@ -138,7 +138,7 @@ async fn follow_many(
         limits: args.limits.limits(),
         ..defaults
     };
-    let fetcher = args.token.fetcher(&feeds)?;
+    let fetcher = args.headers.fetcher(&feeds)?;
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     let output = Arc::new(FleetSink::new(opener, CliFollowObserver(progress)));
     let summary = follow_fleet(feeds, output, &fetcher, options, stop).await;

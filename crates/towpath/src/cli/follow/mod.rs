@@ -41,7 +41,7 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     }
     match (&args.feeds, args.urls.as_slice()) {
         (None, [url]) if is_node(url) => {
-            args.token.refuse_for_nodes()?;
+            args.headers.refuse_for_nodes()?;
             follow_node(&args, url, &stop).await
         }
         (None, [url]) => follow_one(&args, url, &stop).await,
@@ -64,7 +64,7 @@ fn stop_with_stdin(stop: Arc<watch::Sender<bool>>) {
 
 /// Follows one feed by HTTP.
 async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, CliError> {
-    let fetcher = args.token.fetcher([feed])?;
+    let fetcher = args.headers.fetcher([feed])?;
     let saved = match &args.state {
         Some(path) => state_file::load(path, feed, args.protocol.0)?,
         None => None,
@@ -110,7 +110,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
         limits: args.limits.limits(),
         clock: defaults.clock,
     };
-    let fetcher = args.token.fetcher(&feeds)?;
+    let fetcher = args.headers.fetcher(&feeds)?;
     let output = Arc::new(FleetLines::new(std::io::stdout(), states));
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     match follow_fleet(feeds, output, &fetcher, options, stop).await {
