@@ -37,8 +37,10 @@ cargo xtask faults [N]      inject so many faults into a cluster of servers and 
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
 cargo xtask release         the program for release with the list of its dependencies inside, and `sbom`
 cargo xtask package         the crates, in target/package, the Debian package, in target/debian, the npm package, in
-                            target/npm, and the wheel, in target/wheels; `package crates`, `package npm`, `package
-                            wheel` and `package sdist` make one of these only, `package check` checks what is in packaging/ only
+                            target/npm, and the wheel, in target/wheels; `package crates`, `package deb`, `package npm`,
+                            `package wheel` and `package sdist` make one of these only; `package check` checks packaging/, the
+                            Debian package in a Debian of its own, and the container's image. A program in the folder
+                            $TOWPATH_BUILT is packaged instead of a new release build
 cargo xtask sbom            CycloneDX documents of all dependencies, in target/sbom
 cargo xtask bench [NAME]    benchmarks beside their peers; without a name, the list of them";
 
@@ -61,7 +63,8 @@ fn main() -> ExitCode {
         ["release"] => release::release().map(drop),
         ["package"] => package::package(),
         ["package", "crates"] => package::crates(),
-        ["package", "check"] => package::check(),
+        ["package", "check"] => package::check_built(),
+        ["package", "deb"] => package::debian(),
         ["package", "npm"] => package::npm(),
         ["package", "wheel"] => package::wheel().map(drop),
         ["package", "sdist"] => package::sdist(),

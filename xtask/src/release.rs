@@ -25,17 +25,23 @@ pub(crate) fn release() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Makes the Debian package of a finished release build.
-pub(crate) fn deb() -> Result<(), String> {
+/// The command `cargo deb`, without its arguments.
+pub(crate) fn deb() -> Result<Command, String> {
     let plugins = install(DEB)?;
-    status(cargo_with_plugins(&plugins).args([
-        "deb",
-        "--package",
-        "towpath",
-        "--profile",
-        PROFILE,
-        "--no-build",
-    ]))
+    let mut command = cargo_with_plugins(&plugins);
+    command.arg("deb");
+    Ok(command)
+}
+
+/// Time of what is packaged, in seconds of Unix: `SOURCE_DATE_EPOCH`, or that of the commit. So packages of one commit have
+/// the same bytes.
+pub(crate) fn source_date() -> String {
+    if let Ok(date) = std::env::var("SOURCE_DATE_EPOCH") {
+        return date;
+    }
+    let shown = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()).output();
+    let text = shown.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    text.map_or_else(|| "0".into(), |text| String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 /// Returns the commit of the working copy, for `towpath --version`.

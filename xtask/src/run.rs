@@ -62,6 +62,17 @@ pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
+/// A program that runs as root, with these variables.
+pub(crate) fn as_root(program: &str, variables: &[(&str, &str)]) -> Command {
+    // `env` sets them, because `sudo` removes most.
+    let mut command = Command::new(if is_root() || !have("sudo") { "env" } else { "sudo" });
+    if command.get_program() == "sudo" {
+        command.arg("env");
+    }
+    command.args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg(program);
+    command
+}
+
 /// The folder that cargo builds into.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)

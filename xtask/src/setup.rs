@@ -41,6 +41,31 @@ pub(crate) fn packaging() -> Result<(), String> {
     Ok(())
 }
 
+/// For the checks of manual pages and completions.
+pub(crate) fn readers() -> Result<(), String> {
+    for (program, package) in [("man", "man-db"), ("groff", "groff-base"), ("zsh", "zsh"), ("fish", "fish")] {
+        if !have(program) {
+            apt(&[package])?;
+        }
+    }
+    Ok(())
+}
+
+/// For the checks of the Debian package.
+pub(crate) fn debian() -> Result<(), String> {
+    for program in ["lintian", "mmdebstrap"] {
+        if !have(program) {
+            apt(&[program])?;
+        }
+    }
+    Ok(())
+}
+
+/// For the image of a container.
+pub(crate) fn containers() -> Result<(), String> {
+    if have("buildah") { Ok(()) } else { apt(&["buildah"]) }
+}
+
 /// For README.md's commands: the programs that they name beside Rust.
 pub(crate) fn readme() -> Result<(), String> {
     for program in ["git", "curl"] {

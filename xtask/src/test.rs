@@ -19,6 +19,7 @@ pub(crate) fn all() -> Result<(), String> {
     layers::check()?;
     package::check()?;
     build_with_lints()?;
+    package::check_program(&run::target().join("debug/towpath"))?;
     documentation_tests()?;
     // Not beside the tests: its release build takes both cores for minutes, and some of them judge who takes over in time.
     readme()?;

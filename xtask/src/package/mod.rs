@@ -1,9 +1,16 @@
 //! Packages: the crates, the Debian package with manual pages and completions, the npm package, the wheel, and the checks of
 //! what is in `packaging/`.
 
+mod deb;
+mod deb_check;
+mod documents;
+mod image;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub(crate) use documents::check as check_program;
 
 use crate::release;
 use crate::run::{self, cargo, cargo_with, root, status, target};
@@ -11,31 +18,51 @@ use crate::setup;
 
 /// Highest exposure of the unit that `systemd-analyze security` may find.
 const MAX_EXPOSURE: f64 = 2.0;
-/// Shells, with the names of their files of completions.
-const SHELLS: [(&str, &str); 3] = [("bash", "towpath.bash"), ("zsh", "_towpath"), ("fish", "towpath.fish")];
 
 /// Makes the Debian package in `target/debian`, from a release build, and the packages for other languages.
 pub(crate) fn package() -> Result<(), String> {
     crates()?;
-    let (program, folder) = (release::release()?, target().join("package"));
-    let completions = folder.join("completions");
-    for old in [completions.clone(), folder.join("man")] {
-        let _ = fs::remove_dir_all(old);
-    }
-    fs::create_dir_all(&completions).map_err(|e| format!("{}: {e}", completions.display()))?;
-    status(Command::new(&program).arg("man").arg(folder.join("man")))?;
-    for (shell, file) in SHELLS {
-        let output =
-            Command::new(&program).args(["completions", shell]).output().map_err(|e| e.to_string())?;
-        if !output.status.success() {
-            return Err(format!("towpath completions {shell}: {}", output.status));
-        }
-        fs::write(completions.join(file), output.stdout).map_err(|e| e.to_string())?;
-    }
-    release::deb()?;
+    let program = release::release()?;
+    deb::deb(&program)?;
     npm()?;
     wheel()?;
-    check()
+    check_all(&program)
+}
+
+/// Makes the Debian package.
+pub(crate) fn debian() -> Result<(), String> {
+    let file = deb::deb(&program()?)?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+/// Checks everything that needs no registry, with the program of a release build, or of the folder `$TOWPATH_BUILT`.
+pub(crate) fn check_built() -> Result<(), String> {
+    check_all(&program()?)
+}
+
+/// The program of the folder `$TOWPATH_BUILT`, or that of a new release build.
+fn program() -> Result<PathBuf, String> {
+    match std::env::var_os("TOWPATH_BUILT") {
+        Some(folder) => Ok(PathBuf::from(folder).join("towpath")),
+        None => release::release(),
+    }
+}
+
+fn check_all(program: &Path) -> Result<(), String> {
+    check()?;
+    check_program(program)?;
+    deb_check::check(program)?;
+    image::check(program)?;
+    installed()
+}
+
+/// Installs the program as `docs/install.md` says, with a development profile, whose parts are built already.
+fn installed() -> Result<(), String> {
+    let folder = target().join("installed");
+    let folder = folder.to_string_lossy();
+    cargo(&["install", "--path", "crates/towpath", "--locked", "--debug", "--root", &folder])?;
+    status(Command::new(format!("{folder}/bin/towpath")).arg("--version"))
 }
 
 /// Makes the crates in `target/package`, and builds each from its file.
