@@ -74,6 +74,19 @@ pub enum FollowNotice {
     Failed(FollowError),
 }
 
+impl FollowNotice {
+    /// Logs the notice. Its kind is the message, and its text a field.
+    pub(crate) fn log(&self) {
+        let text = |text: &str| crate::redact::credentials(text);
+        match self {
+            Self::Warning(reason) => tracing::warn!(reason = text(reason), "warning of the feed"),
+            Self::Incomplete(reason) => tracing::warn!(reason = text(reason), "items are missing"),
+            Self::Reset(reason) => tracing::warn!(reason = text(reason), "the feed began anew"),
+            Self::Failed(error) => tracing::warn!(error = text(&error.to_string()), "cannot follow"),
+        }
+    }
+}
+
 impl fmt::Display for FollowNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -156,7 +169,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
             last_progress = Instant::now();
             // A large initial sync may take hours without any checkpoint; the operator should see that it works.
             if let Some(progress) = follower.progress() {
-                tracing::info!("{progress}");
+                tracing::info!(done = %progress, "following");
                 batch.output.progress(&progress);
             }
         }

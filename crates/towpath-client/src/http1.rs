@@ -220,7 +220,7 @@ async fn open(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, String> {
     // hyper drives the connection in a task of its own; the sender ends it when dropped.
     tokio::spawn(async move {
         if let Err(e) = connection.await {
-            tracing::debug!("callback connection failed: {e}");
+            tracing::debug!(error = %e, "callback connection failed");
         }
     });
     Ok(sender)

@@ -103,7 +103,7 @@ async fn accept(listener: TcpListener, key: Arc<str>, calls: mpsc::Sender<Pendin
             }
             Err(e) => {
                 // Out of file descriptors, most often: a pause lets some close instead of spinning here.
-                tracing::warn!("cannot accept a connection: {e}");
+                tracing::warn!(error = %e, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -121,7 +121,7 @@ async fn serve(stream: TcpStream, key: &str, calls: &mpsc::Sender<PendingCall>) 
     // Without a timeout, 64 silent connections would block the callback (slowloris).
     builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT);
     if let Err(e) = builder.serve_connection(TokioIo::new(stream), service_fn(respond)).await {
-        tracing::debug!("hub connection failed: {e}");
+        tracing::debug!(error = %e, "hub connection failed");
     }
 }
 

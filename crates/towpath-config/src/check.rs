@@ -75,6 +75,9 @@ impl ServerConfig {
         // `Authorization: Bearer ` without a token would match.
         let is_open = self.tokens.iter().any(Secret::is_blank);
         problems.ensure(!is_open, "tokens", "tokens: an empty token would let everybody publish");
+        if let Some(access_log) = &self.access_log {
+            access_log.check(problems);
+        }
         self.rate_limit.check(problems);
         problems.check("hubs", check_hubs(&self.hubs));
         problems.check("cors_origins", self.cors_origins.as_deref().map_or(Ok(()), check_origins));

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 mod access;
+mod access_log;
 mod check;
 mod check_access;
 mod cors;
@@ -40,6 +41,7 @@ mod variables;
 mod xmpp;
 
 pub use access::{FilterConfig, ReaderConfig};
+pub use access_log::AccessLogConfig;
 pub use check::check_base_url;
 pub use cors::origins_for;
 pub use durations::parse_duration;

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use towpath_client::PrivateFetches;
 
+use super::access_log::AccessLogConfig;
 use super::durations::{duration, five_minutes};
 use super::listen::ListenConfig;
 use super::rate_limit::RateLimitConfig;
@@ -144,6 +145,8 @@ pub struct ServerConfig {
     pub hubs: Vec<String>,
     /// Maximum number of feeds with metrics of their own, the first ones by name. 0 shows none.
     pub metrics_feeds: usize,
+    /// Log lines of requests. Without this table there are none.
+    pub access_log: Option<AccessLogConfig>,
     /// Permits subscribers' callbacks on this machine and in private networks.
     pub allow_private_callbacks: bool,
 }
@@ -179,6 +182,7 @@ impl Default for ServerConfig {
             heartbeat: Duration::from_secs(25),
             hubs: Vec::new(),
             metrics_feeds: 1000,
+            access_log: None,
             allow_private_callbacks: false,
         }
     }

@@ -36,22 +36,24 @@ impl ClockGuard {
         let is_ahead = |expected: &Timestamp| wall.duration_since(*expected).unsigned_abs() > TOLERANCE;
         let Some(expected) = expected.filter(|expected| wall > *expected).filter(is_ahead) else {
             if self.doubted.take().is_some() {
-                tracing::info!("the clock of this machine is back at {wall}");
+                tracing::info!(clock = %wall, "the clock of this machine is back");
             }
             self.last = Some((wall, at));
             return wall;
         };
         if self.doubted.is_none() {
             tracing::warn!(
-                "the clock of this machine jumped ahead from {expected} to {wall}: changes are dated by the time before \
-                 the jump for up to an hour; check the clock"
+                %expected,
+                clock = %wall,
+                "the clock of this machine jumped ahead: changes are dated by the time before the jump for up to an \
+                 hour; check the clock"
             );
         }
         let since = *self.doubted.get_or_insert(at);
         if at.duration_since(since) < DOUBT {
             return expected;
         }
-        tracing::warn!("the clock of this machine stays ahead, so that changes are dated {wall} from now on");
+        tracing::warn!(clock = %wall, "the clock of this machine stays ahead: changes are dated by it from now on");
         (self.last, self.doubted) = (Some((wall, at)), None);
         wall
     }

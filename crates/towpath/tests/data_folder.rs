@@ -69,7 +69,7 @@ fn a_full_disk_shows_in_health_status_and_metrics() {
     let status = dir.run(&["status", "--server", &server.base]);
     assert_eq!(status.status.code(), Some(1));
     assert!(stderr(&status).contains("the store takes no writes: the disk is full: "), "{}", stderr(&status));
-    assert!(dir.log().contains("nothing can be written: the disk is full: "), "{}", dir.log());
+    assert!(dir.log().contains("nothing can be written reason=\"the disk is full: "), "{}", dir.log());
     assert_eq!(server.get("/feeds/notes/items?timeout=0").status, 200, "reading goes on");
     assert_eq!(server.stop(), Some(0));
 

@@ -246,7 +246,7 @@ async fn a_mirror_follows_the_feed_that_a_page_links() {
         let dir = common::TestFolder::new(&config);
         let copy = dir.serve();
         let state = copy.wait_for("/feeds/copy", |feed| feed["seq"].as_u64() == Some(1));
-        assert!(dir.log().contains("by rss, because the page names it"), "{}", dir.log());
+        assert!(dir.log().contains("protocol=rss because=\"the page names it"), "{}", dir.log());
         state["seq"].clone()
     });
     assert_eq!(seq.await.unwrap(), 1);

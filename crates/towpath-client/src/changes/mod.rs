@@ -193,7 +193,7 @@ impl Follow {
             arrived: VecDeque::new(),
             progress: FollowProgress::default(),
             needs_content,
-            on_notice: Box::new(|notice| tracing::warn!("{}", redact::credentials(&notice.to_string()))),
+            on_notice: Box::new(|notice| notice.log()),
             is_incomplete: false,
             has_failed: false,
         }
@@ -438,7 +438,7 @@ impl Drop for Changes {
             && let Some(saver) = &mut open.saver
             && let Err(error) = saver.save_now(&mut self.progress)
         {
-            tracing::error!("{error}");
+            tracing::error!(%error, "cannot save the state of the follow");
         }
     }
 }

@@ -77,7 +77,7 @@ async fn choose(fetcher: &Fetcher, url: &str, requested: Option<Protocol>) -> Re
         return Ok(FeedRoute { protocol, url, name: None });
     }
     let offer = discover(fetcher, url, FollowPace::Held).await.map_err(follow_error)?;
-    tracing::info!("following {} by {}, because {}", offer.url, offer.protocol, offer.why);
+    tracing::info!(url = %offer.url, protocol = %offer.protocol, because = %offer.why, "following");
     Ok(FeedRoute { protocol: offer.protocol, url: offer.url, name: offer.feed })
 }
 

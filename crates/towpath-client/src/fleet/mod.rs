@@ -334,7 +334,7 @@ impl<O: FleetOutput> Fleet<O> {
         let (id, poll) = match done {
             Ok((id, poll)) => (id, Some(poll?)),
             Err(error) => {
-                tracing::error!("the poll of a feed panicked: {error}");
+                tracing::error!(%error, "the poll of a feed panicked");
                 (error.id(), None)
             }
         };

@@ -68,7 +68,7 @@ impl AckReader {
             self.faults += 1;
             // A consumer that prints for people does so for every item.
             if self.faults.is_power_of_two() {
-                tracing::warn!("{}: {error} ({} such lines so far)", self.name, self.faults);
+                tracing::warn!(sink = %self.name, %error, lines = self.faults, "a line of the sink is no acknowledgement");
             }
             None
         })
@@ -78,16 +78,16 @@ impl AckReader {
     fn keep(&self, lines: &[RefusedLine], mut file: Option<&mut DeadLetterFile>) {
         for (source, event, reason) in lines {
             let (feed, id) = (event.feed(), event.change().map_or("", |change| &change.item.id));
-            tracing::warn!("{} refuses item {id:?} of {feed}: {reason}", self.name);
+            tracing::warn!(sink = %self.name, feed, item = id, %reason, "the sink refuses an item");
             if let Some(file) = &mut file
                 && let Err(error) = file.append(source, event, reason)
             {
-                tracing::error!("cannot keep the refused item {id:?} in {}: {error}", file.path().display());
+                tracing::error!(item = id, file = %file.path().display(), %error, "cannot keep a refused item");
             }
         }
         // After the refused items: else a crash could lose them.
         if let Err(error) = self.lines.save() {
-            tracing::error!("{}: cannot write the state file: {error}", self.name);
+            tracing::error!(sink = %self.name, %error, "cannot write the state file");
         }
     }
 }

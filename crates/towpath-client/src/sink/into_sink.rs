@@ -87,7 +87,7 @@ impl FollowObserver for NoticeObserver {
 /// Logs what a sink and a follow report.
 fn logger(source: &str) -> NoticeReceiver {
     let source = crate::redact::url(source);
-    Arc::new(move |notice| tracing::warn!("{source}: {notice}"))
+    Arc::new(move |notice| tracing::warn!(source, %notice, "notice of a sink"))
 }
 
 impl Follow {

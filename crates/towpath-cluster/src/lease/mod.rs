@@ -74,7 +74,7 @@ impl NodeIdentity {
         let previous = previous.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         let own = fastrand::u64(1..);
         if let Err(e) = std::fs::write(&file, format!("{own:016x}\n")) {
-            tracing::debug!("{}: {e}", file.display());
+            tracing::debug!(file = %file.display(), error = %e, "cannot store the identity of this node");
         }
         Self { own, previous }
     }

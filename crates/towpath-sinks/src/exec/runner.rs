@@ -102,7 +102,7 @@ impl RestartLoop {
             // Acknowledged lines are progress: the command is not broken as such.
             failures = if self.lines.open_lines() < before { 1 } else { failures + 1 };
             let wait = BACKOFF.wait(failures);
-            tracing::warn!("{reason}; starting it again in {:.1} seconds", wait.as_secs_f64());
+            tracing::warn!(reason, wait_seconds = wait.as_secs_f64(), "the command is started again");
             *self.failure.lock() = Some(reason);
             self.lines.wake();
             tokio::time::sleep(wait).await;

@@ -49,7 +49,7 @@ pub(super) async fn connect(address: &PgAddress) -> Result<PgConnection, PgFailu
 async fn run(connection: impl Future<Output = Result<(), tokio_postgres::Error>>) {
     // The next statement reports why the connection ended; this tells those who look at the log at the time.
     if let Err(e) = connection.await {
-        tracing::debug!("the connection to PostgreSQL ended: {}", PgFailure::of(&e));
+        tracing::debug!(error = %PgFailure::of(&e), "the connection to PostgreSQL ended");
     }
 }
 

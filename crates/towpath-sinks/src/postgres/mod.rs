@@ -315,7 +315,7 @@ impl Sink for PostgresSink {
         }
         // After the batch: a slow removal must not hold it up, and a failed one is tried again.
         if let Err(failure) = self.forget_old().await {
-            tracing::warn!("cannot remove old changes from {}: {failure}", self.to);
+            tracing::warn!(to = %self.to, error = %failure, "cannot remove old changes");
             self.forgotten = Some(Instant::now());
         }
         Ok(())

@@ -26,7 +26,10 @@ impl DamageLog {
             let damage = met.get_or_insert_with(|| {
                 let first = format!("{error}, in the data folder {}", self.folder.display());
                 // Only the first: readers may ask for the same record all the time.
-                tracing::error!("{first}; stop the server and run `towpath verify`, or restore a backup");
+                tracing::error!(
+                    error = first,
+                    "a read met damaged data; stop the server and run `towpath verify`, or restore a backup"
+                );
                 StoreDamage { reads: 0, first }
             });
             damage.reads += 1;

@@ -102,7 +102,7 @@ impl JournalMark {
         }
         // The commit is durable. A mark that stays behind only finds less.
         if let Err(e) = self.write(JournalEnd { commit, file, length: self.length(file) }, false) {
-            tracing::debug!("{e}");
+            tracing::debug!(error = %e, "cannot move the mark of the journal");
         }
     }
 

@@ -40,7 +40,8 @@ pub(super) fn restrict(path: &Path) {
         // Such as a folder of another owner, or a file system without permissions: serving goes on.
         Err(e) => tracing::warn!(
             folder = %path.display(),
-            "other users may be able to read the data folder: {e}; allow only this user to (chmod -R go= on the folder)"
+            error = %e,
+            "other users may be able to read the data folder; allow only this user to (chmod -R go= on the folder)"
         ),
     }
 }

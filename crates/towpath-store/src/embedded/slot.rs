@@ -125,14 +125,18 @@ impl EngineSlot {
         let is_repeated = state.opened.is_some_and(|opened| opened.elapsed() < 2 * LONGEST_PAUSE);
         let pause = state.pause.filter(|_| is_repeated).map_or(FIRST_PAUSE, |pause| pause * 2);
         state.pause = Some(pause.min(LONGEST_PAUSE));
-        tracing::error!(reason, "the store cannot write; it is opened again in {} s", FIRST_PAUSE.as_secs());
+        tracing::error!(
+            reason,
+            retry_seconds = FIRST_PAUSE.as_secs(),
+            "the store cannot write and is opened again"
+        );
         (state.failure, state.in_doubt) = (Some(reason), in_doubt);
         drop(state);
         let slot = Arc::clone(self);
         // A thread of its own: closing the old engine joins threads, and opening it reads the journal.
         let recovery = std::thread::Builder::new().name("towpath-recover".into());
         if let Err(e) = recovery.spawn(move || slot.recover()) {
-            tracing::error!("cannot start the thread that opens the store again, restart the process: {e}");
+            tracing::error!(error = %e, "cannot start the thread that opens the store again, restart the process");
         }
     }
 
@@ -148,7 +152,7 @@ impl EngineSlot {
                     let mut state = self.state.lock();
                     let pause = (pause * 2).min(LONGEST_PAUSE);
                     state.pause = Some(pause);
-                    tracing::error!(reason, "cannot open the store again; retrying in {} s", pause.as_secs());
+                    tracing::error!(reason, retry_seconds = pause.as_secs(), "cannot open the store again");
                 }
             }
         }
@@ -193,7 +197,7 @@ impl EngineSlot {
                     self.notifier.publish(&decided, appended.iter().map(|(feed, appended)| (feed, appended)));
                 }
                 Ok(false) => {}
-                Err(e) => tracing::error!("cannot read the store after it was opened again: {e}"),
+                Err(e) => tracing::error!(error = %e, "cannot read the store after it was opened again"),
             }
         }
         self.state.lock().failure = None;

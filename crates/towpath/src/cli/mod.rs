@@ -50,6 +50,8 @@ pub use error::{CliError, Exit};
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version = version::version(), about, long_about = None, propagate_version = true)]
 pub struct Cli {
+    #[command(flatten)]
+    logs: logging::LogArgs,
     #[command(subcommand)]
     command: Subcommands,
 }
@@ -101,6 +103,13 @@ enum Subcommands {
     Token(token::TokenCommand),
 }
 
+impl Subcommands {
+    /// Returns true if notices of level info are a part of what the command tells its user.
+    fn is_talkative(&self) -> bool {
+        matches!(self, Self::Serve(_) | Self::Run(_) | Self::Follow(_) | Self::Check(_))
+    }
+}
+
 /// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -114,6 +123,7 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return report(&CliError::failed(format!("cannot start: {e}"))),
     };
+    cli.logs.start(cli.command.is_talkative(), matches!(cli.command, Subcommands::Serve(_)));
     let exit = runtime.block_on(run_command(cli.command));
     // A blocked read of standard input or a name lookup must not delay the exit.
     runtime.shutdown_background();

@@ -12,7 +12,6 @@ use towpath_proto::format::ProblemCounts;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::logging::log_to_stderr;
 use super::open;
 use super::terminal::plain;
 use crate::engine::Engine;
@@ -23,7 +22,6 @@ use crate::source::poll::{PollSummary, poll};
 use crate::source::schedule::is_on;
 
 pub(crate) async fn run(args: &ConfigArgs) -> Result<Exit, CliError> {
-    log_to_stderr();
     let config = args.load()?;
     let budget = DescriptorBudget::raise(config.server.fetches);
     let engine = open::server_engine(config, &budget).await?;

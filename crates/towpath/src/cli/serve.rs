@@ -14,7 +14,6 @@ use super::backup;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::export::{base_url, report_private};
-use super::logging::log_to_stderr;
 use super::open;
 use super::reload;
 use super::running_server;
@@ -73,7 +72,6 @@ impl ServeArgs {
 }
 
 pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
-    log_to_stderr();
     let mut config = args.config.load()?;
     // As the files have it: options are not compared with the files later.
     let loaded = config.clone();
@@ -106,7 +104,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     if engine.is_shared() {
         remote_writes::recover(&engine).await?;
     } else if let Err(e) = diffdelta::recover(&engine).await {
-        tracing::error!("cannot publish: {e}");
+        tracing::error!(error = %e, "cannot publish");
     }
     let hangups =
         reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
@@ -114,7 +112,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let reloading = tokio::spawn(reloading);
     let copying = tokio::spawn(backup::serve(engine.clone(), stop.clone()).boxed());
     if let Err(e) = running_server::record(&engine) {
-        tracing::warn!("commands do not find this server by its data folder, and need --server: {e}");
+        tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
     }
     greet(&engine);
     let filters = engine.clone();
@@ -157,7 +155,8 @@ fn warn_about(config: &Config) {
     if server.listen.is_unspecified() && server.base_url.is_none() {
         let local = config.local_url();
         tracing::warn!(
-            "documents contain the URL {local}, which other machines cannot reach: set [server] base_url"
+            url = local,
+            "documents contain a URL that other machines cannot reach: set [server] base_url"
         );
     }
     if !server.is_local() && server.listen.is_loopback() && server.trusted_proxies.is_empty() {
@@ -168,8 +167,8 @@ fn warn_about(config: &Config) {
     }
     if TokenSet::new(config).is_open() && !server.is_local() {
         tracing::warn!(
-            "nobody can publish over HTTP: base_url {} is public and there is no token; set [server] tokens",
-            server.base_url.as_deref().unwrap_or_default()
+            base_url = server.base_url,
+            "nobody can publish over HTTP: base_url is public and there is no token; set [server] tokens"
         );
     }
 }

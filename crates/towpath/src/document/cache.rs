@@ -134,9 +134,10 @@ impl Documents {
             let mib = document.weight() >> 20;
             tracing::warn!(
                 path = paths.first().copied().unwrap_or_default(),
-                "a document needs {mib} MiB of the cache and does not fit, so every request makes it anew; set \
-                 [server] cache_mib to more than {}",
-                mib * 2
+                mib,
+                needed_mib = mib * 2,
+                "a document does not fit into the cache, so every request makes it anew; set [server] cache_mib to more \
+                 than needed_mib"
             );
         }
     }

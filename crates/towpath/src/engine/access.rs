@@ -131,7 +131,7 @@ fn with_token(
         return Ok(Sender(Some(token.name.clone())));
     }
     let (name, needed) = (&token.name, if right == TokenRight::Admin { "admin" } else { "publish" });
-    tracing::info!(token = %name, feed, "refused a change: the token has no right to {needed} this feed");
+    tracing::info!(token = %name, feed, right = %needed, "refused a change: the token lacks the right");
     Err(RouteError::forbidden(format!(
         "token {name} may not change this feed: it needs the right {needed} for it"
     )))

@@ -188,7 +188,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
             match count(engine, &feed, lease, &stop).await {
                 Ok(upto) => drop(counted.insert(feed.id().clone(), upto)),
                 // Tried again in the next round. The pages show what is counted, and say what is not.
-                Err(e) => tracing::debug!(feed = %feed.id(), "cannot count the changes: {e}"),
+                Err(e) => tracing::debug!(feed = %feed.id(), error = %e, "cannot count the changes"),
             }
             if *stop.borrow() {
                 return;

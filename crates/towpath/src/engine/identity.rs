@@ -38,7 +38,8 @@ pub(crate) async fn identity(store: &dyn Store, is_shared: bool) -> Result<Strin
     // A full disk must not keep the server from serving. Cursors then end with this run.
     if let Err(e) = store.write(vec![write], Vec::new()).await {
         tracing::warn!(
-            "cannot store the identity of the data folder, so cursors will not outlast this run: {e}"
+            error = %e,
+            "cannot store the identity of the data folder, so cursors will not outlast this run"
         );
     }
     Ok(hex::encode(new))

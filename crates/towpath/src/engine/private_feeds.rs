@@ -42,7 +42,7 @@ pub(super) async fn update<'a>(
     }
     for rows in writes.chunks(ROWS) {
         if let Err(e) = store.write(rows.to_vec(), Vec::new()).await {
-            tracing::warn!("cannot store which feeds are private, for the time when they are removed: {e}");
+            tracing::warn!(error = %e, "cannot store which feeds are private, for the time when they are removed");
             break;
         }
     }

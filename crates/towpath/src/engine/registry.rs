@@ -290,8 +290,9 @@ fn warn_of_future(feed: &FeedId, modified: Timestamp) {
     if modified.duration_since(now) > SignedDuration::from_hours(1) {
         tracing::warn!(
             %feed,
-            "the log is dated {modified}, ahead of this machine's clock: its changes keep that time until then; check the \
-             clock, here or at the publisher that is mirrored"
+            %modified,
+            "the log is dated ahead of this machine's clock, and its changes keep that time until then; check the clock, \
+             here or at the publisher that is mirrored"
         );
     }
 }

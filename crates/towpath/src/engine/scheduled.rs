@@ -212,7 +212,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
             Ok(Some(next)) => Duration::try_from(next.duration_since(engine.now())).unwrap_or_default(),
             Ok(None) => LONGEST_WAIT,
             Err(e) => {
-                tracing::warn!("cannot publish what is due, and try again: {e}");
+                tracing::warn!(error = %e, "cannot publish what is due, and try again");
                 RETRY
             }
         };
@@ -289,7 +289,7 @@ async fn publish_one(
             Err(AppendError::ItemConflict { .. }) => {}
             Err(e @ (AppendError::Patch { .. } | AppendError::Invalid { .. })) => {
                 // It will not be possible later, either.
-                tracing::error!(%feed, item = id, "cannot publish what was scheduled, and drop it: {e}");
+                tracing::error!(%feed, item = id, error = %e, "cannot publish what was scheduled, and drop it");
                 return remove(engine, lease, rows, Some(condition)).await;
             }
             Err(e) => return Err(e.into()),

@@ -40,7 +40,7 @@ pub(crate) async fn watch_store(engine: &Arc<Engine>, stop: &Stop) -> Option<Arc
 /// Logs the beginning and the end of a full disk: a refused append is told to its client only.
 fn report_full_disk(was_full: bool, failure: Option<&StoreFailure>) {
     match failure.filter(|failure| failure.is_full) {
-        Some(full) if !was_full => tracing::error!("nothing can be written: {}", full.reason),
+        Some(full) if !was_full => tracing::error!(reason = full.reason, "nothing can be written"),
         None if was_full => tracing::info!("the disk has space again"),
         _ => {}
     }

@@ -173,7 +173,7 @@ impl ExportBackoff {
     fn failed(&mut self, error: &ExportError) -> Duration {
         let message = error.to_string();
         if self.logged.as_ref() != Some(&message) {
-            tracing::warn!("{message}; it is tried again");
+            tracing::warn!(error = message, "cannot export, and try again");
             self.logged = Some(message);
         }
         self.failures = self.failures.saturating_add(1);
@@ -184,7 +184,9 @@ impl ExportBackoff {
         // Feeds that fail are logged once, not with every export.
         let message = (!summary.failed.is_empty()).then(|| summary.failed.join("; "));
         match &message {
-            Some(message) if self.logged.as_ref() != Some(message) => tracing::warn!("{message}"),
+            Some(message) if self.logged.as_ref() != Some(message) => {
+                tracing::warn!(error = message, "some feeds are not exported")
+            }
             None if self.logged.is_some() => tracing::info!("exporting again"),
             _ => {}
         }

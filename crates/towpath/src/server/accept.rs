@@ -1,7 +1,7 @@
 //! Accepting connections, and the worker threads that serve them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -12,7 +12,6 @@ use crate::server::admission::{Admission, AdmissionError};
 use crate::server::connection::{self, Accepted};
 use crate::server::descriptors::DescriptorBudget;
 use crate::server::listeners::{AcceptedStream, Listeners, ServeError, StartedListeners};
-use crate::server::log_throttle::LogThrottle;
 use crate::server::tls::TlsIdentity;
 use crate::stop::{Stop, stopped};
 
@@ -45,16 +44,8 @@ pub async fn serve(
     let total = engine.metrics.connections.clone();
     let admission = Admission::new(max_connections, server, total);
     let is_tls = tls.is_some();
-    Acceptor {
-        engine: &engine,
-        admission,
-        is_tls,
-        workers: &workers,
-        turn: 0,
-        refusals: LogThrottle::default(),
-    }
-    .run(&mut listeners, stop)
-    .await;
+    let acceptor = Acceptor { engine: &engine, admission, is_tls, workers: &workers, turn: 0 };
+    acceptor.run(&mut listeners, stop).await;
     // Before the grace period, so that new connections are refused and load balancers move on.
     drop(listeners);
     finish(workers).await;
@@ -75,12 +66,10 @@ struct Acceptor<'a> {
     is_tls: bool,
     workers: &'a [Worker],
     turn: usize,
-    refusals: LogThrottle,
 }
 
 impl Acceptor<'_> {
     async fn run(mut self, listeners: &mut StartedListeners, stop: Stop) {
-        let mut failures = LogThrottle::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listeners.accept() => accepted,
@@ -91,9 +80,7 @@ impl Acceptor<'_> {
                 Err(e) => Err(e),
             };
             let Err(e) = handed else { continue };
-            if let Some(suppressed) = failures.due(Instant::now()) {
-                tracing::warn!("cannot accept a connection: {e} ({suppressed} more since the last warning)");
-            }
+            tracing::warn!(error = %e, "cannot accept a connection");
             // Too many open files, mostly: a retry without a pause would spin.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -124,9 +111,7 @@ impl Acceptor<'_> {
 
     fn refuse(&mut self, stream: &TcpStream, error: AdmissionError) {
         self.engine.metrics.connections_refused.inc();
-        if let Some(suppressed) = self.refusals.due(Instant::now()) {
-            tracing::warn!("refused a connection: {error} ({suppressed} more since the last warning)");
-        }
+        tracing::warn!(reason = %error, "refused a connection");
         // A client that expects TLS could not read it.
         if self.is_tls {
             return;

@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::access_log::AccessLog;
 use super::admission::ConnectionPermit;
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::{GuardedStream, RateLimits};
@@ -64,9 +65,17 @@ pub(super) async fn work(
     let (grace, min_rate, memory) = (server.rate_grace, server.min_rate, engine.response_memory.clone());
     let limits = Arc::new(RateLimits { grace, min_rate, memory });
     let request_cache = Mutex::default();
-    let requests = RequestMetrics::of(&engine).clone();
-    let worker =
-        Arc::new(ConnectionWorker { engine, stop, request_cache, browser_policy, requests, limits, tls });
+    let (requests, access_log) = (RequestMetrics::of(&engine).clone(), AccessLog::of(&engine));
+    let worker = Arc::new(ConnectionWorker {
+        engine,
+        stop,
+        request_cache,
+        browser_policy,
+        requests,
+        access_log,
+        limits,
+        tls,
+    });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -79,7 +88,7 @@ pub(super) async fn work(
     }
     let finished = async { while connections.join_next().await.is_some() {} };
     if timeout(GRACE, finished).await.is_err() {
-        tracing::warn!("closed the connections that did not finish within {} s", GRACE.as_secs());
+        tracing::warn!(seconds = GRACE.as_secs(), "closed the connections that did not finish in time");
     }
 }
 
@@ -88,7 +97,7 @@ async fn serve(accepted: Accepted, worker: Arc<ConnectionWorker>) {
     let Accepted { stream, peer, permit } = accepted;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
-        Err(e) => return tracing::warn!("cannot serve the connection of {peer}: {e}"),
+        Err(e) => return tracing::warn!(%peer, error = %e, "cannot serve a connection"),
     };
     let stream = GuardedStream::new(stream, worker.limits.clone());
     if let Some(tls) = &worker.tls {
@@ -117,8 +126,8 @@ async fn serve_tls(
 ) {
     let stream = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => return tracing::debug!("TLS handshake of {peer}: {e}"),
-        Err(_) => return tracing::debug!("TLS handshake of {peer}: it took too long"),
+        Ok(Err(e)) => return tracing::debug!(%peer, error = %e, "a TLS handshake failed"),
+        Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
     };
     let service = HttpService::new(worker.clone(), peer);
     if stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL) {
@@ -136,7 +145,7 @@ async fn serve_tls(
         }
     };
     if let Err(e) = ended {
-        tracing::debug!("connection of {peer}: {e}");
+        tracing::debug!(%peer, error = %e, "a connection failed");
         let parts = connection.into_parts();
         let filter = parts.io.into_inner();
         if filter.has_refused() {
@@ -159,7 +168,7 @@ async fn serve_http(
     peer: SocketAddr,
     mut stopping: Pin<&mut impl Future<Output = ()>>,
 ) -> Option<ParkedConnection> {
-    let UnparkedConnection { stream, answer, read, keep_alive } = connection;
+    let UnparkedConnection { stream, answer, access, read, keep_alive } = connection;
     let (io, raw_request) = match &answer {
         Some(_) => (Rewind::after_request(stream, keep_alive, &read), None),
         None => (Rewind::new(stream, read.clone()), Some(read)),
@@ -167,7 +176,7 @@ async fn serve_http(
     let engine = &worker.engine;
     let answer = answer.map(|answer| with_age(engine, respond(answer)));
     let slot = ParkSlot::default();
-    let service = HttpService::new(worker.clone(), peer).resumed(answer, raw_request, slot.clone());
+    let service = HttpService::new(worker.clone(), peer).resumed(answer, access, raw_request, slot.clone());
     let mut connection = http1_builder().serve_connection(io, service);
     let mut is_stopping = false;
     // Order matters: hyper first, because only its poll can put a request into the slot.
@@ -191,7 +200,7 @@ async fn serve_http(
         Some(Ok(())) => None,
         // Clients that vanish are normal, so this is no warning.
         Some(Err(e)) => {
-            tracing::debug!("connection of {peer}: {e}");
+            tracing::debug!(%peer, error = %e, "a connection failed");
             let parts = connection.into_parts();
             if parts.io.has_refused() {
                 let (stream, _) = parts.io.into_parts();
@@ -200,7 +209,7 @@ async fn serve_http(
             None
         }
         None => {
-            let ParkedRequest { long_poll, keep_alive, raw_request } = slot.lock().take()?;
+            let ParkedRequest { long_poll, keep_alive, raw_request, access } = slot.lock().take()?;
             let parts = connection.into_parts();
             let has_read_socket = parts.io.has_read_socket();
             let (stream, rest) = parts.io.into_parts();
@@ -210,7 +219,7 @@ async fn serve_http(
             if let Some(request) = raw_request.filter(|_| keep_alive && !has_read_socket && read.is_empty()) {
                 worker.request_cache.lock().insert(&request, &long_poll);
             }
-            Some(ParkedConnection { stream, read, long_poll, keep_alive })
+            Some(ParkedConnection { stream, read, long_poll, keep_alive, access })
         }
     }
 }

@@ -41,10 +41,7 @@ impl DescriptorBudget {
     /// Logs the division, for the operator who chooses the limit.
     pub fn log(&self) {
         let Self { limit_at_start, limit, store_files, connections } = self;
-        tracing::info!(
-            "{limit} open files are allowed (the limit at start was {limit_at_start}): {connections} for connections, \
-             {store_files} for the store's tables"
-        );
+        tracing::info!(limit, limit_at_start, connections, store_files, "open files are divided");
     }
 
     fn divide(limit: usize, outgoing: usize) -> Self {
@@ -60,10 +57,11 @@ impl DescriptorBudget {
         let Some(configured) = configured else { return self.connections };
         if configured > self.connections {
             tracing::warn!(
-                "[server] max_connections is {configured}, but {} open files leave room for {}: raise the limit of open \
-                 files (ulimit -n, or LimitNOFILE= of systemd)",
-                self.limit,
-                self.connections
+                configured,
+                open_files = self.limit,
+                connections = self.connections,
+                "[server] max_connections is more than the open files leave room for: raise their limit (ulimit -n, or \
+                 LimitNOFILE= of systemd)"
             );
         }
         configured.min(self.connections)

@@ -5,6 +5,7 @@
 //! parsed (`connection`); all other requests take `route`.
 
 mod accept;
+mod access_log;
 mod admission;
 mod browser_policy;
 mod connection;
@@ -17,7 +18,6 @@ mod http2;
 mod item_response;
 mod items;
 mod listeners;
-mod log_throttle;
 mod long_head;
 mod long_poll;
 mod metrics;
@@ -33,6 +33,7 @@ mod sinks;
 mod tls;
 
 pub use accept::serve;
+pub(crate) use access_log::ACCESS_TARGET;
 pub use descriptors::DescriptorBudget;
 pub use listeners::{Listeners, ServeError};
 pub use tls::{TlsError, TlsIdentity};

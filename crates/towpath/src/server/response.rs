@@ -10,14 +10,19 @@ use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::{Body, Frame};
 use tokio::sync::mpsc;
 
+use super::access_log::AccessRecord;
 use crate::document::prebuilt::Answer;
 
 /// Body of a response: whole, or produced while it is sent.
-pub(crate) struct ResponseBody(Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>);
+pub(crate) struct ResponseBody {
+    body: Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>,
+    /// Line of the access log, which is written when the body was sent or the client is gone.
+    access: Option<Box<AccessRecord>>,
+}
 
 impl From<Bytes> for ResponseBody {
     fn from(bytes: Bytes) -> Self {
-        Self(Either::Left(Full::new(bytes)))
+        Self { body: Either::Left(Full::new(bytes)), access: None }
     }
 }
 
@@ -26,7 +31,12 @@ impl ResponseBody {
     pub(crate) fn channel(mut chunks: mpsc::Receiver<Bytes>) -> Self {
         let frames =
             poll_fn(move |context| chunks.poll_recv(context).map(|chunk| Some(Ok(Frame::data(chunk?)))));
-        Self(Either::Right(BodyExt::boxed_unsync(StreamBody::new(frames))))
+        Self { body: Either::Right(BodyExt::boxed_unsync(StreamBody::new(frames))), access: None }
+    }
+
+    /// Counts the bytes of the body in the record of its request.
+    pub(super) fn count_in(&mut self, access: Option<Box<AccessRecord>>) {
+        self.access = access;
     }
 }
 
@@ -38,15 +48,21 @@ impl Body for ResponseBody {
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        std::pin::Pin::new(&mut self.0).poll_frame(context)
+        let frame = std::pin::Pin::new(&mut self.body).poll_frame(context);
+        if let Some(access) = &mut self.access
+            && let std::task::Poll::Ready(Some(Ok(frame))) = &frame
+        {
+            access.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
-        self.0.size_hint()
+        self.body.size_hint()
     }
 }
 

@@ -15,6 +15,7 @@ use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use parking_lot::Mutex;
 
+use super::access_log::{AccessLog, AccessRecord};
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::RateLimits;
 use super::long_poll::poll::LongPoll;
@@ -42,6 +43,8 @@ pub(super) struct ConnectionWorker {
     pub(super) request_cache: Mutex<RequestCache>,
     pub(super) browser_policy: BrowserPolicy,
     pub(super) requests: Arc<RequestMetrics>,
+    /// `None` where requests are not logged.
+    pub(super) access_log: Option<AccessLog>,
     pub(super) limits: Arc<RateLimits>,
     pub(super) tls: Option<Arc<TlsIdentity>>,
 }
@@ -57,6 +60,7 @@ pub(super) struct ParkedRequest {
     /// The bytes that were read before hyper had the connection, if this is its first request. They may be a part of
     /// the request, or more than it.
     pub(super) raw_request: Option<Bytes>,
+    pub(super) access: Option<Box<AccessRecord>>,
 }
 
 /// Service for the requests of one connection.
@@ -67,6 +71,8 @@ pub(super) struct HttpService {
     min_held: usize,
     /// The answer to the request that waited before hyper had the connection.
     answer: Mutex<Option<Response<ResponseBody>>>,
+    /// Record of that request.
+    access: Mutex<Option<Box<AccessRecord>>>,
     /// The bytes of the first request that were read before hyper had the connection.
     raw_request: Mutex<Option<Bytes>>,
     /// `None` if the connection cannot be parked.
@@ -76,8 +82,8 @@ pub(super) struct HttpService {
 impl HttpService {
     /// A service for a connection that cannot be parked.
     pub(super) fn new(worker: Arc<ConnectionWorker>, peer: SocketAddr) -> Self {
-        let (answer, raw_request) = (Mutex::default(), Mutex::default());
-        Self { worker, peer, min_held: MIN_BODY, answer, raw_request, slot: None }
+        let (answer, access, raw_request) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { worker, peer, min_held: MIN_BODY, answer, access, raw_request, slot: None }
     }
 
     /// Counts bodies from `min` bytes on as memory of responses.
@@ -89,10 +95,12 @@ impl HttpService {
     pub(super) fn resumed(
         self,
         answer: Option<Response<ResponseBody>>,
+        access: Option<Box<AccessRecord>>,
         raw_request: Option<Bytes>,
         slot: ParkSlot,
     ) -> Self {
-        Self { answer: Mutex::new(answer), raw_request: Mutex::new(raw_request), slot: Some(slot), ..self }
+        let (answer, access, raw_request) = (answer.into(), access.into(), raw_request.into());
+        Self { answer, access, raw_request, slot: Some(slot), ..self }
     }
 }
 
@@ -104,19 +112,24 @@ impl Service<Request<Incoming>> for HttpService {
     fn call(&self, request: Request<Incoming>) -> ServiceFuture {
         if let Some(response) = self.answer.lock().take() {
             self.worker.requests.count(Route::ITEMS, response.status());
+            let response = logged(self.access.lock().take(), response, true);
             return ServiceFuture::Now(Some(response));
         }
         // Taken for the first request only: the later ones were read by hyper itself.
         let raw_request = self.raw_request.lock().take();
         let route = Route::of(request.uri().path());
+        let access = self.worker.access_log.as_ref().map(|log| log.begin(self.peer, &request, route));
         if let Some(answer) = self.refused(&request).or_else(|| self.prebuilt(&request)) {
             self.worker.requests.count(route, answer.status);
-            return ServiceFuture::Now(Some(with_age(&self.worker.engine, respond(answer))));
+            let response = logged(access, respond(answer), false);
+            return ServiceFuture::Now(Some(with_age(&self.worker.engine, response)));
         }
         let slot = self.slot.clone().filter(|_| can_be_parked(&request));
         let park = slot.map(|slot| {
             let keep_alive = is_kept_alive(&request);
-            move |long_poll| *slot.lock() = Some(ParkedRequest { long_poll, keep_alive, raw_request })
+            move |long_poll, access| {
+                *slot.lock() = Some(ParkedRequest { long_poll, keep_alive, raw_request, access });
+            }
         });
         let ConnectionWorker { engine, stop, requests, .. } = &*self.worker;
         let (engine, stop, requests) = (engine.clone(), stop.clone(), requests.clone());
@@ -125,13 +138,13 @@ impl Service<Request<Incoming>> for HttpService {
         ServiceFuture::Later(Box::pin(async move {
             let routed = within(&engine.response_memory, min_held, pin!(answer).await);
             let is_long_poll = matches!(routed, Routed::LongPoll(_));
-            let response = respond_or_park(routed, park, &stop).await;
+            let (response, access) = respond_or_park(routed, park, access, &stop).await;
             if is_long_poll {
                 requests.count(route, response.status());
             } else {
                 requests.observe(route, response.status(), began.elapsed());
             }
-            with_age(&engine, response)
+            with_age(&engine, logged(access, response, is_long_poll))
         }))
     }
 }
@@ -155,18 +168,32 @@ fn is_kept_alive(request: &Request<Incoming>) -> bool {
 /// Waits for a routed request's response. A long poll is parked instead, if that is possible.
 async fn respond_or_park(
     routed: Routed,
-    park: Option<impl FnOnce(LongPoll)>,
+    park: Option<impl FnOnce(LongPoll, Option<Box<AccessRecord>>)>,
+    access: Option<Box<AccessRecord>>,
     stop: &Stop,
-) -> Response<ResponseBody> {
+) -> (Response<ResponseBody>, Option<Box<AccessRecord>>) {
     match (routed, park) {
         // A parked poll gets the bytes of a shared response, which names no origin.
         (Routed::LongPoll(long_poll), Some(park)) if long_poll.origin.is_none() => {
-            park(long_poll);
+            park(long_poll, access);
             // `serve_http` looks into the slot after each poll of hyper, and drops this future.
             std::future::pending().await
         }
-        (routed, _) => routed.respond(stop).await,
+        (routed, _) => (routed.respond(stop).await, access),
     }
+}
+
+/// Notes the response in the record of its request, which is logged once the body was sent.
+fn logged(
+    access: Option<Box<AccessRecord>>,
+    mut response: Response<ResponseBody>,
+    is_long_poll: bool,
+) -> Response<ResponseBody> {
+    if let Some(mut access) = access {
+        access.answer(response.status().as_u16(), is_long_poll);
+        response.body_mut().count_in(Some(access));
+    }
+    response
 }
 
 /// Counts an answer's body while it is sent. Beyond the limit, large bodies are refused.

@@ -91,11 +91,11 @@ impl TlsIdentity {
         match read(&self.files) {
             Ok(config) => {
                 self.current.store(Arc::new(config));
-                tracing::info!("read the certificate {} again", self.files.cert.display());
+                tracing::info!(file = %self.files.cert.display(), "the certificate was read again");
             }
             // Two files change one after the other: between them, they may not fit together.
             Err(e) => {
-                tracing::warn!("{e}; the earlier certificate stays in use until the files change again");
+                tracing::warn!(error = %e, "the earlier certificate stays in use until the files change again");
             }
         }
     }

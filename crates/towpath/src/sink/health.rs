@@ -39,7 +39,7 @@ impl SinkHealth {
         self.sink.update(|record| {
             let same = record.error.as_ref().is_some_and(|error| error.message == message);
             if !same {
-                tracing::warn!(sink = %name, "{message}");
+                tracing::warn!(sink = %name, error = message, "cannot deliver");
             }
             let (since, attempts) =
                 record.error.take().map_or((now, 0), |error| (error.since, error.attempts));
@@ -74,10 +74,10 @@ impl SinkHealth {
         let name = &self.sink.config.name;
         match notice {
             FollowNotice::Warning(text) | FollowNotice::Reset(text) => {
-                tracing::warn!(sink = %name, "{}", redact::text(&text));
+                tracing::warn!(sink = %name, reason = redact::text(&text), "warning of the followed feed");
             }
             FollowNotice::Incomplete(text) => {
-                tracing::error!(sink = %name, "items are missing: {}", redact::text(&text));
+                tracing::error!(sink = %name, reason = redact::text(&text), "items are missing");
             }
             FollowNotice::Failed(error) => {
                 self.is_source_failing.store(true, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl SinkObserver for SinkHealth {
             }
             SinkNotice::Available => self.works(|_| {}),
             SinkNotice::SetAside { .. } => {
-                tracing::warn!(sink = %name, "{}", redact::text(&notice.to_string()));
+                tracing::warn!(sink = %name, reason = redact::text(&notice.to_string()), "an item was kept aside");
             }
         }
     }

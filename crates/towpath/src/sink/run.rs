@@ -74,7 +74,7 @@ impl SinkTask {
                 *kept = SinkRecord { delivered: kept.delivered, ..record.unwrap_or_default() };
             }),
             Err(e) => {
-                tracing::error!(sink = %self.sink.config.name, "cannot read the state of the sink: {e}");
+                tracing::error!(sink = %self.sink.config.name, error = %e, "cannot read the state of the sink");
             }
         }
         self.sink.set_here(true);
@@ -126,7 +126,7 @@ impl SinkTask {
                     let paused = SinkControl { paused: true, reason: Some(reason.clone()), ..control };
                     SinkHealth::new(self.sink.clone()).failed(SinkState::Paused, &reason, None);
                     if let Err(e) = orders::save(&self.engine, &self.sink, &paused, conditions(lease)).await {
-                        tracing::error!(sink = %self.sink.config.name, "cannot save that the sink is stopped: {e}");
+                        tracing::error!(sink = %self.sink.config.name, error = %e, "cannot save that the sink is stopped");
                         sleep(BACKOFF.wait(3)).await;
                     }
                 }
@@ -262,7 +262,9 @@ impl SinkTask {
             Ok(()) => *saved = Some(record),
             // The next holder of the role writes its own.
             Err(e) if e.is_conflict() || e.is_closed() => {}
-            Err(e) => tracing::warn!(sink = %self.sink.config.name, "cannot save the state of the sink: {e}"),
+            Err(e) => {
+                tracing::warn!(sink = %self.sink.config.name, error = %e, "cannot save the state of the sink")
+            }
         }
     }
 }

@@ -197,7 +197,7 @@ pub(super) async fn subscribe(
                 // It fails in no way: the output stores nothing that a follow depends on.
                 let _ = drive_with_calls(follower.as_mut(), &fetcher, &mut output, &stop, calls).await;
             }
-            Err(e) => tracing::warn!(feed = %feed.id(), "cannot subscribe to the source: {e}"),
+            Err(e) => tracing::warn!(feed = %feed.id(), error = %e, "cannot subscribe to the source"),
         }
         failures += 1;
         tokio::select! {
@@ -234,7 +234,7 @@ impl SourceNews {
         let feed = self.feed.clone();
         let storing = async move {
             if let Err(e) = engine.store.write(vec![write], conditions).await {
-                tracing::debug!(%feed, "cannot store the state of the subscription: {e}");
+                tracing::debug!(%feed, error = %e, "cannot store the state of the subscription");
             }
         };
         Some(storing.boxed())
@@ -270,7 +270,7 @@ impl Output for SourceNews {
 
     fn notice(&mut self, notice: FollowNotice) {
         let text = redact::text(&notice.to_string());
-        tracing::warn!(feed = %self.feed, "the source is not pushed: {text}");
+        tracing::warn!(feed = %self.feed, reason = text, "the source is not pushed");
         // A delivery that was refused ends no subscription.
         let storing = match self.status.state {
             PushState::Subscribed => None,

@@ -58,7 +58,7 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
             Some(done) = polls.join_next_with_id(), if !polls.is_empty() => {
                 // After a panic the source is still polled again.
                 let (id, next) = done.unwrap_or_else(|e| {
-                    tracing::error!("a poll panicked: {e}");
+                    tracing::error!(error = %e, "a poll panicked");
                     (e.id(), None)
                 });
                 let Some(feed) = running.remove(&id) else { continue };
@@ -186,7 +186,7 @@ async fn is_paused(engine: &Engine, feed: &Feed) -> bool {
 /// Does what an operator asked of a source: poll now, pause, resume.
 async fn apply_request(engine: &Engine, feed: &Arc<Feed>, due: &mut DueSources) {
     let control = SourceControl::load(engine, feed).await.unwrap_or_else(|e| {
-        tracing::error!(feed = %feed.id(), "{e}");
+        tracing::error!(feed = %feed.id(), error = %e, "cannot read the control of a source");
         SourceControl::default()
     });
     let last_attempt = match feed.config.polled() {
@@ -228,7 +228,7 @@ async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<Next
     match &polled {
         Ok(polled) => log(&feed, polled),
         Err(e) if e.is_conflict() => tracing::info!(feed = %feed.id(), "another node polls it"),
-        Err(e) => tracing::error!(feed = %feed.id(), "{e}"),
+        Err(e) => tracing::error!(feed = %feed.id(), error = %e, "cannot save a poll"),
     }
     polled.ok().map(|polled| if polled.ended { NextPoll::Never } else { NextPoll::After(polled.next) })
 }
@@ -240,12 +240,12 @@ fn every(feed: &Feed) -> Duration {
 fn log(feed: &Feed, polled: &PollSummary) {
     let feed = feed.id();
     if let Some(error) = &polled.error {
-        tracing::warn!(%feed, code = error.code, "{}", redact::text(&error.message));
+        tracing::warn!(%feed, code = error.code, error = redact::text(&error.message), "the poll failed");
         return;
     }
     // A document with a thousand invalid entries must not flood the log at every poll.
     for problem in polled.problems.iter().take(5) {
-        tracing::warn!(%feed, "{problem}");
+        tracing::warn!(%feed, problem, "problem of the document");
     }
     let PollSummary { new, updated, removed, .. } = polled;
     if new + updated + removed > 0 {

@@ -39,8 +39,9 @@ pub(crate) async fn serve(engine: Arc<Engine>, stop: Stop) {
         Ok(listener) => listener,
         Err(e) => {
             tracing::warn!(
-                "`towpath backup` works only while this server is stopped: {}: {e}",
-                path.display()
+                socket = %path.display(),
+                error = %e,
+                "`towpath backup` works only while this server is stopped"
             );
             return;
         }
@@ -53,7 +54,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, stop: Stop) {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(e) => {
-                tracing::warn!("cannot accept a backup: {e}");
+                tracing::warn!(error = %e, "cannot accept a backup");
                 sleep(PAUSE).await;
                 continue;
             }
@@ -61,7 +62,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, stop: Stop) {
         tokio::select! {
             given = give(&engine, stream) => match given {
                 Ok(()) => tracing::info!("gave a copy of the store to a backup"),
-                Err(e) => tracing::warn!("a backup did not get its copy of the store: {e}"),
+                Err(e) => tracing::warn!(error = %e, "a backup did not get its copy of the store"),
             },
             // The reader finds its copy cut off.
             () = stopped(&stop) => break,

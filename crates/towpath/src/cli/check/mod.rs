@@ -23,14 +23,12 @@ use self::watch::watch;
 
 use super::error::{CliError, Exit};
 use super::feed_url::listen_address;
-use super::logging::log_to_stderr;
 use super::node::check_node;
 use super::terminal::plain;
 use crate::stop;
 
 /// Checks a feed and prints the report; [`Exit::Failed`] if it violates a MUST.
 pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
-    log_to_stderr();
     let stop = stop::on_signal();
     if args.url.scheme() == "xmpp" {
         args.headers.refuse_for_nodes()?;

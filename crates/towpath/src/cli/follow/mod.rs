@@ -21,7 +21,6 @@ use super::error::{CliError, Exit};
 use super::feed_url::is_node;
 use super::fleet_lines::{FleetLines, FleetStates};
 use super::lines::{Lines, LinesError};
-use super::logging::log_to_stderr;
 use super::node::follow_node;
 use super::state_log::StateLog;
 use crate::stop::{self, Stop};
@@ -31,7 +30,6 @@ use plan::{FollowPlan, choose, follow_plan, many_feeds};
 
 /// Follows feeds until stopped, or with `--once` until they have caught up.
 pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
-    log_to_stderr();
     let (stopper, stop) = stop::on_signal_or_request();
     if args.stop_with_stdin {
         stop_with_stdin(stopper);

@@ -82,11 +82,11 @@ impl Reloader {
     /// Reads the configuration and applies it, whole or not at all. Returns the message about it.
     async fn reload(&mut self) -> Result<String, String> {
         let new = self.load().await.inspect_err(|e| {
-            tracing::error!("nothing changes, and the tokens stay as they were: {e}");
+            tracing::error!(error = %e, "nothing changes, and the tokens stay as they were");
         })?;
         let plan = self.engine.plan_feeds(&new).await.map_err(|e| {
             let message = format!("nothing changes: the store cannot be read: {e}");
-            tracing::error!("{message}");
+            tracing::error!(error = message, "the configuration was not read again");
             message
         })?;
         // The tokens are those of the feeds as they will be served.
@@ -110,10 +110,10 @@ impl Reloader {
         self.current =
             Config { tokens: new.tokens, feeds: new.feeds, files: new.files, ..self.current.clone() };
         for change in &left {
-            tracing::warn!("{change}: this needs a restart");
+            tracing::warn!(change, "this needs a restart");
         }
         let message = describe(&changes, &left);
-        tracing::info!("{message}");
+        tracing::info!(result = message, "the configuration was read again");
         Ok(message)
     }
 
@@ -151,7 +151,7 @@ impl Reloader {
         // In one step: the command must not read half of it.
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(new, folder.join(RESULT)));
         if let Err(e) = written {
-            tracing::warn!("cannot leave the result for `towpath reload`: {e}");
+            tracing::warn!(error = %e, "cannot leave the result for `towpath reload`");
         }
     }
 }

@@ -162,7 +162,7 @@ where
     T: Future<Output = ()> + Send + 'static,
 {
     while let Err(e) = tokio::spawn(run()).await {
-        tracing::error!(%role, "broke off, and is begun again: {e}");
+        tracing::error!(%role, error = %e, "broke off, and is begun again");
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -42,7 +42,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     if engine.is_shared() {
         DiffDelta::of(&engine).global.take_over(lease).await;
         if let Err(e) = recover(&engine).await {
-            tracing::error!("cannot publish: {e}");
+            tracing::error!(error = %e, "cannot publish");
         }
     }
     tokio::join!(run_feeds(&engine, stop.clone()), run_global(&engine, stop));
@@ -71,7 +71,7 @@ pub(crate) async fn apply_remote(engine: &Arc<Engine>) -> bool {
     let mut is_done = true;
     for name in DiffDelta::of(engine).take_written() {
         if let Err(e) = apply_chain(engine, &name).await {
-            tracing::error!(feed = name, "cannot read the DiffDelta chain: {e}");
+            tracing::error!(feed = name, error = %e, "cannot read the DiffDelta chain");
             DiffDelta::of(engine).mark_written(name);
             is_done = false;
         }
@@ -175,7 +175,7 @@ async fn publish_feeds(engine: &Arc<Engine>, feeds: Vec<FeedId>) {
     for id in feeds {
         let Some(feed) = engine.feed(id.as_str()) else { continue };
         if let Err(e) = publish(engine, &feed, Run::Moved).await {
-            tracing::error!(feed = %id, "cannot publish: {e}");
+            tracing::error!(feed = %id, error = %e, "cannot publish");
             let Some(wait) = retry_after(&e) else { continue };
             let engine = engine.clone();
             tokio::spawn(
@@ -240,6 +240,6 @@ fn report(error: &StoreError) {
     if error.is_conflict() {
         tracing::info!("another node publishes the global feed");
     } else {
-        tracing::error!("cannot publish the global feed: {error}");
+        tracing::error!(%error, "cannot publish the global feed");
     }
 }

@@ -80,7 +80,7 @@ pub(crate) async fn apply_remote(engine: &Engine) -> bool {
         match cleanup(engine, &feed).await {
             Ok(after) => notify_removed(engine, &feed, before, after),
             Err(e) => {
-                tracing::error!(feed = %id, "cannot read which pages retention removed: {e}");
+                tracing::error!(feed = %id, error = %e, "cannot read which pages retention removed");
                 remote(engine).0.lock().entry(id).or_insert(before);
                 is_done = false;
             }

@@ -16,7 +16,7 @@ pub(crate) const READ: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
 pub(crate) fn report(engine: &Engine, feed: &Feed, what: &'static str, done: Result<(), StoreError>) {
     engine.failures.record(feed.id().as_str(), what, &done);
     if let Err(e) = done {
-        tracing::error!(feed = %feed.id(), "cannot {what}: {e}");
+        tracing::error!(feed = %feed.id(), work = what, error = %e, "the upkeep of a feed failed");
     }
 }
 

@@ -248,7 +248,7 @@ impl PullRequest {
                     Ok(PullResult::AtHead { .. }) => None,
                     // The waiters stay: each runs its own request at its deadline, and reports an error that lasts.
                     Err(e) => {
-                        tracing::warn!(feed = %request.feed.id(), "cannot answer the waiting requests: {e}");
+                        tracing::warn!(feed = %request.feed.id(), error = %e, "cannot answer the waiting requests");
                         None
                     }
                 }

@@ -84,7 +84,7 @@ impl Smart {
                 let Some(view) = Self::of(engine).view(engine, &feed, access) else { continue };
                 if let Err(e) = view.catch_up(engine, Seq::MAX).await {
                     // The first reader catches up instead, and gets the error if it lasts.
-                    tracing::error!(feed = %feed.id(), "cannot read the log for a filter: {e}");
+                    tracing::error!(feed = %feed.id(), error = %e, "cannot read the log for a filter");
                 }
             }
         }

@@ -187,7 +187,7 @@ async fn forward(engine: &Arc<Engine>, feed: &FeedId, call: &Call) -> Reply {
     let reply = match engine.store.write(vec![ask], Vec::new()).await {
         Ok(()) => timeout(ANSWER_WAIT, replied).await.ok().and_then(Result::ok),
         Err(e) => {
-            tracing::warn!(%feed, "a call cannot be handed to the node that follows: {e}");
+            tracing::warn!(%feed, error = %e, "a call cannot be handed to the node that follows");
             None
         }
     };
@@ -196,7 +196,7 @@ async fn forward(engine: &Arc<Engine>, feed: &FeedId, call: &Call) -> Reply {
     let forget = vec![write(asked, None), write(answer, None)];
     if let Err(e) = engine.store.write(forget, Vec::new()).await {
         // The next follower deletes it.
-        tracing::debug!(%feed, "a call stays in the table: {e}");
+        tracing::debug!(%feed, error = %e, "a call stays in the table");
     }
     reply.unwrap_or(Reply::status(503))
 }
@@ -214,7 +214,7 @@ pub(super) async fn apply_remote(engine: &Arc<Engine>) {
             Ok(Some(value)) => take(engine, &key, value),
             // It was answered, or the caller timed out.
             Ok(None) => {}
-            Err(e) => tracing::error!("cannot read a call of a hub: {e}"),
+            Err(e) => tracing::error!(error = %e, "cannot read a call of a hub"),
         }
     }
 }
@@ -240,7 +240,7 @@ fn take(engine: &Arc<Engine>, key: &[u8], value: Bytes) {
             async move {
                 let reply = forward_call(&calls, call).await;
                 if let Err(e) = answer(&engine, key, value, &reply).await {
-                    tracing::debug!("a call of a hub is not answered: {e}");
+                    tracing::debug!(error = %e, "a call of a hub is not answered");
                 }
             }
             .boxed(),

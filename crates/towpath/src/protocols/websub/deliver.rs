@@ -37,7 +37,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     HubState::of(&engine).take_over(engine.config.hub, lease.clone());
     // No reason to stop: the subscriptions that were read get their deliveries.
     if let Err(e) = load::load(&engine).await {
-        tracing::error!("cannot read the subscriptions: {e}");
+        tracing::error!(error = %e, "cannot read the subscriptions");
     }
     let mut under_way = JoinSet::new();
     let mut save = interval(SAVE_INTERVAL);
@@ -70,7 +70,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
 
 async fn save_positions(engine: &Engine) {
     if let Err(e) = stored::save_positions(engine).await {
-        tracing::warn!("cannot store the positions of subscribers: {e}");
+        tracing::warn!(error = %e, "cannot store the positions of subscribers");
     }
 }
 
@@ -115,7 +115,7 @@ fn begin(engine: &Engine, lease: &Lease) -> Option<Work> {
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(e) = ended {
-        tracing::error!("a delivery panicked: {e}");
+        tracing::error!(error = %e, "a delivery panicked");
     }
 }
 
@@ -137,7 +137,7 @@ async fn deliver(
     let page = match page::page(engine, to, send.after).await {
         Ok(page) => page,
         Err(e) => {
-            tracing::warn!(feed = %to.topic.feed.id(), "cannot build a delivery: {e}");
+            tracing::warn!(feed = %to.topic.feed.id(), error = %e, "cannot build a delivery");
             return ended(nothing_known, DeliveryOutcome::Refused(None));
         }
     };
@@ -172,7 +172,7 @@ async fn post(
     let caller = match hub.caller() {
         Ok(caller) => caller,
         Err(e) => {
-            tracing::error!("{e}");
+            tracing::error!(error = %e, "cannot deliver to subscribers");
             return DeliveryOutcome::Refused(None);
         }
     };
@@ -181,7 +181,7 @@ async fn post(
         Ok(called) => called,
         Err(_) => {
             if !hub.subscribers.lock().handle_overdue(send.id) {
-                tracing::debug!("{callback}: no answer within {SLOW_ANSWER:?}, and others wait");
+                tracing::debug!(callback, "a subscriber answers slowly, and others wait");
                 return DeliveryOutcome::TooSlow;
             }
             // It left its connection to others.
@@ -197,7 +197,7 @@ async fn post(
         },
         Err(CallbackError::Url(_) | CallbackError::NotPublic(_)) => DeliveryOutcome::Refused(None),
         Err(error) => {
-            tracing::debug!("{callback}: {error}");
+            tracing::debug!(callback, %error, "a subscriber was not reached");
             DeliveryOutcome::Unreachable
         }
     }
@@ -225,7 +225,7 @@ fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<Work> 
         && let Some(to) = subscribers.get(id)
     {
         HubState::of(engine).missed.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!("{} misses a delivery of {:?}", to.subscription.callback, to.topic);
+        tracing::warn!(callback = to.subscription.callback, feed = %to.topic.feed.id(), "a subscriber misses a delivery");
     }
     let work = if is_last { None } else { next(&mut subscribers, now) };
     drop(subscribers);

@@ -126,7 +126,11 @@ async fn apply(
         return Ok(None);
     }
     let Some((topic, access)) = readable else {
-        tracing::info!("{} is not subscribed any more to {}", subscription.callback, subscription.topic);
+        tracing::info!(
+            callback = subscription.callback,
+            topic = subscription.topic,
+            "a subscription ended with its feed"
+        );
         deny(engine, &subscription);
         return Ok(Some(id));
     };

@@ -124,7 +124,7 @@ async fn make(
         }
         if page.changes.len() == 1 {
             let feed = topic.feed.id();
-            tracing::warn!(%feed, "an item of {} bytes is too large to be pushed", body.len());
+            tracing::warn!(%feed, bytes = body.len(), "an item is too large to be pushed");
             // An empty body still carries the position past the large item; `prev_cursor` then shows the gap.
             return Ok(nothing());
         }

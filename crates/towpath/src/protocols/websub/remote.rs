@@ -35,7 +35,7 @@ pub(crate) async fn apply_remote(engine: &Arc<Engine>) -> bool {
     calls::apply_remote(engine).await;
     for id in HubState::of(engine).take_written() {
         if let Err(e) = load::refresh(engine, id).await {
-            tracing::error!("cannot read a subscription: {e}");
+            tracing::error!(error = %e, "cannot read a subscription");
             HubState::of(engine).on_subscription_written(id);
             is_done = false;
         }

@@ -51,7 +51,7 @@ pub(super) fn submit(
 /// Calls a callback to tell it that its subscription is denied, if its address may get a request.
 pub(super) fn notify_denial(engine: &Arc<Engine>, url: String) {
     if let Err(e) = submit(engine, None, VerificationJob::Deny(url)) {
-        tracing::debug!("cannot tell a subscriber that it is denied: {e}");
+        tracing::debug!(error = %e, "cannot tell a subscriber that it is denied");
     }
 }
 
@@ -84,7 +84,7 @@ fn begin_due(engine: &Arc<Engine>) {
             (queue.jobs.poll(now().monotonic), queue.jobs.take_evicted())
         };
         for job in evicted {
-            tracing::debug!("{} is not verified: too many others wait", job.url());
+            tracing::debug!(callback = %job.url(), "a subscription is not verified: too many others wait");
         }
         let Some((id, job)) = due else { return };
         let engine = engine.clone();
@@ -106,7 +106,7 @@ async fn perform(engine: &Arc<Engine>, id: VerificationId, job: VerificationJob)
             }
             result => {
                 if let Err(e) = result {
-                    tracing::debug!("cannot tell a subscriber that it is denied: {e}");
+                    tracing::debug!(error = %e, "cannot tell a subscriber that it is denied");
                 }
                 HubState::of(engine).verifier.queue.lock().jobs.handle_end(id);
             }
@@ -152,7 +152,7 @@ async fn ask(engine: &Arc<Engine>, id: VerificationId, mut pending: Box<PendingV
                 reason = format!("{reason}: {error}");
             }
             let form = &pending.request.form;
-            tracing::debug!("{} of {} is not verified: {reason}", form.mode.name(), form.callback);
+            tracing::debug!(mode = form.mode.name(), callback = form.callback, %reason, "a request is not verified");
             finish(engine, id, pending, Err(SubscribeError::NotVerified(reason)));
         }
         VerificationOutcome::RetryAt(at) => {
@@ -183,8 +183,9 @@ async fn save(
                 && now < ends =>
         {
             tracing::debug!(
-                "{} is verified, but its subscription cannot be stored yet: {error}",
-                pending.request.form.callback
+                callback = pending.request.form.callback,
+                %error,
+                "a subscription is verified and cannot be stored yet"
             );
             let job = VerificationJob::Save(pending, ends, address);
             HubState::of(engine).verifier.queue.lock().jobs.handle_retry(id, now + SAVE_RETRY, job);

@@ -92,7 +92,7 @@ fn refused(error: PullRequestError) -> StoreRequestError {
 }
 
 fn store(error: &StoreError) -> StoreRequestError {
-    tracing::warn!("cannot answer over XMPP: {error}");
+    tracing::warn!(%error, "cannot answer over XMPP");
     StoreRequestError::Store(error.to_string())
 }
 

@@ -111,7 +111,7 @@ async fn all<T: DeserializeOwned>(store: &dyn Store, prefix: &[u8]) -> Result<Ve
             match serde_json::from_slice(value) {
                 Ok(kept) => all.push(kept),
                 // Skipped: one damaged record must not end all subscriptions.
-                Err(e) => tracing::error!("a stored XMPP subscription cannot be decoded: {e}"),
+                Err(e) => tracing::error!(error = %e, "a stored XMPP subscription cannot be decoded"),
             }
         }
     }

@@ -47,7 +47,7 @@ const READ_SIZE: usize = 64 << 10;
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     let Some(config) = engine.config.xmpp.clone() else { return };
     let kept = stored::load(engine.store.as_ref()).await.unwrap_or_else(|e| {
-        tracing::error!("cannot read the XMPP subscriptions: {e}");
+        tracing::error!(error = %e, "cannot read the XMPP subscriptions");
         PersistedFanout::default()
     });
     let at = engine.clone();
@@ -149,11 +149,15 @@ impl ComponentDriver {
     fn tell(&self, notice: ComponentEvent) {
         let (jid, server) = (&self.config.jid, &self.config.server);
         match notice {
-            ComponentEvent::Connected => tracing::info!("the component {jid} is connected to {server}"),
-            ComponentEvent::Down(why) => {
-                tracing::warn!("the component {jid} is not connected to {server}: {why}");
+            ComponentEvent::Connected => {
+                tracing::info!(%jid, server, "the component is connected to the XMPP server")
             }
-            ComponentEvent::Refused(who, error) => tracing::debug!("a request of {who} was refused: {error}"),
+            ComponentEvent::Down(why) => {
+                tracing::warn!(%jid, server, reason = %why, "the component is not connected to the XMPP server");
+            }
+            ComponentEvent::Refused(who, error) => {
+                tracing::debug!(from = %who, error = %error, "a request over XMPP was refused")
+            }
         }
     }
 
@@ -235,7 +239,7 @@ impl ComponentDriver {
                 answered
                     .pass_to(&self.engine, |answer| self.component.handle_store_response(now, id, answer));
             }
-            Err(e) => tracing::error!("answering over XMPP panicked: {e}"),
+            Err(e) => tracing::error!(error = %e, "answering over XMPP panicked"),
         }
     }
 
@@ -254,7 +258,7 @@ impl ComponentDriver {
         self.seen_at = seen.map(|_| now.monotonic).or(self.seen_at);
         if let Err(e) = stored::save_positions(self.engine.store.as_ref(), &self.lease, places, seen).await {
             // The next change of a topic stores it again. A crash before that repeats pushes.
-            tracing::warn!("cannot store positions of XMPP topics: {e}");
+            tracing::warn!(error = %e, "cannot store positions of XMPP topics");
         }
     }
 

@@ -130,7 +130,7 @@ async fn count(engine: Arc<Engine>, feeds: Vec<Arc<Feed>>, today: i64) {
     }
     for feed in feeds {
         if let Err(e) = count_feed(&engine, &feed, today).await {
-            tracing::debug!(feed = %feed.id(), "cannot count the changes by day: {e}");
+            tracing::debug!(feed = %feed.id(), error = %e, "cannot count the changes by day");
         }
     }
     counting.0.store(false, Ordering::Release);

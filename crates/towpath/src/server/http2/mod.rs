@@ -68,7 +68,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             biased;
             ended = connection.as_mut() => {
                 if let Err(e) = ended {
-                    tracing::debug!("connection of {peer}: {e}");
+                    tracing::debug!(%peer, error = %e, "a connection failed");
                 }
                 return;
             }
@@ -78,7 +78,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 connection.as_mut().graceful_shutdown();
             }
             () = streams.too_many_cancelled() => {
-                return tracing::debug!("connection of {peer}: too many requests were cancelled");
+                return tracing::debug!(%peer, "closed a connection: too many requests were cancelled");
             }
             () = sleep_until(look) => match streams.next_look(HEAD_TIMEOUT) {
                 Some(next) => look = next,

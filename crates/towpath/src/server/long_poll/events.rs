@@ -221,7 +221,7 @@ impl EventStream {
 
     /// Logs an error. The status is sent already, so the client gets the problem when it reconnects.
     fn closed_by(&self, error: &dyn std::fmt::Display) -> StreamClosed {
-        tracing::warn!(feed = %self.request.feed.id(), "event stream closed: {error}");
+        tracing::warn!(feed = %self.request.feed.id(), %error, "event stream closed");
         StreamClosed
     }
 }

@@ -144,7 +144,7 @@ impl Member {
                 Ok(None)
             }
             Err(error) => {
-                tracing::warn!(feed = %self.request.feed.id(), "event stream closed: {error}");
+                tracing::warn!(feed = %self.request.feed.id(), %error, "event stream closed");
                 Err(StreamClosed)
             }
         }

@@ -24,6 +24,7 @@ use super::request_cache::{MAX_REQUEST, RequestCache};
 use super::timer::ResettableTimer;
 use crate::document::prebuilt::Answer;
 use crate::protocols::smart::SharedResponse;
+use crate::server::access_log::AccessRecord;
 use crate::server::guarded_stream::GuardedStream;
 use crate::server::metrics::requests::{RequestMetrics, Route};
 use crate::stop::Stop;
@@ -42,6 +43,8 @@ pub(in crate::server) struct ParkedConnection {
     pub(in crate::server) read: Bytes,
     pub(in crate::server) long_poll: LongPoll,
     pub(in crate::server) keep_alive: bool,
+    /// Record of the request, where requests are logged.
+    pub(in crate::server) access: Option<Box<AccessRecord>>,
 }
 
 /// A connection to be handed to hyper.
@@ -49,6 +52,8 @@ pub(in crate::server) struct UnparkedConnection {
     pub(in crate::server) stream: ClientStream,
     /// The answer to the request that was parsed before, if there was one.
     pub(in crate::server) answer: Option<Answer>,
+    /// Record of that request, where requests are logged.
+    pub(in crate::server) access: Option<Box<AccessRecord>>,
     /// The bytes that were read after that request, or of the next one.
     pub(in crate::server) read: Bytes,
     /// The client keeps the connection open after the answer.
@@ -58,7 +63,7 @@ pub(in crate::server) struct UnparkedConnection {
 impl UnparkedConnection {
     /// A connection on which hyper reads a request, beginning with `read`.
     pub(in crate::server) fn next_request(stream: ClientStream, read: Bytes) -> Self {
-        Self { stream, answer: None, read, keep_alive: true }
+        Self { stream, answer: None, access: None, read, keep_alive: true }
     }
 }
 
@@ -84,7 +89,7 @@ enum PollEvent {
 
 /// Bytes that a client sends after its response.
 enum NextRequest {
-    Cached(LongPoll),
+    Cached(LongPoll, Option<Box<AccessRecord>>),
     Uncached(Bytes),
 }
 
@@ -102,13 +107,13 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
     /// Answers a long poll, and parks the connection again for each cached request. Returns the connection when hyper
     /// has to go on with it; `None` when it is closed.
     pub(in crate::server) async fn park(&mut self, parked: ParkedConnection) -> Option<UnparkedConnection> {
-        let ParkedConnection { mut stream, read, mut long_poll, keep_alive } = parked;
+        let ParkedConnection { mut stream, read, mut long_poll, keep_alive, mut access } = parked;
         loop {
             let response = match self.poll_event(&mut stream, &long_poll).await {
                 PollEvent::Response(response) => response,
                 PollEvent::Timeout => {
                     let answer = Some(long_poll.answer_now().await);
-                    return Some(UnparkedConnection { stream, answer, read, keep_alive });
+                    return Some(UnparkedConnection { stream, answer, access, read, keep_alive });
                 }
                 PollEvent::Disconnected => return None,
             };
@@ -121,16 +126,20 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             // hyper pipelines the requests that are read already, and closes a connection that is not kept.
             if !keep_alive || !read.is_empty() {
                 let answer = Some(response.answer());
-                return Some(UnparkedConnection { stream, answer, read, keep_alive });
+                return Some(UnparkedConnection { stream, answer, access, read, keep_alive });
             }
             // A client that does not read is cut by the stream itself.
             response.write_http1(&mut stream).await.ok()?;
             // Shared responses are pages: timeouts and errors go by hyper.
             self.requests.count(Route::ITEMS, StatusCode::OK);
+            if let Some(access) = &mut access {
+                access.answer(StatusCode::OK.as_u16(), true);
+                access.add_bytes(response.body.len());
+            }
             // An idle connection must not keep the response's body alive.
             drop(response);
-            match self.next_request(&mut stream).await? {
-                NextRequest::Cached(again) => long_poll = again,
+            match self.next_request(&mut stream, access).await? {
+                NextRequest::Cached(again, next) => (long_poll, access) = (again, next),
                 NextRequest::Uncached(read) => return Some(UnparkedConnection::next_request(stream, read)),
             }
         }
@@ -159,7 +168,15 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
         .await
     }
 
-    async fn next_request(&mut self, stream: &mut ClientStream) -> Option<NextRequest> {
+    /// Reads the next request of a connection, whose last one has this record.
+    async fn next_request(
+        &mut self,
+        stream: &mut ClientStream,
+        mut last: Option<Box<AccessRecord>>,
+    ) -> Option<NextRequest> {
+        if let Some(last) = &mut last {
+            last.finish();
+        }
         self.timer.set(Instant::now() + HEAD_TIMEOUT);
         poll_fn(|context| {
             // On the stack: a buffer in the future would be part of every idle connection.
@@ -167,7 +184,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             let mut buffer = ReadBuf::uninit(&mut buffer);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    Poll::Ready(Some(self.look_up(buffer.filled())))
+                    Poll::Ready(Some(self.look_up(buffer.filled(), last.as_deref())))
                 }
                 // The end of the stream or an error: between requests, a client may leave without a word.
                 Poll::Ready(_) => Poll::Ready(None),
@@ -177,9 +194,10 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
         .await
     }
 
-    fn look_up(&self, request: &[u8]) -> NextRequest {
+    fn look_up(&self, request: &[u8], last: Option<&AccessRecord>) -> NextRequest {
         let poll = self.cache.lock().join(request);
-        poll.map_or_else(|| NextRequest::Uncached(Bytes::copy_from_slice(request)), NextRequest::Cached)
+        let Some(poll) = poll else { return NextRequest::Uncached(Bytes::copy_from_slice(request)) };
+        NextRequest::Cached(poll, last.map(|last| last.next_long_poll(request)))
     }
 
     /// Polls the timer and the stop signal.
@@ -228,7 +246,7 @@ mod tests {
     fn uncached(next: Option<NextRequest>) -> Option<Bytes> {
         match next? {
             NextRequest::Uncached(read) => Some(read),
-            NextRequest::Cached(_) => panic!("nothing is cached"),
+            NextRequest::Cached(..) => panic!("nothing is cached"),
         }
     }
 
@@ -240,7 +258,7 @@ mod tests {
         let requests = RequestMetrics::default();
         let mut parker = Parker::new(sleep, stopping, &stop, &cache, &requests);
         let begun = Instant::now();
-        assert!(parker.next_request(&mut stream).await.is_none());
+        assert!(parker.next_request(&mut stream, None).await.is_none());
         assert!(begun.elapsed().abs_diff(HEAD_TIMEOUT) < Duration::from_millis(10), "{:?}", begun.elapsed());
     }
 
@@ -252,13 +270,13 @@ mod tests {
         let requests = RequestMetrics::default();
         let mut parker = Parker::new(sleep, stopping, &stop, &cache, &requests);
         client.write_all(b"GE").await.unwrap();
-        assert_eq!(uncached(parker.next_request(&mut stream).await).unwrap(), "GE");
+        assert_eq!(uncached(parker.next_request(&mut stream, None).await).unwrap(), "GE");
         // One byte more than the buffer: the rest must come with the next read, not get lost.
         client.write_all(&[b'x'; MAX_REQUEST + 1]).await.unwrap();
-        assert_eq!(uncached(parker.next_request(&mut stream).await).unwrap().len(), MAX_REQUEST);
-        assert_eq!(uncached(parker.next_request(&mut stream).await).unwrap(), "x");
+        assert_eq!(uncached(parker.next_request(&mut stream, None).await).unwrap().len(), MAX_REQUEST);
+        assert_eq!(uncached(parker.next_request(&mut stream, None).await).unwrap(), "x");
         drop(client);
-        assert!(parker.next_request(&mut stream).await.is_none());
+        assert!(parker.next_request(&mut stream, None).await.is_none());
     }
 
     #[tokio::test]
@@ -268,14 +286,14 @@ mod tests {
         let requests = RequestMetrics::default();
         let (sleep, stopping) = (pin!(sleep(Duration::ZERO)), pin!(maybe_done(stopped(&stop))));
         let mut parker = Parker::new(sleep, stopping, &stop, &cache, &requests);
-        let early = timeout(Duration::from_millis(50), parker.next_request(&mut stream)).await;
+        let early = timeout(Duration::from_millis(50), parker.next_request(&mut stream, None)).await;
         assert!(early.is_err());
         let later = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             stopper.send(true).unwrap();
         };
-        let (next, ()) = tokio::join!(parker.next_request(&mut stream), later);
+        let (next, ()) = tokio::join!(parker.next_request(&mut stream, None), later);
         assert!(next.is_none());
-        assert!(parker.next_request(&mut stream).await.is_none(), "and each time after that");
+        assert!(parker.next_request(&mut stream, None).await.is_none(), "and each time after that");
     }
 }

@@ -81,7 +81,7 @@ impl Route {
         Self(ROUTES.iter().position(|route| *route == name).unwrap_or(ROUTES.len() - 1))
     }
 
-    fn name(self) -> &'static str {
+    pub(in crate::server) fn name(self) -> &'static str {
         ROUTES.get(self.0).copied().unwrap_or("other")
     }
 }

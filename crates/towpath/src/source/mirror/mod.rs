@@ -87,14 +87,14 @@ impl MirrorTarget {
     async fn save(&self, state: &SourceState) {
         let Self { engine, feed, lease, .. } = self;
         if let Err(e) = state.save(engine.store.as_ref(), lease, feed.id()).await {
-            tracing::error!(feed = %feed.id(), "cannot save the state of the mirror: {e}");
+            tracing::error!(feed = %feed.id(), error = %e, "cannot save the state of the mirror");
         }
         SourceMetrics::record(feed, state);
     }
 
     async fn publish(&self, run: Run) {
         if let Err(e) = publish(&self.engine, &self.feed, run).await {
-            tracing::error!(feed = %self.feed.id(), "cannot publish: {e}");
+            tracing::error!(feed = %self.feed.id(), error = %e, "cannot publish");
         }
     }
 }
@@ -103,7 +103,7 @@ async fn mirror(target: MirrorTarget, fetcher: Fetcher, url: String, stop: Stop)
     while !*stop.borrow() {
         if let Err(e) = follow(&target, &fetcher, &url, &stop).await {
             let (url, reason) = (redact::url(&url), redact::text(&e.to_string()));
-            tracing::warn!(feed = %target.feed.id(), "cannot mirror {url}: {reason}");
+            tracing::warn!(feed = %target.feed.id(), url, reason, "cannot mirror");
             target.record_failure(e.to_source_error()).await;
         }
         tokio::select! {
@@ -173,7 +173,13 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
                 () = stopped(stop) => return Ok(()),
             };
             let offer = offer?;
-            tracing::info!(feed = %feed.id(), "mirroring {} by {}, because {}", redact::url(&offer.url), offer.protocol, offer.why);
+            tracing::info!(
+                feed = %feed.id(),
+                url = redact::url(&offer.url),
+                protocol = %offer.protocol,
+                because = %offer.why,
+                "mirroring"
+            );
             (offer.url, offer.protocol.name().to_owned(), None)
         }
     };
@@ -339,11 +345,17 @@ impl Output for Mirror {
     fn notice(&mut self, notice: FollowNotice) {
         let feed = self.target.feed.id();
         match notice {
-            FollowNotice::Warning(text) => tracing::warn!(%feed, "{}", redact::text(&text)),
-            FollowNotice::Incomplete(text) => tracing::error!(%feed, "items are missing: {text}"),
-            FollowNotice::Reset(text) => tracing::error!(%feed, "{}", redact::text(&text)),
+            FollowNotice::Warning(text) => {
+                tracing::warn!(%feed, reason = redact::text(&text), "warning of the mirrored feed")
+            }
+            FollowNotice::Incomplete(text) => {
+                tracing::error!(%feed, reason = redact::text(&text), "items are missing")
+            }
+            FollowNotice::Reset(text) => {
+                tracing::error!(%feed, reason = redact::text(&text), "the mirrored feed began anew")
+            }
             FollowNotice::Failed(error) => {
-                tracing::warn!(%feed, "{}", redact::text(&error.to_string()));
+                tracing::warn!(%feed, error = redact::text(&error.to_string()), "cannot follow");
                 let target = self.target.clone();
                 // notice() is synchronous, and saving must not delay the follower.
                 tokio::spawn(async move { target.record_failure(source_failure(&error)).await }.boxed());

@@ -84,7 +84,7 @@ async fn wanted(engine: &Engine, shard: Shard) -> Vec<RunningMirror> {
             continue;
         }
         let control = SourceControl::load(engine, &feed).await.unwrap_or_else(|e| {
-            tracing::error!(feed = %feed.id(), "{e}");
+            tracing::error!(feed = %feed.id(), error = %e, "cannot read the control of a source");
             SourceControl::default()
         });
         if control.paused.is_none() {
@@ -112,7 +112,7 @@ async fn follow_feed(
         let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
         // A damaged status must not keep the mirror from running.
         let state = state.unwrap_or_else(|e| {
-            tracing::error!(feed = %feed.id(), "{e}");
+            tracing::error!(feed = %feed.id(), error = %e, "cannot read the state of a source");
             SourceState { configured, ..SourceState::default() }
         });
         SourceMetrics::load(&feed, &state);

@@ -38,9 +38,9 @@ impl PingHealth {
         match (before, error) {
             // Once for each reason: a hub that is down for a night must not fill the log.
             (before, Some(error)) if before.as_deref() != Some(error) => {
-                tracing::warn!("the hub {} is not told of changes: {error}", redact::url(hub));
+                tracing::warn!(hub = redact::url(hub), %error, "a hub is not told of changes");
             }
-            (Some(_), None) => tracing::info!("the hub {} is told of changes again", redact::url(hub)),
+            (Some(_), None) => tracing::info!(hub = redact::url(hub), "a hub is told of changes again"),
             _ => {}
         }
     }

@@ -98,7 +98,7 @@ impl Pinger {
     ) -> Arc<Self> {
         let records = PingRecords::load(engine.store.as_ref(), &site.name).await.unwrap_or_else(|e| {
             // Hubs are told once more, which harms nobody.
-            tracing::error!("cannot read what hubs were told: {e}");
+            tracing::error!(error = %e, "cannot read what hubs were told");
             PingRecords::new(&site.name)
         });
         let queue = Mutex::new(PingQueue::new(PingLimits::default()));
@@ -186,7 +186,7 @@ impl Pinger {
         let EndedPing { ping, result } = match ended {
             Ok(ended) => ended,
             Err(e) => {
-                tracing::error!("a ping panicked: {e}");
+                tracing::error!(error = %e, "a ping panicked");
                 return;
             }
         };
@@ -212,7 +212,7 @@ impl Pinger {
             feed.is_some_and(|feed| self.site.hubs(&self.engine, &feed).iter().any(|named| named == hub))
         };
         if let Err(e) = self.records.save(self.engine.store.as_ref(), &self.lease, named).await {
-            tracing::warn!("cannot store what hubs were told: {e}");
+            tracing::warn!(error = %e, "cannot store what hubs were told");
         }
     }
 }

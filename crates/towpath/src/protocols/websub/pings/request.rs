@@ -27,7 +27,7 @@ pub(super) async fn ping(fetcher: &Fetcher, hub: &str, url: &str) -> (PingOutcom
         match ping_topic(&fetcher, hub, &topic).await {
             (PingOutcome::Accepted, _) => is_taken = true,
             (PingOutcome::Refused, error) => {
-                tracing::debug!("{} refuses a ping about {topic}: {error:?}", redact::url(hub));
+                tracing::debug!(hub = redact::url(hub), topic, ?error, "a hub refuses a ping");
                 refused = error;
             }
             failed => return failed,

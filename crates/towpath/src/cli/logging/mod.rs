@@ -1,0 +1,133 @@
+//! Logs on standard error: one event per line, with a constant message and fields.
+
+mod format;
+mod throttle;
+
+use std::io::IsTerminal as _;
+
+use clap::Args;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use format::LineFormat;
+
+/// Levels of commands that run on, or whose notices are for the user. The verifier's own message is redundant: the
+/// failed request names the rejected certificate.
+const TALKATIVE: &str = "warn,towpath=info,rustls_platform_verifier=off";
+/// Levels of other commands: their results are on standard output.
+const QUIET: &str = "warn,rustls_platform_verifier=off";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(super) struct LogArgs {
+    /// Log lines to write to standard error: a level (error, warn, info, debug, trace, off), or levels by module such as
+    /// warn,towpath::source=debug
+    #[arg(long = "log", global = true, value_name = "FILTER", env = "TOWPATH_LOG", hide_env_values = true)]
+    #[arg(value_parser = parse_filter, help_heading = "Logs")]
+    log_filter: Option<LogFilter>,
+    /// Format of log lines: text or json
+    #[arg(long, global = true, value_name = "FORMAT", env = "TOWPATH_LOG_FORMAT", hide_env_values = true)]
+    #[arg(value_parser = parse_format, default_value = "text", hide_default_value = true, help_heading = "Logs")]
+    log_format: LogFormat,
+}
+
+/// Levels by module path; `None` for the command's own ones.
+#[derive(Debug, Clone)]
+struct LogFilter(Option<Targets>);
+
+/// Format of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+// An empty variable counts as an absent one: service managers have files with such lines.
+fn parse_filter(text: &str) -> Result<LogFilter, String> {
+    if text.trim().is_empty() {
+        return Ok(LogFilter(None));
+    }
+    let levels = text.parse().map_err(|e| format!("{e}; write a level such as debug, or module=level,…"))?;
+    Ok(LogFilter(Some(levels)))
+}
+
+fn parse_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "" | "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("write text or json".into()),
+    }
+}
+
+impl LogArgs {
+    /// Begins to log to standard error.
+    ///
+    /// A server hides queries of URLs as well as credentials: its log is read by more people than its configuration.
+    pub(super) fn start(&self, is_talkative: bool, is_server: bool) {
+        let redact: fn(&str) -> String =
+            if is_server { towpath_client::redact::text } else { towpath_client::redact::credentials };
+        let is_terminal = std::io::stderr().is_terminal();
+        let format = LineFormat::new(self.log_format, is_journal(), is_terminal, redact);
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).event_format(format);
+        // Tests start several commands in one process; the first subscriber stays.
+        let _ = tracing_subscriber::registry().with(self.levels(is_talkative)).with(lines).try_init();
+    }
+
+    fn levels(&self, is_talkative: bool) -> Targets {
+        let set = self.log_filter.clone().and_then(|LogFilter(levels)| levels);
+        let default = if is_talkative { TALKATIVE } else { QUIET };
+        set.unwrap_or_else(|| default.parse().unwrap_or_default())
+    }
+}
+
+/// Returns true if standard error is connected to systemd's journal.
+fn is_journal() -> bool {
+    let Ok(journal) = std::env::var("JOURNAL_STREAM") else { return false };
+    // A command that was started by a service may have another standard error (systemd.exec(5)).
+    rustix::fs::fstat(std::io::stderr())
+        .is_ok_and(|file| journal == format!("{}:{}", file.st_dev, file.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tracing::Level;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        log: LogArgs,
+    }
+
+    #[test]
+    fn levels_are_set_by_module_path() {
+        for (setting, target, level, is_logged) in [
+            (None, "towpath::cli", Level::INFO, true),
+            (None, "towpath_client", Level::INFO, true),
+            (None, "towpath", Level::DEBUG, false),
+            (None, "hyper", Level::INFO, false),
+            (None, "rustls_platform_verifier", Level::ERROR, false),
+            (Some("debug"), "hyper", Level::DEBUG, true),
+            (Some("warn,towpath=trace"), "towpath::server", Level::TRACE, true),
+            (Some(""), "towpath", Level::INFO, true),
+        ] {
+            let arguments = ["towpath"].into_iter().chain(setting.map(|_| "--log")).chain(setting);
+            let command = Command::try_parse_from(arguments).unwrap();
+            let found = command.log.levels(true).would_enable(target, &level);
+            assert_eq!(found, is_logged, "{setting:?} {target} {level}");
+        }
+        let command = Command::try_parse_from(["towpath"]).unwrap();
+        assert!(!command.log.levels(false).would_enable("towpath", &Level::INFO));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for wrong in [["--log", "=="], ["--log", "towpath=loud"], ["--log-format", "xml"]] {
+            let error = Command::try_parse_from([&["towpath"][..], &wrong].concat()).unwrap_err();
+            assert!(error.to_string().contains(wrong[0]), "{error}");
+        }
+    }
+}

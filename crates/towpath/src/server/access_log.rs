@@ -1,0 +1,206 @@
+//! The access log: a line for a share of the requests, and for every one that is slow or fails here.
+//!
+//! Without `[server.access_log]` no request has a record, and costs nothing beyond the look at an `Option`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use http::uri::PathAndQuery;
+use http::{Method, Request, Version};
+
+use super::metrics::requests::Route;
+use crate::config::{AccessLogConfig, TrustedProxies};
+use crate::engine::Engine;
+use crate::engine::client_address::client_address;
+
+/// Target of the lines, by which a filter tells them from others.
+pub(crate) const ACCESS_TARGET: &str = "towpath::access";
+
+/// Parameters whose values are shown. Others may be secrets, such as the signature of a read link.
+const SHOWN_PARAMETERS: [&str; 8] = ["since", "until", "order", "max", "timeout", "seconds", "feed", "page"];
+
+/// Settings of the access log.
+#[derive(Debug)]
+pub(super) struct AccessLog {
+    config: AccessLogConfig,
+    proxies: TrustedProxies,
+}
+
+/// A request, from its head to the end of its response.
+#[derive(Debug)]
+pub(super) struct AccessRecord {
+    began: Instant,
+    config: AccessLogConfig,
+    is_sampled: bool,
+    client: IpAddr,
+    method: Method,
+    target: Option<PathAndQuery>,
+    version: Version,
+    route: Route,
+    /// Time to the head of the response; `None` for a long poll, which waits by design.
+    answered: Option<Duration>,
+    /// Status of the response; `None` if the client left before it.
+    status: Option<u16>,
+    bytes: u64,
+    is_finished: bool,
+}
+
+impl AccessLog {
+    /// Returns the access log of a server, if it is configured.
+    pub(super) fn of(engine: &Engine) -> Option<Self> {
+        let server = &engine.config.server;
+        let config = server.access_log.clone()?;
+        Some(Self { config, proxies: server.trusted_proxies.clone() })
+    }
+
+    /// Begins the record of a request.
+    pub(super) fn begin<B>(&self, peer: SocketAddr, request: &Request<B>, route: Route) -> Box<AccessRecord> {
+        Box::new(AccessRecord {
+            began: Instant::now(),
+            config: self.config.clone(),
+            is_sampled: self.config.takes(fastrand::f64()),
+            client: client_address(peer, request.headers(), &self.proxies),
+            method: request.method().clone(),
+            // Shares the bytes of the head.
+            target: request.uri().path_and_query().cloned(),
+            version: request.version(),
+            route,
+            answered: None,
+            status: None,
+            bytes: 0,
+            is_finished: false,
+        })
+    }
+}
+
+impl AccessRecord {
+    /// Notes the head of the response.
+    pub(super) fn answer(&mut self, status: u16, is_long_poll: bool) {
+        self.status = Some(status);
+        self.answered = (!is_long_poll).then(|| self.began.elapsed());
+    }
+
+    /// Counts bytes of the body that were handed to the connection.
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// Makes the record of the next long poll on the connection, whose head begins with these bytes.
+    pub(super) fn next_long_poll(&self, head: &[u8]) -> Box<Self> {
+        let target = head.split(|byte| *byte == b' ').nth(1);
+        Box::new(Self {
+            began: Instant::now(),
+            config: self.config.clone(),
+            is_sampled: self.config.takes(fastrand::f64()),
+            client: self.client,
+            method: self.method.clone(),
+            target: target.and_then(|target| PathAndQuery::try_from(target).ok()),
+            version: self.version,
+            route: self.route,
+            answered: None,
+            status: None,
+            bytes: 0,
+            is_finished: false,
+        })
+    }
+
+    /// Writes the line, once. A record that was not finished by then is written when it is dropped.
+    pub(super) fn finish(&mut self) {
+        if !std::mem::replace(&mut self.is_finished, true) && self.is_logged() {
+            self.write();
+        }
+    }
+
+    fn is_logged(&self) -> bool {
+        let is_slow = self.answered.is_some_and(|answered| answered >= self.config.slow);
+        self.is_sampled || is_slow || self.status.is_some_and(|status| status >= 500)
+    }
+
+    fn write(&self) {
+        let target = self.target.as_ref();
+        tracing::info!(
+            target: ACCESS_TARGET,
+            client = %self.client,
+            method = %self.method,
+            path = target.map(shown),
+            http = ?self.version,
+            route = self.route.name(),
+            status = self.status,
+            bytes = self.bytes,
+            ms = millis(self.began.elapsed()),
+            head_ms = self.answered.map(millis),
+            "request"
+        );
+    }
+}
+
+impl Drop for AccessRecord {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Returns a path with its query, without values of unknown parameters.
+fn shown(target: &PathAndQuery) -> String {
+    let Some(query) = target.query() else { return target.path().to_owned() };
+    let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if SHOWN_PARAMETERS.contains(&name) => format!("{name}={value}"),
+        Some((name, _)) => format!("{name}=…"),
+        // A bare word may be a secret as well.
+        None => "…".to_owned(),
+    });
+    format!("{}?{}", target.path(), parameters.collect::<Vec<_>>().join("&"))
+}
+
+/// Milliseconds with three digits after the point.
+fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_unknown_parameters_are_hidden() {
+        for (target, text) in [
+            ("/feeds/a/items", "/feeds/a/items"),
+            ("/feeds/a/items?since=12&timeout=30", "/feeds/a/items?since=12&timeout=30"),
+            ("/feeds/a/items?link=hush&since=1", "/feeds/a/items?link=…&since=1"),
+            ("/x?hush", "/x?…"),
+        ] {
+            assert_eq!(shown(&target.parse().unwrap()), text);
+        }
+    }
+
+    fn record(sample: f64, slow: Duration) -> Box<AccessRecord> {
+        let config = AccessLogConfig { sample, slow };
+        let log = AccessLog { config, proxies: TrustedProxies::default() };
+        let request = Request::get("/feeds/a/items?since=1").body(()).unwrap();
+        log.begin(SocketAddr::from(([192, 0, 2, 1], 5)), &request, Route::ITEMS)
+    }
+
+    #[test]
+    fn slow_and_failed_requests_are_logged_whatever_the_sample() {
+        let mut quick = record(0.0, Duration::from_secs(60));
+        quick.answer(200, false);
+        assert!(!quick.is_logged());
+        quick.answer(503, false);
+        assert!(quick.is_logged());
+        let mut slow = record(0.0, Duration::ZERO);
+        slow.answer(200, false);
+        assert!(slow.is_logged());
+        slow.answer(200, true);
+        assert!(!slow.is_logged(), "a long poll waits by design");
+        assert!(record(1.0, Duration::from_secs(60)).is_logged());
+    }
+
+    #[test]
+    fn the_next_long_poll_has_its_own_address() {
+        let first = record(1.0, Duration::from_secs(60));
+        let next = first.next_long_poll(b"GET /feeds/a/items?since=2 HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(next.target.as_ref().unwrap().query(), Some("since=2"));
+        assert_eq!(next.client, first.client);
+        assert!(first.next_long_poll(b"").target.is_none());
+    }
+}
