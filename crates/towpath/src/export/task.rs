@@ -185,7 +185,7 @@ impl ExportBackoff {
         let message = (!summary.failed.is_empty()).then(|| summary.failed.join("; "));
         match &message {
             Some(message) if self.logged.as_ref() != Some(message) => {
-                tracing::warn!(error = message, "some feeds are not exported")
+                tracing::warn!(error = message, "some feeds are not exported");
             }
             None if self.logged.is_some() => tracing::info!("exporting again"),
             _ => {}

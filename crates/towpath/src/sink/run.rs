@@ -263,7 +263,7 @@ impl SinkTask {
             // The next holder of the role writes its own.
             Err(e) if e.is_conflict() || e.is_closed() => {}
             Err(e) => {
-                tracing::warn!(sink = %self.sink.config.name, error = %e, "cannot save the state of the sink")
+                tracing::warn!(sink = %self.sink.config.name, error = %e, "cannot save the state of the sink");
             }
         }
     }

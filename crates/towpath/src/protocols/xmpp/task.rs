@@ -150,13 +150,13 @@ impl ComponentDriver {
         let (jid, server) = (&self.config.jid, &self.config.server);
         match notice {
             ComponentEvent::Connected => {
-                tracing::info!(%jid, server, "the component is connected to the XMPP server")
+                tracing::info!(%jid, server, "the component is connected to the XMPP server");
             }
             ComponentEvent::Down(why) => {
                 tracing::warn!(%jid, server, reason = %why, "the component is not connected to the XMPP server");
             }
             ComponentEvent::Refused(who, error) => {
-                tracing::debug!(from = %who, error = %error, "a request over XMPP was refused")
+                tracing::debug!(from = %who, error = %error, "a request over XMPP was refused");
             }
         }
     }

@@ -346,13 +346,13 @@ impl Output for Mirror {
         let feed = self.target.feed.id();
         match notice {
             FollowNotice::Warning(text) => {
-                tracing::warn!(%feed, reason = redact::text(&text), "warning of the mirrored feed")
+                tracing::warn!(%feed, reason = redact::text(&text), "warning of the mirrored feed");
             }
             FollowNotice::Incomplete(text) => {
-                tracing::error!(%feed, reason = redact::text(&text), "items are missing")
+                tracing::error!(%feed, reason = redact::text(&text), "items are missing");
             }
             FollowNotice::Reset(text) => {
-                tracing::error!(%feed, reason = redact::text(&text), "the mirrored feed began anew")
+                tracing::error!(%feed, reason = redact::text(&text), "the mirrored feed began anew");
             }
             FollowNotice::Failed(error) => {
                 tracing::warn!(%feed, error = redact::text(&error.to_string()), "cannot follow");
