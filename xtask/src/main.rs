@@ -40,7 +40,8 @@ cargo xtask package         the crates, in target/package, the Debian package, i
                             target/npm, and the wheel, in target/wheels; `package crates`, `package deb`, `package npm`,
                             `package wheel` and `package sdist` make one of these only; `package check` checks packaging/, the
                             Debian package in a Debian of its own, and the container's image. A program in the folder
-                            $TOWPATH_BUILT is packaged instead of a new release build
+                            $TOWPATH_BUILT is packaged instead of a new release build. `package reproducible [PROFILE]` makes
+                            all packages of the last commit in two folders, and compares them [default: dist]
 cargo xtask sbom            CycloneDX documents of all dependencies, in target/sbom
 cargo xtask bench [NAME]    benchmarks beside their peers; without a name, the list of them";
 
@@ -65,6 +66,11 @@ fn main() -> ExitCode {
         ["package", "crates"] => package::crates(),
         ["package", "check"] => package::check_built(),
         ["package", "deb"] => package::debian(),
+        ["package", "reproducible"] => package::reproducible::check(release::PROFILE),
+        ["package", "reproducible", profile] => package::reproducible::check(profile),
+        ["package", package::reproducible::PARTS, profile, folder] => {
+            package::reproducible::parts(profile, folder)
+        }
         ["package", "npm"] => package::npm(),
         ["package", "wheel"] => package::wheel().map(drop),
         ["package", "sdist"] => package::sdist(),

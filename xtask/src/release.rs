@@ -16,13 +16,41 @@ pub(crate) const PROFILE: &str = "dist";
 /// Builds the program for packages, with the list of its dependencies inside, and writes the documents of [`sbom`].
 /// Returns the program.
 pub(crate) fn release() -> Result<PathBuf, String> {
-    let plugins = install(AUDITABLE)?;
-    let build = ["auditable", "build", "--profile", PROFILE, "--locked", "--package", "towpath"];
-    status(cargo_with_plugins(&plugins).args(build).env("TOWPATH_COMMIT", commit()))?;
-    let program = target().join(PROFILE).join("towpath");
-    println!("{}", program.display());
+    let program = build(PROFILE)?;
     sbom()?;
     Ok(program)
+}
+
+/// Builds the program with a profile, with the list of its dependencies inside; returns it.
+pub(crate) fn build(profile: &str) -> Result<PathBuf, String> {
+    let plugins = install(AUDITABLE)?;
+    let build = ["auditable", "build", "--profile", profile, "--locked", "--package", "towpath"];
+    let mut cargo = cargo_with_plugins(&plugins);
+    status(cargo.args(build).env("TOWPATH_COMMIT", commit()).envs(without_paths(profile)))?;
+    let program = target().join(if profile == "dev" { "debug" } else { profile }).join("towpath");
+    println!("{}", program.display());
+    Ok(program)
+}
+
+/// Variables that keep the paths of this machine out of what is compiled, for a profile of packages. A development build
+/// is left alone: with other flags everything would be compiled again.
+pub(crate) fn without_paths(profile: &str) -> Vec<(&'static str, String)> {
+    if profile == "dev" {
+        return Vec::new();
+    }
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let paths: Vec<(PathBuf, &str)> =
+        std::iter::once((root(), "/towpath")).chain(home.map(|home| (home, "/cargo"))).collect();
+    let flags = |option: &str, separator: &str| {
+        let flags = paths.iter().map(|(path, name)| format!("{option}={}={name}", path.display()));
+        flags.collect::<Vec<_>>().join(separator)
+    };
+    // Cargo separates the flags by a character that no path has.
+    vec![
+        ("CARGO_ENCODED_RUSTFLAGS", flags("--remap-path-prefix", "\x1f")),
+        ("CFLAGS", flags("-ffile-prefix-map", " ")),
+    ]
 }
 
 /// The command `cargo deb`, without its arguments.

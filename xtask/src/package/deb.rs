@@ -17,6 +17,11 @@ fn staged() -> PathBuf {
     root().join("target/staged")
 }
 
+/// The staged program, without symbols.
+pub(super) fn staged_program() -> PathBuf {
+    staged().join("towpath")
+}
+
 /// Makes the package of a program, in `target/debian`; returns its file.
 pub(crate) fn deb(program: &Path) -> Result<PathBuf, String> {
     stage(program)?;
@@ -49,7 +54,7 @@ pub(super) fn stage(program: &Path) -> Result<(), String> {
     let folder = staged();
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let staged = folder.join("towpath");
+    let staged = staged_program();
     strip(program, &staged)?;
     documents(&staged, &folder)?;
     let changelog = folder.join("changelog");

@@ -5,6 +5,7 @@ mod deb;
 mod deb_check;
 mod documents;
 mod image;
+pub(crate) mod reproducible;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,6 +157,9 @@ pub(crate) fn page_wheel(built: &Path) -> Result<PathBuf, String> {
 fn pack_wheel(folder: &Path, program: &Path, profile: &[&str]) -> Result<PathBuf, String> {
     let mut pack = Command::new(setup::venv()?);
     pack.arg(root().join("clients/python/tools/pack.py")).arg(folder).arg(program).args(profile);
+    pack.env("SOURCE_DATE_EPOCH", release::source_date());
+    let name = profile.iter().skip_while(|arg| **arg != "--profile").nth(1).unwrap_or(&"dev");
+    pack.envs(release::without_paths(name));
     // maturin asks cargo, which must not take the variables of this program for its own.
     run::forget_package(&mut pack);
     let output =
