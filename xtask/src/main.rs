@@ -29,6 +29,8 @@ cargo xtask docs [PAGE…]    commands of all documents, or of some pages, with 
                             folder $TOWPATH_BUILT; fails for commands that nothing runs (`readme` does this too)
 cargo xtask setup           installs what the tests need beside Rust (`test` does this first)
 cargo xtask fuzz [SECONDS]  every fuzz target, for so many seconds each [default: 60]
+cargo xtask histories [N]   so many random histories of each protocol's follower, its publisher and the network between
+                            them [default: 1000000]
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
 cargo xtask sink-kills [N]  kill followers into databases, and their server, so many times [default: 1000]
@@ -60,6 +62,8 @@ fn main() -> ExitCode {
         ["setup"] => setup::tests().map(drop),
         ["fuzz"] => fuzz::all(60),
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
+        ["histories"] => histories("1000000"),
+        ["histories", count] => histories(count),
         ["abuse"] => abuse(),
         ["release"] => release::release().map(drop),
         ["package"] => package::package(),
@@ -124,6 +128,23 @@ fn faults(count: &str) -> Result<(), String> {
 
 fn config_reference() -> Result<(), String> {
     run::cargo(&["run", "--quiet", "--package", "towpath-config", "--example", "config_reference"])
+}
+
+/// Follows random histories, with the tests of the suite: followers, publishers and networks are pure.
+fn histories(count: &str) -> Result<(), String> {
+    let program = [
+        "test",
+        "--release",
+        "--package",
+        "towpath-proto",
+        "--lib",
+        "--test",
+        "history",
+        "--test",
+        "replication",
+    ];
+    let tests = ["random::", "the_output_is_the_log", "nothing_is_missed", "the_copy_is_the_feed"];
+    run::cargo_with(&[&program[..], &["--"], &tests].concat(), &[("TOWPATH_HISTORIES", count)])
 }
 
 fn abuse() -> Result<(), String> {

@@ -33,6 +33,10 @@ pub mod risk;
 pub mod smart;
 pub mod sup;
 
+#[cfg(test)]
+#[path = "../tests/common/histories.rs"]
+mod histories;
+
 pub use change::{Change, NewChange, Op, Seq};
 pub use feed_id::FeedId;
 pub use item::{Author, Content, ContentHash, Item};

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/histories.rs"]
+mod histories;
 
 mod check;
 mod examples;

@@ -5,6 +5,8 @@
 mod check;
 mod consumer;
 mod errors;
+#[path = "../common/histories.rs"]
+mod histories;
 mod hostile;
 mod mirror;
 mod publisher;

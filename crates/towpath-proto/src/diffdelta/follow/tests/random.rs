@@ -90,7 +90,7 @@ fn assert_arrived_once(changes: &[Followed], minted: &[(String, Vec<Delta>)]) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::histories::cases(200))]
 
     /// Every minted delta arrives exactly once and in order, under all faults. The follower's map of items
     /// equals the publisher's.

@@ -64,7 +64,7 @@ fn play(simulation: &mut HubSimulation, happenings: &[SimulatedEvent]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(crate::histories::cases(200))]
 
     /// Lost, duplicated, reordered and delayed pushes; restarts of hub and subscriber; edits and deletions.
     #[test]

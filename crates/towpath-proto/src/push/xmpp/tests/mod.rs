@@ -34,7 +34,7 @@ fn simulate(seed: u64, kind: CursorKind) -> XmppSimulation {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(crate::histories::cases(48))]
 
     #[test]
     fn the_output_is_the_log_whatever_happens(seed in any::<u64>()) {

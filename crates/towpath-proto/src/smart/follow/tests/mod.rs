@@ -400,6 +400,8 @@ fn apply(publisher: &mut SmartPublisher, version: usize, event: &PublisherEvent)
 }
 
 proptest! {
+    #![proptest_config(crate::histories::cases(256))]
+
     /// The copy equals the feed at the end, after any restarts, edits, deletions, changes within one second, and lost
     /// responses.
     #[test]

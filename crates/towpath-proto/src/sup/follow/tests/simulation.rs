@@ -333,7 +333,7 @@ fn section_4_feeds_that_share_an_id_are_all_polled() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(crate::histories::cases(40))]
 
     /// With any losses and restarts, no update is missed in the end.
     #[test]
