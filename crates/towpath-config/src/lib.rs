@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 mod access;
 mod access_log;
+mod alerts;
 mod check;
 mod check_access;
 mod cors;
@@ -42,6 +43,7 @@ mod xmpp;
 
 pub use access::{FilterConfig, ReaderConfig};
 pub use access_log::AccessLogConfig;
+pub use alerts::{AlertEmailConfig, AlertWebhookConfig, AlertsConfig, EVENTS_FEED};
 pub use check::check_base_url;
 pub use cors::origins_for;
 pub use durations::parse_duration;
@@ -98,6 +100,8 @@ pub struct Config {
     pub xmpp: Option<XmppConfig>,
     /// A static tree of every feed, which the server keeps up to date. Without this table there is none.
     pub export: Option<ExportConfig>,
+    /// Events that operators are told of, and where. Without this table nobody is told.
+    pub alerts: Option<AlertsConfig>,
     /// Destinations to which feeds are copied.
     #[serde(default, rename = "sink")]
     pub sinks: Vec<SinkConfig>,
@@ -179,6 +183,9 @@ impl Config {
 
     /// Fills in what depends on other keys, and makes paths independent of the working directory.
     fn resolved(mut self, files: Vec<PathBuf>) -> Self {
+        if let Some(alerts) = &self.alerts {
+            alerts.add_feed(&mut self.feeds);
+        }
         check_access::inherit_readers(&mut self.feeds);
         self.feeds.iter_mut().for_each(FeedConfig::resolve_ttl);
         // Relative to the file, not to the working directory: the service manager chooses the latter.
@@ -221,6 +228,10 @@ impl Config {
             sink.check(&self.folder, &self.feeds, problems);
         }
         sink::check_distinct(&self.sinks, problems);
+        if let Some(alerts) = &mut self.alerts {
+            problems.enter("alerts", None, "[alerts] ".into());
+            alerts.check(&self.folder, &self.feeds, problems);
+        }
     }
 
     /// Validates the tokens, and reads those that are in files.

@@ -1,6 +1,7 @@
 //! towpath as a library: the server, the pollers and the followers around the pure protocols of
 //! [`towpath_proto`] and the log of [`towpath_store`].
 
+pub(crate) mod alerts;
 pub mod blocking;
 pub mod cli;
 pub use towpath_config as config;

@@ -14,7 +14,7 @@ const PROGRAM: &[&[&str]] = &[
     &["engine"],
     &["protocols"],
     &["source", "sink", "export"],
-    &["server"],
+    &["server", "alerts"],
     &["cli"],
 ];
 

@@ -12,14 +12,13 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method};
+use http::Method;
 use tokio::time::Instant;
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
 use towpath_client::{CallbackClient, CallbackOptions, redact};
 
 use self::message::{LineHash, Message, MessageLine, divide};
-pub use self::signature::{SecretError, WebhookSecret};
+pub use self::signature::{SecretError, WebhookSecret, signed_headers};
 use self::verdict::{Attempts, Verdict};
 
 /// Variable with the secrets of a webhook that is named on a command line, with white space between them.
@@ -158,21 +157,7 @@ impl WebhookSink {
     /// Posts a message once.
     async fn post(&mut self, message: &Message, lines: usize) -> Result<Verdict, SinkError> {
         let client = self.client()?;
-        let timestamp = jiff::Timestamp::now().as_second().to_string();
-        let mut headers =
-            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        let mut set = |name: &'static str, value: &str| {
-            // Ids, numbers and Base 64 are valid in headers.
-            if let Ok(value) = value.parse() {
-                headers.insert(name, value);
-            }
-        };
-        set("webhook-id", &message.id);
-        set("webhook-timestamp", &timestamp);
-        let secrets = &self.to.options.secrets;
-        if !secrets.is_empty() {
-            set("webhook-signature", &signature::sign(secrets, &message.id, &timestamp, &message.body));
-        }
+        let headers = signed_headers(&self.to.options.secrets, &message.id, &message.body);
         let answer = client.call(Method::POST, &self.to.url, headers, message.body.clone()).await;
         Ok(self.attempts.judge(&answer, lines, fastrand::u64(..)))
     }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 use sha2::Sha256;
 
 /// Begin of every secret, by which scanners for leaked secrets find it.
@@ -57,6 +59,24 @@ pub(super) fn sign(secrets: &[WebhookSecret], id: &str, timestamp: &str, body: &
         Some(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
     });
     signatures.collect::<Vec<_>>().join(" ")
+}
+
+/// Makes the headers of a message that is sent now: its id, its time, and signatures if there are secrets.
+pub fn signed_headers(secrets: &[WebhookSecret], id: &str, body: &[u8]) -> HeaderMap {
+    let timestamp = jiff::Timestamp::now().as_second().to_string();
+    let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    let mut set = |name: &'static str, value: &str| {
+        // Ids, numbers and Base 64 are valid in headers.
+        if let Ok(value) = value.parse() {
+            headers.insert(name, value);
+        }
+    };
+    set("webhook-id", id);
+    set("webhook-timestamp", &timestamp);
+    if !secrets.is_empty() {
+        set("webhook-signature", &sign(secrets, id, &timestamp, body));
+    }
+    headers
 }
 
 #[cfg(test)]

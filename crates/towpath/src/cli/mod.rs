@@ -1,6 +1,7 @@
 //! The command line.
 
 mod account;
+mod alerts;
 mod backup;
 mod check;
 mod config;
@@ -92,6 +93,9 @@ enum Subcommands {
     /// See and steer the sinks of a running server
     #[command(subcommand)]
     Sink(sink::SinkCommand),
+    /// Test the destinations of alerts
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// Let the running server read its configuration again, and print what changed
     Reload(reload::ReloadArgs),
     /// Print the completions of a shell
@@ -165,6 +169,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Verify(args) => verify::verify(&args).await,
         Subcommands::Backup(args) => backup::backup(&args).await,
         Subcommands::Restore(args) => backup::restore(args).await,
+        Subcommands::Alerts(command) => alerts::alerts(&command).await,
         Subcommands::Init(args) => init::init(&args),
         Subcommands::Reload(args) => reload::reload(&args).await,
         Subcommands::Completions(args) => Ok(manual::completions(&args, Cli::command())),

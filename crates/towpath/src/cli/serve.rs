@@ -17,10 +17,11 @@ use super::export::{base_url, report_private};
 use super::open;
 use super::reload;
 use super::running_server;
+use crate::alerts::{self, AlertScope, AlertSenders};
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::change_counts;
 use crate::engine::changed_feeds::ChangedFeeds;
-use crate::engine::roles::{self, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
+use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, scheduled, watch_store};
 use crate::export::{KeptTree, keep, open_target};
@@ -89,6 +90,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // With port 0 the system chose a free port; URLs need the actual one.
     config.server.listen = listeners.addresses().into();
     sink::check(&config).map_err(CliError::usage)?;
+    let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose();
+    let senders = senders.map_err(CliError::usage)?.map(Arc::new);
     warn_about(&config);
     let kept = args.kept(&config)?;
     // Before the store is opened, which plans with its part of the descriptors.
@@ -96,6 +99,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let budget = DescriptorBudget::raise(config.server.fetches + deliveries);
     budget.log();
     let engine = open::server_engine(config, &budget).await?;
+    if let Some(tls) = &tls {
+        engine.extensions.get_or_insert_with(|| tls.certificate_end().clone());
+    }
     let fetcher = Arc::new(open::fetcher(&engine.config)?);
     // For the checks of the web page.
     engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
@@ -121,7 +127,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let roles = Arc::new(Roles::new(&engine));
     let exporting = export(engine.clone(), roles.clone(), fetcher.clone(), kept, stop.clone());
     let exporting = tokio::spawn(exporting.boxed());
-    let mut tasks = in_roles(&engine, &roles, &fetcher, &stop);
+    let mut tasks = in_roles(&engine, &roles, &fetcher, senders, &stop);
     let (watched, watch_stop) = (engine.clone(), stop.clone());
     let watching = tokio::spawn(async move {
         let failure = watch_store(&watched, &watch_stop).await?;
@@ -187,7 +193,13 @@ async fn export(
 }
 
 /// Starts the tasks that only one node of a cluster may run at a time.
-fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, stop: &Stop) -> JoinSet<()> {
+fn in_roles(
+    engine: &Arc<Engine>,
+    roles: &Arc<Roles>,
+    fetcher: &Arc<Fetcher>,
+    senders: Option<Arc<AlertSenders>>,
+    stop: &Stop,
+) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let mut begin = |role: String, task: RoleTask| {
         tasks.spawn(in_role(roles.clone(), role, task, stop.clone()).boxed());
@@ -223,6 +235,16 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
             })
         }),
     );
+    if let Some(senders) = senders.clone() {
+        let at = engine.clone();
+        let scope = if engine.is_shared() { AlertScope::Shared } else { AlertScope::All };
+        begin(
+            ALERTS.into(),
+            Box::new(move |lease, stop| {
+                Box::pin(alerts::run(at.clone(), senders.clone(), Some(lease), scope, stop))
+            }),
+        );
+    }
     for task in sink::tasks(engine, fetcher) {
         begin(task.role(), Box::new(move |lease, stop| Box::pin(task.clone().run(lease, stop))));
     }
@@ -242,6 +264,10 @@ fn in_roles(engine: &Arc<Engine>, roles: &Arc<Roles>, fetcher: &Arc<Fetcher>, st
             })
         };
         begin(shard.role(), Box::new(sources));
+    }
+    // Each node has a disk and a certificate of its own.
+    if let Some(senders) = senders.filter(|_| engine.is_shared()) {
+        tasks.spawn(alerts::run(engine.clone(), senders, None, AlertScope::Node, stop.clone()).boxed());
     }
     tasks
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use towpath_client::redact;
 use towpath_proto::FeedId;
 
-use crate::config::FeedConfig;
+use crate::config::{EVENTS_FEED, FeedConfig};
 use crate::engine::Extensions;
 
 /// A feed: its configuration, and the end of its log. Small, because a server may have a million feeds.
@@ -105,6 +105,9 @@ impl Feed {
     pub fn not_published_to(&self) -> Option<String> {
         if self.is_filter() {
             return self.without_log();
+        }
+        if self.id().as_str() == EVENTS_FEED {
+            return Some(format!("feed {EVENTS_FEED} is written by the server itself"));
         }
         let (source, id) = (self.config.source.as_ref()?, self.id());
         if let Some(origin) = &source.follow {

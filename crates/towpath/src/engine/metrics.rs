@@ -64,6 +64,10 @@ pub struct Metrics {
     pub held: Family<[(&'static str, String); 1], Gauge>,
     /// Age of the replica in seconds.
     pub replica_age: Gauge,
+    /// Events that operators were told of and that go on, by kind.
+    pub alerts: Family<[(&'static str, String); 1], Gauge>,
+    /// Messages about events, by destination and outcome.
+    pub alert_messages: Family<[(&'static str, String); 2], Counter>,
     /// Counters of sinks, by name.
     pub sinks: SinkMetrics,
     registry: Registry,
@@ -101,6 +105,13 @@ impl Default for Metrics {
             "How old what is read here may be; 0 where it is current",
             replica_age.clone(),
         );
+        let (alerts, alert_messages) = (Family::default(), Family::default());
+        registry.register(
+            "alerts",
+            "Events that operators were told of and that go on",
+            Family::clone(&alerts),
+        );
+        registry.register("alert_messages", "Attempts to tell of events", Family::clone(&alert_messages));
         let sinks = SinkMetrics::registered(&mut registry);
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -135,6 +146,8 @@ impl Default for Metrics {
             roles,
             held,
             replica_age,
+            alerts,
+            alert_messages,
             sinks,
             registry,
         }

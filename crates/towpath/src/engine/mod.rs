@@ -6,9 +6,11 @@
 pub mod access;
 pub(crate) mod append_counts;
 pub(crate) mod attachments;
+pub(crate) mod certificate;
 pub(crate) mod change_counts;
 pub(crate) mod changed_feeds;
 pub(crate) mod client_address;
+mod disk;
 mod extensions;
 mod failures;
 mod feed;

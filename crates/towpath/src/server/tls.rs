@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
 
 use crate::config::TlsConfig;
+use crate::engine::certificate::CertificateEnd;
 use crate::stop::{Stop, stopped};
 
 /// Name of HTTP/2 in a TLS handshake (ALPN).
@@ -47,6 +51,7 @@ pub enum TlsError {
 /// Certificate and key as they are now.
 pub struct TlsIdentity {
     files: TlsConfig,
+    end: Arc<CertificateEnd>,
     current: ArcSwap<ServerConfig>,
 }
 
@@ -60,8 +65,14 @@ impl TlsIdentity {
     ///
     /// Files that cannot be read, or do not fit together.
     pub fn load(files: TlsConfig) -> Result<Self, TlsError> {
-        let current = ArcSwap::from_pointee(read(&files)?);
-        Ok(Self { files, current })
+        let end = Arc::new(CertificateEnd::default());
+        let current = ArcSwap::from_pointee(read(&files, &end)?);
+        Ok(Self { files, end, current })
+    }
+
+    /// Returns the end of the certificate in use.
+    pub(crate) fn certificate_end(&self) -> &Arc<CertificateEnd> {
+        &self.end
     }
 
     /// Returns an acceptor with the newest certificate.
@@ -88,7 +99,7 @@ impl TlsIdentity {
     }
 
     fn reload(&self) {
-        match read(&self.files) {
+        match read(&self.files, &self.end) {
             Ok(config) => {
                 self.current.store(Arc::new(config));
                 tracing::info!(file = %self.files.cert.display(), "the certificate was read again");
@@ -109,8 +120,8 @@ impl TlsIdentity {
     }
 }
 
-/// Reads both files.
-fn read(files: &TlsConfig) -> Result<ServerConfig, TlsError> {
+/// Reads both files, and notes the end of the certificate if they can be used.
+fn read(files: &TlsConfig, end: &CertificateEnd) -> Result<ServerConfig, TlsError> {
     let TlsConfig { cert, key, .. } = files;
     let bytes = read_file("[server.tls] cert", cert)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
@@ -126,11 +137,20 @@ fn read(files: &TlsConfig) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(pair)?.with_no_client_auth();
+    let not_after = certificates.first().and_then(|certificate| end_of(certificate));
     let mut config = builder.with_single_cert(certificates, private).map_err(pair)?;
+    end.set(not_after);
     // In the order of preference. A client that names neither gets HTTP/1.1.
     let protocols: &[&[u8]] = if files.http2 { &[HTTP2_PROTOCOL, b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
+}
+
+/// Returns the end of a certificate's validity.
+fn end_of(certificate: &[u8]) -> Option<Timestamp> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    let seconds = certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs();
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
 }
 
 fn read_file(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {

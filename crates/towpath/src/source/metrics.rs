@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::state::SourceState;
+use super::state::{SourceFailure, SourceState};
 use crate::engine::Feed;
 
 /// Attempts to read a source, since this process started.
@@ -20,6 +20,9 @@ pub(crate) struct SourceCounts {
     pub(crate) last_success: Option<Timestamp>,
     /// The last attempt succeeded; `None` before the first one.
     pub(crate) is_up: Option<bool>,
+    /// Begin of the failures in a row, as far as it is known, and the last error.
+    pub(crate) failing_since: Option<Timestamp>,
+    pub(crate) error: Option<SourceFailure>,
     /// Failures by the code that `towpath status` shows.
     pub(crate) failures: BTreeMap<String, u64>,
     /// Polls, and the time that they took. A mirror has none: its connection stays.
@@ -38,7 +41,11 @@ impl SourceMetrics {
         let mut counts = Self::of(feed).0.lock();
         counts.last_success = counts.last_success.max(state.last_ok);
         let was_up = state.last_attempt.or(state.last_ok).map(|_| state.error.is_none());
-        counts.is_up = counts.is_up.or(was_up);
+        if counts.is_up.is_none() {
+            counts.is_up = was_up;
+            counts.failing_since = state.error.as_ref().and(state.last_ok.or(state.last_attempt));
+            counts.error.clone_from(&state.error);
+        }
     }
 
     /// Records an attempt by the state after it.
@@ -46,6 +53,11 @@ impl SourceMetrics {
         let mut counts = Self::of(feed).0.lock();
         counts.last_success = state.last_ok;
         counts.is_up = Some(state.error.is_none());
+        counts.failing_since = match &state.error {
+            Some(_) => counts.failing_since.or(state.last_attempt).or(state.last_ok),
+            None => None,
+        };
+        counts.error.clone_from(&state.error);
         if let Some(error) = &state.error {
             // Codes are few: names of ours, and statuses of HTTP.
             *counts.failures.entry(error.code.clone()).or_default() += 1;
@@ -70,7 +82,6 @@ mod tests {
 
     use super::*;
     use crate::config::FeedConfig;
-    use crate::source::state::SourceFailure;
 
     #[test]
     fn a_saved_state_is_older_than_an_attempt() {
@@ -89,5 +100,6 @@ mod tests {
         let counts = SourceMetrics::get(&feed).unwrap();
         assert_eq!((counts.is_up, counts.polls, counts.poll_time.as_secs()), (Some(false), 1, 2));
         assert_eq!(counts.failures["TIMEOUT"], 1);
+        assert_eq!((counts.failing_since, counts.error.unwrap().code.as_str()), (at(1), "TIMEOUT"));
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn changed_settings(old: &Config, new: &Config) -> Vec<String> {
         ("[export]", old.export == new.export),
         ("[risk]", old.risk == new.risk),
         ("[[sink]]", old.sinks == new.sinks),
+        ("[alerts]", old.alerts == new.alerts),
     ] {
         if !is_equal {
             changed.push(name.to_owned());

@@ -76,6 +76,8 @@ impl Shard {
 
 /// Deliveries of the hub.
 pub const HUB: &str = "hub";
+/// Alerts about feeds, sources and sinks.
+pub const ALERTS: &str = "alerts";
 /// The XMPP component.
 pub const XMPP: &str = "xmpp";
 /// The chains of DiffDelta that no source's run makes, and the global one.

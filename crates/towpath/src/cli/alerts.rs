@@ -1,0 +1,44 @@
+//! `towpath alerts`: tests the destinations of alerts.
+
+use clap::Subcommand;
+use jiff::Timestamp;
+
+use super::config_args::ConfigArgs;
+use super::error::{CliError, Exit};
+use crate::alerts::{AlertDestination, AlertNotice, AlertSenders};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertsCommand {
+    /// Send a message to the webhook and the e-mail addresses of [alerts], and print what became of it
+    Test(ConfigArgs),
+}
+
+pub(crate) async fn alerts(command: &AlertsCommand) -> Result<Exit, CliError> {
+    let AlertsCommand::Test(args) = command;
+    let config = args.load()?;
+    let Some(alerts) = &config.alerts else {
+        return Err(CliError::failed("nobody is told of alerts: the configuration has no [alerts]"));
+    };
+    let senders = AlertSenders::new(alerts, &config).map_err(CliError::usage)?;
+    let notice = AlertNotice::test(Timestamp::now());
+    let mut failed = Vec::new();
+    for destination in senders.destinations() {
+        let name = destination.name();
+        if destination == AlertDestination::Feed {
+            println!("{name}: the running server publishes alerts in _events");
+            continue;
+        }
+        match senders.send(None, destination, &notice).await {
+            Ok(()) => println!("{name}: sent"),
+            Err(error) => {
+                println!("{name}: {error}");
+                failed.push(name);
+            }
+        }
+    }
+    if failed.is_empty() {
+        Ok(Exit::Done)
+    } else {
+        Err(CliError::failed(format!("cannot tell everybody: {} failed", failed.join(" and "))))
+    }
+}

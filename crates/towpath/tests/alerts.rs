@@ -1,0 +1,239 @@
+//! Alerts of a real server: each condition, told to a webhook, by e-mail and in the feed of events.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod callback;
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use callback::{CallbackRequest, CallbackServer};
+use common::{TestFolder, get_from, stderr, stdout, wait_until};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::Value;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const QUICK: &str = "wait = 0\npause = 0\n";
+
+/// A mail server that takes every message.
+struct MailServer {
+    address: String,
+    messages: Arc<Mutex<Vec<String>>>,
+}
+
+impl MailServer {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let messages: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = messages.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let kept = kept.clone();
+                std::thread::spawn(move || drop(take_mail(stream.unwrap(), &kept)));
+            }
+        });
+        Self { address, messages }
+    }
+
+    fn messages(&self) -> Vec<String> {
+        self.messages.lock().unwrap().clone()
+    }
+}
+
+/// Speaks SMTP (RFC 5321) with one client.
+fn take_mail(mut stream: TcpStream, messages: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    stream.write_all(b"220 mail.example ESMTP\r\n")?;
+    let mut envelope = String::new();
+    while let Some(line) = lines.next() {
+        let line = line?;
+        let verb = line.split([' ', ':']).next().unwrap_or_default().to_ascii_uppercase();
+        let reply: &[u8] = match verb.as_str() {
+            "EHLO" => b"250-mail.example\r\n250 8BITMIME\r\n",
+            "MAIL" | "RCPT" => {
+                envelope.push_str(&format!("{line}\n"));
+                b"250 ok\r\n"
+            }
+            "DATA" => {
+                stream.write_all(b"354 go on\r\n")?;
+                let mut message = std::mem::take(&mut envelope);
+                for line in lines.by_ref() {
+                    let line = line?;
+                    if line == "." {
+                        break;
+                    }
+                    message.push_str(&format!("{line}\n"));
+                }
+                messages.lock().unwrap().push(message);
+                b"250 taken\r\n"
+            }
+            "QUIT" => {
+                return stream.write_all(b"221 bye\r\n");
+            }
+            _ => b"250 ok\r\n",
+        };
+        stream.write_all(reply)?;
+    }
+    Ok(())
+}
+
+fn webhook(receiver: &CallbackServer) -> String {
+    format!(
+        "[alerts.webhook]\nurl = \"{}/hook\"\nallow_private = true\nsecrets = [\"{SECRET}\"]\n",
+        receiver.base
+    )
+}
+
+fn kinds(calls: &[CallbackRequest]) -> BTreeSet<String> {
+    calls.iter().map(|call| call.json()["type"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Checks the signature as a receiver does.
+fn is_signed(call: &CallbackRequest) -> bool {
+    let key = BASE64_STANDARD.decode(&SECRET["whsec_".len()..]).unwrap();
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&key).unwrap();
+    let (id, timestamp) = (call.header("webhook-id").unwrap(), call.header("webhook-timestamp").unwrap());
+    mac.update(format!("{id}.{timestamp}.").as_bytes());
+    mac.update(&call.body);
+    let expected = format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()));
+    call.header("webhook-signature") == Some(&expected)
+}
+
+#[test]
+fn a_failing_source_is_told_once_everywhere_and_its_recovery_too() {
+    let (receiver, mail) = (CallbackServer::good(), MailServer::start());
+    let config = format!(
+        "[server]\ntokens = [\"admin\"]\n[alerts]\nsource_failing = \"1s\"\nfeed = true\n{QUICK}{}\
+         [alerts.email]\nserver = \"smtp://{}\"\nfrom = \"towpath@example.com\"\nto = [\"ops@example.com\"]\n\
+         [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\njson = {{ id = \"/id\" }}\n",
+        webhook(&receiver),
+        mail.address
+    );
+    let dir = TestFolder::new(&config);
+    let server = dir.serve();
+    let calls = receiver.wait_for("told of the failure", |calls| !calls.is_empty());
+    assert!(is_signed(&calls[0]), "{:?}", calls[0]);
+    let told = calls[0].json();
+    assert_eq!(
+        (&told["type"], &told["data"]["title"]),
+        (&"alert.source_failing".into(), &"the source of feed prices fails".into())
+    );
+    assert_eq!(told["data"]["began"]["events"][0]["subject"], "prices");
+    wait_until("the mail arrives", || !mail.messages().is_empty());
+    let message = &mail.messages()[0];
+    for part in [
+        "MAIL FROM:<towpath@example.com>",
+        "RCPT TO:<ops@example.com>",
+        "Subject: towpath: the source of feed prices fails",
+        "- prices, since",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let events = |base: &str| {
+        let answer = get_from(base, "/feeds/_events/items?timeout=0", &[("Authorization", "Bearer admin")]);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["items"].as_array().unwrap().clone()
+    };
+    wait_until("the feed has the event", || events(&server.base).len() == 1);
+    // It tells what is wrong with private feeds, and nobody else publishes there.
+    assert_eq!(server.get("/feeds/_events/items?timeout=0").status, 401);
+    let put = server.ask("PUT", "/feeds/_events/items/a", &[("Authorization", "Bearer admin")], b"x");
+    assert_eq!(put.status, 409, "{}", put.text());
+    assert!(server.get("/metrics").text().contains("towpath_alerts{kind=\"source_failing\"} 1"));
+
+    // A restart tells nothing again.
+    server.kill();
+    let server = dir.serve();
+    let failed = || get_from(&server.base, "/metrics", &[]).text();
+    wait_until("it looked again", || failed().contains("towpath_alerts{kind=\"source_failing\"} 1"));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!((receiver.calls().len(), mail.messages().len(), events(&server.base).len()), (1, 1, 1));
+
+    dir.write("prices.json", b"[{\"id\": \"tea\"}]");
+    let calls = receiver.wait_for("told of the recovery", |calls| calls.len() == 2);
+    assert_eq!(calls[1].json()["data"]["title"], "the source of feed prices works again");
+    wait_until("everybody is told", || mail.messages().len() == 2 && events(&server.base).len() == 2);
+}
+
+#[test]
+fn each_condition_is_told() {
+    let receiver = CallbackServer::good();
+    let config = format!(
+        "[server]\nreserve_mib = 1000000000\n[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
+         [alerts]\nsink_behind = \"1s\"\ndisk_free_mib = 1000000000\ncertificate = \"10000000d\"\n{QUICK}{}\
+         [[sink]]\nname = \"hook\"\nfeeds = [\"prices\"]\ninto = \"webhook:http://127.0.0.1:1/\"\nallow_private = true\n\
+         [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\ncomplete = true\n\
+         json = {{ id = \"/id\" }}\n",
+        webhook(&receiver)
+    );
+    let enough_disk = config.replace("reserve_mib = 1000000000\n", "");
+    let dir = TestFolder::new(&enough_disk);
+    let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    dir.write("cert.pem", pair.cert.pem().as_bytes());
+    dir.write("key.pem", pair.signing_key.serialize_pem().as_bytes());
+    let items: Vec<Value> = (0..50).map(|n| serde_json::json!({ "id": format!("item-{n}") })).collect();
+    dir.write("prices.json", Value::from(items).to_string().as_bytes());
+    let server = dir.serve();
+    receiver.wait_for("told of the sink", |calls| kinds(calls).contains("alert.sink_behind"));
+    dir.write("prices.json", b"[{\"id\": \"item-0\"}]");
+    let calls = receiver.wait_for("told of the guard", |calls| kinds(calls).contains("alert.guard_refused"));
+    let expected =
+        ["alert.certificate_expiring", "alert.disk_low", "alert.guard_refused", "alert.sink_behind"];
+    assert_eq!(kinds(&calls), expected.map(str::to_owned).into());
+    drop(server);
+
+    // Nothing can be written now, not even that it was told.
+    dir.write("towpath.toml", config.as_bytes());
+    let server = dir.serve();
+    let calls = receiver.wait_for("told of the store", |calls| kinds(calls).contains("alert.store_failed"));
+    let store = calls.iter().find(|call| call.json()["type"] == "alert.store_failed").unwrap();
+    assert!(
+        store.json()["data"]["began"]["events"][0]["message"].as_str().unwrap().contains("the disk is full")
+    );
+    drop(server);
+}
+
+#[test]
+fn many_failures_at_once_are_one_message() {
+    let receiver = CallbackServer::good();
+    let mut config = format!("[alerts]\nsource_failing = \"1s\"\nwait = \"4s\"\n{}", webhook(&receiver));
+    for n in 0..300 {
+        config.push_str(&format!(
+            "[[feed]]\nid = \"feed-{n:03}\"\n[feed.source]\nurl = \"none-{n}.json\"\nevery = \"1s\"\n"
+        ));
+    }
+    let dir = TestFolder::new(&config);
+    let _server = dir.serve();
+    let calls = receiver.wait_for("told", |calls| !calls.is_empty());
+    assert_eq!(calls[0].json()["data"]["title"], "300 sources fail");
+    assert_eq!(calls[0].json()["data"]["began"]["events"].as_array().unwrap().len(), 20);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert_eq!(receiver.calls().len(), 1);
+}
+
+#[test]
+fn destinations_can_be_tested() {
+    let (receiver, mail) = (CallbackServer::good(), MailServer::start());
+    let email = |address: &str| {
+        format!(
+            "[alerts.email]\nserver = \"smtp://{address}\"\nfrom = \"a@example.com\"\nto = [\"b@example.com\"]\n"
+        )
+    };
+    let dir =
+        TestFolder::new(&format!("[alerts]\nfeed = true\n{}{}", webhook(&receiver), email(&mail.address)));
+    let tested = dir.run(&["alerts", "test"]);
+    assert!(tested.status.success(), "{}", stderr(&tested));
+    assert!(stdout(&tested).contains("webhook: sent\nemail: sent\n"), "{}", stdout(&tested));
+    assert_eq!((receiver.calls().len(), mail.messages().len()), (1, 1));
+    dir.write("towpath.toml", format!("[alerts]\n{}", email("me:hush@127.0.0.1:1")).as_bytes());
+    let failed = dir.run(&["alerts", "test"]);
+    assert_eq!(failed.status.code(), Some(1));
+    let text = stdout(&failed) + &stderr(&failed);
+    assert!(text.contains("email: cannot send mail") && !text.contains("hush"), "{text}");
+}
