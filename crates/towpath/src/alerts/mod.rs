@@ -10,10 +10,12 @@ mod kind;
 mod notice;
 mod observe;
 mod saved;
+mod scope;
 mod send;
 mod task;
 
 pub(crate) use book::AlertDestination;
 pub(crate) use notice::AlertNotice;
+pub(crate) use scope::AlertScope;
 pub(crate) use send::AlertSenders;
-pub(crate) use task::{AlertScope, run};
+pub(crate) use task::run;

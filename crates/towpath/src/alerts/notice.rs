@@ -6,8 +6,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::book::{AlertList, NoticeContent};
 use super::kind::AlertKind;
+
+/// Most events that a message lists. It counts the others.
+pub(super) const MAX_LISTED: usize = 20;
 
 /// An event in a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,35 @@ pub(super) struct AlertEntry {
     pub(super) since: Timestamp,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
+}
+
+/// Events of a message.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct NoticeContent {
+    pub(super) began: AlertList,
+    pub(super) recovered: AlertList,
+    /// Events that were told before and go on.
+    pub(super) still: AlertList,
+}
+
+/// Events, the first of them with their names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AlertList {
+    pub(super) count: usize,
+    pub(super) events: Vec<AlertEntry>,
+}
+
+impl FromIterator<AlertEntry> for AlertList {
+    fn from_iter<I: IntoIterator<Item = AlertEntry>>(entries: I) -> Self {
+        let mut list = Self::default();
+        for entry in entries {
+            list.count += 1;
+            if list.events.len() < MAX_LISTED {
+                list.events.push(entry);
+            }
+        }
+        list
+    }
 }
 
 /// A message about events of one kind.

@@ -10,7 +10,7 @@ use towpath_client::redact;
 use towpath_store::ReadLimit;
 
 use super::conditions::{FailingSource, Observation, ObservedSink, QuietFeed, usual_pause};
-use super::task::AlertScope;
+use super::scope::AlertScope;
 use crate::config::{AlertsConfig, EVENTS_FEED};
 use crate::engine::certificate::CertificateEnd;
 use crate::engine::sinks::SinkControl;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::book::AlertBook;
-use super::task::AlertScope;
+use super::scope::AlertScope;
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, json_record};
 

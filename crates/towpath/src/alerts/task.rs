@@ -10,6 +10,7 @@ use super::conditions::conditions;
 use super::kind::AlertKind;
 use super::observe::observe;
 use super::saved::{load, save};
+use super::scope::AlertScope;
 use super::send::AlertSenders;
 use crate::config::AlertsConfig;
 use crate::engine::Engine;
@@ -18,27 +19,6 @@ use crate::stop::{Stop, stopped};
 
 /// Interval of looking at the server.
 const INTERVAL: Duration = Duration::from_secs(2);
-
-/// Part of a server that a task watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AlertScope {
-    /// Everything: this is the only process.
-    All,
-    /// Feeds, sources and sinks of a cluster.
-    Shared,
-    /// Disk, certificate, store and replica of one node of a cluster.
-    Node,
-}
-
-impl AlertScope {
-    pub(super) fn has_node(self) -> bool {
-        self != Self::Shared
-    }
-
-    pub(super) fn has_feeds(self) -> bool {
-        self != Self::Node
-    }
-}
 
 /// Watches a part of the server, and tells the destinations what happens, until the server stops.
 pub(crate) async fn run(

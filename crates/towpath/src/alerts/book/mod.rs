@@ -11,12 +11,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::kind::AlertKind;
-use super::notice::{AlertEntry, AlertNotice};
+use super::notice::{AlertEntry, AlertNotice, NoticeContent};
 
 /// Most messages that wait for one destination. The oldest make room.
 const MAX_WAITING: usize = 100;
-/// Most events that a message lists. It counts the others.
-pub(super) const MAX_LISTED: usize = 20;
 /// Wait after the first failed attempt. It doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// Longest wait between attempts.
@@ -206,35 +204,6 @@ impl AlertBook {
     /// Returns true if an event is open, told or not.
     pub(super) fn has(&self, kind: AlertKind, subject: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|book| book.open.contains_key(subject))
-    }
-}
-
-/// Events of a message.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct NoticeContent {
-    pub(super) began: AlertList,
-    pub(super) recovered: AlertList,
-    /// Events that were told before and go on.
-    pub(super) still: AlertList,
-}
-
-/// Events, the first of them with their names.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct AlertList {
-    pub(super) count: usize,
-    pub(super) events: Vec<AlertEntry>,
-}
-
-impl FromIterator<AlertEntry> for AlertList {
-    fn from_iter<I: IntoIterator<Item = AlertEntry>>(entries: I) -> Self {
-        let mut list = Self::default();
-        for entry in entries {
-            list.count += 1;
-            if list.events.len() < MAX_LISTED {
-                list.events.push(entry);
-            }
-        }
-        list
     }
 }
 

@@ -1,3 +1,4 @@
+use super::super::notice::MAX_LISTED;
 use super::*;
 
 const TIMING: AlertTiming = AlertTiming {

@@ -12,9 +12,15 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::LogFormat;
 use super::throttle::LogThrottle;
 use crate::server::ACCESS_TARGET;
+
+/// Format of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
 
 /// Formats events, and leaves out repeated ones.
 pub(super) struct LineFormat {

@@ -10,7 +10,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use format::LineFormat;
+use format::{LineFormat, LogFormat};
 
 /// Levels of commands that run on, or whose notices are for the user. The verifier's own message is redundant: the
 /// failed request names the rejected certificate.
@@ -35,13 +35,6 @@ pub(super) struct LogArgs {
 /// Levels by module path; `None` for the command's own ones.
 #[derive(Debug, Clone)]
 struct LogFilter(Option<Targets>);
-
-/// Format of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LogFormat {
-    Text,
-    Json,
-}
 
 // An empty variable counts as an absent one: service managers have files with such lines.
 fn parse_filter(text: &str) -> Result<LogFilter, String> {
