@@ -69,8 +69,8 @@ use towpath_store::embedded::{EmbeddedStore, VerifyReport};
 use towpath_store::lease::LeaseHandle;
 use towpath_store::{
     AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, Precondition, ReadError,
-    ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure, Table, TableHook, TableWrite,
-    WriteError,
+    ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure, StoreStats, Table, TableHook,
+    TableWrite, WriteError,
 };
 
 pub use crate::address::ClusterAddress;
@@ -237,6 +237,10 @@ impl Store for ClusterStore {
         let full = || self.replica.full_disk();
         let full = || full().map(|reason| StoreFailure { reason, is_final: false, is_full: true });
         self.health.failure().or_else(full)
+    }
+
+    fn stats(&self) -> Option<StoreStats> {
+        self.replica.stats()
     }
 
     fn damage(&self) -> Option<StoreDamage> {

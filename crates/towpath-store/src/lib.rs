@@ -293,6 +293,21 @@ pub struct StoreDamage {
     pub first: String,
 }
 
+/// Commits since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Groups of requests, each with one sync.
+    pub groups: u64,
+    /// Appends and writes in these groups.
+    pub requests: u64,
+    /// Time of writing and syncing.
+    pub commit_time: std::time::Duration,
+    /// Groups that could not be written.
+    pub errors: u64,
+    /// Size of the store on disk in bytes.
+    pub bytes: u64,
+}
+
 /// Wall clock. It may jump backwards; times of a log never do.
 pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -385,6 +400,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns why nothing can be written: an earlier write or flush failed, or the disk is full. It touches the disk.
     fn failure(&self) -> Option<StoreFailure> {
+        None
+    }
+
+    /// Returns counts of what was committed, and the size of the store. `None` if it does not count.
+    fn stats(&self) -> Option<StoreStats> {
         None
     }
 

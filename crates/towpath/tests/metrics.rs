@@ -123,3 +123,35 @@ fn strangers_see_no_series_of_feeds() {
     // `metrics_feeds` limits them.
     assert!(!text.contains(r#"feed="bb""#), "{text}");
 }
+
+#[test]
+fn the_node_shows_its_store_its_disk_and_its_parts() {
+    let config = "[server]\nreserve_mib = 1\n[[feed]]\nid = 'news'\n[[feed]]\nid = 'polled'\nsource = { url = 'none.json', every = '1s' }\n";
+    let dir = TestFolder::new(config);
+    let server = dir.serve();
+    for n in 0..3 {
+        assert_eq!(server.ask("PUT", &format!("/feeds/news/items/{n}"), &[], b"one").status, 201);
+    }
+    let seen = metrics(&server);
+    assert!(value(&seen, "towpath_store_commits_total") >= 3.0, "{seen}");
+    assert!(
+        value(&seen, "towpath_store_commit_requests_total") >= value(&seen, "towpath_store_commits_total")
+    );
+    assert!(value(&seen, "towpath_store_commit_seconds_total") > 0.0);
+    assert!(value(&seen, "towpath_store_bytes") > 0.0 && value(&seen, "towpath_disk_free_bytes") > 1e6);
+    assert!(value(&seen, "towpath_store_commit_errors_total") < 0.5);
+    assert!(!seen.contains("towpath_certificate_expiry"), "plain HTTP has no certificate");
+
+    let part = |path: &str, part: &str| {
+        server.json(path)["parts"][part]["status"].as_str().unwrap_or_default().to_owned()
+    };
+    wait_until("the source fails", || part("/readyz", "sources") == "degraded");
+    assert_eq!((part("/readyz", "store"), part("/readyz", "disk")), ("ok".into(), "ok".into()));
+    wait_until("the reader's document has the parts", || part("/healthz.json", "sources") == "degraded");
+    let health = server.json("/healthz.json");
+    assert!(
+        health["sources_total"].is_u64() && health["service"].is_string(),
+        "the text's fields stay: {health}"
+    );
+    assert_eq!(health["parts"]["sources"]["failing"], 1);
+}

@@ -151,6 +151,11 @@ impl StorageEngine {
         self.full_disk().map_or(Ok(()), Err)
     }
 
+    /// Returns the size of all tables and journals in bytes.
+    pub(crate) fn disk_space(&self) -> u64 {
+        self.db.disk_space().unwrap_or(0)
+    }
+
     /// Returns an error if less space is free than is reserved.
     pub(crate) fn full_disk(&self) -> Option<String> {
         // Free space that the system cannot tell does not stop the store.

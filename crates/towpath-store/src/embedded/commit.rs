@@ -2,13 +2,15 @@
 //! sync, notifies, and acknowledges.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 use towpath_proto::change::Change;
 use towpath_proto::feed_id::FeedId;
 
 use super::apply::{ApplyMode, StorageEngine};
-use super::decide::{CommitGroup, Lookup, PreparedChange};
+use super::commit_stats::CommitStats;
+use super::decide::{CommitGroup, DecidedGroup, Lookup, PreparedChange};
 use super::keys::{FeedNumber, FeedRow, IdRow};
 use super::notifier::Notifier;
 use super::slot::{EngineSlot, GroupInDoubt};
@@ -64,6 +66,7 @@ pub(crate) struct Committer {
     pub(crate) slot: Arc<EngineSlot>,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) clock: WallClock,
+    pub(crate) stats: Arc<CommitStats>,
 }
 
 /// Acknowledgement of a decided request, due once its group is durable.
@@ -93,7 +96,7 @@ impl Committer {
         let decided = group.finish();
         // A group of empty appends and refused requests needs no sync.
         if !decided.is_empty()
-            && let Err(reason) = state.engine.apply(&decided, &[], ApplyMode::Synced)
+            && let Err(reason) = self.apply(&state.engine, &decided, pending.len())
         {
             // Its reference to the engine would keep the slot from opening it again.
             drop(state);
@@ -107,6 +110,16 @@ impl Committer {
         // Before the acknowledgement: a caller that has it must read its own write on every path.
         self.notifier.publish(&decided, pending.iter().filter_map(PendingAck::appended));
         pending.into_iter().for_each(PendingAck::acknowledge);
+    }
+}
+
+impl Committer {
+    /// Writes and syncs a group, and counts it.
+    fn apply(&self, engine: &StorageEngine, decided: &DecidedGroup, requests: usize) -> Result<(), String> {
+        let begun = Instant::now();
+        let applied = engine.apply(decided, &[], ApplyMode::Synced);
+        self.stats.add(requests, begun.elapsed(), applied.is_ok());
+        applied
     }
 }
 

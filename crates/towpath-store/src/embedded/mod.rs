@@ -12,6 +12,7 @@
 mod apply;
 pub mod command;
 mod commit;
+mod commit_stats;
 pub mod copy;
 mod damage;
 mod decide;
@@ -48,6 +49,7 @@ pub use self::verify::VerifyReport;
 
 use self::apply::StorageEngine;
 use self::commit::{CommitRequest, Committer};
+use self::commit_stats::CommitStats;
 use self::copy::StoreCopy;
 use self::damage::DamageLog;
 use self::decide::Lookup;
@@ -57,8 +59,8 @@ use self::slot::EngineSlot;
 use crate::error::{ReadTarget, StorageError};
 use crate::{
     AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, OpenError, Precondition,
-    ReadError, ReadLimit, SeqRange, Store, StoreDamage, StoreFailure, Table, TableHook, TableWrite,
-    WallClock, WriteError,
+    ReadError, ReadLimit, SeqRange, Store, StoreDamage, StoreFailure, StoreStats, Table, TableHook,
+    TableWrite, WallClock, WriteError,
 };
 
 /// Maximum length of a table's key, in bytes.
@@ -122,6 +124,7 @@ impl Default for EmbeddedOptions {
 /// ```
 pub struct EmbeddedStore {
     slot: Arc<EngineSlot>,
+    stats: Arc<CommitStats>,
     notifier: Arc<Notifier>,
     damage: Arc<DamageLog>,
     /// `None` once closed.
@@ -147,12 +150,21 @@ impl EmbeddedStore {
         let clock = options.clock.clone();
         let slot = EngineSlot::new(Arc::clone(&engine), Arc::clone(&notifier), path.to_owned(), options);
         let slot = Arc::new(slot);
-        let committer = Committer { slot: Arc::clone(&slot), notifier: Arc::clone(&notifier), clock };
+        let stats = Arc::<CommitStats>::default();
+        let (at, told, counted) = (Arc::clone(&slot), Arc::clone(&notifier), Arc::clone(&stats));
+        let committer = Committer { slot: at, notifier: told, clock, stats: counted };
         let thread = std::thread::Builder::new().name("towpath-store".into());
         let thread = thread.spawn(move || committer.run(receiver));
         thread.map_err(|e| engine.refuse(&format!("cannot start the commit thread: {e}"))).map(|thread| {
             let (queue, committer) = (Mutex::new(Some(sender)), Mutex::new(Some(thread)));
-            Self { slot, notifier, damage: Arc::new(DamageLog::new(path.to_owned())), queue, committer }
+            Self {
+                slot,
+                stats,
+                notifier,
+                damage: Arc::new(DamageLog::new(path.to_owned())),
+                queue,
+                committer,
+            }
         })
     }
 
@@ -372,6 +384,11 @@ impl Store for EmbeddedStore {
 
     fn failure(&self) -> Option<StoreFailure> {
         self.slot.failure()
+    }
+
+    fn stats(&self) -> Option<StoreStats> {
+        let bytes = self.slot.engine().map_or(0, |engine| engine.disk_space());
+        Some(self.stats.get(bytes))
     }
 
     fn damage(&self) -> Option<StoreDamage> {

@@ -60,7 +60,10 @@ impl EmbeddedStore {
         let (queue, committer) = (Mutex::default(), Mutex::default());
         let slot = EngineSlot::new(engine, Arc::clone(&notifier), path.to_owned(), options.clone());
         let damage = Arc::new(DamageLog::new(path.to_owned()));
-        Ok((Self { slot: Arc::new(slot), notifier, damage, queue, committer }, replica))
+        Ok((
+            Self { slot: Arc::new(slot), stats: Arc::default(), notifier, damage, queue, committer },
+            replica,
+        ))
     }
 }
 

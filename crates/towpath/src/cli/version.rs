@@ -6,7 +6,11 @@ use std::sync::LazyLock;
 const COMMIT: Option<&str> = option_env!("TOWPATH_COMMIT");
 
 /// Sinks and backends that this build has.
-const FEATURES: &str = "cluster, xmpp, websub, export, sinks";
+const FEATURES: &str = if cfg!(feature = "email") {
+    "cluster, xmpp, websub, export, sinks, email"
+} else {
+    "cluster, xmpp, websub, export, sinks"
+};
 
 /// Returns the version for `--version`.
 pub(super) fn version() -> &'static str {

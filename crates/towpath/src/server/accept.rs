@@ -8,9 +8,11 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::engine::Engine;
+use crate::engine::health_parts::HealthParts;
 use crate::server::admission::{Admission, AdmissionError};
 use crate::server::connection::{self, Accepted};
 use crate::server::descriptors::DescriptorBudget;
+use crate::server::health;
 use crate::server::listeners::{AcceptedStream, Listeners, ServeError, StartedListeners};
 use crate::server::tls::TlsIdentity;
 use crate::stop::{Stop, stopped};
@@ -27,6 +29,7 @@ pub async fn serve(
     tls: Option<TlsIdentity>,
     stop: Stop,
 ) -> Result<(), ServeError> {
+    engine.extensions.get_or_insert_with(|| HealthParts(health::parts));
     let mut listeners = listeners.start().map_err(ServeError::Worker)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let count = engine.config.server.threads.unwrap_or(cores).max(1);

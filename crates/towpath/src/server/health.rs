@@ -1,17 +1,27 @@
 //! `/livez` and `/readyz`, for supervisors and load balancers. `/healthz.json` tells readers of the feeds.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
-use serde_json::{Value, json};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
 use towpath_proto::diffdelta::discovery::SinkCounts;
 
 use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::engine::Engine;
+use crate::engine::certificate::CertificateEnd;
 use crate::protocols::websub::pings::PingHealth;
+use crate::source::metrics::SourceMetrics;
 
 /// Age of a replica from which a load balancer should prefer other nodes.
 const STALE_SECONDS: u64 = 60;
+/// Remaining days of the certificate below which it should have been renewed.
+const CERTIFICATE_DAYS: i64 = 14;
+/// Time for which counts of sources are kept.
+const SOURCES_PAUSE: Duration = Duration::from_secs(2);
 
 /// Answers `/livez`: the process serves requests. A supervisor that gets no answer should start it again.
 pub(super) fn live() -> Answer {
@@ -20,16 +30,26 @@ pub(super) fn live() -> Answer {
 
 /// Answers `/readyz`: 503 where a load balancer should turn away, with the state of each part.
 pub(super) fn ready(engine: &Engine) -> Answer {
-    let mut parts =
-        vec![("store", store(engine)), ("replica", replica(engine)), ("publishing", publishing(engine))];
-    parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
-    parts.extend(PingHealth::of(engine).counts().map(|(failing, total)| ("hubs", hubs(failing, total))));
-    let is_ready = parts.iter().all(|(_, part)| part["status"] != "failed");
-    let parts: serde_json::Map<String, Value> =
-        parts.into_iter().map(|(name, part)| (name.to_owned(), part)).collect();
+    let parts = parts(engine);
+    let is_ready = parts.values().all(|part| part["status"] != "failed");
     let (code, status) =
         if is_ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready") };
     uncached(code, &json!({ "status": status, "parts": parts }))
+}
+
+/// Returns the state of each part, also for `/healthz.json`.
+pub(super) fn parts(engine: &Engine) -> Map<String, Value> {
+    let mut parts =
+        vec![("store", store(engine)), ("replica", replica(engine)), ("publishing", publishing(engine))];
+    parts.extend(disk(engine).map(|part| ("disk", part)));
+    parts.extend(certificate(engine).map(|part| ("certificate", part)));
+    parts.extend(sources(engine).map(|part| ("sources", part)));
+    parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
+    parts.extend(PingHealth::of(engine).counts().map(|(failing, total)| ("hubs", hubs(failing, total))));
+    if engine.is_shared() {
+        parts.push(("cluster", json!({ "status": "ok", "roles": engine.metrics.roles.get() })));
+    }
+    parts.into_iter().map(|(name, part)| (name.to_owned(), part)).collect()
 }
 
 // The reasons name files of this machine, so they are in the log and in `towpath status` only.
@@ -67,6 +87,51 @@ fn publishing(engine: &Engine) -> Value {
         json!({ "status": "degraded", "failed_feeds": failed })
     }
 }
+
+/// Says when the disk will soon refuse writes. Once it does, the store says so.
+fn disk(engine: &Engine) -> Option<Value> {
+    let free = engine.free_disk()? >> 20;
+    let alert = engine.config.alerts.as_ref().map_or(0, |alerts| alerts.disk_free_mib);
+    let is_low = free < alert.max(2 * engine.config.server.reserve_mib);
+    Some(if is_low {
+        json!({ "status": "degraded", "error": "little space is free" })
+    } else {
+        json!({ "status": "ok" })
+    })
+}
+
+fn certificate(engine: &Engine) -> Option<Value> {
+    let end = engine.extensions.get::<Arc<CertificateEnd>>()?.get()?;
+    let days = end.duration_since(engine.now()).as_hours() / 24;
+    // Other nodes have the same certificate, so it is no reason to turn away from this one.
+    let status = if days < CERTIFICATE_DAYS { "degraded" } else { "ok" };
+    Some(json!({ "status": status, "expires": end, "days": days }))
+}
+
+/// Sources that this node reads, counted every few seconds: there may be a million.
+fn sources(engine: &Engine) -> Option<Value> {
+    let counted = engine.extensions.get_or_insert_with(CountedSources::default);
+    let mut counted = counted.0.lock();
+    let (total, failing) = match *counted {
+        Some((at, counts)) if at.elapsed() < SOURCES_PAUSE => counts,
+        _ => {
+            let (mut total, mut failing) = (0, 0);
+            for feed in engine.feeds().iter().filter(|feed| feed.config.source.is_some()) {
+                total += 1;
+                failing += usize::from(SourceMetrics::is_failing(feed));
+            }
+            *counted = Some((Instant::now(), (total, failing)));
+            (total, failing)
+        }
+    };
+    // Readers are served what was read before.
+    let status = if failing > 0 { "degraded" } else { "ok" };
+    (total > 0).then(|| json!({ "status": status, "total": total, "failing": failing }))
+}
+
+/// Numbers of sources and of failing ones, with the time of the count.
+#[derive(Default)]
+struct CountedSources(Mutex<Option<(Instant, (usize, usize))>>);
 
 fn sinks(counts: SinkCounts) -> Value {
     // Readers are served whatever becomes of the copies.

@@ -36,6 +36,11 @@ impl SourceMetrics {
         feed.extensions.get::<Self>().map(|metrics| metrics.0.lock().clone())
     }
 
+    /// Returns true if the last attempt failed.
+    pub(crate) fn is_failing(feed: &Feed) -> bool {
+        feed.extensions.get::<Self>().is_some_and(|metrics| metrics.0.lock().is_up == Some(false))
+    }
+
     /// Takes over what was saved before this process started.
     pub(crate) fn load(feed: &Feed, state: &SourceState) {
         let mut counts = Self::of(feed).0.lock();

@@ -16,6 +16,7 @@ use towpath_store::{StoreFailure, Table};
 use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::{respond, whole};
 use crate::document::route_error::RouteError;
+use crate::engine::health_parts::HealthParts;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::{forget, make, put};
 use crate::protocols::diffdelta::export::snapshots;
@@ -67,7 +68,7 @@ fn unhealthy(engine: &Engine, failure: &StoreFailure) -> Answer {
     let now = engine.now().to_string();
     let body = json!({
         "generated_at": now, "status": "unhealthy", "error": error,
-        "ok": false, "service": discovery::SERVICE, "time": now,
+        "ok": false, "service": discovery::SERVICE, "time": now, "parts": HealthParts::of(engine),
     });
     let mut answer =
         whole(StatusCode::SERVICE_UNAVAILABLE, "application/json; charset=utf-8", body.to_string());

@@ -17,6 +17,7 @@ use towpath_proto::diffdelta::publish::{DocumentChain, SourcePublisher};
 use towpath_proto::diffdelta::wire::GLOBAL;
 
 use crate::document::prebuilt::{Document, Valid};
+use crate::engine::health_parts::HealthParts;
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::make;
@@ -103,5 +104,6 @@ fn node_health(engine: &Engine, listed: &[Arc<Feed>]) -> NodeHealth {
     publish_failed.retain(is_listed);
     // A tree is no server: nothing would bring its numbers up to date.
     let sinks = engine.sinks.counts().filter(|_| !engine.is_tree);
-    NodeHealth { replica_age: engine.replica_age(), damaged_reads, failed, publish_failed, sinks }
+    let parts = HealthParts::of(engine);
+    NodeHealth { replica_age: engine.replica_age(), damaged_reads, failed, publish_failed, sinks, parts }
 }

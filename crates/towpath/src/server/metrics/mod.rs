@@ -1,6 +1,7 @@
 //! `/metrics`: the counters of the engine and the requests, and what is looked up for each scrape.
 
 mod feeds;
+mod node;
 mod process;
 pub(super) mod requests;
 
@@ -13,6 +14,7 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::feeds::FeedCollector;
+use self::node::NodeCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use crate::blocking::blocking;
@@ -53,9 +55,10 @@ pub(super) async fn metrics<B>(
 }
 
 /// Formats all metrics as OpenMetrics text.
-fn text(engine: &Engine, feeds: FeedCollector) -> String {
+fn text(engine: &Arc<Engine>, feeds: FeedCollector) -> String {
     let (mut of_towpath, mut of_process) = (Registry::with_prefix("towpath"), Registry::default());
     of_towpath.register_collector(Box::new(feeds));
+    of_towpath.register_collector(Box::new(NodeCollector(engine.clone())));
     of_process.register_collector(Box::new(ProcessCollector));
     let mut text = engine.metrics.text();
     for registry in [RequestMetrics::of(engine).registry(), &of_towpath, &of_process] {

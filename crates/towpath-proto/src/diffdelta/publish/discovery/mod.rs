@@ -209,6 +209,8 @@ struct Healthz<'a> {
     engine_version: &'static str,
     generated_at: Timestamp,
     ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<&'a serde_json::Map<String, serde_json::Value>>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     publish_failed: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -241,6 +243,8 @@ pub struct NodeHealth {
     pub publish_failed: Vec<String>,
     /// Sinks that the node runs; `None` without any.
     pub sinks: Option<SinkCounts>,
+    /// State of each part of the node; `None` for a static tree.
+    pub parts: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// Numbers of the sinks that a node runs. Their names and destinations are for operators.
@@ -285,6 +289,7 @@ pub fn healthz(
         status: if ok { "ok" } else { "degraded" },
         time: whole_second(now),
         damaged_reads: node.damaged_reads,
+        parts: node.parts.as_ref(),
         publish_failed: &node.publish_failed,
         replica_age: node.replica_age,
         sinks: node.sinks,
