@@ -31,6 +31,8 @@ cargo xtask setup           installs what the tests need beside Rust (`test` doe
 cargo xtask fuzz [SECONDS]  every fuzz target, for so many seconds each [default: 60]
 cargo xtask histories [N]   so many random histories of each protocol's follower, its publisher and the network between
                             them [default: 1000000]
+cargo xtask openapi [SECONDS]  requests that schemathesis makes of the HTTP API's description [default: 300], and a
+                            client that is generated from it
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
 cargo xtask sink-kills [N]  kill followers into databases, and their server, so many times [default: 1000]
@@ -64,6 +66,8 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
         ["histories"] => histories("1000000"),
         ["histories", count] => histories(count),
+        ["openapi"] => openapi("300"),
+        ["openapi", seconds] => openapi(seconds),
         ["abuse"] => abuse(),
         ["release"] => release::release().map(drop),
         ["package"] => package::package(),
@@ -161,6 +165,12 @@ fn abuse() -> Result<(), String> {
         "--test-threads=1",
     ];
     run::cargo_with(&test, &[("TOWPATH_ABUSE_FULL", "1")])
+}
+
+fn openapi(seconds: &str) -> Result<(), String> {
+    setup::venv()?;
+    let test = ["test", "--package", "towpath", "--test", "openapi", "--", "--nocapture", "--test-threads=1"];
+    run::cargo_with(&test, &[("TOWPATH_OPENAPI_SECONDS", seconds)])
 }
 
 fn sink_kills(kills: &str) -> Result<(), String> {

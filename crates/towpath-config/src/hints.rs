@@ -28,7 +28,8 @@ fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((name, expected.split('`').skip(1).step_by(2).collect()))
 }
 
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+/// Returns the name among known ones that was probably meant.
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), *known));
     let contained =
         known.iter().filter(|known| name.len() > 3 && known.contains(name)).map(|known| (NEAR, *known));

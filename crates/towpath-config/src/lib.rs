@@ -51,6 +51,7 @@ pub use error::{ConfigError, ConfigProblem};
 pub use export::ExportConfig;
 pub use export::ten_seconds;
 pub use feed::{FeedConfig, FeedVisibility, PublishConfig, RetentionConfig, SnapshotConfig};
+pub use hints::nearest;
 pub use hub::HubConfig;
 pub use include::IncludeConfig;
 pub use listen::{ListenAddress, ListenConfig};

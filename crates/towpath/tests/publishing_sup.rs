@@ -67,15 +67,19 @@ fn paths_of_feeds(server: &TestServer) -> Vec<String> {
     let archived = index["snapshots"][0]["url"].as_str().unwrap();
     let fill = |path: &String| {
         let path = path.replace("{feed}", "notes").replace("{id}", "a").replace("{snapshot}", &snapshot);
-        let first = if path.contains("snapshots") { "0" } else { "1" };
-        path.replace("{page}", first).replace("{first}", "1").replace("{last}", "2")
+        path.replace("{page}", "1").replace("{snapshot_page}", "0").replace("{part}", "1-2")
+    };
+    // Pages are for people, and a callback is another hub's; the archive's file is named below.
+    let is_document = |path: &str, methods: &Value| {
+        methods["get"]["tags"][0] != "pages" && !path.ends_with("/callback") && !path.contains("{year}")
     };
     let description = server.json("/openapi.json");
     let paths = description["paths"].as_object().unwrap().iter();
     let paths = paths.filter(|(path, methods)| path.contains("{feed}") && methods.get("get").is_some());
+    let paths = paths.filter(|(path, methods)| is_document(path, methods));
     let mut paths: Vec<String> = paths.map(|(path, _)| fill(path)).collect();
     paths.push(archived[archived.find("/archive/").unwrap()..].to_owned());
-    paths.push("/diff/source/notes/head.json".into());
+    paths.extend(["atom", "rss", "feed.json"].map(|name| format!("/feeds/notes/{name}/1")));
     paths
 }
 

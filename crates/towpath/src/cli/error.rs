@@ -43,17 +43,24 @@ pub struct CliError {
     pub exit: Exit,
     /// The message.
     pub message: String,
+    /// True if a server refused a request: asking again gives the same answer.
+    pub is_refusal: bool,
 }
 
 impl CliError {
     /// Error in the command line or the configuration.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, message: message.into() }
+        Self { exit: Exit::Usage, message: message.into(), is_refusal: false }
     }
 
     /// Any other failure.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, message: message.into() }
+        Self { exit: Exit::Failed, message: message.into(), is_refusal: false }
+    }
+
+    /// Refusal of a server, with its words.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self { is_refusal: true, ..Self::failed(message) }
     }
 }
 

@@ -14,6 +14,7 @@ use towpath_proto::{FeedId, NewChange};
 
 use super::error::CliError;
 use super::publish_target::PublishTarget;
+use super::receipt::Receipt;
 
 /// Maximum number of lines in a batch; the server appends each batch atomically.
 const BATCH_LINES: usize = 1000;
@@ -27,10 +28,10 @@ const MAX_DOCUMENT: u64 = 1 << 30;
 /// Message about a line that says that the followed feed began anew.
 const RESET: &str = "warning: the followed feed began anew; items that it no longer has are not deleted here";
 
-/// Publishes a file's items and returns their number.
+/// Publishes a file's items.
 ///
 /// A batch with an invalid line is rejected as a whole; the batches before it stay published.
-pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -> Result<usize, CliError> {
+pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -> Result<Receipt, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot read {}: {e}", file.display()));
     let (input, length) = open(file).map_err(failed)?;
     let bar = progress(length);
@@ -103,8 +104,8 @@ async fn import_lines(
     feed: &FeedId,
     file: &Path,
     mut input: impl BufRead,
-) -> Result<usize, CliError> {
-    let (mut imported, mut number, mut bytes) = (0, 0_usize, 0);
+) -> Result<Receipt, CliError> {
+    let (mut imported, mut number, mut bytes) = (Receipt::default(), 0_usize, 0);
     let (mut batch, mut line) = (Vec::new(), Vec::new());
     loop {
         line.clear();
@@ -129,9 +130,8 @@ async fn import_lines(
         }
         // Large lines fill a batch by size: the server limits the body of a request.
         if end || batch.len() == BATCH_LINES || bytes >= BATCH_BYTES {
-            imported += batch.len();
             if !batch.is_empty() {
-                target.append(feed, std::mem::take(&mut batch)).await?;
+                imported.add(target.append(feed, std::mem::take(&mut batch)).await?);
             }
             bytes = 0;
         }
@@ -146,7 +146,7 @@ async fn import_document(
     feed: &FeedId,
     file: &Path,
     input: impl Read,
-) -> Result<usize, CliError> {
+) -> Result<Receipt, CliError> {
     let place = |e: &dyn std::fmt::Display| CliError::failed(format!("{}: {e}", file.display()));
     let mut bytes = Vec::new();
     input.take(MAX_DOCUMENT).read_to_end(&mut bytes).map_err(|e| place(&e))?;
@@ -160,13 +160,13 @@ async fn import_document(
     for problem in &found.problems {
         eprintln!("{}: left out: {problem}", file.display());
     }
-    let count = found.changes.len();
+    let mut imported = Receipt::default();
     let mut changes: Vec<NewChange> = found.changes;
     while !changes.is_empty() {
         let rest = changes.split_off(changes.len().min(BATCH_LINES));
-        target.append(feed, std::mem::replace(&mut changes, rest)).await?;
+        imported.add(target.append(feed, std::mem::replace(&mut changes, rest)).await?);
     }
-    Ok(count)
+    Ok(imported)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod backup;
 mod check;
 mod config;
 mod config_args;
+mod diff;
 mod error;
 mod export;
 mod feed_list;
@@ -23,6 +24,7 @@ mod open;
 mod protocol_arg;
 mod publish;
 mod publish_target;
+mod receipt;
 mod reload;
 mod request_headers;
 mod run;
@@ -32,6 +34,8 @@ mod sink;
 mod snapshot;
 mod state_log;
 mod status;
+mod style;
+mod tail;
 mod terminal;
 mod token;
 mod verify;
@@ -53,6 +57,9 @@ pub use error::{CliError, Exit};
 pub struct Cli {
     #[command(flatten)]
     logs: logging::LogArgs,
+    /// Print nothing about success; failures are told all the same
+    #[arg(long, short, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Subcommands,
 }
@@ -64,11 +71,15 @@ enum Subcommands {
     /// Poll every source on its schedule and serve every feed
     Serve(serve::ServeArgs),
     /// Poll every source once, print what changed, and exit
-    Run(ConfigArgs),
+    Run(run::RunArgs),
     /// Publish one item
     Put(publish::PutArgs),
     /// Delete one item
     Delete(publish::DeleteArgs),
+    /// Print the last changes of a feed, and then each as it comes
+    Tail(tail::TailArgs),
+    /// Show what differs between two versions of an item
+    Diff(diff::DiffArgs),
     /// Publish the items of a file (NDJSON, RSS, Atom or JSON Feed)
     Import(publish::ImportArgs),
     /// Follow feeds and print each change as one line of JSON
@@ -117,6 +128,7 @@ impl Subcommands {
 /// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    style::set_quiet(cli.quiet);
     // Before any thread starts: exec replaces the whole process.
     if matches!(cli.command, Subcommands::Serve(_)) {
         restart_with_few_arenas();
@@ -160,6 +172,8 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Run(args) => run::run(&args).await,
         Subcommands::Put(args) => publish::put(args).await,
         Subcommands::Delete(args) => publish::delete(args).await,
+        Subcommands::Tail(args) => tail::tail(args).await,
+        Subcommands::Diff(args) => diff::diff(args).await,
         Subcommands::Import(args) => publish::import(args).await,
         Subcommands::Follow(args) => follow::follow(args).await,
         Subcommands::Check(args) => check::check(args).await,
@@ -183,6 +197,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
 /// Prints an error, and returns its exit code.
 fn report(error: &CliError) -> ExitCode {
     // The message may quote a server or a publisher.
-    eprintln!("towpath: {}", terminal::plain_lines(&error.to_string()));
+    let name = style::Painter::of(&std::io::stderr()).paint(style::Colour::Red, "towpath:");
+    eprintln!("{name} {}", terminal::plain_lines(&error.to_string()));
     error.exit.into()
 }

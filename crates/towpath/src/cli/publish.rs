@@ -4,11 +4,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::json;
 use towpath_proto::{Content, Item, NewChange};
 
 use super::error::{CliError, Exit};
 use super::import;
 use super::publish_target::{TargetArgs, feed_id};
+use super::style::{OutputFormat, print_result};
+use super::terminal::plain;
 use crate::server::publish::UrlRule;
 
 #[derive(Debug, Args)]
@@ -28,6 +31,9 @@ pub(crate) struct PutArgs {
     url: Option<String>,
     /// File with the content; "-" reads standard input [default: no content]
     file: Option<PathBuf>,
+    /// Form of the receipt
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -38,6 +44,9 @@ pub(crate) struct DeleteArgs {
     feed: String,
     /// Id of the item
     id: String,
+    /// Form of the receipt
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -48,6 +57,9 @@ pub(crate) struct ImportArgs {
     feed: String,
     /// File in NDJSON (as `towpath follow` prints it), RSS, Atom or JSON Feed; "-" reads standard input
     file: PathBuf,
+    /// Form of the receipt
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -66,8 +78,12 @@ pub(crate) async fn put(args: PutArgs) -> Result<Exit, CliError> {
         None => None,
     };
     let target = args.target.open().await?;
-    target.append(&feed, vec![NewChange::put(item)]).await?;
+    let id = item.id.clone();
+    let published = target.append(&feed, vec![NewChange::put(item)]).await;
     target.close().await;
+    let receipt = published?;
+    let line = json!({ "feed": feed, "id": id, "op": "put", "receipt": receipt });
+    print_result(args.format, &receipt.of_put(feed.as_str(), &id), &line);
     Ok(Exit::Done)
 }
 
@@ -77,7 +93,10 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, CliError> {
     let target = args.target.open().await?;
     let deleted = target.delete(&feed, &args.id).await;
     target.close().await;
-    deleted?;
+    let receipt = deleted?;
+    let line = json!({ "feed": feed, "id": args.id, "op": "delete", "receipt": receipt });
+    let text = format!("deleted item {} from feed {feed}: change {}", plain(&args.id), receipt.last);
+    print_result(args.format, &text, &line);
     Ok(Exit::Done)
 }
 
@@ -87,7 +106,9 @@ pub(crate) async fn import(args: ImportArgs) -> Result<Exit, CliError> {
     let target = args.target.open().await?;
     let imported = import::import(&target, &feed, &args.file).await;
     target.close().await;
-    eprintln!("imported {} changes into {feed}", imported?);
+    let receipt = imported?;
+    let line = json!({ "feed": feed, "receipt": receipt });
+    print_result(args.format, &receipt.of_import(feed.as_str()), &line);
     Ok(Exit::Done)
 }
 

@@ -9,6 +9,7 @@ use http::{Method, header};
 use serde_json::Value;
 use towpath_client::publish::problem_detail;
 use towpath_client::{FetchOptions, Fetcher, FullResponse};
+use towpath_proto::change::Seq;
 use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
 use towpath_proto::line::Line;
 use towpath_proto::{FeedId, NewChange, Op};
@@ -19,11 +20,14 @@ use super::config_args::ConfigArgs;
 use super::error::CliError;
 use super::feed_url::parse_url;
 use super::open;
+use super::receipt::Receipt;
 use super::running_server::{FolderUser, RunningServer, user_of};
 use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
-use crate::engine::Engine;
 use crate::engine::attachments;
-use crate::engine::publish::publish;
+use crate::engine::item_versions::ItemVersions;
+use crate::engine::publish::{Published, publish};
+use crate::engine::request::nearest_feed;
+use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::item_url;
 use crate::protocols::diffdelta;
 
@@ -38,6 +42,21 @@ pub(crate) struct TargetArgs {
     /// Bearer token for publishing [default: the first in the configuration]
     #[arg(long, value_name = "TOKEN", env = "TOWPATH_TOKEN", hide_env_values = true)]
     token: Option<String>,
+}
+
+/// Longest wait for a document, with the time that a request is held.
+const READ_PATIENCE: Duration = Duration::from_secs(90);
+
+/// Returns the feed of a name in an opened folder.
+pub(super) fn known_feed(engine: &Engine, id: &FeedId) -> Result<Arc<Feed>, CliError> {
+    engine.feed(id.as_str()).ok_or_else(|| unknown_feed(engine, id))
+}
+
+/// Makes the error for a feed that is not there, with the name that was probably meant.
+fn unknown_feed(engine: &Engine, id: &FeedId) -> CliError {
+    let hint = nearest_feed(engine, id.as_str(), |_| true);
+    let hint = hint.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+    CliError::usage(format!("the configuration has no feed {:?}{hint}", id.as_str()))
 }
 
 /// Parses the id of a feed.
@@ -111,13 +130,11 @@ fn publishing_token(config: &Config) -> Option<String> {
 
 impl PublishTarget {
     /// Appends a batch.
-    pub(crate) async fn append(&self, feed: &FeedId, changes: Vec<NewChange>) -> Result<(), CliError> {
+    pub(crate) async fn append(&self, feed: &FeedId, changes: Vec<NewChange>) -> Result<Receipt, CliError> {
         match self {
             Self::Server(server) => server.append(feed, &changes).await,
             Self::Folder(engine) => {
-                let Some(known) = engine.feed_to_publish(feed) else {
-                    return Err(CliError::usage(format!("the configuration has no feed {feed:?}")));
-                };
+                let known = engine.feed_to_publish(feed).ok_or_else(|| unknown_feed(engine, feed))?;
                 if let Some(why) = known.not_published_to() {
                     return Err(CliError::failed(why));
                 }
@@ -127,18 +144,22 @@ impl PublishTarget {
                     changes.into_iter().map(|change| change.not_after(now)).collect();
                 let deletions = changes.iter().filter(|change| change.op == Op::Delete);
                 let gone: Vec<String> = deletions.map(|change| change.item.id.clone()).collect();
+                let count = changes.len();
                 let published = publish(engine.store.as_ref(), feed, Expected::Any, changes).await;
-                published.map_err(|e| CliError::failed(e.to_string()))?;
-                Ok(attachments::forget(engine.store.as_ref(), feed, &gone).await?)
+                let Published { appended, unchanged, changed } =
+                    published.map_err(|e| CliError::failed(e.to_string()))?;
+                attachments::forget(engine.store.as_ref(), feed, &gone).await?;
+                Ok(Receipt { appended: count - unchanged, changed, unchanged, last: appended.head.seq })
             }
         }
     }
 
     /// Deletes an item.
-    pub(crate) async fn delete(&self, feed: &FeedId, id: &str) -> Result<(), CliError> {
+    pub(crate) async fn delete(&self, feed: &FeedId, id: &str) -> Result<Receipt, CliError> {
         match self {
             Self::Server(server) => server.delete(feed, id).await,
             Self::Folder(engine) => {
+                known_feed(engine, feed)?;
                 let latest = engine.store.latest(feed, id).await?;
                 // Like the server, which responds 404 for an item that does not exist.
                 if latest.is_none_or(|latest| latest.op == Op::Delete) {
@@ -176,7 +197,7 @@ impl ServerClient {
         Some(list["instance"].as_str()?.to_owned())
     }
 
-    async fn append(&self, feed: &FeedId, changes: &[NewChange]) -> Result<(), CliError> {
+    async fn append(&self, feed: &FeedId, changes: &[NewChange]) -> Result<Receipt, CliError> {
         let mut body = Vec::new();
         for change in changes {
             let mut line = Line::new(change.op, &change.item, change.patch.as_ref());
@@ -187,12 +208,55 @@ impl ServerClient {
         }
         let request = Request::get(RequestId(0), format!("{}/feeds/{feed}/items?urls=any", self.base));
         let request = request.with(header::CONTENT_TYPE, "application/x-ndjson");
-        self.change(Request { method: Method::POST, body: body.into(), ..request }).await.map(drop)
+        self.receipt(Request { method: Method::POST, body: body.into(), ..request }).await
     }
 
-    async fn delete(&self, feed: &FeedId, id: &str) -> Result<(), CliError> {
+    async fn delete(&self, feed: &FeedId, id: &str) -> Result<Receipt, CliError> {
         let url = item_url(&self.base, feed, id);
-        self.change(Request { method: Method::DELETE, ..Request::get(RequestId(0), url) }).await.map(drop)
+        self.receipt(Request { method: Method::DELETE, ..Request::get(RequestId(0), url) }).await
+    }
+
+    /// Publishes, and returns the receipt. The receipt of one item names its change.
+    async fn receipt(&self, request: Request) -> Result<Receipt, CliError> {
+        let FullResponse { head, body, .. } = self.change(request).await?;
+        let mut receipt: Receipt = serde_json::from_slice(&body).unwrap_or_default();
+        let position = head.header("towpath-position").and_then(|position| position.parse().ok());
+        receipt.last = position.unwrap_or(receipt.last);
+        Ok(receipt)
+    }
+
+    /// Returns the lines of a feed's items for a query.
+    pub(super) async fn lines(&self, feed: &FeedId, query: &str) -> Result<Vec<Value>, CliError> {
+        let url = format!("{}/feeds/{feed}/items?{query}", self.base);
+        let body = self.read(&url).await?;
+        let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines: Result<_, _> = lines.map(serde_json::from_slice).collect();
+        lines.map_err(|e| CliError::failed(format!("{url}: not lines of JSON: {e}")))
+    }
+
+    /// Returns the position at which a feed ends.
+    pub(super) async fn end_of(&self, feed: &FeedId) -> Result<String, CliError> {
+        let latest = self.lines(feed, "order=-modified&as=line&timeout=0&max=1").await?;
+        if let Some(position) = latest.first().and_then(|change| change["position"].as_str()) {
+            return Ok(position.to_owned());
+        }
+        let url = format!("{}/feeds/{feed}/items?timeout=0&max=1", self.base);
+        let page: Value = self.json(&url).await?;
+        let cursor = page["last_cursor"].as_str().map(str::to_owned);
+        cursor.ok_or_else(|| CliError::failed(format!("{url}: the page has no last_cursor")))
+    }
+
+    /// Returns the versions of an item.
+    pub(super) async fn versions(&self, feed: &FeedId, id: &str) -> Result<ItemVersions, CliError> {
+        let url = format!("{}/versions", item_url(&self.base, feed, id));
+        let body = self.read(&url).await?;
+        serde_json::from_slice(&body)
+            .map_err(|e| CliError::failed(format!("{url}: not a list of versions: {e}")))
+    }
+
+    /// Returns the line of a version of an item.
+    pub(super) async fn version(&self, feed: &FeedId, id: &str, seq: Seq) -> Result<Bytes, CliError> {
+        self.read(&format!("{}?as=line&version={seq}", item_url(&self.base, feed, id))).await
     }
 
     /// Creates a snapshot and returns its URL.
@@ -201,18 +265,18 @@ impl ServerClient {
         let request = Request::get(RequestId(0), &url);
         // A snapshot of ten million items takes minutes.
         let patience = Duration::from_secs(24 * 3600);
-        let head = self.change(Request { method: Method::POST, patience, ..request }).await?;
-        let location = head.header("location").map(str::to_owned);
+        let response = self.change(Request { method: Method::POST, patience, ..request }).await?;
+        let location = response.head.header("location").map(str::to_owned);
         location.ok_or_else(|| CliError::failed(format!("{url}: the response has no Location header")))
     }
 
-    async fn change(&self, request: Request) -> Result<ResponseHead, CliError> {
+    async fn change(&self, request: Request) -> Result<FullResponse, CliError> {
         let request = self.authorized(request);
         let url = request.url.clone();
         match self.fetcher.fetch_whole(&request).await {
-            Ok(FullResponse { head, .. }) if (200..300).contains(&head.status) => Ok(head),
+            Ok(response) if (200..300).contains(&response.head.status) => Ok(response),
             Ok(FullResponse { head: ResponseHead { status, .. }, body, .. }) => {
-                Err(CliError::failed(format!("{url}: {status}: {}", problem_detail(&body))))
+                Err(self.refusal(&url, status, &body))
             }
             Err(e) => Err(CliError::failed(format!("{url}: {e}"))),
         }
@@ -250,14 +314,35 @@ impl ServerClient {
     }
 
     async fn json(&self, url: &str) -> Result<Value, CliError> {
-        let (status, body) = self
-            .send(self.authorized(Request::get(RequestId(0), url)))
-            .await
-            .map_err(|e| CliError::failed(format!("{url}: {e}")))?;
-        if status != 200 {
-            return Err(CliError::failed(format!("{url}: {status}: {}", problem_detail(&body))));
-        }
+        let body = self.read(url).await?;
         serde_json::from_slice(&body).map_err(|e| CliError::failed(format!("{url}: not JSON: {e}")))
+    }
+
+    /// Reads a document. The server may hold the request as long as it asks for.
+    async fn read(&self, url: &str) -> Result<Bytes, CliError> {
+        let request = Request { patience: READ_PATIENCE, ..Request::get(RequestId(0), url) };
+        let answer = self.send(self.authorized(request)).await;
+        let (status, body) = answer.map_err(|e| CliError::failed(format!("{url}: {e}")))?;
+        if status != 200 {
+            return Err(self.refusal(url, status, &body));
+        }
+        Ok(body)
+    }
+
+    /// Makes the error of a refused request, and says what to do about a token.
+    fn refusal(&self, url: &str, status: u16, body: &[u8]) -> CliError {
+        let hint = match (status, &self.token) {
+            (401, None) => "; give one with --token or TOWPATH_TOKEN",
+            (401, Some(_)) => "; the token of --token, TOWPATH_TOKEN or the configuration was sent",
+            _ => "",
+        };
+        let message = format!("{url}: {status}: {}{hint}", problem_detail(body));
+        // A server that is busy or restarts says something else later.
+        if (400..500).contains(&status) && status != 429 {
+            CliError::refused(message)
+        } else {
+            CliError::failed(message)
+        }
     }
 
     /// Adds the token, if there is one.

@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use futures_util::FutureExt as _;
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use towpath_client::{Fetcher, redact};
@@ -13,6 +15,7 @@ use towpath_proto::format::ProblemCounts;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::open;
+use super::style::OutputFormat;
 use super::terminal::plain;
 use crate::engine::Engine;
 use crate::engine::roles::Lease;
@@ -21,8 +24,17 @@ use crate::server::DescriptorBudget;
 use crate::source::poll::{PollSummary, poll};
 use crate::source::schedule::is_on;
 
-pub(crate) async fn run(args: &ConfigArgs) -> Result<Exit, CliError> {
-    let config = args.load()?;
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Form of the output; `json` is a line for each source
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+pub(crate) async fn run(args: &RunArgs) -> Result<Exit, CliError> {
+    let config = args.config.load()?;
     let budget = DescriptorBudget::raise(config.server.fetches);
     let engine = open::server_engine(config, &budget).await?;
     let fetcher = Arc::new(open::fetcher(&engine.config)?);
@@ -32,7 +44,10 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<Exit, CliError> {
     // Polls finish in any order; the table should not.
     rows.sort_by(|a, b| a.feed.cmp(&b.feed));
     // The polls are done even if standard output is closed.
-    let _ = print(&rows);
+    let _ = match args.format {
+        OutputFormat::Text => print(&rows),
+        OutputFormat::Json => print_json(&rows),
+    };
     let failed = rows.iter().any(|row| row.polled.error.is_some());
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }
@@ -66,6 +81,20 @@ async fn poll_all(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Result<Vec<Po
         rows.push(row?);
     }
     Ok(rows)
+}
+
+/// Prints a line of JSON for each source.
+fn print_json(rows: &[PollRow]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for PollRow { feed, polled, took } in rows {
+        let PollSummary { new, updated, removed, unchanged, error, problems, .. } = polled;
+        let line = json!({
+            "feed": feed, "new": new, "updated": updated, "removed": removed, "unchanged": unchanged,
+            "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "error": error, "problems": problems,
+        });
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
 }
 
 fn print(rows: &[PollRow]) -> std::io::Result<()> {

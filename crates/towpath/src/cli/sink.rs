@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, ServerClient, TargetArgs};
+use super::style::{self, OutputFormat, now_on_terminal, shown_time};
 use super::terminal::plain;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SinkCommand {
     /// List the sinks, with their state, lag and dead letters
-    List(TargetArgs),
+    List(ListArgs),
     /// Deliver nothing until the sink is resumed
     Pause(NamedSink),
     /// Deliver from where the sink stopped, at once
@@ -27,9 +28,21 @@ pub(crate) enum SinkCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Form of the output; `json` is the list of the server
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct NamedSink {
     /// Name of the sink in the configuration
     name: String,
+    /// Form of the output; letters are JSON in any case
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -37,13 +50,20 @@ pub(crate) struct NamedSink {
 /// Runs a command on the sinks of a server.
 pub(crate) async fn sink(command: &SinkCommand) -> Result<Exit, CliError> {
     let text = match command {
-        SinkCommand::List(target) => {
+        SinkCommand::List(ListArgs { format, target }) => {
             let list = server(target).await?.sinks(Method::GET, "").await?;
-            table(list["sinks"].as_array().map(Vec::as_slice).unwrap_or_default(), str::to_owned)
+            match format {
+                OutputFormat::Json => format!("{list}\n"),
+                OutputFormat::Text => {
+                    let sinks = list["sinks"].as_array().map(Vec::as_slice).unwrap_or_default();
+                    let now = now_on_terminal();
+                    table(sinks, |time| shown_time(time, now))
+                }
+            }
         }
-        SinkCommand::Pause(sink) => row(&ask(sink, Method::POST, "pause").await?),
-        SinkCommand::Resume(sink) => row(&ask(sink, Method::POST, "resume").await?),
-        SinkCommand::Resend(sink) => row(&ask(sink, Method::POST, "resend").await?),
+        SinkCommand::Pause(sink) => row(sink, &ask(sink, Method::POST, "pause").await?),
+        SinkCommand::Resume(sink) => row(sink, &ask(sink, Method::POST, "resume").await?),
+        SinkCommand::Resend(sink) => row(sink, &ask(sink, Method::POST, "resend").await?),
         SinkCommand::Letters(sink) => {
             let list = ask(sink, Method::GET, "letters").await?;
             let letters = list["letters"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -51,7 +71,10 @@ pub(crate) async fn sink(command: &SinkCommand) -> Result<Exit, CliError> {
         }
         SinkCommand::Drop(sink) => {
             let answer = ask(sink, Method::DELETE, "letters").await?;
-            format!("dropped {} items\n", answer["dropped"])
+            match sink.format {
+                OutputFormat::Json => format!("{answer}\n"),
+                OutputFormat::Text => format!("dropped {} items\n", answer["dropped"]),
+            }
         }
     };
     // A closed standard output, as with `head`, is not an error.
@@ -94,15 +117,8 @@ pub(super) fn table(sinks: &[Value], time: impl Fn(&str) -> String) -> String {
                 .map(|key| plain(&text(key)));
         [name, kind, state, lag, delivered, letters, last, into]
     };
-    let rows: Vec<[String; HEAD.len()]> =
-        [HEAD.map(str::to_owned)].into_iter().chain(sinks.iter().map(cells)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let line = |row: &[String; HEAD.len()]| {
-        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    let mut text: String = rows.iter().map(line).collect();
+    let rows: Vec<[String; HEAD.len()]> = sinks.iter().map(cells).collect();
+    let mut text = style::table(HEAD, &rows);
     for sink in sinks {
         if let Some(message) = sink["error"]["message"].as_str() {
             let since = time(sink["error"]["since"].as_str().unwrap_or_default());
@@ -113,6 +129,10 @@ pub(super) fn table(sinks: &[Value], time: impl Fn(&str) -> String) -> String {
     text
 }
 
-fn row(sink: &Value) -> String {
-    table(std::slice::from_ref(sink), str::to_owned)
+fn row(args: &NamedSink, sink: &Value) -> String {
+    let now = now_on_terminal();
+    match args.format {
+        OutputFormat::Json => format!("{sink}\n"),
+        OutputFormat::Text => table(std::slice::from_ref(sink), |time| shown_time(time, now)),
+    }
 }

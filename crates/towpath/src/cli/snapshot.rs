@@ -7,7 +7,8 @@ use clap::Args;
 use towpath_proto::FeedId;
 
 use super::error::{CliError, Exit};
-use super::publish_target::{PublishTarget, TargetArgs, feed_id};
+use super::publish_target::{PublishTarget, TargetArgs, feed_id, known_feed};
+use super::style::patiently;
 use crate::engine::Engine;
 use crate::protocols::replication::snapshot;
 
@@ -23,10 +24,13 @@ pub(crate) struct SnapshotArgs {
 pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<Exit, CliError> {
     let feed = feed_id(&args.feed)?;
     let target = args.target.open().await?;
-    let url = match &target {
-        PublishTarget::Server(server) => server.snapshot(&feed).await,
-        PublishTarget::Folder(engine) => in_folder(engine, &feed).await,
+    let making = async {
+        match &target {
+            PublishTarget::Server(server) => server.snapshot(&feed).await,
+            PublishTarget::Folder(engine) => in_folder(engine, &feed).await,
+        }
     };
+    let url = patiently("making the snapshot", making).await;
     target.close().await;
     // A closed standard output does not undo the snapshot.
     let _ = writeln!(std::io::stdout().lock(), "{}", url?);
@@ -34,8 +38,7 @@ pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<Exit, CliError> {
 }
 
 async fn in_folder(engine: &Arc<Engine>, id: &FeedId) -> Result<String, CliError> {
-    let feed = engine.feed(id.as_str());
-    let feed = feed.ok_or_else(|| CliError::usage(format!("the configuration has no feed {id:?}")))?;
+    let feed = known_feed(engine, id)?;
     // A filter has no log of its own; its source feed has the snapshot.
     if let Some(why) = feed.without_log() {
         return Err(CliError::failed(why));

@@ -3,13 +3,14 @@
 use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, TargetArgs};
 use super::sink;
+use super::style::{Colour, OutputFormat, Painter, shown_time as shown};
 use super::terminal::plain;
 use crate::source::status::{feed_json, node_problems, sinks_json};
 
@@ -22,21 +23,12 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// Form of the output
+    /// Form of the output; `json` is an object with `feeds`, `sinks` and `problems`
     #[arg(long, value_enum, default_value_t)]
-    format: StatusFormat,
+    format: OutputFormat,
     /// Print it again every two seconds, until interrupted
     #[arg(long)]
     watch: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum StatusFormat {
-    /// A table for people; times are relative on a terminal
-    #[default]
-    Text,
-    /// A JSON object with `feeds`, `sinks` and `problems`
-    Json,
 }
 
 /// State of a server, or of its folder.
@@ -58,8 +50,8 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
             print!("{CLEAR}");
         }
         let printed = match args.format {
-            StatusFormat::Text => print(&status, is_terminal.then(Timestamp::now)),
-            StatusFormat::Json => print_json(&status),
+            OutputFormat::Text => print(&status, is_terminal.then(Timestamp::now)),
+            OutputFormat::Json => print_json(&status),
         };
         for problem in &status.problems {
             eprintln!("towpath: {}", plain(problem));
@@ -121,22 +113,6 @@ fn by(source: &Value) -> String {
     protocol + &push
 }
 
-/// Formats a time: as it is for programs, relative to `now` for people.
-fn shown(time: &str, now: Option<Timestamp>) -> String {
-    let parsed = now.and_then(|now| Some((now, time.parse::<Timestamp>().ok()?)));
-    parsed.map_or_else(|| time.to_owned(), |(now, time)| ago(now.duration_since(time).as_secs()))
-}
-
-fn ago(seconds: i64) -> String {
-    match seconds {
-        ..0 => "in the future".to_owned(),
-        0..60 => format!("{seconds} s ago"),
-        60..3600 => format!("{} min ago", seconds / 60),
-        3600..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
-    }
-}
-
 /// Prints tables. With the present time, their times are relative.
 fn print(status: &NodeStatus, now: Option<Timestamp>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -157,6 +133,7 @@ fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) ->
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let width = feeds.iter().map(|feed| text(&feed["id"]).len()).max().unwrap_or(0).max(4);
     let times = if now.is_some() { 13 } else { 28 };
+    let painter = Painter::of(&std::io::stdout());
     writeln!(out, "{:width$}  {:>9} {:>9}  {:times$}  source", "feed", "position", "items", "modified")?;
     for feed in feeds {
         let modified = feed["modified"].as_str().map_or_else(|| "-".to_owned(), |time| shown(time, now));
@@ -170,27 +147,15 @@ fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) ->
             },
         };
         let mut source = source;
+        let is_failing = feed["source"]["error"].is_object() || feed["failure"].is_string();
         let hubs = feed["hubs"].as_array().into_iter().flatten().filter_map(hub_problem);
         for problem in feed["failure"].as_str().map(str::to_owned).into_iter().chain(hubs) {
             source = format!("{source}; {problem}");
         }
         let (id, seq, live) = (text(&feed["id"]), text(&feed["seq"]), text(&feed["live"]));
-        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:times$}  {}", plain(&source))?;
+        let source = plain(&source);
+        let source = if is_failing { painter.paint(Colour::Red, &source) } else { source };
+        writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:times$}  {source}")?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_short_for_people_and_whole_for_programs() {
-        let (time, now) = ("2026-03-01T10:00:00Z", "2026-03-01T10:05:30Z".parse().unwrap());
-        assert_eq!(shown(time, None), time);
-        assert_eq!(shown(time, Some(now)), "5 min ago");
-        assert_eq!(shown("-", Some(now)), "-");
-        let texts = [0, 59, 7200, 172_800, -5].map(ago);
-        assert_eq!(texts, ["0 s ago", "59 s ago", "2 h ago", "2 days ago", "in the future"]);
-    }
 }

@@ -20,6 +20,7 @@ pub(crate) mod health_parts;
 mod hooks;
 mod hubs;
 pub(crate) mod identity;
+pub(crate) mod item_versions;
 pub(crate) mod json_record;
 mod metrics;
 mod private_feeds;

@@ -241,6 +241,11 @@ impl Engine {
         may_create.then(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))))
     }
 
+    /// Returns the number of feeds.
+    pub(crate) fn feed_count(&self) -> usize {
+        self.feeds.read().len()
+    }
+
     /// Returns all feeds, sorted by name.
     pub fn feeds(&self) -> Vec<Arc<Feed>> {
         let mut feeds: Vec<_> = self.feeds.read().values().cloned().collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use towpath_proto::FeedId;
 
+use crate::config::nearest;
 use crate::document::route_error::RouteError;
 use crate::engine::{Engine, Feed};
 
@@ -35,9 +36,27 @@ pub(crate) fn no_feed(engine: &Engine, name: &str) -> RouteError {
     }
     // A name comes from the address, which may be as long as a request's head.
     let shown: String = name.chars().take(64).collect();
-    RouteError::not_found(format!(
-        "there is no feed {shown:?}; add a [[feed]] with this id to the configuration"
-    ))
+    // Names of private feeds are for their readers only.
+    let near = nearest_feed(engine, &shown, |feed| feed.config.is_public());
+    let hint = match near {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "add a [[feed]] with this id to the configuration".to_owned(),
+    };
+    RouteError::not_found(format!("there is no feed {shown:?}; {hint}"))
+}
+
+/// Most feeds among which a similar name is looked for.
+// Strangers ask for names that do not exist, so the search must cost little.
+const MAX_COMPARED: usize = 1000;
+
+/// Returns the feed whose name is most like another, among those that may be named.
+pub(crate) fn nearest_feed(engine: &Engine, name: &str, may_name: impl Fn(&Feed) -> bool) -> Option<String> {
+    if engine.feed_count() > MAX_COMPARED {
+        return None;
+    }
+    let feeds = engine.feeds();
+    let names = feeds.iter().filter(|feed| may_name(feed)).map(|feed| feed.id().as_str());
+    nearest(name, &names.collect::<Vec<_>>()).map(str::to_owned)
 }
 
 /// Makes the error for a feed that was removed.
@@ -48,6 +67,23 @@ pub(crate) fn gone_feed(name: &str) -> RouteError {
 /// Returns the parameters of a query, decoded.
 pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     url::form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+}
+
+/// Returns true if a request reads or writes lines: `?as=line`.
+///
+/// # Errors
+///
+/// Another value: a typing error must not turn a line into the content of an item.
+pub(crate) fn asks_for_line(query: Option<&str>) -> Result<bool, RouteError> {
+    let mut given = parameters(query).filter(|(name, _)| name == "as").map(|(_, value)| value);
+    match given.next().as_deref() {
+        None => Ok(false),
+        Some("line") => Ok(true),
+        Some(other) => {
+            let shown: String = other.chars().take(40).collect();
+            Err(RouteError::bad_request(format!("as={shown:?} is unknown; line is known")).about("as"))
+        }
+    }
 }
 
 /// Parses a number in a path: digits without leading zeros, so that each document has one address.

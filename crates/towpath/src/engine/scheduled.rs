@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use towpath_proto::line::Line;
@@ -42,14 +43,20 @@ struct ScheduledRow {
 }
 
 /// Scheduled change, as the status shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScheduledChange {
     /// Id of the item.
     pub id: String,
     /// Operation.
+    #[schemars(schema_with = "op_schema")]
     pub op: Op,
     /// Time at which it is published.
     pub publish_at: Timestamp,
+}
+
+/// Schema of an operation on an item.
+pub(crate) fn op_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "enum": ["put", "patch", "delete"] })
 }
 
 /// Wakes the task after a change was scheduled.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use towpath_proto::change::Seq;
 
@@ -12,7 +13,7 @@ use crate::engine::{Engine, Feed, json_record};
 use crate::store_error::StoreError;
 
 /// State of a sink, as lists and pages show it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SinkStatus {
     /// Name in the configuration.
     pub name: String,
@@ -41,7 +42,7 @@ pub struct SinkStatus {
 }
 
 /// Position of a sink in a feed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SinkFeedStatus {
     /// Name of the feed, or its URL.
     pub feed: String,

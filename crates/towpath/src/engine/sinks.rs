@@ -12,13 +12,14 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use towpath_config::{Config, SinkConfig};
 use towpath_proto::diffdelta::discovery::SinkCounts;
 
 /// Activity of a sink.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkState {
     /// No node runs it yet.
@@ -35,7 +36,7 @@ pub enum SinkState {
 }
 
 /// Time in which a destination takes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SinkOutage {
     /// Failure, its reason, and what to do.
     pub message: String,

@@ -1,5 +1,6 @@
 //! Addresses and links of a feed, whatever the protocol.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use towpath_proto::FeedId;
 use towpath_proto::format::FeedLink;
@@ -24,7 +25,7 @@ pub(crate) fn feed_links(engine: &Engine, feed: &Feed) -> Vec<FeedLink> {
 }
 
 /// Address of a feed, with a description.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct FeedAddress {
     /// Short name for programs.
     pub(crate) name: &'static str,

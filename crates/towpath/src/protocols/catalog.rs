@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use towpath_store::LogHead;
 
@@ -18,7 +19,8 @@ use crate::store_error::StoreError;
 const JSON: &str = "application/json; charset=utf-8";
 
 /// A feed with its state and addresses. `S` describes the source of its items.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "FeedDescription")]
 pub(crate) struct FeedDescription<S: Serialize> {
     pub(crate) id: String,
     pub(crate) title: String,
@@ -28,7 +30,8 @@ pub(crate) struct FeedDescription<S: Serialize> {
 }
 
 /// State of a feed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "FeedStatus")]
 pub(crate) struct FeedStatus<S: Serialize> {
     pub(crate) seq: u64,
     pub(crate) items: u64,
@@ -48,7 +51,8 @@ pub(crate) struct FeedStatus<S: Serialize> {
 }
 
 /// Entry of a feed in the list of feeds.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FeedEntry")]
 pub(crate) struct FeedEntry<S: Serialize> {
     id: String,
     title: String,

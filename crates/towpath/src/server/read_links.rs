@@ -2,20 +2,35 @@
 
 use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::document::prebuilt::Answer;
-use crate::document::respond::whole;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 use crate::engine::access::{may_read, read_token};
 use crate::engine::read_link::{LINK, ReadLink};
 use crate::engine::request::{no_feed, parameters};
+use crate::server::item_response::json_answer;
 
 /// Time that a link is valid, in seconds, unless the request says otherwise.
 const USUAL: i64 = 600;
 /// Longest time that a link may be valid, in seconds.
 const LONGEST: i64 = 24 * 3600;
+
+/// Addresses that read a feed for a while.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ReadLinks {
+    /// Time until which they read it; `null` for a public feed.
+    expires: Option<Timestamp>,
+    /// Id of the feed.
+    feed: String,
+    /// Address of its pages.
+    items: String,
+    /// Address of its events.
+    url: String,
+}
 
 /// Makes a link. A public feed needs none, and gets its plain addresses.
 pub(super) fn make(
@@ -41,13 +56,13 @@ pub(super) fn make(
             (format!("?{LINK}={link}"), Some(expires))
         }
     };
-    let body = json!({
-        "feed": feed.id(),
-        "url": address("events", &link),
-        "items": address("items", &link),
-        "expires": expires,
-    });
-    let mut answer = whole(StatusCode::CREATED, "application/json; charset=utf-8", body.to_string());
+    let links = ReadLinks {
+        expires,
+        feed: feed.id().to_string(),
+        items: address("items", &link),
+        url: address("events", &link),
+    };
+    let mut answer = json_answer(StatusCode::CREATED, &json!(links));
     // The link is a secret for a while.
     answer.headers.insert(http::header::CACHE_CONTROL, http::HeaderValue::from_static("private, no-store"));
     Ok(answer)

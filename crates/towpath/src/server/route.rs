@@ -30,12 +30,9 @@ use crate::server::long_poll::poll::LongPoll;
 use crate::server::problem::Problem;
 use crate::server::response::{ResponseBody, respond};
 use crate::server::{
-    expensive, health, items, metrics, publish, read_links, read_your_writes, session, sinks,
+    expensive, health, items, metrics, openapi, publish, read_links, read_your_writes, session, sinks,
 };
 use crate::stop::Stop;
-
-/// JSON Schema of lines, which the documents have, too.
-const CHANGE_SCHEMA: &str = include_str!("change.schema.json");
 
 /// Result of routing a request.
 pub(crate) enum Routed {
@@ -151,6 +148,12 @@ async fn dispatch(
     if request.method() == Method::OPTIONS {
         return Ok(options(&engine.cors, &segments).into());
     }
+    // The table describes every address, so what it does not have is not there.
+    let methods = openapi::methods(&segments)
+        .ok_or_else(|| RouteError::not_found(format!("there is nothing at {}", shortened(&path))))?;
+    if !methods.split(", ").any(|method| method == request.method()) {
+        return Err(RouteError::method(methods));
+    }
     match segments.as_slice() {
         ["feeds", feed, "items"] if request.method() == Method::POST => {
             return Ok(publish::post(engine, peer, feed, request).await?.into());
@@ -178,10 +181,8 @@ async fn dispatch(
         }
         ["sinks", rest @ ..] => return Ok(sinks::answer(engine, peer, rest, &request).await?.into()),
         ["feeds", feed, "callback"] => return Ok(hub::callback(engine, feed, request).await?.into()),
-        // After the POST arms: what comes here has a wrong method, and 405 must name the right ones.
-        ["feeds", _, "hub" | "read-links"] => return Err(RouteError::method("POST")),
-        ["feeds", _, "items"] if !is_read => return Err(RouteError::method("GET, HEAD, POST")),
-        _ if !is_read => return Err(RouteError::method("GET, HEAD")),
+        // Forms are answered before.
+        _ if !is_read => return Err(RouteError::method(methods)),
         _ => {}
     }
     let named = feed_in(&segments);
@@ -211,10 +212,9 @@ async fn dispatch(
             ItemsResponse::Document(document) => respond_with(document, request.headers()).await?.into(),
             ItemsResponse::Waiting(waiting) => Routed::LongPoll(waiting.into()),
         },
-        (["feeds", _, "events"], Some(feed)) if request.method() == Method::GET => {
+        (["feeds", _, "events"], Some(feed)) => {
             Routed::Streamed(events::events(engine, feed, access, &request, stop).await?)
         }
-        (["feeds", _, "events"], Some(_)) => return Err(RouteError::method("GET")),
         (["feeds", name, "items" | "events"], None) => return Err(no_feed(engine, name)),
         // All other documents show the whole feed, so a reader with a filter gets none of them.
         _ if access != Access::Whole => {
@@ -245,6 +245,7 @@ async fn read(
         [""] => programs::home(engine),
         ["feeds", feed] => programs::feed(engine, peer, feed, &request).await,
         ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
+        ["feeds", feed, "items", id, "versions"] => items::list_versions(engine, feed, id, &request).await,
         ["feeds", feed, "attachments", key, _] => {
             publish::attachment(engine, feed, key, request.headers()).await
         }
@@ -264,10 +265,17 @@ async fn read(
         ["metrics"] => metrics::metrics(engine, peer, &request).await,
         ["livez"] => Ok(health::live()),
         ["readyz"] => Ok(health::ready(engine)),
-        ["openapi.json"] => Ok(programs::openapi(engine)),
-        ["schema", "change.json"] => Ok(whole(StatusCode::OK, "application/schema+json", CHANGE_SCHEMA)),
+        ["openapi.json"] => Ok(openapi::openapi(engine)),
+        ["schema", "change.json"] => {
+            Ok(whole(StatusCode::OK, "application/schema+json", openapi::CHANGE_SCHEMA))
+        }
         segments => diffdelta::get(engine, segments, &request).await,
     }
+}
+
+/// Returns the beginning of a path, which may be as long as a request's head.
+fn shortened(path: &str) -> String {
+    path.chars().take(200).collect()
 }
 
 /// Returns the size of what was made for an answer; `None` if nothing was.
@@ -311,16 +319,7 @@ fn add_sup_link(engine: &Engine, feed: &Feed, routed: &mut Routed) {
 ///
 /// The path alone decides: a preflight has no token, so it must not tell which private feeds exist.
 fn options(cors: &CorsPolicy, segments: &[&str]) -> Answer {
-    let methods = match segments {
-        ["feeds", _, "items"] | ["feeds", _, "snapshots"] => "GET, HEAD, OPTIONS, POST",
-        ["feeds", _, "items", _] => "DELETE, GET, HEAD, OPTIONS, PATCH, PUT",
-        ["feeds", _, "hub" | "read-links"] => "OPTIONS, POST",
-        ["feeds", _, "callback"] => "GET, OPTIONS, POST",
-        ["feeds", _, "events"] => "GET, OPTIONS",
-        ["sinks", _, "letters"] => "DELETE, GET, HEAD, OPTIONS",
-        ["sinks", _, _] => "OPTIONS, POST",
-        _ => "GET, HEAD, OPTIONS",
-    };
+    let methods = openapi::methods_with_options(segments).unwrap_or("GET, HEAD, OPTIONS");
     let mut headers = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static(methods))]);
     cors.add_to_preflight(&mut headers);
     Answer { status: StatusCode::NO_CONTENT, headers, body: Bytes::new() }

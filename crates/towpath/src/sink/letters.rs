@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
@@ -27,7 +28,7 @@ const MAX_LETTER_BYTES: u64 = 64 << 20;
 const RESENT: usize = 100;
 
 /// An item that a destination refused.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DeadLetter {
     /// Number of the letter, ascending.
     pub(crate) number: u64,

@@ -1,6 +1,7 @@
 //! Saved state of a source between polls.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use towpath_client::Validators;
@@ -41,7 +42,7 @@ pub struct SourceState {
 }
 
 /// Error of a source, as saved and shown in its status.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceFailure {
     /// Code for programs: `HTTP_503`, `TIMEOUT`, `NETWORK_ERROR`, `PARSE_ERROR`, …
     pub code: String,

@@ -1,5 +1,6 @@
 //! Health of a feed's source, for people and programs.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use towpath_client::redact;
 use towpath_proto::diffdelta::wire::GLOBAL;
@@ -17,7 +18,7 @@ use crate::store_error::StoreError;
 const MAX_SCHEDULED: usize = 100;
 
 /// Health of a source.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SourceHealth {
     /// Address without credentials: readers of the feed are not readers of the configuration.
     pub(crate) address: String,

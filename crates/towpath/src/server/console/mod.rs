@@ -33,4 +33,5 @@ mod write;
 
 pub(super) use address::PageAddress;
 pub(super) use answer::answer;
+pub(crate) use item::difference;
 pub(super) use refused::Refused;

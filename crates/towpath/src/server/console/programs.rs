@@ -1,20 +1,17 @@
-//! The addresses of the pages as programs see them: lists and descriptions as JSON, counters, the API's description.
+//! The addresses of the pages as programs see them: lists and descriptions as JSON.
 
 use std::net::SocketAddr;
 
 use http::header::{CACHE_CONTROL, VARY};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request};
 
 use crate::document::prebuilt::Answer;
-use crate::document::respond::whole;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
 use crate::source::status::{describe_feed, node_problems, status_of};
-
-const JSON: &str = "application/json; charset=utf-8";
 
 /// Answers `/`: the list of public feeds.
 pub(crate) fn home(engine: &Engine) -> Result<Answer, RouteError> {
@@ -63,12 +60,6 @@ pub(crate) async fn feed<B>(
         answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     }
     Ok(negotiated(answer))
-}
-
-/// Answers `/openapi.json`.
-pub(crate) fn openapi(engine: &Engine) -> Answer {
-    let text = include_str!("openapi.json").replace("{base_url}", &engine.base_url);
-    whole(StatusCode::OK, JSON, text.replace("{version}", env!("CARGO_PKG_VERSION")))
 }
 
 /// Marks an answer that depends on `Accept` (RFC 9110, section 12.5.5).

@@ -10,7 +10,7 @@ use towpath_proto::{Author, Change, Content, Item, NewChange, Op};
 
 use super::line_patch;
 use crate::document::route_error::RouteError;
-use crate::engine::request::parameters;
+use crate::engine::request::{asks_for_line, parameters};
 use crate::engine::{Engine, request_body};
 use crate::server::publish::{self, MAX_CONTENT, PublishedLine, UrlRule};
 
@@ -54,7 +54,7 @@ pub(super) async fn read(
     id: &str,
     request: Request<Incoming>,
 ) -> Result<(ItemEdit, Option<Timestamp>), RouteError> {
-    let is_line = asks_for_line(request.uri().query());
+    let is_line = asks_for_line(request.uri().query())?;
     match *request.method() {
         Method::PUT if is_line => put_line(engine, id, request).await,
         Method::PUT => put_item(engine, id, request).await,
@@ -69,11 +69,6 @@ pub(super) async fn read(
         }
         _ => Ok((ItemEdit::Change(Box::new(NewChange::delete(id))), None)),
     }
-}
-
-/// Returns true if a request reads or writes lines.
-pub(super) fn asks_for_line(query: Option<&str>) -> bool {
-    parameters(query).any(|(name, value)| name == "as" && value == "line")
 }
 
 /// Reads the item of a PUT: the body is its content, the query has the other fields.

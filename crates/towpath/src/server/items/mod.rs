@@ -6,7 +6,10 @@ use http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
+use towpath_proto::change::Seq;
 use towpath_proto::format::http_date;
 use towpath_proto::smart::publish::lines;
 use towpath_proto::smart::spec::OrderBy;
@@ -18,7 +21,8 @@ use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::whole;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
-use crate::engine::request::{feed_to_change, known_feed};
+use crate::engine::item_versions::{version, versions};
+use crate::engine::request::{asks_for_line, feed_to_change, known_feed, parameters};
 use crate::engine::{Engine, Feed, scheduled};
 use crate::protocols::addresses::item_url;
 use crate::protocols::smart::settings;
@@ -72,9 +76,8 @@ pub(crate) async fn item(
         publish::forget_attachments(engine, &feed, &[id.to_owned()]).await?;
     }
     let Some(done) = done else {
-        let receipt =
-            json!({ "feed": feed.id(), "id": id, "op": Op::Delete, "appended": 0, "cancelled": cancelled });
-        return Ok(json_answer(StatusCode::OK, &receipt));
+        let receipt = ItemReceipt { cancelled: Some(cancelled), ..ItemReceipt::new(&feed, id, Op::Delete) };
+        return Ok(json_answer(StatusCode::OK, &json!(receipt)));
     };
     let created = method == Method::PUT && !done.existed;
     let seq = done.appended.first;
@@ -95,10 +98,62 @@ async fn later(
     condition.check(latest.as_ref())?;
     let op = change.op;
     scheduled::schedule(engine, feed.id(), vec![(change, at)]).await?;
-    let receipt =
-        json!({ "feed": feed.id(), "id": id, "op": op, "appended": 0, "scheduled": 1, "publish_at": at });
+    let receipt = ItemReceipt { scheduled: Some(1), publish_at: Some(at), ..ItemReceipt::new(feed, &id, op) };
     // Accepted, and not done yet (RFC 9110, section 15.3.3).
-    Ok(json_answer(StatusCode::ACCEPTED, &receipt))
+    Ok(json_answer(StatusCode::ACCEPTED, &json!(receipt)))
+}
+
+/// Receipt for a change of an item.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::server) struct ItemReceipt {
+    /// Number of changes that were appended: 1, or 0 if nothing had to change now.
+    appended: u8,
+    /// Number of scheduled changes that were cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled: Option<usize>,
+    /// 1 if an item that was there was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<u8>,
+    /// Id of the feed.
+    feed: String,
+    /// Id of the item.
+    id: String,
+    /// Time of the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<Timestamp>,
+    /// Operation.
+    #[schemars(schema_with = "scheduled::op_schema")]
+    op: Op,
+    /// Time at which the change is published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    publish_at: Option<Timestamp>,
+    /// 1 if the change is published later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled: Option<u8>,
+    /// Position of the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<Seq>,
+    /// 1 if the item stays as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unchanged: Option<u8>,
+}
+
+impl ItemReceipt {
+    fn new(feed: &Feed, id: &str, op: Op) -> Self {
+        Self {
+            appended: 0,
+            cancelled: None,
+            changed: None,
+            feed: feed.id().to_string(),
+            id: id.to_owned(),
+            modified: None,
+            op,
+            publish_at: None,
+            scheduled: None,
+            seq: None,
+            unchanged: None,
+        }
+    }
 }
 
 /// Result of changing an item.
@@ -174,17 +229,16 @@ fn receipt(
         Method::PATCH => Op::Patch,
         _ => Op::Delete,
     };
-    let receipt = json!({
-        "feed": feed.id(),
-        "id": id,
-        "op": op,
-        "seq": done.first,
-        "modified": done.head.modified,
-        "appended": appended,
-        "changed": if append.existed && op != Op::Delete { appended } else { 0 },
-        "unchanged": 1 - appended,
-    });
-    let mut answer = json_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &receipt);
+    let receipt = ItemReceipt {
+        seq: Some(done.first),
+        modified: Some(done.head.modified),
+        appended,
+        changed: Some(if append.existed && op != Op::Delete { appended } else { 0 }),
+        unchanged: Some(1 - appended),
+        ..ItemReceipt::new(feed, id, op)
+    };
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut answer = json_answer(status, &json!(receipt));
     set_position(&mut answer.headers, done.head.seq);
     insert(&mut answer.headers, ETAG, &format!("\"{}\"", done.first));
     if created {
@@ -237,13 +291,21 @@ async fn get(
     request: &Request<Incoming>,
 ) -> Result<Answer, RouteError> {
     let known = known_feed(engine, feed)?;
-    let latest = engine.store.latest(known.id(), id).await?;
-    let latest = latest.ok_or_else(|| RouteError::not_found(format!("feed {feed} has no item {id:?}")))?;
-    // 410 and not 404: caches and crawlers may then drop it for good (RFC 9110, section 15.5.11).
-    if latest.op == Op::Delete {
+    let as_line = asks_for_line(request.uri().query())?;
+    let position = position(request.uri().query(), "version")?;
+    let latest = match position {
+        Some(seq) => version(engine.store.as_ref(), known.id(), id, seq).await?,
+        None => engine.store.latest(known.id(), id).await?,
+    };
+    let latest = latest.ok_or_else(|| match position {
+        Some(seq) => RouteError::not_found(format!("change {seq} of feed {feed} is none of item {id:?}")),
+        None => RouteError::not_found(format!("feed {feed} has no item {id:?}")),
+    })?;
+    // 410 and not 404: caches and crawlers may then drop it for good (RFC 9110, section 15.5.11). The line of an earlier
+    // deletion says so itself.
+    if latest.op == Op::Delete && !(as_line && position.is_some()) {
         return Err(RouteError::gone(format!("item {id:?} was deleted at {}", latest.modified)));
     }
-    let as_line = edit::asks_for_line(request.uri().query());
     let mut answer = match &latest.item.content {
         Some(content) if !as_line => raw(content),
         _ => line(engine, &known, &latest)?,
@@ -259,11 +321,42 @@ async fn get(
     Ok(document.dated_by_its_changes().answer_compressing(request.headers()))
 }
 
+/// Most versions in an answer.
+const MAX_VERSIONS: usize = 100;
+
+/// Answers `/feeds/{feed}/items/{id}/versions`: the item's versions, newest first, from `?from=` on.
+pub(crate) async fn list_versions<B>(
+    engine: &Engine,
+    feed: &str,
+    id: &str,
+    request: &Request<B>,
+) -> Result<Answer, RouteError> {
+    let known = known_feed(engine, feed)?;
+    let latest = engine.store.latest(known.id(), id).await?;
+    let latest = latest.ok_or_else(|| RouteError::not_found(format!("feed {feed} has no item {id:?}")))?;
+    let from = position(request.uri().query(), "from")?.unwrap_or(latest.seq);
+    let listed = versions(engine.store.as_ref(), known.id(), id, from, MAX_VERSIONS).await?;
+    Ok(json_answer(StatusCode::OK, &json!(listed)))
+}
+
+/// Parses a position in the query.
+fn position(query: Option<&str>, name: &'static str) -> Result<Option<Seq>, RouteError> {
+    let given = parameters(query).find(|(given, _)| given == name);
+    let Some((_, value)) = given else { return Ok(None) };
+    let seq = value.parse().ok().filter(|_| value.bytes().all(|byte| byte.is_ascii_digit()));
+    let shown: String = value.chars().take(40).collect();
+    let error =
+        || RouteError::bad_request(format!("{name}={shown:?} is not the number of a change")).about(name);
+    seq.map(Some).ok_or_else(error)
+}
+
 /// Answers with the line of an item.
 fn line(engine: &Engine, feed: &Feed, change: &Change) -> Result<Answer, RouteError> {
     let mut line = lines::line(settings(engine, feed), OrderBy::Modified, change);
     // Asked for by its id, the item is what counts, not the last thing that happened to it.
-    line.op = Op::Put;
+    if line.op != Op::Delete {
+        line.op = Op::Put;
+    }
     let body = serde_json::to_vec(&line).map_err(|e| RouteError::internal(e.to_string()))?;
     Ok(whole(StatusCode::OK, "application/json; charset=utf-8", body))
 }

@@ -4,7 +4,11 @@ use std::net::SocketAddr;
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
+use towpath_proto::change::Seq;
 use towpath_proto::{NewChange, Op};
 use towpath_store::Expected;
 
@@ -24,6 +28,27 @@ use crate::server::read_your_writes::set_position;
 
 /// Largest batch, in bytes.
 const MAX_BATCH: usize = 64 << 20;
+
+/// Receipt for a batch.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::server) struct BatchReceipt {
+    /// Number of changes that were appended.
+    appended: usize,
+    /// Number of those that changed an item that was there.
+    changed: usize,
+    /// Id of the feed.
+    feed: String,
+    /// Position of the first change.
+    first: Seq,
+    /// Position at which the log ends now.
+    last: Seq,
+    /// Time of the last change.
+    modified: Timestamp,
+    /// Number of changes that are published later.
+    scheduled: usize,
+    /// Number of items that stay as they were.
+    unchanged: usize,
+}
 
 /// Appends a batch whole or not at all, except for what is to be published later.
 pub(in crate::server) async fn post(
@@ -57,17 +82,17 @@ pub(in crate::server) async fn post(
     scheduled::schedule(engine, feed.id(), later).await?;
     attachments::forget(engine, &feed, &gone).await?;
     tracing::debug!(feed = %feed.id(), token = %sender, count, later_count, last = appended.head.seq, "published a batch");
-    let receipt = json!({
-        "appended": count - unchanged,
-        "changed": changed,
-        "unchanged": unchanged,
-        "scheduled": later_count,
-        "feed": feed.id(),
-        "first": appended.first,
-        "last": appended.head.seq,
-        "modified": appended.head.modified,
-    });
-    let mut answer = json_answer(StatusCode::OK, &receipt);
+    let receipt = BatchReceipt {
+        appended: count - unchanged,
+        changed,
+        feed: feed.id().to_string(),
+        first: appended.first,
+        last: appended.head.seq,
+        modified: appended.head.modified,
+        scheduled: later_count,
+        unchanged,
+    };
+    let mut answer = json_answer(StatusCode::OK, &json!(receipt));
     set_position(&mut answer.headers, appended.head.seq);
     Ok(answer)
 }

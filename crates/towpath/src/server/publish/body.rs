@@ -14,7 +14,7 @@ use super::limits::MAX_LINES;
 use super::line::{PublishedLine, line};
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
-use crate::engine::request::parameters;
+use crate::engine::request::asks_for_line;
 use crate::engine::{Engine, Feed};
 
 /// Form of a body.
@@ -37,7 +37,7 @@ impl BodyForm {
         let media_type = media_type.map_err(|_| RouteError::bad_request("Content-Type is not text"))?;
         let media_type = media_type.unwrap_or_default();
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let is_line = parameters(request.uri().query()).any(|(name, value)| name == "as" && value == "line");
+        let is_line = asks_for_line(request.uri().query())?;
         let is_mapped = feed.config.publish.is_some() && !is_line;
         Ok(match essence.as_str() {
             "multipart/form-data" => {

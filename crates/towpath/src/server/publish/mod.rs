@@ -10,7 +10,7 @@ mod line;
 mod urls;
 
 pub(super) use attachments::{forget as forget_attachments, get as attachment};
-pub(super) use batch::post;
+pub(super) use batch::{BatchReceipt, post};
 pub(super) use limits::MAX_CONTENT;
 pub(super) use line::{PublishedLine, line};
 pub(crate) use urls::UrlRule;

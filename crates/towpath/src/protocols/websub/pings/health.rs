@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 use towpath_client::redact;
 
@@ -15,7 +16,7 @@ use crate::store_error::StoreError;
 pub(crate) struct PingHealth(Mutex<BTreeMap<String, Option<String>>>);
 
 /// A hub of others, with what it was told about a feed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HubStatus {
     /// URL of the hub.
     pub(crate) url: String,

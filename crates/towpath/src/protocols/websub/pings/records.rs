@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
@@ -18,7 +19,7 @@ use crate::store_error::StoreError;
 pub(super) const SERVER: &str = "server";
 
 /// Result of the last ping to a hub about a feed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PingStatus {
     /// Position up to which the hub was told.
     pub(crate) seq: Seq,

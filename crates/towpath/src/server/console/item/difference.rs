@@ -19,28 +19,28 @@ const MAX_LINES: usize = 3000;
 
 /// Difference of one field.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::server::console) struct FieldDifference {
-    pub(in crate::server::console) name: &'static str,
-    pub(in crate::server::console) lines: Vec<Line>,
+pub(crate) struct FieldDifference {
+    pub(crate) name: &'static str,
+    pub(crate) lines: Vec<Line>,
     /// True if a text was too long to be compared whole.
-    pub(in crate::server::console) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 /// A line of a comparison.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::server::console) struct Line {
-    pub(in crate::server::console) kind: LineKind,
+pub(crate) struct Line {
+    pub(crate) kind: LineKind,
     /// Number in the old text, from 1.
-    pub(in crate::server::console) old: Option<usize>,
+    pub(crate) old: Option<usize>,
     /// Number in the new text.
-    pub(in crate::server::console) new: Option<usize>,
+    pub(crate) new: Option<usize>,
     /// Parts of the text; true for those that differ within the line.
-    pub(in crate::server::console) parts: Vec<(bool, String)>,
+    pub(crate) parts: Vec<(bool, String)>,
 }
 
 /// Kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server::console) enum LineKind {
+pub(crate) enum LineKind {
     Same,
     Removed,
     Added,
@@ -49,7 +49,7 @@ pub(in crate::server::console) enum LineKind {
 }
 
 /// Returns the fields that differ.
-pub(in crate::server::console) fn compare(old: &Item, new: &Item) -> Vec<FieldDifference> {
+pub(crate) fn compare(old: &Item, new: &Item) -> Vec<FieldDifference> {
     let time = |at: Option<jiff::Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let authors = |item: &Item| {

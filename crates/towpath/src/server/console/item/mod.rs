@@ -1,7 +1,7 @@
 //! The page of an item: its content shown safely, its fields, its risk, its versions, and what differs between them.
 
 mod content;
-pub(super) mod difference;
+pub(crate) mod difference;
 pub(super) mod difference_view;
 mod frame;
 mod item_page;

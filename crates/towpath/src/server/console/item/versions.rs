@@ -1,6 +1,5 @@
 //! Versions of an item, newest first.
 
-use jiff::Timestamp;
 use maud::{Markup, html};
 use towpath_proto::Op;
 use towpath_proto::change::{Change, Seq};
@@ -9,49 +8,32 @@ use super::super::clock::ago;
 use super::super::feed_head::FeedHead;
 use super::super::visit::Visit;
 use crate::document::route_error::RouteError;
+use crate::engine::item_versions::{ItemVersion, ItemVersions, versions};
 
 /// Versions of a page.
 const ROWS: usize = 50;
 
-/// A version in the list.
-pub(super) struct Version {
-    pub(super) seq: Seq,
-    pub(super) op: Op,
-    pub(super) modified: Timestamp,
-    pub(super) previous: Option<Seq>,
-}
-
 /// Versions of an item.
-pub(super) struct Versions {
-    pub(super) list: Vec<Version>,
-    /// Position of the next older version that the list does not have.
-    pub(super) older: Option<Seq>,
-}
+pub(super) struct Versions(ItemVersions);
 
 impl Versions {
     /// Returns the latest version only.
     pub(super) fn only(latest: &Change) -> Self {
-        Self { list: vec![line(latest)], older: None }
+        Self(ItemVersions { versions: vec![ItemVersion::from(latest)], older: None })
     }
 
     /// Walks from the latest version, or from the one that the address names.
     pub(super) async fn read(visit: &Visit, head: &FeedHead, latest: &Change) -> Result<Self, RouteError> {
-        let mut next = visit.query.number("versions")?.or(Some(latest.seq));
-        let mut list = Vec::new();
-        while let Some(seq) = next.filter(|_| list.len() < ROWS) {
-            let change = visit.engine.store.change(head.feed.log(), seq).await?;
-            let Some(change) = change.filter(|change| change.item.id == latest.item.id) else { break };
-            next = change.previous;
-            list.push(line(&change));
-        }
-        Ok(Self { list, older: next })
+        let from = visit.query.number("versions")?.unwrap_or(latest.seq);
+        let store = visit.engine.store.as_ref();
+        Ok(Self(versions(store, head.feed.log(), &latest.item.id, from, ROWS).await?))
     }
 
     /// Makes the list: each version leads to itself, and to what it changed.
     pub(super) fn view(&self, visit: &Visit, shown: Seq) -> Markup {
         html! {
             div class="sheet" {
-                ol class="versions" reversed { @for version in &self.list { li {
+                ol class="versions" reversed { @for version in &self.0.versions { li {
                     @let seq = version.seq.to_string();
                     @let href = visit.query.with(&[("version", seq.as_str()), ("with", ""), ("at", "")]);
                     a href=(href) aria-current=[(version.seq == shown).then_some("true")] { "change " (version.seq) }
@@ -63,7 +45,7 @@ impl Versions {
                 } } }
             }
             (self.comparison(shown))
-            @if let Some(older) = self.older {
+            @if let Some(older) = self.0.older {
                 p { a href=(visit.query.with(&[("versions", &older.to_string())])) { "Older versions" } }
             }
         }
@@ -73,7 +55,8 @@ impl Versions {
 impl Versions {
     /// Makes the form that compares any two of the listed versions.
     fn comparison(&self, shown: Seq) -> Markup {
-        let list: Vec<&Version> = self.list.iter().filter(|version| version.op != Op::Delete).collect();
+        let list: Vec<&ItemVersion> =
+            self.0.versions.iter().filter(|version| version.op != Op::Delete).collect();
         // Two versions have a link already.
         if list.len() < 3 {
             return html! {};
@@ -95,11 +78,7 @@ impl Versions {
     }
 }
 
-fn line(change: &Change) -> Version {
-    Version { seq: change.seq, op: change.op, modified: change.modified, previous: change.previous }
-}
-
-fn name(version: &Version) -> &'static str {
+fn name(version: &ItemVersion) -> &'static str {
     match (version.op, version.previous) {
         (Op::Delete, _) => "removed",
         (_, None) => "first",

@@ -1,0 +1,212 @@
+//! Parameters of operations: in the path, the query, or a header.
+
+use serde_json::{Value, json};
+
+/// Returns a parameter of the path by its name, or one of query or header by its name in the table of operations.
+///
+/// A name in that table may have a prefix, where addresses use one name for different things.
+pub(super) fn parameter(name: &str) -> Option<Value> {
+    path(name).or_else(|| query(name)).or_else(|| header(name))
+}
+
+fn path(name: &str) -> Option<Value> {
+    let (about, schema, example) = match name {
+        "{feed}" => (
+            "Id of the feed",
+            json!({ "type": "string", "pattern": "^[a-z0-9_\\-]{2,32}$" }),
+            json!("orders"),
+        ),
+        "{id}" => (
+            "The item's id, percent-encoded",
+            json!({ "type": "string", "minLength": 1, "maxLength": 2048 }),
+            json!("order-1"),
+        ),
+        "{key}" => (
+            "Digests of the item's id and of the file",
+            json!({ "type": "string", "minLength": 1 }),
+            json!("0f3c"),
+        ),
+        "{name}" => (
+            "The file's name, whatever it is",
+            json!({ "type": "string", "minLength": 1 }),
+            json!("photo.jpg"),
+        ),
+        "{sink}" => {
+            ("Its name in the configuration", json!({ "type": "string", "minLength": 1 }), json!("copy"))
+        }
+        "{page}" => ("Number of the page, from 1", json!({ "type": "integer", "minimum": 1 }), json!(1)),
+        "{snapshot_page}" => {
+            ("Number of the page, from 0", json!({ "type": "integer", "minimum": 0 }), json!(0))
+        }
+        "{snapshot}" => ("An id, or latest", json!({ "type": "string", "minLength": 1 }), json!("latest")),
+        "{part}" => (
+            "A page's number, from 1; or the first and the last change of a document",
+            json!({ "type": "string", "pattern": "^[1-9][0-9]*(-[1-9][0-9]*)?$" }),
+            json!("1"),
+        ),
+        "{year}" => ("As in the index", json!({ "type": "string", "pattern": "^[0-9]{4}$" }), json!("2026")),
+        "{month}" | "{day}" => {
+            ("As in the index", json!({ "type": "string", "pattern": "^[0-9]{2}$" }), json!("01"))
+        }
+        "{schema}" => (
+            "Name of the file",
+            json!({ "enum": ["diff.schema.json", "known_issues.schema.json", "wellknown.schema.json"] }),
+            json!("diff.schema.json"),
+        ),
+        "{asset}" => (
+            "Name with its digest, as the pages have it",
+            json!({ "type": "string", "minLength": 1 }),
+            json!("style.css"),
+        ),
+        _ => return None,
+    };
+    let name = name.trim_matches(['{', '}']);
+    Some(json!({
+        "name": name, "in": "path", "required": true, "description": about, "schema": schema, "example": example,
+    }))
+}
+
+fn query(key: &str) -> Option<Value> {
+    let text = || json!({ "type": "string" });
+    let position =
+        || json!({ "type": "string", "pattern": "^(cursor:.+|id:.+|time:.+|[cm][0-9]+-[0-9a-f]{10})$" });
+    let web = || json!({ "type": "string", "format": "uri", "pattern": "^https?://" });
+    let time = || json!({ "type": "string", "format": "date-time" });
+    let flag = || json!({ "type": "string" });
+    let (about, schema, example) = match key {
+        "status" => ("Tell of each feed how it is, too", flag(), json!("")),
+        "instance" => ("Tell the identity of the server's run, too", flag(), json!("")),
+        "order" => (
+            "Order of the items",
+            json!({ "enum": ["created", "modified", "-created", "-modified"], "default": "modified" }),
+            json!("created"),
+        ),
+        "since" => (
+            "Items after this: cursor:…, id:… (in an order by creation), time:… (RFC 3339, or seconds since 1970), or the \
+             position of a line as it is",
+            position(),
+            json!("time:1767225600"),
+        ),
+        "until" => ("Items before this, in the forms of since", position(), json!("time:4102444800")),
+        "max" => (
+            "Items of a page; a larger number counts as the server's limit",
+            json!({ "type": "integer", "minimum": 1, "default": 50 }),
+            json!(10),
+        ),
+        "timeout" => (
+            "Seconds to wait while there is nothing",
+            json!({ "type": "integer", "minimum": 0, "default": 55 }),
+            json!(0),
+        ),
+        "callback" => (
+            "JSON-P: dotted JavaScript identifiers",
+            json!({ "type": "string", "pattern": "^[A-Za-z_$][A-Za-z0-9_$]{0,30}$" }),
+            Value::Null,
+        ),
+        "format" => ("json or atom, whatever Accept says", text(), json!("json")),
+        "as" => ("Lines of JSON, one for each change", json!({ "enum": ["line"] }), json!("line")),
+        "item:as" => {
+            ("The body is the item's line, or a part of it", json!({ "enum": ["line"] }), json!("line"))
+        }
+        "version" => (
+            "Position of the change whose version is asked for, as /versions lists it",
+            json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+            Value::Null,
+        ),
+        "from" => (
+            "Position of the version to begin with, as `older` says it; the latest where absent",
+            json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+            Value::Null,
+        ),
+        "view" => ("Part of the page: its frame, or its content", text(), Value::Null),
+        "last" => (
+            "Begin with so many of the latest items; not with since, until, or a descending order",
+            json!({ "type": "integer", "minimum": 1 }),
+            Value::Null,
+        ),
+        "padding" => {
+            ("Begin with 2 kB of comment, for proxies that hold back the first bytes", flag(), json!(""))
+        }
+        "link" => ("Read link of a private feed, instead of a token", text(), Value::Null),
+        "events:since" => ("Begin after this position; now where absent", text(), Value::Null),
+        "feed[]" => (
+            "Repeated, up to 64 feeds",
+            json!({ "type": "array", "minItems": 1, "maxItems": 64, "items": { "type": "string", "pattern": "^[a-z0-9_\\-]{2,32}$" } }),
+            json!(["orders"]),
+        ),
+        "read-links:seconds" => (
+            "Time that the addresses are valid",
+            json!({ "type": "integer", "minimum": 1, "maximum": 86400, "default": 600 }),
+            json!(60),
+        ),
+        "sup:seconds" => (
+            "The period; more than a day counts as a day",
+            json!({ "type": "integer", "minimum": 1, "maximum": u64::MAX, "default": 60 }),
+            json!(300),
+        ),
+        "replication:since" => (
+            "Redirect to the page where the changes of this time begin",
+            time(),
+            json!("2026-01-01T00:00:00Z"),
+        ),
+        "expect" => (
+            "Append only if the feed ends at this position",
+            json!({ "type": "integer", "minimum": 0 }),
+            json!(0),
+        ),
+        "urls" => (
+            "Take addresses that are not absolute http or https URLs, too",
+            json!({ "enum": ["any"] }),
+            json!("any"),
+        ),
+        "title" => ("Title", text(), json!("Order 1")),
+        "url" => ("Address of what the item is about", web(), json!("https://shop.example/orders/1")),
+        "summary" => ("Summary", text(), json!("Two chairs")),
+        "author" => ("Author; may be repeated", text(), json!("Ann")),
+        "tag" => ("Tag; may be repeated", json!({ "type": "string", "minLength": 1 }), json!("new")),
+        "published" | "updated" => ("Time", time(), json!("2026-01-01T00:00:00Z")),
+        "publish_at" => ("Publish at this time", time(), json!("2026-01-01T00:00:00Z")),
+        "image" => ("Address of an image", web(), json!("https://shop.example/1.jpg")),
+        "attachment" => ("Address of a file; may be repeated", web(), json!("https://shop.example/1.pdf")),
+        "hub.mode" | "hub.topic" | "hub.challenge" => ("WebSub, section 5.3", text(), Value::Null),
+        "hub.lease_seconds" => ("WebSub, section 5.3", json!({ "type": "string" }), Value::Null),
+        "reason" => (
+            "Words for those who follow the feed, who get 410 with them from then on",
+            json!({ "type": "string", "maxLength": 500 }),
+            json!("moved to orders-2"),
+        ),
+        _ => return None,
+    };
+    let name = match key {
+        "feed[]" => "feed",
+        key => key.split_once(':').map_or(key, |(_, name)| name),
+    };
+    let mut parameter = json!({ "name": name, "in": "query", "description": about, "schema": schema });
+    if key == "feed[]" {
+        parameter["required"] = true.into();
+    }
+    if !example.is_null() {
+        parameter["example"] = example;
+    }
+    Some(parameter)
+}
+
+fn header(key: &str) -> Option<Value> {
+    let (about, schema) = match key {
+        "Towpath-Position" => (
+            "The answer has the feed's log up to this place at least, as an append's answer said it; waited for up to 5 \
+             seconds, then 503",
+            json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+        ),
+        "Last-Event-ID" => ("Begin after this event", json!({ "type": "string" })),
+        "If-None-Match" => ("Entity tag that the client has", json!({ "type": "string" })),
+        "If-None-Match:*" => ("Only if the item is not there", json!({ "enum": ["*"] })),
+        "If-Match" => (
+            "Only if the item is at this version, as the ETag of a read said it, or * if there is one",
+            json!({ "type": "string", "pattern": "^(\\*|\"[0-9]+\")$" }),
+        ),
+        _ => return None,
+    };
+    let name = key.split_once(':').map_or(key, |(name, _)| name);
+    Some(json!({ "name": name, "in": "header", "description": about, "schema": schema }))
+}
