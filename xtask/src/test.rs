@@ -21,6 +21,7 @@ pub(crate) fn all() -> Result<(), String> {
     build_with_lints()?;
     package::check_program(&run::target().join("debug/towpath"))?;
     documentation_tests()?;
+    features()?;
     // Not beside the tests: its release build takes both cores for minutes, and some of them judge who takes over in time.
     readme()?;
     suites(&environment)
@@ -78,6 +79,12 @@ fn build_with_lints() -> Result<(), String> {
         "--all-targets",
         "--no-run",
     ]))
+}
+
+/// Tests what only a build with further features has: traces for a collector.
+fn features() -> Result<(), String> {
+    let features = ["--package", "towpath", "--features", "otlp", "--test", "otlp"];
+    status(tests_command(Command::new(run::cargo_program())).arg("test").args(features))
 }
 
 /// A command that builds tests: all with the same settings, or cargo would build them again for each.

@@ -13,6 +13,7 @@ pub mod protocols;
 pub mod server;
 pub(crate) mod sink;
 pub mod source;
+pub(crate) mod spans;
 pub mod stop;
 pub mod store_error;
 pub(crate) mod wall_clock;

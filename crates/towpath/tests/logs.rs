@@ -159,7 +159,10 @@ fn no_line_has_a_secret() {
         [[feed]]\nid = \"mirror\"\n[feed.source]\nfollow = \"http://me:hush-url@127.0.0.1:1/y?key=hush-query\"\n\
         [[sink]]\nname = \"hook\"\nfeeds = [\"own\"]\ninto = \"webhook:http://me:hush-url@127.0.0.1:1/z?key=hush-query\"\n\
         allow_private = true\nsecrets = [\"whsec_aHVzaC1zZWNyZXQtaHVzaC1zZWNyZXQtaHVzaA==\"]\n\
-        [[sink]]\nname = \"db\"\nfeeds = [\"own\"]\ninto = \"postgres://me:hush-url@127.0.0.1:1/db\"\n";
+        [[sink]]\nname = \"db\"\nfeeds = [\"own\"]\ninto = \"postgres://me:hush-url@127.0.0.1:1/db\"\n\
+        [alerts]\nsource_failing = \"1s\"\nwait = 0\n[alerts.webhook]\nurl = \"http://me:hush-url@127.0.0.1:1/?key=hush-query\"\n\
+        allow_private = true\nsecrets = [\"whsec_aHVzaC1zZWNyZXQtaHVzaC1zZWNyZXQtaHVzaA==\"]\n\
+        [alerts.email]\nserver = \"smtp://me:hush-mail@127.0.0.1:1\"\nfrom = \"a@example.com\"\nto = [\"b@example.com\"]\n";
     let dir = TestFolder::new(config);
     let server = serve_with(&dir, &["--log", "trace", "--log-format", "json"], &[]);
     let bearer = |token: &str| format!("Bearer {token}");
@@ -176,7 +179,8 @@ fn no_line_has_a_secret() {
     assert!(read.status < 500, "{}", read.text());
     let log = || dir.log();
     wait_until("sources, sinks and the component fail", || {
-        ["\"polled\"", "\"mirror\"", "\"hook\"", "\"db\"", "XMPP"].iter().all(|part| log().contains(part))
+        let parts = ["\"polled\"", "\"mirror\"", "\"hook\"", "\"db\"", "XMPP", "\"webhook\"", "\"email\""];
+        parts.iter().all(|part| log().contains(part))
     });
     drop(server);
     let log = log();

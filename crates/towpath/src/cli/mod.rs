@@ -139,8 +139,10 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return report(&CliError::failed(format!("cannot start: {e}"))),
     };
-    cli.logs.start(cli.command.is_talkative(), matches!(cli.command, Subcommands::Serve(_)));
+    let is_server = matches!(cli.command, Subcommands::Serve(_));
+    let guard = cli.logs.start(cli.command.is_talkative(), is_server, runtime.handle());
     let exit = runtime.block_on(run_command(cli.command));
+    guard.finish();
     // A blocked read of standard input or a name lookup must not delay the exit.
     runtime.shutdown_background();
     exit.map_or_else(|e| report(&e), ExitCode::from)

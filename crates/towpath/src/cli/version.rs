@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 const COMMIT: Option<&str> = option_env!("TOWPATH_COMMIT");
 
 /// Sinks and backends that this build has.
-const FEATURES: &str = if cfg!(feature = "email") {
-    "cluster, xmpp, websub, export, sinks, email"
-} else {
-    "cluster, xmpp, websub, export, sinks"
+const FEATURES: &str = match (cfg!(feature = "email"), cfg!(feature = "otlp")) {
+    (true, true) => "cluster, xmpp, websub, export, sinks, email, otlp",
+    (true, false) => "cluster, xmpp, websub, export, sinks, email",
+    (false, true) => "cluster, xmpp, websub, export, sinks, otlp",
+    (false, false) => "cluster, xmpp, websub, export, sinks",
 };
 
 /// Returns the version for `--version`.

@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use towpath_proto::diff::{KnownItems, without_unchanged};
 use towpath_proto::{FeedId, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected, Store};
+use tracing::Instrument as _;
+
+use crate::spans::span;
 
 /// Result of publishing a batch.
 #[derive(Debug, Clone, Copy)]
@@ -48,5 +51,7 @@ pub async fn publish(
         Op::Put | Op::Patch => !live.insert(change.item.id.clone()),
     };
     let changed = changes.iter().filter(is_of_live_item).count();
-    Ok(Published { appended: store.append(feed, expected, changes).await?, unchanged, changed })
+    let span = span!("append", feed = %feed, changes = changes.len());
+    let appended = store.append(feed, expected, changes).instrument(span).await?;
+    Ok(Published { appended, unchanged, changed })
 }

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use towpath_proto::line::Line;
 use towpath_proto::{FeedId, NewChange, Op};
 use towpath_store::{AppendError, Expected, Precondition, Store, Table, TableWrite, WriteError};
+use tracing::Instrument as _;
 
 use super::Engine;
 use super::attachments;
@@ -288,7 +289,8 @@ async fn publish_one(
             return remove(engine, lease, rows, Some(condition)).await;
         }
         let version = Expected::Version(latest.map(|latest| latest.seq));
-        match engine.store.append(feed, version, vec![change]).await {
+        let span = crate::spans::span!("append", feed = %feed, changes = 1);
+        match engine.store.append(feed, version, vec![change]).instrument(span).await {
             Ok(_) => {
                 attachments::forget(engine.store.as_ref(), feed, &gone).await?;
                 return remove(engine, lease, rows, Some(condition)).await;

@@ -14,6 +14,7 @@ use http::{Method, Request, Response, Version};
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use parking_lot::Mutex;
+use tracing::{Instrument as _, Span};
 
 use super::access_log::{AccessLog, AccessRecord};
 use super::browser_policy::BrowserPolicy;
@@ -30,6 +31,7 @@ use crate::document::response_memory::{MIN_BODY, ResponseMemory};
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 use crate::server::read_your_writes::{POSITION, set_age};
+use crate::spans;
 use crate::stop::Stop;
 
 /// Longest head of a request, in bytes. It is also the size of hyper's buffers.
@@ -134,8 +136,9 @@ impl Service<Request<Incoming>> for HttpService {
         let ConnectionWorker { engine, stop, requests, .. } = &*self.worker;
         let (engine, stop, requests) = (engine.clone(), stop.clone(), requests.clone());
         let (min_held, began) = (self.min_held, Instant::now());
+        let span = spans::request(&request, route.name());
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
-        ServiceFuture::Later(Box::pin(async move {
+        let responding = async move {
             let routed = within(&engine.response_memory, min_held, pin!(answer).await);
             let is_long_poll = matches!(routed, Routed::LongPoll(_));
             let (response, access) = respond_or_park(routed, park, access, &stop).await;
@@ -144,8 +147,10 @@ impl Service<Request<Incoming>> for HttpService {
             } else {
                 requests.observe(route, response.status(), began.elapsed());
             }
+            Span::current().record("http.response.status_code", response.status().as_u16());
             with_age(&engine, logged(access, response, is_long_poll))
-        }))
+        };
+        ServiceFuture::Later(Box::pin(responding.instrument(span)))
     }
 }
 

@@ -7,11 +7,13 @@ use sha2::{Digest, Sha256};
 use towpath_client::sink::{Sink, SinkBatch, SinkError, SinkEvent};
 use towpath_proto::follow::Followed;
 use towpath_store::{Table, TableWrite};
+use tracing::Instrument as _;
 
 use super::letters::LetterBox;
 use crate::engine::Engine;
 use crate::engine::roles::{self, Lease, conditions};
 use crate::engine::sinks::SinkEntry;
+use crate::spans::span;
 use crate::store_error::StoreError;
 
 /// Sink under a lease: it keeps nothing that another node would have to know in this process.
@@ -59,7 +61,13 @@ impl Sink for StoredSink {
         roles::check(&self.lease).map_err(|e| self.failed("deliver the changes", &e))?;
         // Sent once, however often the store refuses the checkpoint.
         if !self.applied.as_ref().is_some_and(|applied| Arc::ptr_eq(applied, &batch.events)) {
-            self.inner.apply(batch).await?;
+            let span = span!(
+                "sink",
+                sink = self.sink.config.name,
+                source = %towpath_client::redact::url(&batch.source),
+                changes = batch.events.len(),
+            );
+            self.inner.apply(batch).instrument(span).await?;
         }
         let Some(checkpoint) = batch.checkpoint.as_ref().filter(|_| !self.inner.keeps_checkpoint()) else {
             return Ok(());

@@ -10,6 +10,7 @@ use towpath_proto::diff::{Diff, GuardError, KnownItems, Listing, diff};
 use towpath_proto::format::{FeedAbout, FeedDocument, Format, FormatError, ProblemCounts};
 use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, ReadError};
+use tracing::Instrument as _;
 
 use super::document::{LoadedPage, PageReader, add_page, digest};
 use super::load::{LoadError, LoadedDocument, LoadedSource, load};
@@ -27,6 +28,7 @@ use crate::engine::roles::{self, Lease};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::{Run, publish};
 use crate::protocols::history::documents;
+use crate::spans::span;
 use crate::store_error::StoreError;
 
 /// Maximum number of a document's problems that are saved.
@@ -295,7 +297,8 @@ fn remove_deleted(found: &mut Diff, known: &KnownItems, document: &FeedDocument)
 
 async fn append(engine: &Engine, feed: &Feed, last: u64, changes: Vec<NewChange>) -> Result<(), PollError> {
     if !changes.is_empty() {
-        engine.store.append(feed.id(), Expected::Last(last), changes).await?;
+        let span = span!("append", feed = %feed.id(), changes = changes.len());
+        engine.store.append(feed.id(), Expected::Last(last), changes).instrument(span).await?;
     }
     Ok(())
 }

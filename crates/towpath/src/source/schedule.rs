@@ -16,6 +16,7 @@ use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use towpath_client::{Fetcher, redact};
 use towpath_proto::FeedId;
+use tracing::Instrument as _;
 
 use super::metrics::SourceMetrics;
 use super::poll::{PollSummary, fingerprint, poll};
@@ -26,6 +27,7 @@ use crate::config::local_path;
 use crate::engine::roles::{Lease, Shard};
 use crate::engine::source_control::{self, SourceControl};
 use crate::engine::{Engine, Feed};
+use crate::spans::span;
 use crate::stop::{Stop, stopped};
 
 /// Shared context of polls.
@@ -224,7 +226,8 @@ enum NextPoll {
 /// Runs one poll; returns the next, or `None` if the result was not saved.
 async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<NextPoll> {
     let _permit = context.permits.acquire().await.ok()?;
-    let polled = poll(&context.engine, &context.fetcher, &lease, &feed).await;
+    let span = span!("poll", feed = %feed.id());
+    let polled = poll(&context.engine, &context.fetcher, &lease, &feed).instrument(span).await;
     match &polled {
         Ok(polled) => log(&feed, polled),
         Err(e) if e.is_conflict() => tracing::info!(feed = %feed.id(), "another node polls it"),

@@ -1,11 +1,15 @@
 //! Logs on standard error: one event per line, with a constant message and fields.
 
 mod format;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod throttle;
 
 use std::io::IsTerminal as _;
 
 use clap::Args;
+use tokio::runtime::Handle;
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -57,20 +61,68 @@ impl LogArgs {
     /// Begins to log to standard error.
     ///
     /// A server hides queries of URLs as well as credentials: its log is read by more people than its configuration.
-    pub(super) fn start(&self, is_talkative: bool, is_server: bool) {
+    /// What it returns is finished when the command has ended.
+    pub(super) fn start(&self, is_talkative: bool, is_server: bool, runtime: &Handle) -> LogGuard {
         let redact: fn(&str) -> String =
             if is_server { towpath_client::redact::text } else { towpath_client::redact::credentials };
         let is_terminal = std::io::stderr().is_terminal();
         let format = LineFormat::new(self.log_format, is_journal(), is_terminal, redact);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).event_format(format);
+        let lines = lines.with_filter(self.levels(is_talkative));
+        let registry = tracing_subscriber::registry().with(lines);
+        let guard = LogGuard::new(is_server, runtime);
         // Tests start several commands in one process; the first subscriber stays.
-        let _ = tracing_subscriber::registry().with(self.levels(is_talkative)).with(lines).try_init();
+        #[cfg(feature = "otlp")]
+        let _ = registry.with(guard.layer()).try_init();
+        #[cfg(not(feature = "otlp"))]
+        let _ = registry.try_init();
+        guard
     }
 
     fn levels(&self, is_talkative: bool) -> Targets {
         let set = self.log_filter.clone().and_then(|LogFilter(levels)| levels);
         let default = if is_talkative { TALKATIVE } else { QUIET };
         set.unwrap_or_else(|| default.parse().unwrap_or_default())
+    }
+}
+
+/// What has to be finished after a command.
+#[derive(Debug)]
+pub(super) struct LogGuard {
+    #[cfg(feature = "otlp")]
+    spans: Option<otlp::SpanExport>,
+}
+
+impl LogGuard {
+    #[cfg(not(feature = "otlp"))]
+    fn new(_: bool, _: &Handle) -> Self {
+        Self {}
+    }
+
+    #[cfg(feature = "otlp")]
+    fn new(is_server: bool, runtime: &Handle) -> Self {
+        let started = if is_server { otlp::SpanExport::start(runtime) } else { Ok(None) };
+        let spans = started.unwrap_or_else(|error| {
+            eprintln!("towpath: cannot export spans: {error}");
+            None
+        });
+        Self { spans }
+    }
+
+    /// Sends what is left to send.
+    pub(super) fn finish(self) {
+        #[cfg(feature = "otlp")]
+        drop(self.spans);
+    }
+
+    #[cfg(feature = "otlp")]
+    fn layer<S>(&self) -> Option<impl tracing_subscriber::Layer<S> + use<S>>
+    where
+        S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+    {
+        let tracer = self.spans.as_ref()?.tracer();
+        let only_spans = Targets::new().with_target(crate::spans::TARGET, tracing::Level::INFO);
+        Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(only_spans))
     }
 }
 

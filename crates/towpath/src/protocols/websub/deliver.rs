@@ -14,6 +14,7 @@ use towpath_proto::follow::Monotonic;
 use towpath_proto::push::websub::delivery::{AfterDelivery, DeliveredRange, DeliveryOutcome};
 use towpath_proto::push::websub::dispatch::{Dispatcher, DueDelivery, EndedDelivery, SLOW_ANSWER};
 use towpath_proto::push::websub::signature::{self, Algorithm};
+use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::engine::access::access_of;
@@ -21,6 +22,7 @@ use crate::engine::roles::Lease;
 use crate::protocols::websub::jobs::now;
 use crate::protocols::websub::state::{HubState, VerifiedSubscriber};
 use crate::protocols::websub::{load, page, stored, verify};
+use crate::spans::span;
 use crate::stop::{Stop, stopped};
 
 /// Interval of storing positions.
@@ -157,7 +159,9 @@ async fn deliver(
         return ended(nothing_known, DeliveryOutcome::Refused(None));
     }
     let begun = Instant::now();
-    let outcome = post(engine, &to.subscription.callback, send, headers, page.body.clone()).await;
+    let span = span!("delivery", otel.kind = "client", feed = %to.topic.feed.id());
+    let posting = post(engine, &to.subscription.callback, send, headers, page.body.clone());
+    let outcome = posting.instrument(span).await;
     EndedDelivery { took: begun.elapsed(), ..ended(page.carried, outcome) }
 }
 

@@ -15,6 +15,7 @@ use towpath_proto::smart::publish::lines;
 use towpath_proto::smart::spec::OrderBy;
 use towpath_proto::{Change, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected, OpCounts};
+use tracing::Instrument as _;
 
 use crate::config::TokenRight;
 use crate::document::prebuilt::{Answer, Document, Valid};
@@ -190,7 +191,8 @@ async fn append_if(
             return Ok(ItemAppend { existed: true, is_unchanged: true, appended });
         }
         let version = Expected::Version(latest.as_ref().map(|latest| latest.seq));
-        match engine.store.append(feed.id(), version, vec![change]).await {
+        let span = crate::spans::span!("append", feed = %feed.id(), changes = 1);
+        match engine.store.append(feed.id(), version, vec![change]).instrument(span).await {
             Ok(appended) => {
                 return Ok(ItemAppend { existed: latest.is_some(), is_unchanged: false, appended });
             }

@@ -18,6 +18,7 @@ use towpath_client::{
 use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
 use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
 use towpath_store::{AppendError, Expected, ReadError, Table, TableWrite, WriteError};
+use tracing::Instrument as _;
 
 use super::metrics::SourceMetrics;
 use super::state::{SourceFailure, SourceState};
@@ -311,7 +312,9 @@ impl Mirror {
         roles::check(lease)?;
         // On a single node the mirror is the only writer; local publishing to a mirror is rejected.
         let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
-        self.seq = engine.store.append(feed.id(), expected, changes).await?.head.seq;
+        let span = crate::spans::span!("append", feed = %feed.id(), changes = changes.len());
+        let appended = engine.store.append(feed.id(), expected, changes).instrument(span).await?;
+        self.seq = appended.head.seq;
         Ok(())
     }
 }

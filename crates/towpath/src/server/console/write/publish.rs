@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use towpath_proto::change::Change;
 use towpath_proto::{Item, NewChange, Op};
 use towpath_store::{AppendError, Expected};
+use tracing::Instrument as _;
 
 use super::super::feed_head::{FeedHead, Tab};
 use super::super::shown::{Shown, see_other};
@@ -87,7 +88,9 @@ pub(super) async fn delete(visit: &Visit, feed: &Arc<Feed>, form: &FormData) -> 
         return Err(RouteError::not_found("There is no such item, or it was removed already"));
     };
     let expected = Expected::Version(version.or(Some(latest.seq)));
-    let done = visit.engine.store.append(feed.id(), expected, vec![NewChange::delete(id)]).await?;
+    let span = crate::spans::span!("append", feed = %feed.id(), changes = 1);
+    let deleting = visit.engine.store.append(feed.id(), expected, vec![NewChange::delete(id)]);
+    let done = deleting.instrument(span).await?;
     tracing::info!(feed = %feed.id(), token = %sender, item = id, seq = done.head.seq, "deleted by form");
     Ok(see_other(&visit.item_path(feed.id().as_str(), id)).into())
 }
