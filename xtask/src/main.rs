@@ -36,6 +36,8 @@ cargo xtask openapi [SECONDS]  requests that schemathesis makes of the HTTP API'
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
 cargo xtask sink-kills [N]  kill followers into databases, and their server, so many times [default: 1000]
+cargo xtask client-kills [N]  kill programs that use the packages for Python, JavaScript and Rust so many times each
+                            [default: 200]
 cargo xtask faults [N]      inject so many faults into a cluster of servers and nodes [default: 100], and a quarter
                             as many into the store alone
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
@@ -85,6 +87,8 @@ fn main() -> ExitCode {
         ["sbom"] => release::sbom(),
         ["sink-kills"] => sink_kills("1000"),
         ["sink-kills", kills] => sink_kills(kills),
+        ["client-kills"] => client_kills("200"),
+        ["client-kills", kills] => client_kills(kills),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
         ["cluster-tests", tests @ ..] => test::cluster(tests),
@@ -193,6 +197,15 @@ fn sink_kills(kills: &str) -> Result<(), String> {
         "--nocapture",
     ];
     run::cargo_with(&sink, &kills)
+}
+
+fn client_kills(kills: &str) -> Result<(), String> {
+    setup::tests()?;
+    let packages = ["rust_client", "python_client", "js_client"].map(|test| ["--test", test]).concat();
+    let tests =
+        ["--", "kills_", "the_tests_by_pytest", "the_tests_in_node", "--nocapture", "--test-threads=1"];
+    let test = [&["test", "--package", "towpath"], &packages[..], &tests].concat();
+    run::cargo_with(&test, &[("TOWPATH_KILLS", kills)])
 }
 
 fn kill(rounds: &str) -> Result<(), String> {

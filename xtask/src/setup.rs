@@ -7,7 +7,7 @@ use crate::run::{have, root, status, target};
 
 /// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP; a validator of
 /// Atom; the XMPP server of the component's tests; the web servers of exported trees and of docs/deployment.md; a browser;
-/// and the tools for network namespaces.
+/// a clock that runs fast; and the tools for network namespaces.
 pub(crate) fn tests() -> Result<PathBuf, String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
@@ -23,6 +23,10 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
         if !have(program) {
             apt(&[package])?;
         }
+    }
+    // Lets hours pass in seconds, for the package for Python.
+    if std::fs::read_dir("/usr/share/doc/libfaketime").is_err() {
+        apt(&["libfaketime"])?;
     }
     network()?;
     browser()?;

@@ -204,7 +204,8 @@ export class Session {
         if (cause instanceof TowpathError) throw cause;
         // Node's "fetch failed" says nothing; its cause does.
         const inner = cause?.cause;
-        const why = inner?.code || inner?.message || cause?.message;
+        // Deno's message has the whole URL, whose query may be a secret.
+        const why = `${inner?.code || inner?.message || cause?.message}`.replace(String(url), "");
         throw new NetworkError(`no answer: ${why}`, url, cause);
       }
     };

@@ -120,6 +120,7 @@ test("a server that restarts is followed on, and one that begins anew is told", 
 test("the state moves only past what the loop body finished", async () => {
   const { base, feed, id: own } = await fresh();
   await new Client(base).feed(own).batch(["a", "b", "c", "d"].map((id) => ({ id })));
+  while (!(await (await fetch(`${base}/diff/${own}/latest.json`)).text()).includes('"d"'));
   for (const protocol of PROTOCOLS) {
     const state = memory();
     const seen = [];

@@ -57,6 +57,11 @@ test("arguments that cannot be used", async () => {
   }
   const shown = await follow("http://user:pass@x/?token=secret").next().catch((error) => error.message + error.url);
   assert.doesNotMatch(shown, /pass|secret/);
+  // Deno's own error has the URL in its text.
+  const fetch = async (url) => { throw new TypeError(`error sending request for url (${url}): refused`); };
+  const { message } = await follow("http://127.0.0.1:1/?token=secret", { fetch, giveUpAfter: 0 }).next().catch((error) => error);
+  assert.match(message, /no answer: .*refused/);
+  assert.doesNotMatch(message, /secret/);
 });
 
 test("any publisher's Smart Feed is followed by its cursors", async () => {
@@ -116,6 +121,33 @@ test("a server that is away at first is waited for, and given up when asked to",
   await server(smartFeed(["a"]), port);
   assert.equal((await next).value.id, "a");
   await assert.rejects(follow("http://127.0.0.1:1/", { log, giveUpAfter: 100 }).next(), (error) => error instanceof NetworkError && error.cause !== undefined);
+});
+
+test("a server that is away for an hour is asked ever more rarely, and followed on", async () => {
+  const { Date: { now }, setInterval } = globalThis;
+  const [begun, speed] = [now(), 1000];
+  // An hour in 3.6 seconds, for both clocks that waits go by.
+  Date.now = () => begun + (now() - begun) * speed;
+  globalThis.setInterval = (act, ms) => setInterval(act, ms / speed);
+  try {
+    const first = await server(smartFeed(["a", "b"]));
+    const [log, state] = [quiet(), memory()];
+    const changes = follow(first.base, { log, state, patience: 10_000_000 });
+    assert.deepEqual([(await changes.next()).value.id, (await changes.next()).value.id], ["a", "b"]);
+    const next = changes.next();
+    await first.stop();
+    const away = Date.now();
+    while (Date.now() - away < 3_600_000) await new Promise((resolve) => setTimeout(resolve, 10));
+    await server(smartFeed(["a", "b", "c"]), first.port);
+    assert.equal((await next).value.id, "c");
+    assert.ok(Date.now() - away < 2 * 3_600_000, "it waits for five minutes at most");
+    assert.ok(log.warnings.length >= 8 && log.warnings.length < 80, `${log.warnings.length} attempts`);
+    assert.equal(state.saved.state.since, "cursor:2");
+    await changes.return();
+  } finally {
+    Object.assign(globalThis, { setInterval });
+    Date.now = now;
+  }
 });
 
 test("a silent server is an error, not a hang", async () => {

@@ -54,8 +54,10 @@ enum Command {
 #[pyclass(frozen, module = "towpath._towpath")]
 pub(crate) struct Reader {
     shared: Mutex<ReaderState>,
+    /// Process of the thread: a fork has the reader, and no thread.
+    process: u32,
     /// Separate from the state, so that a wait in one thread does not block the others.
-    messages: Mutex<Option<Receiver<Message>>>,
+    messages: Mutex<Receiver<Message>>,
     wake: UnixStream,
 }
 
@@ -115,12 +117,9 @@ impl Reader {
 
     /// Returns the next changes and `None`, or `None` and a message for the log, or twice `None` at the end. Waits.
     fn next(&self, py: Python<'_>) -> PyResult<Taken> {
+        self.check_process()?;
         loop {
-            let received = py.detach(|| match &*lock(&self.messages) {
-                Some(messages) => messages.recv_timeout(SIGNAL_CHECK),
-                None => Err(RecvTimeoutError::Disconnected),
-            });
-            match received {
+            match py.detach(|| lock(&self.messages).recv_timeout(SIGNAL_CHECK)) {
                 Ok(message) => return self.take(py, message),
                 Err(RecvTimeoutError::Timeout) => py.check_signals()?,
                 Err(RecvTimeoutError::Disconnected) => return self.disconnected(),
@@ -130,13 +129,11 @@ impl Reader {
 
     /// Like `next`, without waiting: `None` if nothing has arrived.
     fn try_next(&self, py: Python<'_>) -> PyResult<Option<Taken>> {
+        self.check_process()?;
         // First: a message that comes after the bytes were read writes another byte.
         let mut bytes = [0; 64];
         while matches!((&self.wake).read(&mut bytes), Ok(1..)) {}
-        let received = match &*lock(&self.messages) {
-            Some(messages) => messages.try_recv(),
-            None => Err(TryRecvError::Disconnected),
-        };
+        let received = lock(&self.messages).try_recv();
         match received {
             Ok(message) => self.take(py, message).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
@@ -204,7 +201,18 @@ impl Reader {
             has_more: false,
             has_ended: false,
         };
-        Ok(Self { shared: Mutex::new(state), messages: Mutex::new(Some(messages)), wake })
+        let process = std::process::id();
+        Ok(Self { shared: Mutex::new(state), process, messages: Mutex::new(messages), wake })
+    }
+
+    /// Fails in a fork, which would wait for ever.
+    fn check_process(&self) -> PyResult<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "a follow of the parent process cannot be used after a fork: start one here",
+        ))
     }
 
     fn take(&self, py: Python<'_>, message: Message) -> PyResult<Taken> {
@@ -234,6 +242,10 @@ impl Reader {
     }
 
     fn end(&self) -> Result<(), Failure> {
+        if std::process::id() != self.process {
+            // The thread and its state are the parent's.
+            return Ok(());
+        }
         let thread = {
             let mut state = lock(&self.shared);
             state.has_ended = true;

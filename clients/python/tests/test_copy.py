@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -119,31 +118,6 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     assert process.stdout.read() == "interrupted 1\n"
     assert process.wait(30) == 0
-
-
-def test_a_copy_survives_kills(feed, tmp_path):
-    program = "import sys, towpath; towpath.copy(sys.argv[1], 'sqlite:copy.db')"
-    wanted = []
-
-    def publish(round):
-        for n in range(10):
-            wanted.append(f"{round}-{n}")
-            feed.put(wanted[-1])
-
-    for round in range(int(os.environ.get("TOWPATH_KILLS", "30")) // 3):
-        process = subprocess.Popen([sys.executable, "-c", program, feed.url], cwd=tmp_path)
-        publisher = threading.Thread(target=publish, args=(round,))
-        publisher.start()
-        time.sleep(0.15 + 0.02 * round)
-        process.kill()
-        process.wait()
-        publisher.join()
-    process = subprocess.Popen([sys.executable, "-c", program, feed.url], cwd=tmp_path)
-    changes = lambda: rows(tmp_path / "copy.db", "SELECT id FROM changes ORDER BY rowid")
-    wait_for(lambda: len(changes()) >= len(wanted), process)
-    process.kill()
-    process.wait()
-    assert changes() == wanted
 
 
 def wait_for(is_done, process):

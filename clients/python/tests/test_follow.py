@@ -3,6 +3,7 @@
 import copy
 import datetime
 import gc
+import glob
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import pytest
 import towpath
@@ -129,6 +131,160 @@ def test_a_server_that_is_away(own_server, tmp_path, caplog):
         thread.join()
     assert any("failed: http" in record.getMessage() for record in caplog.records)
     changes.close()
+
+
+def test_a_server_that_answers_html_for_a_while(answers, caplog):
+    """As a portal of a hotel does, or a broken deployment."""
+    pages = {"since=none": b"a", "since=cursor%3A1": b"b"}
+    trouble = [(200, "text/html", b"<title>Sign in</title>"), (502, "text/html", b"<title>Bad gateway</title>")]
+
+    def handler(path):
+        id = pages.get("since=" + path.split("since=")[1].split("&")[0] if "since=" in path else "since=none")
+        if id == b"b" and trouble:
+            return trouble.pop(0)
+        item = {"id": id.decode(), "displayName": "x"} if id else None
+        page = {"count": 1, "totalItems": 2, "url": "x", "items": [item] if item else []}
+        page["last_cursor"] = {b"a": "1", b"b": "2", None: "2"}[id]
+        return 200, "application/json", json.dumps(page).encode()
+
+    changes = towpath.follow(answers(handler) + "/feed")
+    with caplog.at_level(logging.WARNING, "towpath"):
+        assert [next(changes).id, next(changes).id] == ["a", "b"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2 and "not JSON" in messages[0] and "502" in messages[1], messages
+    changes.close()
+
+
+def test_a_server_that_is_away_for_an_hour(answers, tmp_path):
+    # Debian's libfaketime, which `cargo xtask setup` installs.
+    faketime = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+    if not faketime:
+        pytest.skip("libfaketime is missing")
+    program = """
+import sys, time, towpath
+began = time.time()
+for change in towpath.follow(sys.argv[1], state="state", protocol="smart"):
+    print(change.id, int(time.time() - began), flush=True)
+    if change.id == "c":
+        break
+"""
+    away, attempts = threading.Event(), []
+    away.set()
+
+    def handler(path):
+        since = path.split("since=")[1].split("&")[0] if "since=" in path else ""
+        if since and away.is_set():
+            attempts.append(path)
+            return 503, "text/plain", b"down"
+        names, cursor = (("c",), "3") if since.endswith("2") else ((), "3") if since else (("a", "b"), "2")
+        page = {"count": len(names), "totalItems": 3, "url": "x", "items": [{"id": id} for id in names], "last_cursor": cursor}
+        return 200, "application/json", json.dumps(page).encode()
+
+    url = answers(handler) + "/feed"
+    environment = {**os.environ, "LD_PRELOAD": faketime[0], "FAKETIME": "+0 x1000"}
+    command = [sys.executable, "-c", program, url]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    seen = [process.stdout.readline().split()[0] for _ in range(2)]
+    time.sleep(3.6)
+    away.clear()
+    last, seconds = process.communicate(timeout=60)[0].split()
+    assert [*seen, last] == ["a", "b", "c"]
+    assert int(seconds) >= 3600 and 5 <= len(attempts) < 80, (seconds, len(attempts))
+    assert process.returncode == 0
+    assert ids(towpath.follow(url, state=tmp_path / "state", once=True)) == ["c"], "the body has not finished c"
+
+
+def test_callbacks_that_raise(feed, server, answers):
+    put(feed, *"abc")
+
+    class State:
+        def __init__(self, fails):
+            self.fails, self.saved = fails, None
+
+        def load(self):
+            if self.fails == "load":
+                raise OSError("no database")
+            return self.saved
+
+        def save(self, state):
+            if self.fails == "save":
+                raise OSError("the disk is full")
+            self.saved = state
+
+    for fails, why in (("load", "no database"), ("save", "disk is full")):
+        with pytest.raises(OSError, match=why):
+            list(towpath.follow(feed.url, state=State(fails), once=True))
+    good = State(None)
+    assert ids(towpath.follow(feed.url, state=good, once=True)) == ["a", "b", "c"]
+
+    # An archive that has lost its past: changes that nobody can supply any more.
+    def trimmed(path):
+        with urllib.request.urlopen(server.base + path) as answer:
+            body, kind = answer.read(), answer.headers["Content-Type"]
+        if path.endswith("index.json"):
+            body = json.dumps({"snapshots": json.loads(body)["snapshots"][-1:]}).encode()
+        return 200, kind, body
+
+    base = answers(trimmed)
+    head = f"{base}/diff/{feed.name}/head.json"
+    while "0000000000" in trimmed(f"/diff/{feed.name}/head.json")[2].decode().split("cursor")[1][:30]:
+        pass
+    put(feed, "d")
+    lost = {"towpath_state": 1, "url": base, "protocol": "diffdelta", "follows": head, "state": {"cursor": "sha256:" + "1" * 64}}
+    behind = State(None)
+    behind.saved = json.dumps(lost)
+
+    def raises(gap):
+        assert isinstance(gap, towpath.GapError)
+        raise LookupError(str(gap))
+
+    with pytest.raises(LookupError, match="no longer|cannot be"):
+        list(towpath.follow(base, state=behind, once=True, on_gap=raises))
+    assert behind.saved == json.dumps(lost), "the state did not move"
+
+
+def test_many_follows_leave_nothing(feed):
+    put(feed, "a")
+
+    def descriptors():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    def one(how):
+        changes = towpath.follow(feed.url)
+        if how:
+            next(changes)
+        if how == 2:
+            changes.close()
+
+    one(2)
+    before = descriptors()
+    for n in range(60):
+        one(n % 3)
+    assert descriptors() <= before
+    assert follow_threads() == []
+
+
+def test_a_fork_neither_hangs_nor_follows(feed):
+    put(feed, "a")
+    program = """
+import os, sys, towpath
+changes = towpath.follow(sys.argv[1])
+print(next(changes).id, flush=True)
+if os.fork() == 0:
+    try:
+        next(changes)
+    except RuntimeError as error:
+        print(error, flush=True)
+    del changes
+    sys.exit()
+os.wait()
+changes.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program, feed.url], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
+    assert done.stdout.startswith("a\na follow of the parent process"), done.stdout
 
 
 @pytest.mark.parametrize("how", ["drop", "close", "with", "unused"])

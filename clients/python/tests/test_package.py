@@ -1,14 +1,18 @@
 """The package: its names, its types, its examples, its start, its publishing."""
 
+import datetime
 import doctest
+import glob
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import packaging.tags
 import pytest
 import towpath
 
@@ -125,10 +129,73 @@ published: towpath.Published = towpath.Client("x", token="t").feed("news").put("
 conforms: bool = towpath.check("x").conforms
 asyncio.run(waits("x"))
 ''')
+    # The programs of the guide, too.
+    guide = Path(os.environ["TOWPATH_ROOT"], "docs/python.md").read_text()
+    programs = re.findall(r"^```python (\S+)\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    for name, program in programs:
+        (tmp_path / name).write_text(program)
+    assert len(programs) > 5
     strict = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
-    for what in (["-p", "towpath"], [str(uses)]):
+    for what in (["-p", "towpath"], [str(uses), *(name for name, _ in programs)]):
         checked = subprocess.run([*strict, *what], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
         assert checked.returncode == 0, checked.stdout
+
+
+def test_the_stub_says_what_the_module_has():
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "towpath._towpath", "--concise"], stdout=subprocess.PIPE, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_tag_of_the_wheel():
+    metadata = importlib.metadata.distribution("towpath")
+    (tag,) = re.findall(r"^Tag: (.*)$", metadata.read_text("WHEEL"), re.MULTILINE)
+    assert re.fullmatch(r"cp39-abi3-manylinux_2_\d+_\w+", tag), tag
+    assert metadata.metadata["Requires-Python"] == ">=3.9"
+    assert f"towpath-{towpath.__version__}-{tag}.whl" == Path(os.environ["TOWPATH_WHEEL"]).name
+
+    def is_accepted(python, abi):
+        # By the rules of pip, which has a copy of this library.
+        accepted = packaging.tags.cpython_tags(python, [abi], [tag.split("-")[2]])
+        return not packaging.tags.parse_tag(tag).isdisjoint(accepted)
+
+    assert all(is_accepted((3, minor), f"cp3{minor}") for minor in range(9, 16))
+    # Builds without the lock have another interface: pip must not install what cannot be imported.
+    assert not any(is_accepted((3, minor), abi) for minor, abi in ((8, "cp38"), (13, "cp313t"), (14, "cp314t")))
+
+
+def other_pythons():
+    """Interpreters on the path and in pyenv's folder, from the first on that the wheel is for."""
+    names = [shutil.which(f"python3.{minor}") for minor in range(9, 20)]
+    names += glob.glob(os.path.expanduser(os.environ.get("PYENV_ROOT", "~/.pyenv") + "/versions/*/bin/python3"))
+    code = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+    found = {}
+    for name in filter(None, names):
+        told = subprocess.run([name, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # A stand-in of pyenv for a version that is not chosen fails.
+        if told.returncode == 0:
+            major, minor, has_no_lock = map(int, told.stdout.split())
+            if (major, minor) >= (3, 9) and not has_no_lock:
+                found[major, minor] = name
+    return found
+
+
+def test_every_interpreter_at_hand_can_use_it(feed):
+    feed.put("1", title="Ten boats", json={"boats": 10}, published=datetime.datetime(2026, 1, 2, 3, 4, 5, 678, datetime.timezone.utc))
+    code = """
+import asyncio, sys, towpath
+change, = towpath.follow(sys.argv[1], once=True)
+assert (change.item.title, change.json, change.item.published.year) == ("Ten boats", {"boats": 10}, 2026)
+async def main():
+    return [change.id async for change in towpath.follow(sys.argv[1], once=True)]
+assert asyncio.run(main()) == ["1"]
+"""
+    # The folder into which the wheel was unpacked, and nothing else of this interpreter.
+    site = {"PYTHONPATH": str(Path(towpath.__file__).parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    for version, python in other_pythons().items():
+        ran = subprocess.run([python, "-c", code, feed.url], env={**os.environ, **site}, stderr=subprocess.PIPE, text=True)
+        assert ran.returncode == 0, f"{version}: {ran.stderr}"
 
 
 def test_the_reference_is_made_without_warnings(tmp_path):

@@ -5,6 +5,7 @@ maturin makes the module. The program is added to the wheel as a script, which i
 
 import base64
 import hashlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -44,10 +45,20 @@ def add_program(wheel: Path, program: bytes) -> None:
     draft.replace(wheel)
 
 
+def check_libc(wheel: Path, program: bytes) -> None:
+    """Fails if the program needs a newer C library than the wheel's tag says. maturin knows the module only."""
+    found = re.findall(rb"GLIBC_(\d+)\.(\d+)(?:\.\d+)?\0", program)
+    needed = max((int(major), int(minor)) for major, minor in found)
+    tag = re.search(r"-manylinux_(\d+)_(\d+)_", wheel.name)
+    if tag is None or (int(tag[1]), int(tag[2])) < needed:
+        sys.exit(f"{wheel.name}: the program needs glibc {needed[0]}.{needed[1]}, which the tag does not say")
+
+
 def main() -> None:
     out, program, *arguments = sys.argv[1:]
-    wheel = build(Path(out).resolve(), arguments)
-    add_program(wheel, Path(program).read_bytes())
+    wheel, content = build(Path(out).resolve(), arguments), Path(program).read_bytes()
+    check_libc(wheel, content)
+    add_program(wheel, content)
     print(wheel)
 
 

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use towpath_proto::follow::{Checker, Event, FeedReset, FollowError, Followed, Follower, LargePart};
 
-use super::clock::{DriverClock as _, SystemClock};
+use super::clock::{DriverClock, SystemClock};
 use super::fetch::Fetcher;
 use super::large_files::LargeFiles;
 use super::listen::CallQueue;
@@ -124,6 +125,18 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
     stop: &Stop,
 ) -> Result<FollowSummary, O::Error> {
     drive_with_calls(follower, fetcher, output, stop, CallQueue::none()).await
+}
+
+/// Like [`drive`], with the timers of a clock.
+pub(super) async fn drive_by_clock<F: Follower + ?Sized, O: Output>(
+    follower: &mut F,
+    fetcher: &Fetcher,
+    clock: Arc<dyn DriverClock>,
+    output: &mut O,
+    stop: &Stop,
+) -> Result<FollowSummary, O::Error> {
+    let mut requests = RequestDriver::with_clock(fetcher.clone(), clock);
+    run(&mut requests, follower, output, stop, CallQueue::none()).await
 }
 
 /// Like [`drive`], and passes callback requests to the follower.

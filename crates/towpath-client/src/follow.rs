@@ -1,6 +1,7 @@
 //! The simple way to follow one feed: a builder, and a stream of its changes.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use serde::{Deserialize, Serialize};
@@ -9,8 +10,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, ReadLimits, StartFrom};
 
 use super::changes::StatePlace;
+use super::clock::{DriverClock, SystemClock};
 use super::discover::discover;
-use super::drive::{FollowNotice, FollowSummary, Output, drive};
+use super::drive::{FollowNotice, FollowSummary, Output, drive_by_clock};
 use super::fetch::{FetchOptions, Fetcher};
 use super::protocol::{FollowPace, FollowerConfig, Protocol, follower};
 
@@ -25,6 +27,7 @@ pub struct Follow {
     pub(crate) limits: ReadLimits,
     pub(crate) fetcher: Option<Fetcher>,
     pub(crate) place: StatePlace,
+    pub(crate) clock: Arc<dyn DriverClock>,
 }
 
 /// A saved position, from which [`Follow::resume`] continues. Serialise it to store it.
@@ -54,9 +57,17 @@ pub enum FollowEvent {
 impl Follow {
     /// Follows the feed at `url` from its beginning, without end, by the strongest protocol that it offers.
     pub fn new(url: impl Into<String>) -> Self {
-        let (from, limits) = (StartFrom::Beginning, ReadLimits::default());
-        let place = StatePlace::None;
-        Self { url: url.into(), protocol: None, from, state: None, once: false, limits, fetcher: None, place }
+        Self {
+            url: url.into(),
+            protocol: None,
+            from: StartFrom::Beginning,
+            state: None,
+            once: false,
+            limits: ReadLimits::default(),
+            fetcher: None,
+            place: StatePlace::None,
+            clock: Arc::new(SystemClock),
+        }
     }
 
     /// Continues an earlier follow after its checkpoint.
@@ -100,6 +111,13 @@ impl Follow {
         self
     }
 
+    /// Sets the clock of polls and retries. Simulations of hours need another than the system's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn DriverClock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Refuses a state that only [`Follow::changes`] saves: without it a restart would begin anew in silence.
     pub(crate) fn check_place(&self) -> Result<(), FollowError> {
         let why = "a state file is for `changes`; other follows keep their checkpoints themselves";
@@ -116,7 +134,7 @@ impl Follow {
     /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
     pub async fn open(self) -> Result<FollowStream, FollowError> {
         self.check_place()?;
-        let Self { url, protocol, from, state, once, limits, fetcher, .. } = self;
+        let Self { url, protocol, from, state, once, limits, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
         let (protocol, url, name) = match protocol {
@@ -137,7 +155,7 @@ impl Follow {
             large_folder: None,
         };
         let follower = follower(protocol, config)?;
-        Ok(FollowStream::spawn(follower, fetcher, protocol, url, once))
+        Ok(FollowStream::spawn(follower, fetcher, clock, protocol, url, once))
     }
 }
 
@@ -177,6 +195,7 @@ impl FollowStream {
     pub(crate) fn spawn(
         mut follower: Box<dyn Follower>,
         fetcher: Fetcher,
+        clock: Arc<dyn DriverClock>,
         protocol: Protocol,
         url: String,
         once: bool,
@@ -187,7 +206,8 @@ impl FollowStream {
         // A task of its own: the driver must handle timers and responses while the caller processes a batch.
         tokio::spawn(async move {
             let mut output = StreamOutput { messages: sender };
-            if let Ok(summary) = drive(&mut *follower, &fetcher, &mut output, &stopped).await {
+            let driven = drive_by_clock(&mut *follower, &fetcher, clock, &mut output, &stopped);
+            if let Ok(summary) = driven.await {
                 let _ = output.messages.send(StreamMessage::Finished(summary));
             }
         });

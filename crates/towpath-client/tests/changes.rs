@@ -5,15 +5,18 @@
 mod raw_server;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
 use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
 use serde_json::{Value, json};
 use towpath_client::state_file::StateError;
-use towpath_client::{Changes, ChangesError, FeedChange, Follow, FollowError};
+use towpath_client::{Changes, ChangesError, DriverClock, FeedChange, Follow, FollowError};
+use towpath_proto::follow::{Monotonic, Now};
 
 /// Content of a page of a Smart Feed.
 fn page(ids: &[&str], cursor: &str) -> String {
@@ -255,4 +258,61 @@ async fn a_dropped_stream_leaves_no_task() {
     while tasks() > before {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// A clock that goes where it is waited for, while nothing is under way: hours pass in milliseconds.
+#[derive(Debug)]
+struct LeapingClock(Mutex<Timestamp>);
+
+impl DriverClock for LeapingClock {
+    fn now(&self) -> Now {
+        Now::simulated(*self.0.lock().unwrap())
+    }
+
+    fn sleep_until(&self, until: Monotonic, idle: bool) -> BoxFuture<'static, ()> {
+        if !idle {
+            return Box::pin(std::future::pending());
+        }
+        let mut now = self.0.lock().unwrap();
+        *now = until.simulated_wall().max(*now);
+        Box::pin(tokio::task::yield_now())
+    }
+}
+
+/// Attempts get rarer, the stream neither ends nor hangs, and what was published meanwhile arrives once.
+#[tokio::test]
+async fn a_server_that_is_away_for_an_hour_is_followed_on() {
+    let began = Timestamp::from_second(1_700_000_000).unwrap();
+    let clock = Arc::new(LeapingClock(Mutex::new(began)));
+    let (time, failures) = (clock.clone(), Arc::new(AtomicU32::new(0)));
+    let failed = failures.clone();
+    let is_back = move || time.now().wall >= began + SignedDuration::from_hours(1);
+    let asked = Arc::new(AtomicU32::new(0));
+    let server = RawServer::start(move |request| {
+        let before_the_outage = asked.fetch_add(1, Ordering::SeqCst) < 2;
+        if !before_the_outage && !is_back() {
+            failed.fetch_add(1, Ordering::SeqCst);
+            return vec![ScriptStep::Close];
+        }
+        match before_the_outage {
+            true => json_answer(page(&["a", "b"], "c2")),
+            false if request.path.contains("c2") => json_answer(page(&["c", "d"], "c4")),
+            false => four_items(request),
+        }
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let mut changes = Follow::new(server.url("/feed")).state(&state).clock(clock.clone()).changes();
+    changes = changes.on_notice(|_| {});
+    let taken = take(&mut changes, 4).await;
+    assert_eq!(ids(&taken), ["a", "b", "c", "d"]);
+    changes.acknowledge(&taken[3]);
+    changes.close().await.unwrap();
+    let away = clock.now().wall.duration_since(began);
+    assert!(away < SignedDuration::from_mins(90), "back {away:#} after the outage began");
+    let failures = failures.load(Ordering::SeqCst);
+    assert!((8..60).contains(&failures), "{failures} attempts in an hour");
+    let mut rest = Follow::new(server.url("/feed")).state(&state).once().changes();
+    assert_eq!(rest.try_next().await.unwrap(), None, "nothing comes twice");
 }

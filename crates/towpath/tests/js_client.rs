@@ -1,5 +1,5 @@
-//! The JavaScript package: its types, its size, its names, and its tests in Node and in Chromium, from the very tarball that
-//! `cargo xtask package` makes.
+//! The JavaScript package: its types, its size, its names, and its tests in Node, Deno and Chromium, from the very
+//! tarball that `cargo xtask package` makes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -62,10 +62,15 @@ impl Installed {
 
     fn node(&self) -> Command {
         let mut node = Command::new("node");
-        node.current_dir(self.folder.path()).env("TOWPATH_PROGRAM", env!("CARGO_BIN_EXE_towpath"));
-        node.env("TOWPATH_ROOT", root()).env("TOWPATH_TARBALL", &self.tarball);
-        node.env_remove("TOWPATH_TOKEN").env_remove("TOWPATH_READ_TOKEN");
+        self.with_environment(&mut node);
         node
+    }
+
+    /// Lets a command find the package and the program.
+    fn with_environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.current_dir(self.folder.path()).env("TOWPATH_PROGRAM", env!("CARGO_BIN_EXE_towpath"));
+        command.env("TOWPATH_ROOT", root()).env("TOWPATH_TARBALL", &self.tarball);
+        command.env_remove("TOWPATH_TOKEN").env_remove("TOWPATH_READ_TOKEN")
     }
 }
 
@@ -79,6 +84,8 @@ fn the_package_is_typed() {
 }
 
 /// Node's own runner, on every file of `clients/js/test`.
+///
+/// With `TOWPATH_KILLS`, as `cargo xtask client-kills` sets it, on that with kills only.
 #[test]
 fn the_tests_in_node() {
     let installed = install().with_tests();
@@ -89,9 +96,28 @@ fn the_tests_in_node() {
         .collect();
     tests.sort();
     assert!(tests.len() >= 5);
+    let has_kills_only = std::env::var_os("TOWPATH_KILLS").is_some();
+    tests.retain(|path| !has_kills_only || path.ends_with("kill.test.js"));
     // A step that never comes fails its test, and does not hang the run. Milliseconds.
-    let limit = "--test-timeout=300000";
+    let limit = if has_kills_only { "--test-timeout=3600000" } else { "--test-timeout=300000" };
     succeeds(installed.node().args(["--test", "--test-reporter=spec", limit]).args(tests));
+}
+
+/// Deno, by its own runner: following, publishing, states in files.
+#[test]
+fn the_tests_in_deno() {
+    let installed = install().with_tests();
+    let mut deno = Command::new(target().join("venv/bin/deno"));
+    // The compiler's test has the types; nothing is downloaded.
+    deno.args([
+        "test",
+        "--allow-all",
+        "--no-check",
+        "--cached-only",
+        "test/follow.test.js",
+        "test/parts.test.js",
+    ]);
+    succeeds(installed.with_environment(&mut deno).env("DENO_DIR", installed.folder.path().join("deno")));
 }
 
 /// Chromium: another origin, a server that restarts, timers that jump, and the page below `examples/`.

@@ -24,6 +24,8 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 /// Every test of `clients/python/tests`, by pytest, in an environment outside of the checkout.
+///
+/// With `TOWPATH_KILLS`, as `cargo xtask client-kills` sets it, those with kills only.
 #[test]
 fn the_tests_by_pytest() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,5 +61,9 @@ fn the_tests_by_pytest() {
     let mut pytest = Command::new(&python);
     pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(&tests);
     pytest.env("TOWPATH_PROGRAM", env!("CARGO_BIN_EXE_towpath")).env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest.env("TOWPATH_ROOT", root()).env("TOWPATH_WHEEL", wheel.trim());
+    if std::env::var_os("TOWPATH_KILLS").is_some() {
+        pytest.args(["-k", "kills"]);
+    }
     succeeds(pytest.env_remove("TOWPATH_TOKEN").env_remove("TOWPATH_READ_TOKEN"));
 }

@@ -4,6 +4,8 @@ from typing import Any, Callable, Optional, Sequence, Union, final
 
 from ._change import Item
 
+__all__ = ["Change", "Reader", "check", "copy_into", "discover", "publish", "version"]
+
 @final
 class Change:
     """One change of a feed. `docs/change-format.md` of the project describes its members."""
@@ -51,8 +53,8 @@ _Taken = tuple[Optional[list[Change]], Optional[tuple[str, str]]]
 
 @final
 class Reader:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         url: str,
         *,
         protocol: str,
@@ -63,7 +65,7 @@ class Reader:
         path: Union[str, PathLike[str], None],
         name: Optional[str],
         content: Optional[bytes],
-    ) -> None: ...
+    ) -> Reader: ...
     def next(self) -> _Taken: ...
     def try_next(self) -> Optional[_Taken]: ...
     def finished(self, count: int) -> None: ...

@@ -10,7 +10,7 @@ use super::output::{FollowObserver, parse_checkpoint};
 use super::{
     Sink, SinkFailure, SinkNotice, SinkObserver, SinkOpener, SinkOptions, SinkOutput, SinkQueue, SinkWriter,
 };
-use crate::drive::{FollowNotice, FollowSummary, drive};
+use crate::drive::{FollowNotice, FollowSummary, drive_by_clock};
 use crate::follow::{Checkpoint, Follow, named_fetcher};
 use crate::protocol::{FollowPace, FollowerConfig, Protocol, follower};
 use crate::stop::Stop;
@@ -135,7 +135,7 @@ impl Follow {
         observer: NoticeObserver,
         stop: &Stop,
     ) -> Result<FollowSummary, IntoSinkError> {
-        let Self { url, protocol, from, state, once, limits, fetcher, .. } = self;
+        let Self { url, protocol, from, state, once, limits, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
         let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;
@@ -165,7 +165,7 @@ impl Follow {
         };
         let mut follower = follower(protocol, config)?;
         let mut output = SinkOutput::new(opener, source, protocol, url, observer);
-        Ok(drive(&mut *follower, &fetcher, &mut output, stop).await?)
+        Ok(drive_by_clock(&mut *follower, &fetcher, clock, &mut output, stop).await?)
     }
 }
 
