@@ -65,11 +65,14 @@ pub struct LogHead {
     pub items: u64,
     /// Number of ids that are not deleted.
     pub live: u64,
+    /// Position up to which the log is no longer whole: old versions and deletions were let go, and live items stay. Zero
+    /// for a whole log.
+    pub horizon: Seq,
 }
 
 impl LogHead {
     /// Head of a feed without changes.
-    pub const EMPTY: Self = Self { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, live: 0 };
+    pub const EMPTY: Self = Self { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, live: 0, horizon: 0 };
 }
 
 /// Entry of the list of all feeds.
@@ -385,6 +388,15 @@ pub trait Store: Send + Sync + 'static {
     /// Writes to the tables durably: all rows or none. Fails with [`WriteError::Precondition`] where a
     /// condition does not hold.
     async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError>;
+
+    /// Lets go of what the log has up to a position: versions that a later one up to there replaced, and deletions. The
+    /// latest version of each live item stays where it is, and so does everything after the position.
+    ///
+    /// One call does a bounded part of it. The horizon of the returned head says how far it came. The last change of a
+    /// log always stays. A store that cannot let go keeps everything.
+    async fn let_go(&self, feed: &FeedId, _horizon: Seq) -> Result<LogHead, WriteError> {
+        Ok(self.head(feed).await?)
+    }
 
     /// Registers a hook for every later append. Hooks run in the order of their registration.
     fn on_append(&self, hook: AppendHook);

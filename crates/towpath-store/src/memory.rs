@@ -91,7 +91,7 @@ fn head(log: &[Change]) -> LogHead {
     let live = latest_of_each(log).filter(|change| change.op != Op::Delete).count();
     // Only the first version of an id has no previous one.
     let items = log.iter().filter(|change| change.previous.is_none()).count();
-    LogHead { seq: last.seq, modified: last.modified, items: items as u64, live: live as u64 }
+    LogHead { seq: last.seq, modified: last.modified, items: items as u64, live: live as u64, horizon: 0 }
 }
 
 /// Latest version of every item, in the order of the log.

@@ -79,7 +79,7 @@ async fn a_folder_without_its_format_is_refused_and_never_emptied() {
     fs::remove_file(&format).unwrap();
     for _ in 0..2 {
         let text = refusal(folder.path());
-        assert!(text.contains("towpath.format is missing") && text.contains("\"towpath store 1\""), "{text}");
+        assert!(text.contains("towpath.format is missing") && text.contains("\"towpath store 2\""), "{text}");
     }
     // The error says what brings the folder back.
     fs::write(&format, "towpath store 1").unwrap();
@@ -101,9 +101,9 @@ async fn a_folder_without_its_format_is_refused_and_never_emptied() {
 fn a_newer_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     drop(EmbeddedStore::open(folder.path(), options()).unwrap());
-    fs::write(folder.path().join("towpath.format"), "towpath store 2\n").unwrap();
+    fs::write(folder.path().join("towpath.format"), "towpath store 3\n").unwrap();
     let text = refusal(folder.path());
-    assert!(text.contains("version 2") && text.contains("reads up to 1"), "{text}");
+    assert!(text.contains("version 3") && text.contains("reads up to 2"), "{text}");
     fs::write(folder.path().join("towpath.format"), "towpath store 1\n").unwrap();
     EmbeddedStore::open(folder.path(), options()).unwrap();
 }

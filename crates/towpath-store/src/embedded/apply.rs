@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable,
-    Slice,
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch,
+    PersistMode, Readable, Slice,
 };
 use parking_lot::Mutex;
 use towpath_proto::change::Seq;
@@ -21,7 +21,7 @@ use towpath_proto::feed_id::FeedId;
 use super::EmbeddedOptions;
 use super::decide::{DecidedGroup, IdUpdate, Lookup};
 use super::engine_error::{engine_reason, open_reason, read_error};
-use super::folder::DataFolder;
+use super::folder::{DataFolder, FORMAT_VERSION};
 use super::journal_mark::JournalMark;
 use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::bytes_of;
@@ -76,6 +76,9 @@ impl StorageEngine {
     /// Opens the engine in a folder that is locked and checked.
     pub(crate) fn open(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
         let path = folder.engine();
+        if folder.is_old() {
+            folder.copy_before_migration()?;
+        }
         // Before the engine, which cuts a damaged journal at the damage.
         let mark = folder.journal_mark()?;
         let opened = Self::open_keyspaces(&path, options);
@@ -86,7 +89,7 @@ impl StorageEngine {
         // Only after the engine has opened: a folder without the format file is created anew.
         folder.finish()?;
         let (reserve, failed) = (options.reserve, Mutex::default());
-        Ok(Self {
+        let engine = Self {
             db,
             feeds,
             log,
@@ -101,7 +104,14 @@ impl StorageEngine {
             mark,
             failed,
             folder,
-        })
+        };
+        if engine.folder.is_old() {
+            engine.migrate().map_err(|reason| {
+                engine.refuse(&format!("its migration to format {FORMAT_VERSION} failed: {reason}"))
+            })?;
+            engine.folder.finish_migration()?;
+        }
+        Ok(engine)
     }
 
     /// Returns the error of a folder that cannot be opened.
@@ -199,9 +209,10 @@ impl StorageEngine {
         metadata: &[MetadataRow],
         mode: ApplyMode,
     ) -> Result<(), String> {
-        // `SyncData` is fdatasync: the journal's file times need not survive.
-        let persist = if mode == ApplyMode::Synced { PersistMode::SyncData } else { PersistMode::Buffer };
-        let mut batch = self.db.batch().durability(Some(persist));
+        let mut batch = match mode {
+            ApplyMode::Synced => self.durable_batch(),
+            ApplyMode::Unsynced | ApplyMode::Loaded => self.db.batch().durability(Some(PersistMode::Buffer)),
+        };
         if mode != ApplyMode::Loaded {
             for ((feed, seq), record) in decided.records.iter() {
                 batch.insert(&self.log, keys::position_key(feed, seq), record.encode());
@@ -234,6 +245,9 @@ impl StorageEngine {
         if let Some(next) = decided.next_feed {
             batch.insert(&self.tables, keys::NEXT_FEED, next.to_be_bytes());
         }
+        for (number, name) in &decided.created {
+            batch.insert(&self.tables, keys::feed_name(*number), name.as_str());
+        }
         for ((table, key), value) in &decided.values {
             let (keyspace, key) = (self.keyspace(*table), keys::entry(*table, key));
             match value {
@@ -248,14 +262,25 @@ impl StorageEngine {
             }
         }
         // A replica's batches are not synced: a power loss may take them, and the cluster's log brings them again.
-        let commit = (mode == ApplyMode::Synced).then(|| self.mark.next());
-        if let Some(commit) = commit {
-            batch.insert(&self.tables, keys::COMMIT, commit.to_be_bytes());
+        if mode == ApplyMode::Synced {
+            self.commit_durably(batch)
+        } else {
+            batch.commit().map_err(|e| self.fail(&e))
         }
+    }
+
+    /// Starts a batch that is synced before it becomes visible.
+    pub(super) fn durable_batch(&self) -> OwnedWriteBatch {
+        // `SyncData` is fdatasync: the journal's file times need not survive.
+        self.db.batch().durability(Some(PersistMode::SyncData))
+    }
+
+    /// Commits a durable batch, and moves the journal's mark to it.
+    pub(super) fn commit_durably(&self, mut batch: OwnedWriteBatch) -> Result<(), String> {
+        let commit = self.mark.next();
+        batch.insert(&self.tables, keys::COMMIT, commit.to_be_bytes());
         batch.commit().map_err(|e| self.fail(&e))?;
-        if let Some(commit) = commit {
-            self.mark.advance(commit);
-        }
+        self.mark.advance(commit);
         Ok(())
     }
 
@@ -294,6 +319,30 @@ impl StorageEngine {
             }
         }
         Ok(true)
+    }
+
+    /// Compacts every keyspace. Returns the bytes of the tables before and after.
+    pub(crate) fn compact(&self) -> Result<(u64, u64), StorageError> {
+        let keyspaces = [
+            &self.feeds,
+            &self.log,
+            &self.ids,
+            &self.modified,
+            &self.created,
+            &self.times,
+            &self.tables,
+            &self.documents,
+        ];
+        // What is in memory yet counts as well, before and after.
+        for keyspace in keyspaces {
+            keyspace.rotate_memtable_and_wait().map_err(|e| read_error(&e))?;
+        }
+        let bytes = || keyspaces.iter().map(|keyspace| keyspace.disk_space()).sum();
+        let before = bytes();
+        for keyspace in keyspaces {
+            keyspace.major_compact().map_err(|e| read_error(&e))?;
+        }
+        Ok((before, bytes()))
     }
 
     fn fail(&self, error: &fjall::Error) -> String {

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_proto::change::Change;
+use towpath_proto::change::{Change, Seq};
 use towpath_proto::feed_id::FeedId;
 
 use super::apply::{ApplyMode, StorageEngine};
 use super::commit_stats::CommitStats;
 use super::decide::{CommitGroup, DecidedGroup, Lookup, PreparedChange};
 use super::keys::{FeedNumber, FeedRow, IdRow};
+use super::let_go::LetGoError;
 use super::notifier::Notifier;
 use super::slot::{EngineSlot, GroupInDoubt};
-use crate::error::StorageError;
-use crate::{AppendError, Appended, Expected, Precondition, Table, TableWrite, WallClock, WriteError};
+use crate::error::{ReadTarget, StorageError};
+use crate::{
+    AppendError, Appended, Expected, LogHead, Precondition, Table, TableWrite, WallClock, WriteError,
+};
 
 /// Capacity of the queue of waiting requests. Callers wait for room beyond it.
 pub(crate) const QUEUE: usize = 1024;
@@ -43,6 +46,11 @@ pub(crate) enum CommitRequest {
         conditions: Vec<Precondition>,
         reply: oneshot::Sender<Result<(), WriteError>>,
     },
+    LetGo {
+        feed: FeedId,
+        horizon: Seq,
+        reply: oneshot::Sender<Result<LogHead, WriteError>>,
+    },
 }
 
 impl CommitRequest {
@@ -54,6 +62,7 @@ impl CommitRequest {
                 let content = changes.iter().filter_map(|change| change.item.content.as_ref());
                 (changes.len(), content.map(|content| content.bytes.len()).sum())
             }
+            Self::LetGo { .. } => (1, 0),
             Self::Write { writes, .. } => {
                 (writes.len(), writes.iter().filter_map(|w| w.value.as_ref()).map(bytes::Bytes::len).sum())
             }
@@ -82,13 +91,45 @@ impl Committer {
             let requests = gather(first, &mut queue);
             // Before anything is decided: a full disk refuses whole groups, and reads continue.
             match self.slot.writable() {
-                Ok(engine) => self.commit(engine, requests),
+                Ok(engine) => self.commit(&engine, requests),
                 Err(reason) => requests.into_iter().for_each(|request| refuse(request, &reason)),
             }
         }
     }
 
-    fn commit(&self, engine: Arc<StorageEngine>, requests: Vec<CommitRequest>) {
+    fn commit(&self, engine: &Arc<StorageEngine>, requests: Vec<CommitRequest>) {
+        let (retention, requests): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|request| matches!(request, CommitRequest::LetGo { .. }));
+        self.commit_group(engine, requests);
+        for request in retention {
+            if let CommitRequest::LetGo { feed, horizon, reply } = request {
+                answer(reply, self.let_go(engine, &feed, horizon));
+            }
+        }
+    }
+
+    /// Lets go of old versions of a feed, in a batch of its own.
+    fn let_go(&self, engine: &Arc<StorageEngine>, name: &FeedId, to: Seq) -> Result<LogHead, WriteError> {
+        if engine.has_failed() {
+            return Err(WriteError::Storage { reason: "a write before it failed".into() });
+        }
+        let feed = self.notifier.feed(name, || engine.feed(name));
+        let Some(feed) = feed.map_err(|e| e.of(ReadTarget::Feed(name.clone())))? else {
+            return Ok(LogHead::EMPTY);
+        };
+        let feed = engine.let_go(name, feed, to).map_err(|error| {
+            if let LetGoError::Write(reason) = &error {
+                // The step is whole or not there; it is done again either way.
+                self.slot.fail(reason.clone(), None);
+            }
+            error.of(name)
+        })?;
+        self.notifier.set_head(name, feed);
+        Ok(feed.head)
+    }
+
+    fn commit_group(&self, engine: &Arc<StorageEngine>, requests: Vec<CommitRequest>) {
+        let engine = Arc::clone(engine);
         let state = CachedState { engine, notifier: Arc::clone(&self.notifier) };
         let mut group = CommitGroup::new(&state, (self.clock)());
         let pending: Vec<_> =
@@ -151,6 +192,8 @@ fn decide(group: &mut CommitGroup<'_, CachedState>, request: CommitRequest) -> O
             let decided = group.replicate(&feed, &changes);
             (feed, decided, reply)
         }
+        // Done after the group.
+        CommitRequest::LetGo { .. } => return None,
         CommitRequest::Write { writes, conditions, reply } => {
             return match group.write(writes, conditions) {
                 Ok(()) => Some(PendingAck::Write(reply)),
@@ -203,6 +246,7 @@ fn refuse(request: CommitRequest, reason: &str) {
             answer(reply, Err(AppendError::Storage { feed, reason }));
         }
         CommitRequest::Write { reply, .. } => answer(reply, Err(WriteError::Storage { reason })),
+        CommitRequest::LetGo { reply, .. } => answer(reply, Err(WriteError::Storage { reason })),
     }
 }
 

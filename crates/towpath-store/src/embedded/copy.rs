@@ -20,7 +20,7 @@ use super::{EmbeddedOptions, EmbeddedStore};
 use crate::error::ReadTarget;
 use crate::{OpenError, ReadError, WriteError};
 
-/// Version of the format of a copy's entries.
+/// Version of the format of a copy's entries. A folder can be built from those of earlier versions, too.
 pub const COPY_FORMAT: u32 = FORMAT_VERSION;
 
 /// Part of a copy: a keyspace of the engine.
@@ -201,6 +201,8 @@ impl StoreBuilder {
     ///
     /// [`WriteError::Storage`] if the disk fails.
     pub fn finish(self) -> Result<(), WriteError> {
+        // The entries may be those of an earlier format.
+        self.engine.migrate().map_err(|reason| WriteError::Storage { reason })?;
         let persisted = self.engine.db.persist(PersistMode::SyncAll);
         persisted.map_err(|e| WriteError::Storage { reason: engine_reason(&e) })
     }

@@ -3,7 +3,9 @@
 //! ```text
 //! towpath.lock     locked by the process that has the folder open
 //! towpath.new      there while a new folder is created
-//! towpath.format   "towpath store 1\n"; written once the engine has created its files
+//! towpath.format   "towpath store 2\n"; written once the engine has created its files
+//! towpath.version  version of the program that wrote the format; a program that cannot read it names that version
+//! format-N/        copy from before a migration from format N, see `migration`
 //! towpath.journal  how far the engine's journal reached, see `journal_mark`
 //! engine/          the engine's files
 //! ```
@@ -12,7 +14,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::journal_mark::JournalMark;
+use super::journal_mark::{JournalMark, MARK};
+use super::migration::copy_before;
 use super::permissions;
 use crate::OpenError;
 
@@ -21,12 +24,17 @@ const FORMAT: &str = "towpath.format";
 const NEW: &str = "towpath.new";
 const ENGINE: &str = "engine";
 const FORMAT_NAME: &str = "towpath store ";
-pub(super) const FORMAT_VERSION: u32 = 1;
+/// 2: a feed's row has the horizon of its log, and its name stands a second time.
+pub(super) const FORMAT_VERSION: u32 = 2;
+/// File with the version of the program that wrote the format.
+const PROGRAM: &str = "towpath.version";
 
 /// A data folder that this process has locked.
 pub(crate) struct DataFolder {
     path: PathBuf,
     new: bool,
+    /// Format that it has.
+    format: u32,
     // Never read: closing the file releases the lock.
     _lock: File,
 }
@@ -49,14 +57,15 @@ impl DataFolder {
         permissions::restrict(path);
         // Only after locking: before that, another process may have been about to write the format file.
         let new = match fs::read_to_string(path.join(FORMAT)) {
-            Ok(format) => check_format(&format).map(|()| false).map_err(refuse)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+            Ok(format) => Some(check_format(path, &format).map_err(refuse)?),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(refuse(io_reason(&e))),
         };
+        let (new, format) = (new.is_none(), new.unwrap_or(FORMAT_VERSION));
         if new {
             begin(path).map_err(refuse)?;
         }
-        Ok(Self { path: path.to_owned(), new, _lock: lock })
+        Ok(Self { path: path.to_owned(), new, format, _lock: lock })
     }
 
     /// Path of the engine's files.
@@ -75,14 +84,53 @@ impl DataFolder {
             return Ok(());
         }
         let write = || {
-            let mut file = File::create(self.path.join(FORMAT))?;
-            file.write_all(format!("{FORMAT_NAME}{FORMAT_VERSION}\n").as_bytes())?;
-            file.sync_all()?;
-            // The folder as well, or a power loss could undo the new directory entry.
-            File::open(&self.path)?.sync_all()?;
+            self.write_format()?;
             fs::remove_file(self.path.join(NEW))
         };
         write().map_err(|e: io::Error| self.refuse(io_reason(&e)))
+    }
+
+    /// Returns true for a folder of an earlier format.
+    pub(crate) fn is_old(&self) -> bool {
+        self.format < FORMAT_VERSION
+    }
+
+    /// Copies a folder of an earlier format beside itself. Comes before anything in it is changed.
+    pub(crate) fn copy_before_migration(&self) -> Result<(), OpenError> {
+        let copied = copy_before(&self.path, self.format, &[FORMAT, PROGRAM, MARK, ENGINE]);
+        copied.map_err(|e| {
+            let (from, reason) = (self.format, io_reason(&e));
+            self.refuse(format!("it cannot be copied before its migration from format {from}: {reason}"))
+        })
+    }
+
+    /// Writes the current format, once everything has it.
+    pub(crate) fn finish_migration(&self) -> Result<(), OpenError> {
+        self.write_format().map_err(|e| self.refuse(io_reason(&e)))?;
+        tracing::warn!(
+            folder = %self.path.display(),
+            "migrated the data folder from format {} to {FORMAT_VERSION}; as it was, it is in {}/format-{}, which can be \
+             removed once no earlier version is needed",
+            self.format,
+            self.path.display(),
+            self.format
+        );
+        Ok(())
+    }
+
+    fn write_format(&self) -> io::Result<()> {
+        let write = |name: &str, text: String| {
+            // Renamed into place: half a format would make the folder unreadable.
+            let unfinished = self.path.join(format!("{name}.new"));
+            let mut file = File::create(&unfinished)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, self.path.join(name))
+        };
+        write(PROGRAM, format!("{}\n", env!("CARGO_PKG_VERSION")))?;
+        write(FORMAT, format!("{FORMAT_NAME}{FORMAT_VERSION}\n"))?;
+        // The folder as well, or a power loss could undo the new directory entry.
+        File::open(&self.path)?.sync_all()
     }
 
     /// Returns the error of a folder that cannot be opened.
@@ -162,15 +210,22 @@ pub fn holder(folder: &Path) -> Option<String> {
     }
 }
 
-fn check_format(format: &str) -> Result<(), String> {
+/// Returns the format of a folder, if this program reads it.
+fn check_format(folder: &Path, format: &str) -> Result<u32, String> {
     let version = format.trim_end().strip_prefix(FORMAT_NAME).and_then(|v| v.parse::<u32>().ok());
     match version {
-        Some(FORMAT_VERSION) => Ok(()),
+        Some(version @ 1..=FORMAT_VERSION) => Ok(version),
         // Refused, not converted: an older program would damage what a newer one wrote.
-        Some(version) => Err(format!(
-            "its format has version {version}, and this program reads up to {FORMAT_VERSION}; \
-             use the newer program that wrote it"
-        )),
+        Some(version) => {
+            let program = fs::read_to_string(folder.join(PROGRAM)).unwrap_or_default();
+            let program = match program.trim() {
+                "" => "the newer program that wrote it".to_owned(),
+                program => format!("towpath {program} or later, which wrote it"),
+            };
+            Err(format!(
+                "its format has version {version}, and this program reads up to {FORMAT_VERSION}; use {program}"
+            ))
+        }
         None => Err(format!("its file {FORMAT} was not written by towpath")),
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! keyspace   key                              value
-//! feeds      name                             number:4 seq:8 modified:12 items:8 live:8 [appended:12]
+//! feeds      name                             number:4 seq:8 modified:12 items:8 live:8 [appended:12 [horizon:8]]
 //! log        number:4 seq:8                   a record, see `record`
 //! ids        number:4 id                      latest:8 first:8 created:12 [hash:32, unless deleted]
 //! modified   number:4 latest:8                nothing
@@ -15,6 +15,7 @@
 //! tables     0                                next feed number:4
 //! tables     0 1 key                          metadata of a replica
 //! tables     0 2                              number of the last commit:8, which `journal_mark` compares
+//! tables     0 3 number:4                     name of the feed, for the repair of a folder whose `feeds` is lost
 //! documents  1 key                            value (of `Table::Documents`)
 //!
 //! time: seconds:8 since 1970, the sign bit flipped, then nanoseconds:4
@@ -130,6 +131,12 @@ pub(crate) const NEXT_FEED: &[u8] = &[0];
 /// Key of `tables` for the number of the last commit.
 pub(crate) const COMMIT: &[u8] = &[0, 2];
 
+/// Key of `tables` for the name of a feed.
+pub(crate) fn feed_name(number: FeedNumber) -> [u8; 6] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [0, 3, a, b, c, d]
+}
+
 /// Key of `tables` for metadata of a replica.
 pub(crate) fn metadata(key: &[u8]) -> Vec<u8> {
     [&[0, 1], key].concat()
@@ -155,27 +162,31 @@ pub(crate) fn tag(table: Table) -> u8 {
 
 impl FeedRow {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut value = Vec::with_capacity(52);
+        let mut value = Vec::with_capacity(60);
         value.extend_from_slice(&self.number.to_be_bytes());
         value.extend_from_slice(&self.head.seq.to_be_bytes());
         value.extend_from_slice(&time(self.head.modified));
         value.extend_from_slice(&self.head.items.to_be_bytes());
         value.extend_from_slice(&self.head.live.to_be_bytes());
         value.extend_from_slice(&time(self.appended));
+        value.extend_from_slice(&self.head.horizon.to_be_bytes());
         value
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, StorageError> {
         let mut fields = FieldReader { bytes: value, what: "a feed row" };
         let number = u32::from_be_bytes(fields.take()?);
-        let head = LogHead {
+        let mut head = LogHead {
             seq: fields.number()?,
             modified: read_time(fields.take()?)?,
             items: fields.number()?,
             live: fields.number()?,
+            horizon: 0,
         };
         // Rows of the first versions end here.
         let appended = if fields.bytes.is_empty() { head.modified } else { read_time(fields.take()?)? };
+        // Rows of format 1 end here.
+        head.horizon = if fields.bytes.is_empty() { 0 } else { fields.number()? };
         fields.end()?;
         Ok(Self { number, head, appended })
     }
@@ -266,13 +277,15 @@ mod tests {
         #[test]
         fn values_roundtrip(
             number: u32, seq: u64, at in times(), appended in times(), items: u64, hash: Option<[u8; 32]>,
-            cut in 0usize..40,
+            horizon: u64, cut in 0usize..40,
         ) {
-            let feed = FeedRow { number, head: LogHead { seq, modified: at, items, live: items / 2 }, appended };
+            let feed = FeedRow { number, head: LogHead { seq, modified: at, items, live: items / 2, horizon }, appended };
             let value = feed.encode();
             prop_assert_eq!(FeedRow::decode(&value).unwrap(), feed);
             // A row of the first versions, without the time of the last append.
-            prop_assert_eq!(FeedRow::decode(&value[..40]).unwrap(), FeedRow { appended: at, ..feed });
+            let whole = FeedRow { head: LogHead { horizon: 0, ..feed.head }, ..feed };
+            prop_assert_eq!(FeedRow::decode(&value[..40]).unwrap(), FeedRow { appended: at, ..whole });
+            prop_assert_eq!(FeedRow::decode(&value[..52]).unwrap(), whole);
             prop_assert!(FeedRow::decode(&value[..cut]).is_err());
 
             let version = IdRow { latest: seq, first: items, created: at, hash: hash.map(ContentHash) };

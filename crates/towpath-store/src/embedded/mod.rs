@@ -7,7 +7,8 @@
 //! - [`copy`]: a copy of everything, for backups, and a folder from one.
 //! - [`command`], [`replica`]: the same three in the order of a cluster's log.
 //! - `slot`: the engine, which is opened again after a failed write.
-//! - `keys`, `record`, `folder`, `journal_mark`: the stored format.
+//! - `let_go`: retention of a log.
+//! - `keys`, `record`, `folder`, `journal_mark`: the stored format. `migration` brings earlier ones to it.
 
 mod apply;
 pub mod command;
@@ -20,6 +21,8 @@ mod engine_error;
 mod folder;
 mod journal_mark;
 mod keys;
+mod let_go;
+mod migration;
 mod notifier;
 mod permissions;
 mod precondition;
@@ -45,7 +48,7 @@ use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
 pub use self::folder::holder;
-pub use self::verify::VerifyReport;
+pub use self::verify::{StoreProblem, VerifyProgress, VerifyReport};
 
 use self::apply::StorageEngine;
 use self::commit::{CommitRequest, Committer};
@@ -180,8 +183,23 @@ impl EmbeddedStore {
 
     /// Checks every index against the log, and the log against itself. Reads the whole store.
     pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
+        self.verify_with(Arc::default()).await
+    }
+
+    /// Does what [`Self::verify`] does, and says how far it is.
+    pub async fn verify_with(&self, progress: Arc<VerifyProgress>) -> Result<VerifyReport, ReadError> {
         let engine = self.engine()?;
-        self.blocking(ReadTarget::Everything, move || engine.verify()).await
+        self.blocking(ReadTarget::Everything, move || engine.verify(&progress)).await
+    }
+
+    /// Rewrites all tables without what was removed. Returns the bytes on disk before and after.
+    ///
+    /// # Errors
+    ///
+    /// The engine's.
+    pub async fn compact(&self) -> Result<(u64, u64), ReadError> {
+        let engine = self.engine()?;
+        self.blocking(ReadTarget::Everything, move || engine.compact()).await
     }
 
     fn engine(&self) -> Result<Arc<StorageEngine>, ReadError> {
@@ -372,6 +390,11 @@ impl Store for EmbeddedStore {
     async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
         decide::check_keys(&writes)?;
         self.request(|reply| CommitRequest::Write { writes, conditions, reply }).await?
+    }
+
+    async fn let_go(&self, feed: &FeedId, horizon: Seq) -> Result<LogHead, WriteError> {
+        let feed = feed.clone();
+        self.request(|reply| CommitRequest::LetGo { feed, horizon, reply }).await?
     }
 
     fn on_append(&self, hook: AppendHook) {

@@ -36,6 +36,8 @@ use crate::error::StorageError;
 
 const FORMAT: u8 = 1;
 const HEADER: usize = 100;
+/// Offset of the position of the version before.
+const PREVIOUS: usize = 60;
 const HAS_CONTENT: u8 = 1;
 const HAS_PATCH: u8 = 2;
 const HAS_ENTRY_ID: u8 = 4;
@@ -179,6 +181,22 @@ pub(crate) fn decode(seq: Seq, record: &Bytes) -> Result<Change, StorageError> {
         StorageError::Damaged(how) => StorageError::Damaged(format!("the record of change {seq}: {how}")),
         other => other,
     })
+}
+
+/// Operation and earlier version of a record, without the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordLinks {
+    pub(crate) is_deletion: bool,
+    pub(crate) previous: Option<Seq>,
+}
+
+/// Reads [`RecordLinks`].
+pub(crate) fn links(record: &[u8]) -> Result<RecordLinks, StorageError> {
+    let header = record.first_chunk::<HEADER>();
+    let header = header.ok_or_else(|| StorageError::Damaged("a record is shorter than its header".into()))?;
+    let mut previous = FieldReader { bytes: &header[PREVIOUS..], what: "the header" };
+    let previous = Some(previous.number()?).filter(|previous| *previous != 0);
+    Ok(RecordLinks { is_deletion: header[1] == 2, previous })
 }
 
 fn read(seq: Seq, record: &Bytes) -> Result<Change, StorageError> {

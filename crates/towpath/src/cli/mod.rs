@@ -4,6 +4,7 @@ mod account;
 mod alerts;
 mod backup;
 mod check;
+mod compact;
 mod config;
 mod config_args;
 mod diff;
@@ -93,7 +94,9 @@ enum Subcommands {
     /// Show feeds, positions and source health
     Status(status::StatusArgs),
     /// Check the data folder for damage; no server may have it open
-    Verify(ConfigArgs),
+    Verify(verify::VerifyArgs),
+    /// Compact the data folder, so that what was removed takes no space; no server may have it open
+    Compact(ConfigArgs),
     /// Back up the data folder to a folder or object storage, also while it is served; later runs write only changes
     Backup(backup::BackupArgs),
     /// Restore a backup into a new data folder, list backups, or check one
@@ -183,6 +186,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Export(args) => export::export(args).await,
         Subcommands::Status(args) => status::status(&args).await,
         Subcommands::Verify(args) => verify::verify(&args).await,
+        Subcommands::Compact(args) => compact::compact(&args).await,
         Subcommands::Backup(args) => backup::backup(&args).await,
         Subcommands::Restore(args) => backup::restore(args).await,
         Subcommands::Alerts(command) => alerts::alerts(&command).await,

@@ -1,17 +1,47 @@
 //! `towpath verify`: checks the data folder against itself.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
 use towpath_store::Store as _;
-use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, VerifyProgress, VerifyReport};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::terminal::plain;
+use super::terminal::{plain, visible_json};
+use crate::config::ServerConfig;
+use crate::engine::finding::{Finding, Findings};
+use crate::protocols;
 
-/// Checks every index of the data folder against the log, and prints what is wrong.
-pub(crate) async fn verify(args: &ConfigArgs) -> Result<Exit, CliError> {
-    let server = args.load()?.server;
+/// Time from which a bar is drawn, and the interval at which it moves.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t)]
+    format: VerifyFormat,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum VerifyFormat {
+    /// Counts, and a line for each problem
+    #[default]
+    Text,
+    /// A JSON object with `feeds`, `changes`, `items`, `problem_count` and `problems`
+    Json,
+}
+
+/// Opens a data folder that must exist, and that is no replica.
+pub(super) async fn open_folder(server: &ServerConfig) -> Result<EmbeddedStore, CliError> {
     if server.cluster.is_some() {
         return Err(CliError::usage(
             "this node's folder is a replica of the cluster's log; a damaged one is replaced by an empty folder",
@@ -24,29 +54,85 @@ pub(crate) async fn verify(args: &ConfigArgs) -> Result<Exit, CliError> {
     let folder = server.data.clone();
     let opening =
         tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, EmbeddedOptions::default()));
-    let store = opening.await.map_err(|e| CliError::failed(e.to_string()))??;
-    let report = store.verify().await;
+    Ok(opening.await.map_err(|e| CliError::failed(e.to_string()))??)
+}
+
+/// Checks the indexes and the state of all protocols against the log, and prints what is wrong.
+pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
+    let server = args.config.load()?.server;
+    let store = open_folder(&server).await?;
+    let progress = Arc::new(VerifyProgress::default());
+    let bar = tokio::spawn(draw(progress.clone()));
+    let report = store.verify_with(progress).await;
+    let state = protocols::verify::verify(&store).await;
+    bar.abort();
     store.close().await;
-    let report = report.map_err(|e| {
-        CliError::failed(format!(
-            "{e}; move the folder {} away and bring it back with `towpath restore`",
-            server.data.display()
-        ))
-    })?;
-    let mut out = std::io::stdout().lock();
-    let counts = (report.feeds, report.changes, report.items);
-    // The result is in the exit code even if standard output is closed.
-    let _ = writeln!(out, "{} feeds, {} changes, {} items", counts.0, counts.1, counts.2);
-    for problem in &report.problems {
-        let _ = writeln!(out, "{}", plain(problem));
+    let restore = format!(
+        "move the folder {} away and bring it back with `towpath restore`, or publish the damaged items again",
+        server.data.display()
+    );
+    let report = report.map_err(|e| CliError::failed(format!("{e}; {restore}")))?;
+    let mut problems = problems(&report);
+    match state {
+        Ok(Findings(findings)) => problems.extend(findings),
+        // The damage is in the list already, or keeps the rest from being read.
+        Err(e) => problems.push(Finding { feed: None, place: "stored state".into(), problem: e.to_string() }),
     }
-    if report.is_sound() {
-        let _ = writeln!(out, "no damage found");
+    let unlisted = report.problem_count - report.problems.len() as u64;
+    let count = problems.len() as u64 + unlisted;
+    let text = match args.format {
+        VerifyFormat::Text => as_text(&report, &problems, count),
+        VerifyFormat::Json => as_json(&report, &problems, count),
+    };
+    // The result is in the exit code even if standard output is closed.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    if count == 0 {
         return Ok(Exit::Done);
     }
-    Err(CliError::failed(format!(
-        "{} problems in the data folder {}; bring it back with `towpath restore`, or publish the damaged items again",
-        report.problem_count,
-        server.data.display()
-    )))
+    Err(CliError::failed(format!("{count} problems in the data folder {}; {restore}", server.data.display())))
+}
+
+/// Draws a bar on a terminal once the check takes long.
+async fn draw(progress: Arc<VerifyProgress>) {
+    tokio::time::sleep(PATIENCE).await;
+    // Hidden where standard error is no terminal.
+    let bar = ProgressBar::with_draw_target(Some(progress.total()), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} changes, {per_sec}, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    loop {
+        bar.set_length(progress.total());
+        bar.set_position(progress.done().min(progress.total()));
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+fn problems(report: &VerifyReport) -> Vec<Finding> {
+    let finding = |problem: &towpath_store::embedded::StoreProblem| Finding {
+        feed: problem.feed.as_ref().map(ToString::to_string),
+        place: problem.position.map_or_else(|| "log and indexes".to_owned(), |at| format!("change {at}")),
+        problem: problem.problem.clone(),
+    };
+    report.problems.iter().map(finding).collect()
+}
+
+fn as_text(report: &VerifyReport, problems: &[Finding], count: u64) -> String {
+    let VerifyReport { feeds, changes, items, .. } = report;
+    let mut out = format!("{feeds} feeds, {changes} changes, {items} items\n");
+    for Finding { feed, place, problem } in problems {
+        let feed = feed.as_ref().map_or_else(String::new, |feed| format!("feed {feed}, "));
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}", plain(&format!("{feed}{place}: {problem}")));
+    }
+    if count == 0 {
+        out.push_str("no damage found\n");
+    }
+    out
+}
+
+fn as_json(report: &VerifyReport, problems: &[Finding], count: u64) -> String {
+    let VerifyReport { feeds, changes, items, .. } = report;
+    let value = json!({
+        "feeds": feeds, "changes": changes, "items": items, "problem_count": count, "problems": problems,
+    });
+    String::from_utf8(visible_json(value.to_string().into_bytes())).unwrap_or_default() + "\n"
 }

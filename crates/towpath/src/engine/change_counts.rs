@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use towpath_proto::change::{Change, Seq};
 use towpath_proto::{FeedId, Op};
-use towpath_store::{Precondition, ReadLimit, Table, TableWrite};
+use towpath_store::{FeedSummary, Precondition, ReadLimit, Store, Table, TableWrite};
 
+use super::finding::Findings;
 use super::roles::{Lease, conditions};
+use super::table_scan::TableScan;
 use super::{Engine, Feed, json_record};
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
@@ -169,6 +171,51 @@ pub(crate) async fn read(
     Ok(counts)
 }
 
+/// Checks the counts of a feed against its log. A log that let go of old versions gives no counts of before.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn verify(
+    store: &dyn Store,
+    feed: &FeedSummary,
+    findings: &mut Findings,
+) -> Result<(), StoreError> {
+    let (id, head) = (&feed.feed, feed.head);
+    let stored = store.get(Table::Chains, &counted_key(id)).await?;
+    let Some(stored) = stored.filter(|_| head.horizon == 0) else { return Ok(()) };
+    let row = json_record::parse::<CountedRow>(&counted_key(id), &stored);
+    let Some(upto) = row.ok().map(|row| row.upto).filter(|upto| *upto <= head.seq) else {
+        findings.expect(false, id, "counts of changes", "their position is not one of the log");
+        return Ok(());
+    };
+    let mut due = HourlyCounts::default();
+    while due.upto < upto {
+        let changes = store.read(id, due.upto, PAGE).await?;
+        let end = changes.iter().take_while(|change| change.seq <= upto).count();
+        due.add(&changes[..end]);
+        if end == 0 || end < changes.len() {
+            break;
+        }
+    }
+    let mut hours = BTreeMap::new();
+    let prefix = days_prefix(id);
+    let mut scan = TableScan::new(store, Table::Chains, &prefix);
+    while let Some(rows) = scan.next().await? {
+        for (key, value) in &rows {
+            let (Some(day), Ok(DayRow(counted))) = (day_of_key(key), json_record::parse(key, value)) else {
+                findings.expect(false, id, "counts of changes", "a day of them cannot be read");
+                continue;
+            };
+            for (hour, [new, changed, removed]) in counted {
+                hours.insert(day * 24 + i64::from(hour), ChangeCounts { new, changed, removed });
+            }
+        }
+    }
+    findings.expect(hours == due.hours, id, "counts of changes", "they are not those of the log");
+    Ok(())
+}
+
 /// Counts the logs of all feeds, beside other work, until `stop` turns true.
 pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
     let mut counted: HashMap<FeedId, Seq> = HashMap::new();
@@ -232,6 +279,13 @@ async fn count(engine: &Engine, feed: &Feed, lease: &Lease, stop: &Stop) -> Resu
         writes.push(position);
         store.write(writes, conditions).await?;
     }
+}
+
+/// Counts a feed's log to its head, for tests.
+#[cfg(test)]
+pub(crate) async fn count_now(engine: &Engine, feed: &Feed) {
+    let (_keep, stop) = tokio::sync::watch::channel(false);
+    assert!(count(engine, feed, &Lease::alone("upkeep"), &stop).await.is_ok());
 }
 
 /// Makes the writes of the days' rows, with what they had before.

@@ -16,6 +16,7 @@ mod failures;
 mod feed;
 pub(crate) mod feed_about;
 mod feed_changes;
+pub(crate) mod finding;
 pub(crate) mod health_parts;
 mod hooks;
 mod hubs;

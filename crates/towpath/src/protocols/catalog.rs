@@ -79,7 +79,7 @@ pub(crate) async fn feed_status<S: Serialize>(
     feed: &Feed,
     source: Option<S>,
 ) -> Result<FeedStatus<S>, StoreError> {
-    let LogHead { seq, modified, items, live } = engine.store.head(feed.log()).await?;
+    let LogHead { seq, modified, items, live, .. } = engine.store.head(feed.log()).await?;
     // An empty log has 1970 as its time, which would look like a date.
     let modified = (seq > 0).then_some(modified);
     Ok(FeedStatus {

@@ -15,6 +15,7 @@ pub mod replication;
 pub mod smart;
 mod start;
 pub mod sup;
+pub(crate) mod verify;
 pub mod websub;
 pub mod xmpp;
 

@@ -64,6 +64,8 @@ pub(crate) struct DecidedGroup {
     pub(crate) feeds: BTreeMap<FeedId, FeedRow>,
     /// Number of the next new feed, if the group created feeds.
     pub(crate) next_feed: Option<FeedNumber>,
+    /// Feeds that the group created, by their numbers.
+    pub(crate) created: Vec<(FeedNumber, FeedId)>,
     /// New values of table rows; `None` removes the row.
     pub(crate) values: HashMap<(Table, Vec<u8>), Option<Bytes>>,
 }
@@ -183,6 +185,7 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
         if feed.head.seq > start {
             if start == 0 {
                 self.decided.next_feed = Some(feed.number + 1);
+                self.decided.created.push((feed.number, name.clone()));
             }
             let decided = &mut self.decided;
             decided.records.add(feed.number, start + 1, records);
@@ -341,6 +344,7 @@ impl<L: Lookup> AppendBatch<'_, L> {
             modified: meta.modified,
             items: head.items + u64::from(update.is_none()),
             live: head.live + u64::from(is_live) - u64::from(was_live),
+            horizon: head.horizon,
         };
         let (feed, seq) = (*number, head.seq);
         // The position before the group: the index never had the positions within it.

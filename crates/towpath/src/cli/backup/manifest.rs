@@ -89,7 +89,8 @@ impl Manifest {
     /// The damage or the unknown format, as text.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(bytes).map_err(|e| format!("it is damaged: {e}"))?;
-        if (manifest.format, manifest.copy_format) != (FORMAT, COPY_FORMAT) {
+        // Entries of earlier formats are brought to the current one as the folder is built.
+        if manifest.format != FORMAT || !(1..=COPY_FORMAT).contains(&manifest.copy_format) {
             return Err(format!(
                 "it was made by towpath {}, whose stored format this program does not read",
                 manifest.version

@@ -242,6 +242,11 @@ async fn stored(store: &dyn Store) -> Result<Option<(StoredGlobal, Bytes, Bytes)
     Ok(Some((kept, snapshot, bytes)))
 }
 
+/// Returns the chain as it is stored.
+pub(super) async fn stored_chain(store: &dyn Store) -> Result<Option<DocumentChain>, StoreError> {
+    Ok(stored(store).await?.map(|(kept, ..)| kept.global.chain))
+}
+
 /// The chain, `head.json` and `latest.json` as the node that makes them stored them.
 pub(super) async fn load_shared(
     engine: &Engine,

@@ -17,6 +17,7 @@ mod stored;
 mod task;
 #[cfg(test)]
 mod tests;
+pub(crate) mod verify;
 
 pub use publish::publish;
 pub use run::Run;

@@ -12,6 +12,7 @@ mod retention;
 mod state;
 pub(crate) mod table;
 mod task;
+pub(crate) mod verify;
 
 pub use paging::page_since;
 pub use state::{PageListener, Pages};

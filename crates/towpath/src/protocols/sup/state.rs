@@ -218,7 +218,7 @@ mod tests {
         let config = Config::parse(text, Path::new("towpath.toml")).unwrap();
         let links = Arc::new(SupLinks::new("https://a.example", HashSet::new(), ""));
         let moved = |name: &str, seq, at| {
-            let head = LogHead { seq, modified: time(at), items: 0, live: 0 };
+            let head = LogHead { seq, modified: time(at), items: 0, live: 0, horizon: 0 };
             FeedSummary { feed: id(name), head, appended: time(at) }
         };
         let last = [
