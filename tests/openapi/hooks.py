@@ -13,3 +13,7 @@ def before_load_schema(context, raw_schema):
         for operation in path.values():
             parameters = operation["parameters"]
             operation["parameters"] = [one for one in parameters if one["name"] != "Towpath-Position"]
+    # A source that was made up would have the server ask others.
+    settings = raw_schema["components"]["schemas"]["FeedSettings"]
+    del settings["properties"]["source"]
+    settings["additionalProperties"] = False

@@ -92,6 +92,9 @@ pub struct FeedConfig {
     pub visibility: Option<FeedVisibility>,
     /// Filter on another feed, whose items this feed shows. Such a feed has no log of its own.
     pub filter: Option<Box<FilterConfig>>,
+    /// True if it was made over HTTP, and is not in the file.
+    #[serde(skip)]
+    pub is_from_http: bool,
 }
 
 /// Stands for an absent `ttl` until the source is known.
@@ -215,6 +218,7 @@ impl FeedConfig {
             readers: Vec::new(),
             visibility: None,
             filter: None,
+            is_from_http: false,
         }
     }
 

@@ -16,6 +16,7 @@ mod environment;
 mod error;
 mod export;
 mod feed;
+mod feed_json;
 mod files;
 mod hints;
 mod hub;

@@ -94,6 +94,8 @@ pub struct ServerConfig {
     pub rate_limit: RateLimitConfig,
     /// Lets publishing create feeds that the file does not name. True without a file.
     pub create_feeds: bool,
+    /// Maximum number of feeds that are made over HTTP (`PUT /feeds/{feed}`); 0 forbids it.
+    pub http_feeds: usize,
     /// Reads the configuration again when one of its files changes. Otherwise `towpath reload` and SIGHUP do that.
     pub reload_on_change: bool,
     /// Number of threads that serve requests.
@@ -164,6 +166,7 @@ impl Default for ServerConfig {
             cors_origins: None,
             rate_limit: RateLimitConfig::default(),
             create_feeds: false,
+            http_feeds: 1000,
             reload_on_change: false,
             threads: None,
             reserve_mib: 256,

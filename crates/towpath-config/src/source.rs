@@ -70,6 +70,9 @@ pub struct SourceConfig {
     /// Request headers, such as `Authorization`. They are sent to the origin of the source's own URL only.
     #[schemars(example = serde_json::json!({"Authorization": "Bearer ${SOURCE_TOKEN}"}), extend("x-default" = "none"))]
     pub headers: HashMap<String, Secret>,
+    /// True if a request over HTTP named it: then it must not lead into private networks.
+    #[serde(skip)]
+    pub is_from_http: bool,
 }
 
 impl Default for SourceConfig {
@@ -92,6 +95,7 @@ impl Default for SourceConfig {
             timeout: Duration::from_secs(120),
             guard: GuardConfig::default(),
             headers: HashMap::new(),
+            is_from_http: false,
         }
     }
 }

@@ -10,6 +10,7 @@ mod config_args;
 mod diff;
 mod error;
 mod export;
+mod feed;
 mod feed_list;
 mod feed_url;
 mod fleet_lines;
@@ -104,6 +105,9 @@ enum Subcommands {
     /// Check the configuration, or print an annotated one, its reference or its schema
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Make and remove feeds of a running server
+    #[command(subcommand)]
+    Feed(feed::FeedCommand),
     /// See and steer the sinks of a running server
     #[command(subcommand)]
     Sink(sink::SinkCommand),
@@ -195,6 +199,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Completions(args) => Ok(manual::completions(&args, Cli::command())),
         Subcommands::Man(args) => manual::man(&args, Cli::command()),
         Subcommands::Config(command) => config::config(&command),
+        Subcommands::Feed(command) => feed::feed(command).await,
         Subcommands::Sink(command) => sink::sink(&command).await,
         Subcommands::Token(command) => token::token(command),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::{Method, header};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use towpath_client::publish::problem_detail;
 use towpath_client::{FetchOptions, Fetcher, FullResponse};
 use towpath_proto::change::Seq;
@@ -223,6 +223,28 @@ impl ServerClient {
         let position = head.header("towpath-position").and_then(|position| position.parse().ok());
         receipt.last = position.unwrap_or(receipt.last);
         Ok(receipt)
+    }
+
+    /// Makes or changes a feed, and returns its description.
+    pub(super) async fn put_feed(
+        &self,
+        id: &FeedId,
+        settings: &Map<String, Value>,
+    ) -> Result<Value, CliError> {
+        let body = serde_json::to_vec(settings).map_err(|e| CliError::failed(e.to_string()))?;
+        let request = Request::get(RequestId(0), format!("{}/feeds/{id}", self.base));
+        let request = request.with(header::CONTENT_TYPE, "application/json");
+        let response = self.change(Request { method: Method::PUT, body: body.into(), ..request }).await?;
+        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+    }
+
+    /// Removes a feed.
+    pub(super) async fn remove_feed(&self, id: &FeedId, reason: Option<&str>) -> Result<Value, CliError> {
+        let query = url::form_urlencoded::Serializer::new(String::new());
+        let query = { query }.append_pair("reason", reason.unwrap_or_default()).finish();
+        let request = Request::get(RequestId(0), format!("{}/feeds/{id}?{query}", self.base));
+        let response = self.change(Request { method: Method::DELETE, ..request }).await?;
+        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
     }
 
     /// Returns the lines of a feed's items for a query.

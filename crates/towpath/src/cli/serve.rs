@@ -23,7 +23,7 @@ use crate::engine::change_counts;
 use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Engine, scheduled, watch_store};
+use crate::engine::{Engine, scheduled, stored_feeds, watch_store};
 use crate::export::{KeptTree, keep, open_target};
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
@@ -124,6 +124,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let filters = engine.clone();
     tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
     let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());
+    tokio::spawn(stored_feeds::run(engine.clone(), stop.clone()).boxed());
     let roles = Arc::new(Roles::new(&engine));
     let exporting = export(engine.clone(), roles.clone(), fetcher.clone(), kept, stop.clone());
     let exporting = tokio::spawn(exporting.boxed());
@@ -252,7 +253,7 @@ fn in_roles(
     let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
     let polling = PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits };
     // A source may be added later. In a cluster a lease for each part would be held for nothing until then.
-    let has_sources = !engine.is_shared() || engine.config.feeds.iter().any(|feed| feed.source.is_some());
+    let has_sources = !engine.is_shared() || engine.feeds().iter().any(|feed| feed.config.source.is_some());
     for shard in Shard::all(engine).filter(|_| has_sources) {
         let polling = polling.clone();
         let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, Request, Version};
 use crate::config::{TokenDigest, TokenRight, is_local};
 use crate::document::route_error::RouteError;
 use crate::engine::read_link::{self, ReadLink};
-use crate::engine::registry::RemovedFeed;
+use crate::engine::removed_feed::RemovedFeed;
 pub use crate::engine::tokens::Access;
 use crate::engine::tokens::{TokenSet, reads};
 use crate::engine::{Engine, Feed};
@@ -162,7 +162,7 @@ pub(crate) fn may_read(feed: &Feed, tokens: &TokenSet, headers: &HeaderMap) -> R
 
 /// Returns true if the sender of a request may know of a feed that was removed. Its own readers went with it.
 pub(crate) fn may_know_removed<B>(
-    removed: RemovedFeed,
+    removed: &RemovedFeed,
     feed: &str,
     tokens: &TokenSet,
     peer: SocketAddr,

@@ -1,6 +1,6 @@
 //! Feeds of a configuration that was read again: added, changed and removed while the server runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,8 @@ use towpath_proto::FeedId;
 use towpath_store::{FeedSummary, ReadError};
 
 use crate::config::{Config, FeedConfig};
-use crate::engine::registry::RemovedFeed;
+use crate::engine::feed_records::StoredFeeds;
+use crate::engine::removed_feed::RemovedFeed;
 use crate::engine::{Engine, Feed, private_feeds};
 use crate::store_error::StoreError;
 
@@ -72,6 +73,16 @@ impl Engine {
             };
             plan.feeds.push((id.clone(), feed));
         }
+        // The file's settings count for a feed that is in both.
+        let named: HashSet<&FeedId> = config.feeds.iter().map(FeedConfig::id).collect();
+        let stored = StoredFeeds::load(self.store.as_ref()).await?;
+        for stored in stored.feeds.iter().filter(|stored| !named.contains(stored.id())) {
+            let feed = match self.feed(stored.id().as_str()).filter(|known| known.config == *stored) {
+                Some(known) => known,
+                None => added(stored, self.logs().await?.get(stored.id())),
+            };
+            plan.feeds.push((stored.id().clone(), feed));
+        }
         // Before any of them can be removed.
         private_feeds::update(self.store.as_ref(), plan.configs()).await?;
         Ok(plan)
@@ -105,7 +116,7 @@ impl Engine {
                     planned.insert(id.clone(), feed);
                 } else {
                     changes.removed.push(id.clone());
-                    removed.push((id.clone(), RemovedFeed { is_public: feed.config.is_public() }));
+                    removed.push((id.clone(), RemovedFeed::of_file(feed.config.is_public())));
                 }
             }
             *feeds = planned;
@@ -119,11 +130,16 @@ impl Engine {
         }
         drop(all_removed);
         if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
-            // Documents show titles and lists of feeds. They are made again from the log when they are asked for.
-            self.documents.clear();
-            self.feed_changes.send_modify(|number| *number += 1);
+            self.tell_feed_change();
         }
         changes
+    }
+
+    /// Tells tasks and documents that feeds were added, changed or removed.
+    pub(super) fn tell_feed_change(&self) {
+        // Documents show titles and lists of feeds. They are made again from the log when they are asked for.
+        self.documents.clear();
+        self.feed_changes.send_modify(|number| *number += 1);
     }
 
     /// Subscribes to changes of the feeds.
@@ -133,12 +149,12 @@ impl Engine {
 
     /// Returns a feed that was served once, and is not configured any more.
     pub(crate) fn removed_feed(&self, id: &str) -> Option<RemovedFeed> {
-        self.removed.read().get(id).copied()
+        self.removed.read().get(id).cloned()
     }
 }
 
 /// Returns the feed with the settings that can change while it is served.
-fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChanges) -> Arc<Feed> {
+pub(super) fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChanges) -> Arc<Feed> {
     let id = new.id();
     // Cursors, addresses and views of readers depend on these.
     for (name, is_equal) in [
@@ -160,7 +176,7 @@ fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChanges) -> Arc<
     old.with_config(config)
 }
 
-fn added(config: &FeedConfig, log: Option<&FeedSummary>) -> Arc<Feed> {
+pub(super) fn added(config: &FeedConfig, log: Option<&FeedSummary>) -> Arc<Feed> {
     let feed = Feed::new(config.clone());
     if let Some(log) = log {
         feed.head.store(log.head.seq, Ordering::Release);

@@ -19,8 +19,10 @@ use crate::document::cors::CorsPolicy;
 use crate::document::response_memory::ResponseMemory;
 use crate::document::sup_links::SupLinks;
 use crate::engine::failures::Failures;
+use crate::engine::feed_records::StoredFeeds;
 use crate::engine::identity::identity;
 use crate::engine::rate_limit::RateLimit;
+use crate::engine::removed_feed::RemovedFeed;
 use crate::engine::replica_age::ReplicaAge;
 use crate::engine::sinks::Sinks;
 use crate::engine::store_health::StoreHealth;
@@ -77,13 +79,6 @@ pub struct Engine {
     pub(super) feed_changes: Arc<watch::Sender<u64>>,
 }
 
-/// A feed that is not served any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RemovedFeed {
-    /// False if its name is for its readers only.
-    pub(crate) is_public: bool,
-}
-
 /// Reason why an engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -125,16 +120,29 @@ impl Engine {
         let sup_links = Arc::new(SupLinks::new(&config.base_url(), private.collect(), &identity));
         let cors = cors(&config, &config.base_url());
         let mut feeds = configured(&config);
+        let StoredFeeds { feeds: stored, mut removed } = StoredFeeds::load(store.as_ref()).await?;
+        let of_file: std::collections::HashSet<&FeedId> = config.feeds.iter().map(FeedConfig::id).collect();
+        removed.retain(|id, _| !of_file.contains(id));
+        for stored in stored {
+            if of_file.contains(stored.id()) {
+                tracing::warn!(feed = %stored.id(), "made over HTTP, and in the configuration file: the file's settings count");
+                continue;
+            }
+            if !stored.is_public() {
+                sup_links.add_private([stored.id().clone()]);
+            }
+            feeds.insert(stored.id().clone(), Arc::new(Feed::new(stored)));
+        }
         let filters = filters(&config, &feeds);
         let mut heads = store.heads().await?;
         let private = private_feeds::update(store.as_ref(), config.feeds.iter()).await?;
         // The log of a feed that left the configuration stays on disk, but is not served.
-        let mut removed = HashMap::new();
         heads.retain(|head| {
-            let is_served = config.server.create_feeds || feeds.contains_key(&head.feed);
-            if !is_served {
+            let is_deleted = removed.contains_key(&head.feed);
+            let is_served = feeds.contains_key(&head.feed) || (config.server.create_feeds && !is_deleted);
+            if !is_served && !is_deleted {
                 let is_public = !private.contains(&head.feed);
-                removed.insert(head.feed.clone(), RemovedFeed { is_public });
+                removed.insert(head.feed.clone(), RemovedFeed::of_file(is_public));
             }
             is_served
         });
@@ -237,7 +245,8 @@ impl Engine {
     }
 
     fn unlisted_feed(&self, id: &FeedId) -> Option<Arc<Feed>> {
-        let may_create = self.config.server.create_feeds;
+        let may_create = self.config.server.create_feeds
+            && !self.removed.read().get(id).is_some_and(|removed| removed.is_deleted);
         may_create.then(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))))
     }
 

@@ -7,6 +7,7 @@ use towpath_proto::FeedId;
 
 use crate::config::nearest;
 use crate::document::route_error::RouteError;
+use crate::engine::removed_feed::RemovedFeed;
 use crate::engine::{Engine, Feed};
 
 /// Returns the feed of a name.
@@ -31,8 +32,8 @@ pub(crate) fn feed_to_change(engine: &Engine, feed: &str) -> Result<Arc<Feed>, R
 ///
 /// Followers of a feed that was removed are told so, and do not ask again. A removed private feed looks absent.
 pub(crate) fn no_feed(engine: &Engine, name: &str) -> RouteError {
-    if engine.removed_feed(name).is_some_and(|removed| removed.is_public) {
-        return gone_feed(name);
+    if let Some(removed) = engine.removed_feed(name).filter(|removed| removed.is_public) {
+        return gone_feed(name, &removed);
     }
     // A name comes from the address, which may be as long as a request's head.
     let shown: String = name.chars().take(64).collect();
@@ -60,8 +61,12 @@ pub(crate) fn nearest_feed(engine: &Engine, name: &str, may_name: impl Fn(&Feed)
 }
 
 /// Makes the error for a feed that was removed.
-pub(crate) fn gone_feed(name: &str) -> RouteError {
-    RouteError::gone(format!("feed {name:?} was removed from the configuration of this server"))
+pub(crate) fn gone_feed(name: &str, removed: &RemovedFeed) -> RouteError {
+    RouteError::gone(match &removed.reason {
+        Some(reason) => format!("feed {name:?} was removed from this server: {reason}"),
+        None if removed.is_deleted => format!("feed {name:?} was removed from this server"),
+        None => format!("feed {name:?} was removed from the configuration of this server"),
+    })
 }
 
 /// Returns the parameters of a query, decoded.

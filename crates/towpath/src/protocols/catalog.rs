@@ -24,6 +24,9 @@ const JSON: &str = "application/json; charset=utf-8";
 pub(crate) struct FeedDescription<S: Serialize> {
     pub(crate) id: String,
     pub(crate) title: String,
+    /// True if it was made over HTTP, and is not in the configuration file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) made_over_http: bool,
     #[serde(flatten)]
     pub(crate) status: FeedStatus<S>,
     pub(crate) addresses: Vec<FeedAddress>,
@@ -57,6 +60,9 @@ pub(crate) struct FeedEntry<S: Serialize> {
     id: String,
     title: String,
     url: String,
+    /// True if it was made over HTTP, and is not in the configuration file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    made_over_http: bool,
     /// State of the feed, if requested.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<FeedStatus<S>>,
@@ -68,6 +74,7 @@ impl<S: Serialize> FeedEntry<S> {
             id: feed.id().to_string(),
             title: feed.config.title().to_owned(),
             url: format!("{}/feeds/{}", engine.base_url, feed.id()),
+            made_over_http: feed.config.is_from_http,
             status: None,
         }
     }
@@ -103,6 +110,7 @@ pub(crate) async fn describe<S: Serialize>(
     Ok(FeedDescription {
         id: feed.id().to_string(),
         title: feed.config.title().to_owned(),
+        made_over_http: feed.config.is_from_http,
         status: feed_status(engine, feed, source).await?,
         addresses: addresses(&engine.base_url, feed),
     })

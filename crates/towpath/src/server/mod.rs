@@ -12,6 +12,7 @@ mod connection;
 pub(crate) mod console;
 mod descriptors;
 mod expensive;
+mod feed_settings;
 mod guarded_stream;
 mod health;
 mod http2;

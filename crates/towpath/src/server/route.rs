@@ -30,7 +30,8 @@ use crate::server::long_poll::poll::LongPoll;
 use crate::server::problem::Problem;
 use crate::server::response::{ResponseBody, respond};
 use crate::server::{
-    expensive, health, items, metrics, openapi, publish, read_links, read_your_writes, session, sinks,
+    expensive, feed_settings, health, items, metrics, openapi, publish, read_links, read_your_writes,
+    session, sinks,
 };
 use crate::stop::Stop;
 
@@ -161,6 +162,9 @@ async fn dispatch(
         ["feeds", feed, "items", id] if !is_read => {
             return Ok(items::item(engine, peer, feed, id, request).await?.into());
         }
+        ["feeds", feed] if matches!(*request.method(), Method::PUT | Method::DELETE) => {
+            return Ok(feed_settings::answer(engine, peer, feed, request).await?.into());
+        }
         ["feeds", feed, "snapshots"] if request.method() == Method::POST => {
             return Ok(replication::make(engine, peer, feed, &request).await?.into());
         }
@@ -199,12 +203,11 @@ async fn dispatch(
     }
     // DiffDelta, section 1.3: an archive outlives its feed.
     let is_archive = segments.first() == Some(&"archive");
-    let is_gone = |id: &&str| {
-        let removed = engine.removed_feed(id).filter(|_| feed.is_none() && !is_archive);
-        removed.is_some_and(|removed| may_know_removed(removed, id, &engine.tokens.load(), peer, &request))
-    };
-    if let Some(id) = named.filter(is_gone) {
-        return Err(gone_feed(id));
+    if let Some(id) = named.filter(|_| feed.is_none() && !is_archive)
+        && let Some(removed) = engine.removed_feed(id)
+        && may_know_removed(&removed, id, &engine.tokens.load(), peer, &request)
+    {
+        return Err(gone_feed(id, &removed));
     }
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
     let routed = match (segments.as_slice(), feed) {

@@ -118,7 +118,7 @@ async fn from_http(
     now: Timestamp,
 ) -> Result<LoadedSource, LoadError> {
     // Configured headers may hold credentials: they go to the configured origin only, wherever the source has moved.
-    let fetcher = fetcher.with_named([address]).with_headers(address, source.header_map());
+    let fetcher = super::fetcher_of(fetcher, source, address);
     // Permanent redirects are followed once (RFC 9110, section 15.4.2).
     let first = state.moved_to.as_deref().unwrap_or(address);
     let mut request = PageRequest { fetcher: &fetcher, source, address, now, left: limit };

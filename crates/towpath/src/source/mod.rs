@@ -18,3 +18,16 @@ pub mod schedule;
 pub mod state;
 pub(crate) mod status;
 pub mod waits;
+
+/// Returns a fetcher for a source: with its headers, and, if the operator named it, with access to private addresses.
+fn fetcher_of(
+    fetcher: &towpath_client::Fetcher,
+    source: &crate::config::SourceConfig,
+    url: &str,
+) -> towpath_client::Fetcher {
+    let headers = source.header_map();
+    match source.is_from_http {
+        true => fetcher.with_headers(url, headers),
+        false => fetcher.with_named([url]).with_headers(url, headers),
+    }
+}

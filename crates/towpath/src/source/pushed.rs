@@ -186,7 +186,7 @@ pub(super) async fn subscribe(
     stop: Stop,
 ) {
     let Some((source, url)) = feed.config.polled() else { return };
-    let fetcher = fetcher.with_named([url]).with_headers(url, source.header_map());
+    let fetcher = super::fetcher_of(fetcher, source, url);
     let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
     let mut failures = 0;
     while !*stop.borrow() {

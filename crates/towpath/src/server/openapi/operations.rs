@@ -30,6 +30,27 @@ pub(super) static FEEDS: &[Operation] = &[
         .with(&["Towpath-Position"])
         .answers(&[(200, "The feed", FEED), UNCHANGED])
         .problems(&[404, 410]),
+    Operation::put(
+        "/feeds/{feed}",
+        "putFeed",
+        "Make a feed, or change one that was made so, with the keys of [[feed]] in the configuration file",
+    )
+    .needs(Right::Admin)
+    .may_take(&[("application/json", "FeedSettings")])
+    .answers(&[
+        (200, "Changed, or as it was", &[("application/json", "FeedDescription")]),
+        (201, "Made", &[("application/json", "FeedDescription")]),
+    ])
+    .problems(&[409]),
+    Operation::delete(
+        "/feeds/{feed}",
+        "deleteFeed",
+        "Remove a feed that was made over HTTP; it is 410 from then on",
+    )
+    .needs(Right::Admin)
+    .with(&["reason"])
+    .answers(&[(200, "Removed", &[("application/json", "RemovedFeed")])])
+    .problems(&[404, 409, 410]),
     Operation::stream(
         "/feeds/{feed}/events",
         "streamFeed",

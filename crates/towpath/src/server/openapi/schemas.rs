@@ -33,6 +33,7 @@ pub(super) fn example(schema: &str) -> Option<Value> {
         "PublishedLines" => json!([line()]),
         "Lines" => format!("{}\n", line()).into(),
         "ItemForm" => json!({ "id": "order-2", "title": "Order 2", "content": "Two chairs" }),
+        "FeedSettings" => json!({ "title": "Orders", "ttl": "1m" }),
         "MergePatch" => json!({ "chairs": 3 }),
         "HubForm" => json!({
             "hub.mode": "unsubscribe",
@@ -144,6 +145,7 @@ fn lists() -> Map<String, Value> {
         ),
         ("SinkList", object(&[("sinks", list_of("SinkStatus"))], &["sinks"])),
         ("LetterList", object(&[("letters", list_of("DeadLetter"))], &["letters"])),
+        ("RemovedFeed", object(&[("id", text()), ("removed", json!({ "const": true }))], &["id", "removed"])),
         ("DroppedLetters", object(&[("dropped", count())], &["dropped"])),
         ("Snapshot", snapshot),
         ("SnapshotList", object(&[("snapshots", list_of("Snapshot"))], &["snapshots"])),
@@ -227,6 +229,7 @@ fn requests() -> Map<String, Value> {
         &["hub.mode", "hub.topic"],
     );
     named([
+        ("FeedSettings", feed_settings()),
         ("PublishedPatch", patch),
         ("PublishedAttachment", attachment),
         ("PublishedItem", item),
@@ -237,6 +240,34 @@ fn requests() -> Map<String, Value> {
         ("MergePatch", json!({ "type": "object", "description": "JSON Merge Patch (RFC 7396)" })),
         ("HubForm", hub),
     ])
+}
+
+/// Settings of a feed: the usual keys of `[[feed]]`. All keys are in the schema of the configuration.
+fn feed_settings() -> Value {
+    let source = object(
+        &[
+            ("url", text()),
+            ("follow", text()),
+            ("every", text()),
+            ("format", text()),
+            ("complete", json!({ "type": "boolean" })),
+        ],
+        &[],
+    );
+    let mut settings = object(
+        &[
+            ("title", text()),
+            ("description", text()),
+            ("ttl", json!({ "type": "string", "pattern": "^[1-9][0-9]{0,3}[smhd]$" })),
+            ("tags", json!({ "type": "array", "items": text() })),
+            ("visibility", json!({ "enum": ["public", "private"] })),
+            ("source", source),
+        ],
+        &[],
+    );
+    settings["description"] =
+        "Keys of [[feed]] as the configuration's reference has them, without filter, readers and hubs".into();
+    settings
 }
 
 /// Schemas of documents whose form published texts define.

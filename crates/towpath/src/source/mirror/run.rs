@@ -108,7 +108,7 @@ async fn follow_feed(
 ) {
     if let Some((source, url)) = feed.config.mirrored() {
         let (configured, url) = (fingerprint(source), url.to_owned());
-        let fetcher = fetcher.with_named([url.as_str()]).with_headers(&url, source.header_map());
+        let fetcher = crate::source::fetcher_of(&fetcher, source, &url);
         let state = SourceState::load(engine.store.as_ref(), feed.id(), &configured).await;
         // A damaged status must not keep the mirror from running.
         let state = state.unwrap_or_else(|e| {

@@ -1,0 +1,169 @@
+//! Feeds that are made, changed and removed over HTTP.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use common::{TestFolder, TestServer, stderr, stdout};
+use serde_json::{Value, json};
+
+const CONFIG: &str = r#"
+[server]
+http_feeds = 3
+[[token]]
+name = "admin"
+token = "admin-token"
+rights = ["admin"]
+feeds = ["team-*"]
+[[token]]
+name = "publisher"
+token = "publisher-token"
+rights = ["publish"]
+feeds = ["*"]
+[[feed]]
+id = "of-file"
+"#;
+
+fn ask(server: &TestServer, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let authorization = format!("Bearer {token}");
+    let headers = [("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let answer = server.ask(method, path, &headers, body.as_bytes());
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+/// A feed is there at once and after a restart, changes, and is gone with a reason for good.
+#[test]
+fn made_changed_and_removed() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let admin = |server: &TestServer, method: &str, path: &str, body: Value| {
+        ask(server, "admin-token", method, path, &body)
+    };
+    let (status, made) = admin(&server, "PUT", "/feeds/team-a", json!({ "title": "Team A", "ttl": "1m" }));
+    assert_eq!(
+        (status, &made["title"], &made["made_over_http"]),
+        (201, &json!("Team A"), &json!(true)),
+        "{made}"
+    );
+    let (status, _) =
+        ask(&server, "publisher-token", "POST", "/feeds/team-a/items", &json!([{ "id": "x", "item": {} }]));
+    assert_eq!(status, 200);
+    let (status, changed) = admin(&server, "PUT", "/feeds/team-a", json!({ "title": "The team" }));
+    assert_eq!((status, &changed["title"], &changed["live"]), (200, &json!("The team"), &json!(1)));
+    // A reload of the file leaves it alone.
+    let reloaded = dir.run(&["reload"]);
+    assert!(reloaded.status.success() && stdout(&reloaded).contains("no feed changed"), "{reloaded:?}");
+    assert_eq!(server.stop(), Some(0));
+    let server = dir.serve();
+    assert_eq!(server.json("/feeds/team-a")["title"], "The team");
+    assert_eq!(server.json("/feeds/team-a/items?as=line&timeout=0&max=1")["id"], "x");
+    let (status, _) = admin(&server, "DELETE", "/feeds/team-a?reason=moved+to+team-b", Value::Null);
+    assert_eq!(status, 200);
+    assert_eq!(server.stop(), Some(0));
+    let server = dir.serve();
+    let gone = server.get("/feeds/team-a/items");
+    assert_eq!(gone.status, 410);
+    assert!(gone.text().contains("moved to team-b"), "{}", gone.text());
+    // The same name is a feed again on its old log.
+    assert_eq!(admin(&server, "PUT", "/feeds/team-a", Value::Null).0, 201);
+    assert_eq!(server.json("/feeds/team-a")["seq"], 1);
+}
+
+/// Who may not, and what may not be.
+#[test]
+fn refusals() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    for (token, path, wanted) in [
+        ("publisher-token", "/feeds/team-a", 403),
+        ("nonsense", "/feeds/team-a", 401),
+        ("admin-token", "/feeds/other", 403),
+    ] {
+        assert_eq!(ask(&server, token, "PUT", path, &Value::Null).0, wanted, "{token} {path}");
+        assert_eq!(ask(&server, token, "DELETE", path, &Value::Null).0, wanted, "{token} {path}");
+    }
+    for (settings, wanted) in [
+        (json!({ "source": { "url": "/etc/passwd" } }), "a file of the server's machine"),
+        (json!({ "titel": "x" }), "title"),
+        (json!({ "ttl": "0s", "lang": "?" }), "lang"),
+        (json!({ "readers": ["x"] }), "[[token]]"),
+    ] {
+        let (status, problem) = ask(&server, "admin-token", "PUT", "/feeds/team-a", &settings);
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(status == 400 && detail.contains(wanted), "{settings}: {status} {detail}");
+    }
+    assert_eq!(server.get("/feeds/team-a").status, 404);
+    for name in ["team-a", "team-b", "team-c"] {
+        assert_eq!(ask(&server, "admin-token", "PUT", &format!("/feeds/{name}"), &Value::Null).0, 201);
+    }
+    let (status, problem) = ask(&server, "admin-token", "PUT", "/feeds/team-d", &Value::Null);
+    assert!(status == 403 && problem["detail"].as_str().unwrap().contains("http_feeds"), "{problem}");
+    let (status, problem) =
+        ask(&server, "admin-token", "PUT", "/feeds/team-a", &json!({ "visibility": "private" }));
+    assert!(status == 409, "{problem}");
+}
+
+/// A source that is named over HTTP leads to no private address, though one of the file does.
+#[test]
+fn a_source_stays_out_of_private_networks() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let settings =
+        json!({ "source": { "url": format!("{}/feeds/of-file/feed.json", server.base), "every": "1s" } });
+    assert_eq!(ask(&server, "admin-token", "PUT", "/feeds/team-a", &settings).0, 201);
+    common::wait_until("the source is refused", || {
+        let (_, feed) = ask(&server, "admin-token", "GET", "/feeds/team-a", &Value::Null);
+        feed["source"]["error"]["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("public addresses only"))
+    });
+}
+
+/// The file's feeds are the file's, and the command line says so.
+#[test]
+fn by_the_command_line() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let run = |args: &[&str]| dir.run(&[args, &["--token", "admin-token"]].concat());
+    let added = run(&["feed", "add", "team-a", "--title", "Team A"]);
+    assert!(added.status.success() && stderr(&added).contains("feed team-a is served"), "{added:?}");
+    let listed = stdout(&run(&["feed", "list"]));
+    assert!(listed.lines().any(|line| line.starts_with("team-a   http")), "{listed}");
+    assert!(listed.lines().any(|line| line.starts_with("of-file  file")), "{listed}");
+    let refused = run(&["feed", "remove", "of-file"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let removed = run(&["--quiet", "feed", "remove", "team-a", "--reason", "over"]);
+    assert!(removed.status.success() && removed.stderr.is_empty(), "{removed:?}");
+    assert_eq!(server.get("/feeds/team-a").status, 410);
+}
+
+/// A thousand feeds are added one by one while readers wait on another: nobody notices.
+#[test]
+fn adding_feeds_disturbs_nobody() {
+    let dir = TestFolder::new(&CONFIG.replace("http_feeds = 3", "http_feeds = 1000"));
+    let server = dir.serve();
+    let publish = |id: &str| {
+        ask(&server, "publisher-token", "POST", "/feeds/of-file/items", &json!([{ "id": id, "item": {} }]))
+    };
+    assert_eq!(publish("first").0, 200);
+    let since = server.json("/feeds/of-file/items?timeout=0")["last_cursor"].as_str().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..20)
+            .map(|_| {
+                scope.spawn(|| server.get(&format!("/feeds/of-file/items?as=line&timeout=300&since={since}")))
+            })
+            .collect();
+        for number in 0..1000 {
+            let path = format!("/feeds/team-{number}");
+            assert_eq!(ask(&server, "admin-token", "PUT", &path, &Value::Null).0, 201, "{path}");
+        }
+        // Nobody was answered, or cut off, for nothing.
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        assert_eq!(publish("second").0, 200);
+        for waiter in waiters {
+            let answer = waiter.join().unwrap();
+            assert_eq!((answer.status, &answer.json()["id"]), (200, &json!("second")));
+        }
+    });
+}
