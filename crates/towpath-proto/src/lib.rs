@@ -36,6 +36,10 @@ pub mod sup;
 #[cfg(test)]
 #[path = "../tests/common/histories.rs"]
 mod histories;
+#[cfg(test)]
+#[path = "../tests/common/planted.rs"]
+#[allow(dead_code, unreachable_pub, reason = "integration tests use it, too")]
+mod planted;
 
 pub use change::{Change, NewChange, Op, Seq};
 pub use feed_id::FeedId;

@@ -92,43 +92,24 @@ pub struct Report {
 }
 
 impl Report {
-    /// Records a check of `rule`: passed if `problem` is `None`, else failed.
-    pub fn check(&mut self, section: &str, level: Level, rule: &str, problem: Option<String>) {
-        let outcome = if problem.is_some() { FindingOutcome::Fail } else { FindingOutcome::Pass };
-        self.note(section, level, rule, outcome, problem.unwrap_or_default());
-    }
-
-    /// Records a check of a rule: passed if `problem` is `None`.
+    /// Records a check of a rule: passed if `problem` is `None`, else failed.
     pub fn judge(&mut self, rule: Rule, problem: Option<String>) {
-        self.check(rule.section, rule.level, rule.text, problem);
+        let outcome = if problem.is_some() { FindingOutcome::Fail } else { FindingOutcome::Pass };
+        self.note(rule, outcome, problem.unwrap_or_default());
     }
 
     /// Records rules that could not be checked, with the reason.
     pub fn pass_over(&mut self, rules: &[Rule], why: &str) {
         for rule in rules {
-            self.skip(rule.section, rule.level, rule.text, why);
+            self.note(*rule, FindingOutcome::Skipped, why.to_owned());
         }
     }
 
-    /// Records a MUST: passed if `problem` is `None`.
-    pub fn must(&mut self, section: &str, rule: &str, problem: Option<String>) {
-        self.check(section, Level::Must, rule, problem);
-    }
-
-    /// Records a SHOULD: passed if `problem` is `None`.
-    pub fn should(&mut self, section: &str, rule: &str, problem: Option<String>) {
-        self.check(section, Level::Should, rule, problem);
-    }
-
-    /// Records a rule that could not be checked, with the reason.
-    pub fn skip(&mut self, section: &str, level: Level, rule: &str, why: &str) {
-        self.note(section, level, rule, FindingOutcome::Skipped, why.to_owned());
-    }
-
-    fn note(&mut self, section: &str, level: Level, rule: &str, outcome: FindingOutcome, detail: String) {
-        let known = self.findings.iter_mut().find(|f| f.section == section && f.rule == rule);
+    fn note(&mut self, rule: Rule, outcome: FindingOutcome, detail: String) {
+        let Rule { section, level, text } = rule;
+        let known = self.findings.iter_mut().find(|f| f.section == section && f.rule == text);
         let Some(known) = known else {
-            let (section, rule) = (section.to_owned(), rule.to_owned());
+            let (section, rule) = (section.to_owned(), text.to_owned());
             self.findings.push(Finding { section, level, rule, outcome, detail });
             return;
         };
@@ -158,16 +139,18 @@ impl Report {
 mod tests {
     use super::*;
 
+    const MUST: Rule = Rule::must("§1", "rule");
+
     #[test]
     fn the_first_failure_of_a_rule_stays() {
         let mut report = Report::default();
         // Any result replaces a skip.
-        report.skip("§1", Level::Must, "rule", "nothing there");
-        report.must("§1", "rule", None);
+        report.pass_over(&[MUST], "nothing there");
+        report.judge(MUST, None);
         assert_eq!(report.findings[0].outcome, FindingOutcome::Pass);
-        report.must("§1", "rule", Some("first".into()));
-        report.must("§1", "rule", Some("second".into()));
-        report.must("§1", "rule", None);
+        report.judge(MUST, Some("first".into()));
+        report.judge(MUST, Some("second".into()));
+        report.judge(MUST, None);
         assert_eq!(report.findings.len(), 1);
         assert_eq!(report.findings[0].detail, "first");
         assert!(!report.conforms());
@@ -176,7 +159,7 @@ mod tests {
     #[test]
     fn a_failed_should_still_conforms() {
         let mut report = Report::default();
-        report.should("§1", "rule", Some("no".into()));
+        report.judge(Rule::should("§1", "rule"), Some("no".into()));
         assert!(report.conforms());
         assert_eq!(report.count(Level::Should, FindingOutcome::Fail), 1);
     }

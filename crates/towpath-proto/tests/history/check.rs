@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use towpath_proto::follow::{Checker, Exchange, Now, Request};
-use towpath_proto::history::check::{HistoryCheckOptions, HistoryChecker};
+use towpath_proto::history::check::{HistoryCheckOptions, HistoryChecker, chain_rules};
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::report::{FindingOutcome, Level, Report};
 use towpath_proto::{Item, Op};
 
+use crate::planted::PlantedFaults;
 use crate::publisher::HistoryPublisher;
 use crate::web::{HistorySite, SiteResponse, atom, give, link, serve, site, start};
 
@@ -208,4 +209,199 @@ fn rss_and_json_feed_basics() {
         fails(&report, "JSON Feed 1.1", rule);
     }
     fails(&report, "RSS 2.0 and JSON Feed, dates", "Dates");
+}
+
+/// A chain of three documents with a `this`, and one fault planted in it.
+#[test]
+fn planted_faults_are_named() {
+    let base = "http://a.example";
+    let entry = |n: u32| {
+        format!("<entry><id>urn:{n}</id><title>t</title><updated>2025-01-0{n}T00:00:00Z</updated></entry>")
+    };
+    let document = |head: &str, updated: &str, entries: &[u32]| {
+        let entries: String = entries.iter().map(|n| entry(*n)).collect();
+        let updated = format!("<updated>2025-01-{updated}T00:00:00Z</updated>");
+        atom(&format!("{head}{updated}{entries}"), &[])
+    };
+    let archive = |newer: &str, older: &str| {
+        let links = [("current", "/feed"), ("next-archive", newer), ("prev-archive", older)];
+        let links: String =
+            links.iter().filter(|(_, to)| !to.is_empty()).map(|(rel, to)| link(rel, to)).collect();
+        format!("<fh:archive/>{links}")
+    };
+    let flag = "<fh:Stateful>1</fh:Stateful>";
+    let newest = |links: &str| document(&format!("{flag}{links}"), "09", &[8, 9]);
+    let sound: HistorySite = site(&[
+        (FEED, newest(&format!("{}{}", link("this", "/this"), link("prev-archive", "/2")))),
+        (
+            "http://a.example/this",
+            newest(&format!("{}{}", link("this", "/this"), link("prev-archive", "/2"))),
+        ),
+        ("http://a.example/2", document(&archive("", "/1"), "06", &[5, 6])),
+        ("http://a.example/1", document(&archive("/2", ""), "04", &[3, 4])),
+    ])
+    .into_iter()
+    .map(|(url, response)| (url, response.with("etag", "\"1\"")))
+    .collect();
+    let check_site = |site: &HistorySite| {
+        check_as(FEED, true, |request| {
+            let known = site.get(&request.url).cloned().unwrap_or_else(|| SiteResponse::status(404));
+            let is_known = request.headers.get("if-none-match") == known.headers.get("etag");
+            let is_same = request.headers.contains_key("if-none-match") && is_known;
+            Some(if is_same { SiteResponse::status(304) } else { known })
+        })
+    };
+    let failed = |report: &Report| -> Vec<String> {
+        let failed = report.findings.iter().filter(|f| f.outcome == FindingOutcome::Fail);
+        let chain: Vec<&str> = chain_rules().iter().map(|rule| rule.text).collect();
+        failed
+            .filter(|f| chain.contains(&f.rule.as_str()))
+            .map(|f| format!("{} {}", f.section, f.rule))
+            .collect()
+    };
+    assert_eq!(failed(&check_site(&sound)), Vec::<String>::new());
+    let mut planted = PlantedFaults::new("Feed History, chains");
+    // Path of the document, text to replace, replacement, rule.
+    let old_this = "<link rel='prev-archive' href='/2'/>";
+    let faults = [
+        ("/feed", "<link rel='this' href='/this'/>", "", "draft-00 §4 A document with the flag 1"),
+        ("/feed", "href='/this'", "href='urn:x'", "draft-00 §4 The target of 'this' is a URI"),
+        (
+            "/feed",
+            old_this,
+            "<link rel='prev' href='mailto:x'/>",
+            "draft-00 §4 The target of 'prev' is a URI",
+        ),
+        ("/feed", "href='/2'", "href='ftp://a.example/2'", "RFC 5005 §4 Links between"),
+        ("/2", "rel='current' href='/feed'", "rel='current' href='urn:feed'", "RFC 5005 §4 Links between"),
+        ("/feed", flag, "<fh:Stateful>0</fh:Stateful>", "draft-01 §3 A complete document"),
+        ("/feed", flag, "<fh:Stateful>1</fh:Stateful><fh:archive/>", "draft-04 §4 The subscription document"),
+        ("/feed", "href='/this'", "href='/feed'", "draft-00 §4 The target of 'this' is unique"),
+        ("/this", "urn:8", "urn:7", "draft-00 §4 The document at 'this' has the entries"),
+        ("/this", "urn:9", "urn:7", "draft-00 §4 The document at 'this' has the entries"),
+        ("/2", "urn:6", "urn:9", "RFC 5005 §4.1 Two versions"),
+        (
+            "/2",
+            "2025-01-06T00:00:00Z</updated><entry",
+            "2025-02-06T00:00:00Z</updated><entry",
+            "RFC 5005 §4 Older documents",
+        ),
+        ("/2", "<fh:archive/>", "", "RFC 5005 §4 Archive documents have fh:archive"),
+        ("/1", "<fh:archive/>", "", "RFC 5005 §4 Archive documents have fh:archive"),
+        (
+            "/2",
+            "<link rel='current' href='/feed'/>",
+            "",
+            "RFC 5005 §4 Archive documents name the subscription",
+        ),
+        (
+            "/1",
+            "rel='current' href='/feed'",
+            "rel='current' href='/1'",
+            "RFC 5005 §4 Archive documents name the subscription",
+        ),
+        (
+            "/1",
+            "<link rel='next-archive' href='/2'/>",
+            "",
+            "RFC 5005 §4 Archive documents name the archive after",
+        ),
+        (
+            "/1",
+            "rel='next-archive' href='/2'",
+            "rel='next-archive' href='/3'",
+            "RFC 5005 §4 Archive documents name the archive after",
+        ),
+        (
+            "/1",
+            "<fh:archive/>",
+            "<fh:archive/><link rel='prev-archive' href='/2'/>",
+            "RFC 5005 §4 The documents form no loop",
+        ),
+        (
+            "/1",
+            "<fh:archive/>",
+            "<fh:archive/><link rel='prev-archive' href='/feed'/>",
+            "RFC 5005 §4 The documents form no loop",
+        ),
+    ];
+    for (path, from, to, rule) in faults {
+        let mut site = sound.clone();
+        let response = site.get_mut(&format!("{base}{path}")).unwrap();
+        let text = String::from_utf8(response.body.to_vec()).unwrap();
+        assert!(text.contains(from), "{from} is not in {path}");
+        let replaced = if from == "urn:6" {
+            // The version of an entry of the newest document, with its date and another title.
+            text.replace(&entry(6), &entry(9).replace("<title>t", "<title>older"))
+        } else {
+            text.replacen(from, to, 1)
+        };
+        response.body = replaced.into();
+        let named = failed(&check_site(&site));
+        planted.judge(rule, &format!("{path} {from} -> {to}"), named.iter().map(String::as_str));
+    }
+    // A chain of the first draft, whose `prev` leads to a document with another permanent URL.
+    let first = |this: &str, prev: &str, n: u32| {
+        document(&format!("{flag}{}{}", link("this", this), link("prev", prev)), "09", &[n])
+    };
+    let drafts = site(&[
+        (FEED, first("/b", "/a", 9)),
+        ("http://a.example/b", first("/b", "/a", 9)),
+        ("http://a.example/a", first("/other", "", 8)),
+    ]);
+    let named = failed(&check_site(&drafts));
+    planted.judge(
+        "draft-00 §4 The target of 'prev' is the last document's 'this'",
+        "prev",
+        named.iter().map(String::as_str),
+    );
+    // Documents that are missing or fail.
+    for (path, status, rule) in [
+        ("/feed", 404, "RFC 5005 §4 The newest document exists"),
+        ("/this", 404, "draft-00 §4 Linked documents exist"),
+        ("/2", 500, "RFC 5005 §4.1 Linked documents exist"),
+        ("/1", 503, "RFC 5005 §4.1 Linked documents exist"),
+    ] {
+        let mut site = sound.clone();
+        site.insert(format!("{base}{path}"), SiteResponse::status(status));
+        planted.judge(
+            rule,
+            &format!("{path} {status}"),
+            failed(&check_site(&site)).iter().map(String::as_str),
+        );
+    }
+    // Documents that change between two requests, and validators.
+    for (path, rule) in [
+        ("/this", "draft-00 §4 The document at 'this' does not"),
+        ("/2", "RFC 5005 §4 Archive documents do not"),
+    ] {
+        let mut visits = 0;
+        let report = check_as(FEED, true, |request| {
+            let mut response = sound.get(&request.url).cloned()?;
+            if request.url == format!("{base}{path}") {
+                visits += 1;
+                response.body = [&response.body[..], " ".repeat(visits).as_bytes()].concat().into();
+            }
+            Some(response)
+        });
+        planted.judge(rule, path, failed(&report).iter().map(String::as_str));
+    }
+    let report = check_as(FEED, true, |request| sound.get(&request.url).cloned());
+    planted.judge("RFC 9110 §13 A conditional request", "200", failed(&report).iter().map(String::as_str));
+    let mut bare = sound.clone();
+    bare.insert(FEED.into(), SiteResponse::ok(sound[FEED].body.clone()));
+    planted.judge(
+        "RFC 9110 §8.8 The newest document",
+        "no ETag",
+        failed(&check_site(&bare)).iter().map(String::as_str),
+    );
+    let plain = site(&[(FEED, document("", "09", &[8, 9]))]);
+    planted.judge(
+        "RFC 5005 §4 The feed has a history",
+        "plain",
+        failed(&check_site(&plain)).iter().map(String::as_str),
+    );
+    let rules: Vec<String> =
+        chain_rules().iter().map(|rule| format!("{} {}", rule.section, rule.text)).collect();
+    planted.assert_complete(rules.iter().map(String::as_str));
 }

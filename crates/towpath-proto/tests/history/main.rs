@@ -8,6 +8,10 @@ mod common;
 #[path = "../common/histories.rs"]
 mod histories;
 
+#[path = "../common/planted.rs"]
+#[allow(dead_code, reason = "not all helpers are used here")]
+mod planted;
+
 mod check;
 mod examples;
 mod follower;

@@ -30,6 +30,11 @@ mod schema;
 
 use schema::Schema;
 
+/// Returns the rules of the check, in the order of the text.
+pub fn diffdelta_rules() -> &'static [Rule] {
+    rules::ALL
+}
+
 /// Number of snapshots that are checked: the newest of the archive.
 pub const MAX_SNAPSHOTS: usize = 20;
 /// Number of a site's sources whose existence is checked.

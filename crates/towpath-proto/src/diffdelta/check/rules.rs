@@ -12,19 +12,8 @@ use serde_json::Value;
 
 use crate::diffdelta::wire::FLAGGED_FROM;
 use crate::diffdelta::wire::cursor::Cursor;
-use crate::report::Level::{Advice, Must, Should};
-use crate::report::Rule;
 
-/// Declares the rules, in the order in which they are reported.
-macro_rules! rules {
-    ($($name:ident: $section:literal $level:ident $text:literal;)*) => {
-        $(pub(super) const $name: Rule = Rule { section: $section, level: $level, text: $text };)*
-        /// All rules, in the text's order.
-        pub(super) const ALL: &[Rule] = &[$($name),*];
-    };
-}
-
-rules! {
+crate::report::rules! {
     HEAD_FIELDS: "§1.1" Must "the head has cursor, prev_cursor, changed, generated_at, ttl_sec and latest_url";
     HEAD_AGREES: "§1.1" Must "head and latest agree on cursor, prev_cursor and changed";
     LATEST: "§1.2" Must "the latest feed is there and is JSON";

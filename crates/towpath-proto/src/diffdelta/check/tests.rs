@@ -8,6 +8,7 @@ use crate::diffdelta::wire::headers::Resource;
 use crate::diffdelta::{GlobalChain, GlobalPublisher, PendingDeltas, discovery};
 use crate::follow::{Exchange as _, Now, ResponseHead};
 use crate::item::Item;
+use crate::planted::PlantedFaults;
 use crate::report::{FindingOutcome, Level};
 
 const BASE: &str = "http://127.0.0.1:8080";
@@ -108,18 +109,24 @@ impl SiteInMemory {
     }
 
     fn check(&self, address: &str) -> Report {
+        self.check_with(address, |_, body| body.to_vec())
+    }
+
+    /// Runs the check; `change` may replace the body of each response.
+    fn check_with(&self, address: &str, mut change: impl FnMut(&str, &[u8]) -> Vec<u8>) -> Report {
         let mut checker = DiffDeltaChecker::new(&format!("{BASE}{address}")).unwrap();
         let mut asked = 0;
         while let Some(request) = checker.poll_request(Now::simulated(at(0))) {
             asked += 1;
             assert!(asked < 100, "an unbounded check");
             let (status, headers, body) = self.answer(&request);
+            let body = change(&request.url, body);
             checker.handle_head(
                 Now::simulated(at(0)),
                 request.id,
                 ResponseHead { status, url: request.url, headers },
             );
-            checker.handle_chunk(Now::simulated(at(0)), request.id, Bytes::copy_from_slice(body));
+            checker.handle_chunk(Now::simulated(at(0)), request.id, Bytes::from(body));
             checker.handle_end(Now::simulated(at(0)), request.id, Ok(()));
         }
         assert!(checker.is_finished());
@@ -158,11 +165,10 @@ fn our_own_documents_conform() {
     assert!(skipped.iter().all(|f| f.section == "§1.3"), "{skipped:#?}");
 }
 
-/// Each corrupted member violates its rule.
-#[test]
-fn every_violation_is_found() {
+/// Members to corrupt, by document and pointer, and the rules that they violate.
+fn members() -> Vec<(&'static str, &'static str, Value, Rule)> {
     let zero = Cursor::ZERO.to_string();
-    for (path, pointer, value, rule) in [
+    vec![
         ("/diff/ab/head.json", "/latest_url", Value::Null, rules::HEAD_FIELDS),
         ("/diff/ab/head.json", "/cursor", json!(zero), rules::HEAD_AGREES),
         ("/diff/ab/head.json", "/hash", json!(zero), rules::HASH),
@@ -192,18 +198,93 @@ fn every_violation_is_found() {
         ("/.well-known", "/capabilities/etag_supported", json!(false), rules::MANIFEST_CAPABLE),
         ("/.well-known", "/polling", json!({}), rules::MANIFEST_FIELDS),
         ("/.well-known", "/limits", json!({}), rules::MANIFEST_SCHEMA),
-    ] {
+    ]
+}
+
+fn texts(report: &Report) -> impl Iterator<Item = &str> {
+    failures(report).into_iter().map(|(text, _)| text)
+}
+
+/// Members, headers and whole documents, one fault at a time. The tests below say more of some of them.
+#[test]
+fn planted_faults_are_named() {
+    let mut planted = PlantedFaults::new("DiffDelta");
+    for (path, pointer, value, rule) in members() {
         let mut site = SiteInMemory::new(false);
         site.set(path, pointer, value.clone());
-        let report = site.check("/diff/ab");
-        let found = failures(&report);
-        assert!(found.iter().any(|(text, _)| *text == rule.text), "{path}{pointer} = {value}: {found:#?}");
+        planted.judge(rule.text, &format!("{path}{pointer} = {value}"), texts(&site.check("/diff/ab")));
     }
+    for (path, header, value, rule) in HEADERS {
+        let mut site = SiteInMemory::new(false);
+        set_header(&mut site.document(path).1, header, value);
+        planted.judge(rule.text, &format!("{path} {header}: {value}"), texts(&site.check("/diff/ab")));
+    }
+    for (path, rule) in MISSING {
+        let mut site = SiteInMemory::new(false);
+        site.remove(path);
+        planted.judge(rule.text, &format!("no {path}"), texts(&site.check("/diff/ab")));
+    }
+    let mut site = SiteInMemory::new(false);
+    site.ignores_validators = true;
+    planted.judge(rules::NOT_MODIFIED.text, "no 304", texts(&site.check("/diff/ab")));
+    planted.judge(rules::ARCHIVE_STAYS.text, "another snapshot", texts(&changed_snapshot()));
+    for (site, rule) in [
+        (repeated_item(), rules::ONCE),
+        (wrong_age(), rules::STALE_AGE),
+        (unsorted(), rules::SORTED),
+        (unsorted(), rules::FLAGGED),
+        (python_number(), rules::JCS),
+        (unsorted_sources(), rules::SOURCES),
+        (equal_cursors(), rules::CURSOR_SAME),
+    ] {
+        planted.judge(rule.text, "a document", texts(&site.check("/diff/ab")));
+    }
+    planted.judge(
+        rules::AVAILABLE.text,
+        "a source that is not there",
+        texts(&unavailable_source().check("")),
+    );
+    planted.assert_complete(diffdelta_rules().iter().map(|rule| rule.text));
+}
+
+/// A snapshot whose second visit has other bytes.
+fn changed_snapshot() -> Report {
+    let site = SiteInMemory::new(false);
+    let mut seen = std::collections::HashSet::new();
+    site.check_with("/diff/ab", |url, body| {
+        let is_again = url.contains("/archive/ab/2026") && !seen.insert(url.to_owned());
+        if is_again { [body, b" "].concat() } else { body.to_vec() }
+    })
+}
+
+/// Keys of `sources` in another order than the alphabet's.
+fn unsorted_sources() -> SiteInMemory {
+    let mut site = SiteInMemory::new(false);
+    let (_, _, body) = site.document("/diff/ab/latest.json");
+    let text = String::from_utf8(body.clone()).unwrap();
+    assert!(text.contains("\"sources\":{\"ab\":"), "{text}");
+    *body = text.replacen("\"sources\":{", "\"sources\":{\"zz\":{},", 1).into_bytes();
+    site
+}
+
+/// A carried document that shows other items than the snapshot with its cursor.
+fn equal_cursors() -> SiteInMemory {
+    let mut site = SiteInMemory::new(true);
+    for bucket in ["new", "updated", "flagged"] {
+        site.set("/diff/ab/latest.json", &format!("/buckets/{bucket}"), json!([]));
+    }
+    site
 }
 
 /// Sections 4, 5 and 8: items twice, a wrong age, a source that is listed and does not exist.
 #[test]
 fn whole_documents_are_tested() {
+    assert_fails(&repeated_item().check("/diff/ab"), rules::ONCE, false);
+    assert_fails(&wrong_age().check("/diff/ab"), rules::STALE_AGE, false);
+    assert_fails(&unavailable_source().check(""), rules::AVAILABLE, true);
+}
+
+fn repeated_item() -> SiteInMemory {
     let mut site = SiteInMemory::new(false);
     let document: Value = serde_json::from_slice(&site.document("/diff/ab/latest.json").2).unwrap();
     let mut items: Vec<Value> = Vec::new();
@@ -211,20 +292,30 @@ fn whole_documents_are_tested() {
         items.extend(document["buckets"][bucket].as_array().unwrap().clone());
     }
     site.set("/diff/ab/latest.json", "/buckets/removed", json!([items[0].clone()]));
-    assert_fails(&site.check("/diff/ab"), rules::ONCE, false);
+    site
+}
 
+fn wrong_age() -> SiteInMemory {
     let mut site = SiteInMemory::new(true);
     site.set("/diff/ab/latest.json", "/sources/ab/stale_age_sec", json!(9_000_000));
-    assert_fails(&site.check("/diff/ab"), rules::STALE_AGE, false);
+    site
+}
 
+fn unavailable_source() -> SiteInMemory {
     let mut site = SiteInMemory::new(false);
     site.set("/.well-known", "/sources_supported", json!(["ab", "gone"]));
-    assert_fails(&site.check(""), rules::AVAILABLE, true);
+    site
 }
 
 /// Sections 4 and 9: unsorted items, and risky items outside the flagged bucket.
 #[test]
 fn buckets_out_of_order_or_in_the_wrong_place_are_found() {
+    let report = unsorted().check("/diff/ab");
+    assert_fails(&report, rules::SORTED, false);
+    assert_fails(&report, rules::FLAGGED, false);
+}
+
+fn unsorted() -> SiteInMemory {
     let mut site = SiteInMemory::new(false);
     let document: Value = serde_json::from_slice(&site.document("/diff/ab/latest.json").2).unwrap();
     let mut all: Vec<Value> = Vec::new();
@@ -239,33 +330,29 @@ fn buckets_out_of_order_or_in_the_wrong_place_are_found() {
         site.set("/diff/ab/latest.json", &format!("/buckets/{bucket}"), json!([]));
     }
     site.set("/diff/ab/latest.json", "/buckets/updated", json!(all));
-    let report = site.check("/diff/ab");
-    assert_fails(&report, rules::SORTED, false);
-    assert_fails(&report, rules::FLAGGED, false);
+    site
 }
+
+/// Sections 1 and 6: document, header, value (empty for none) and rule.
+const HEADERS: [(&str, &str, &str, Rule); 8] = [
+    ("/diff/ab/head.json", "etag", "", rules::ETAG),
+    ("/diff/ab/latest.json", "etag", "\"md5\"", rules::ETAG_CURSOR),
+    ("/diff/ab/head.json", "content-type", "application/json", rules::TYPE),
+    ("/diff/ab/latest.json", "cdn-cache-control", "", rules::CDN),
+    ("/archive/ab/index.json", "content-type", "text/plain", rules::TYPE),
+    ("/diff/ab/head.json", "cache-control", "max-age=300", rules::CACHE),
+    ("/archive/ab/2026", "cache-control", "max-age=300", rules::CACHE_ARCHIVE),
+    ("/schema/v1/diff", "cache-control", "max-age=300", rules::CACHE_SCHEMA),
+];
 
 /// Sections 1 and 6: each header for itself.
 #[test]
 fn every_missing_header_is_found() {
-    for (path, header, value, rule) in [
-        ("/diff/ab/head.json", "etag", "", rules::ETAG),
-        ("/diff/ab/latest.json", "etag", "\"md5\"", rules::ETAG_CURSOR),
-        ("/diff/ab/head.json", "content-type", "application/json", rules::TYPE),
-        ("/diff/ab/latest.json", "cdn-cache-control", "", rules::CDN),
-        ("/archive/ab/index.json", "content-type", "text/plain", rules::TYPE),
-    ] {
+    for (path, header, value, rule) in HEADERS {
         let mut site = SiteInMemory::new(false);
         set_header(&mut site.document(path).1, header, value);
-        assert_fails(&site.check("/diff/ab"), rule, true);
-    }
-    for (path, rule) in [
-        ("/diff/ab/head.json", rules::CACHE),
-        ("/archive/ab/2026", rules::CACHE_ARCHIVE),
-        ("/schema/v1/diff", rules::CACHE_SCHEMA),
-    ] {
-        let mut site = SiteInMemory::new(false);
-        set_header(&mut site.document(path).1, "cache-control", "max-age=300");
-        assert_fails(&site.check("/diff/ab"), rule, false);
+        // What caches are told is told twice, so one wrong value has two findings.
+        assert_fails(&site.check("/diff/ab"), rule, header != "cache-control");
     }
 }
 
@@ -286,16 +373,18 @@ fn a_server_that_never_answers_304_is_found() {
     assert_fails(&site.check("/diff/ab"), rules::NOT_MODIFIED, true);
 }
 
-/// Sections 1 and 8.
+/// Sections 1 and 8: documents, and the rules that demand them.
+const MISSING: [(&str, Rule); 5] = [
+    ("/.well-known", rules::MANIFEST),
+    ("/diff/latest.json", rules::GLOBAL),
+    ("/diff/ab/head.json", rules::HEAD_FIELDS),
+    ("/diff/ab/latest.json", rules::LATEST),
+    ("/archive/ab/2026", rules::ARCHIVE),
+];
+
 #[test]
 fn missing_documents_are_found() {
-    for (path, rule) in [
-        ("/.well-known", rules::MANIFEST),
-        ("/diff/latest.json", rules::GLOBAL),
-        ("/diff/ab/head.json", rules::HEAD_FIELDS),
-        ("/diff/ab/latest.json", rules::LATEST),
-        ("/archive/ab/2026", rules::ARCHIVE),
-    ] {
+    for (path, rule) in MISSING {
         let mut site = SiteInMemory::new(false);
         site.remove(path);
         assert_fails(&site.check("/diff/ab"), rule, true);
@@ -326,6 +415,12 @@ fn a_publisher_without_an_index_is_checked_too() {
 /// Section 3.1: a number that only Python writes this way still proves the cursor, with a finding.
 #[test]
 fn either_form_proves_a_cursor() {
+    let report = python_number().check("/diff/ab");
+    let of = |rule: Rule| report.findings.iter().find(|f| f.rule == rule.text).unwrap().outcome;
+    assert_eq!((of(rules::CANONICAL), of(rules::JCS)), (FindingOutcome::Pass, FindingOutcome::Fail));
+}
+
+fn python_number() -> SiteInMemory {
     let mut site = SiteInMemory::new(false);
     site.remove("index.json");
     site.remove("/archive/");
@@ -337,9 +432,7 @@ fn either_form_proves_a_cursor() {
             .unwrap();
     *body = text.into_bytes();
     site.set("/diff/ab/latest.json", "/cursor", json!(cursor.to_string()));
-    let report = site.check("/diff/ab");
-    let of = |rule: Rule| report.findings.iter().find(|f| f.rule == rule.text).unwrap().outcome;
-    assert_eq!((of(rules::CANONICAL), of(rules::JCS)), (FindingOutcome::Pass, FindingOutcome::Fail));
+    site
 }
 
 /// Section 4: the order is checked on the text as served, because parsers lose it.

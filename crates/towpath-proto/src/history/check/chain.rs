@@ -5,14 +5,11 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use super::rules;
 use crate::format::FeedDocument;
 use crate::history::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, Predecessor, THIS};
 use crate::item::ContentHash;
-use crate::report::{Level, Report};
-
-pub(super) const LINKS: &str = "draft-00 §4";
-pub(super) const ARCHIVED: &str = "RFC 5005 §4";
-const DUPLICATES: &str = "RFC 5005 §4.1";
+use crate::report::Report;
 
 /// A checked document: its links and the hashes of its entries.
 #[derive(Debug)]
@@ -67,24 +64,23 @@ impl CheckedDocument {
     /// Tests a document's own flag and links.
     pub(super) fn test_links(&self, report: &mut Report) {
         let url = &self.url;
-        let rule = "A document with the flag 1 has a link 'this'";
         if self.stateful == Some(true) {
-            report.should(LINKS, rule, self.this.is_none().then(|| url.clone()));
+            report.judge(rules::HAS_THIS, self.this.is_none().then(|| url.clone()));
         }
-        for (rel, target) in [(THIS, &self.this), (PREV, &self.prev)] {
+        for (rule, target) in [(rules::THIS_URI, &self.this), (rules::PREV_URI, &self.prev)] {
             let Some(target) = target else { continue };
             let problem = (!is_http(target)).then(|| format!("{url}: {target:?}"));
-            report.must(LINKS, &format!("The target of '{rel}' is a URI that can be dereferenced"), problem);
+            report.judge(rule, problem);
         }
         for target in [&self.prev_archive, &self.next_archive, &self.current].into_iter().flatten() {
             let problem = (!is_http(target)).then(|| format!("{url}: {target:?}"));
-            report.must(ARCHIVED, "Links between documents are URIs", problem);
+            report.judge(rules::ARCHIVE_URI, problem);
         }
         let has_older = self.prev_archive.is_some() || self.prev.is_some();
         if self.predecessor == Predecessor::Complete {
             let problem =
                 has_older.then(|| format!("{url} is marked as complete and links to older documents"));
-            report.must("draft-01 §3", "A complete document links to no older one", problem);
+            report.judge(rules::COMPLETE, problem);
         }
     }
 
@@ -92,11 +88,11 @@ impl CheckedDocument {
     pub(super) fn test_newest(&self, report: &mut Report) {
         // An archive document never has a new entry, so whoever polls it misses everything.
         let problem = self.is_archive.then(|| format!("{} has fh:archive", self.url));
-        report.should("draft-04 §4", "The subscription document is not marked as an archive", problem);
+        report.judge(rules::SUBSCRIPTION, problem);
         if let Some(this) = &self.this {
             // The newest document changes under its URL, so its own URL cannot be the permanent one.
             let problem = (*this == self.url).then(|| this.clone());
-            report.must(LINKS, "The target of 'this' is unique to the document", problem);
+            report.judge(rules::THIS_UNIQUE, problem);
         }
     }
 
@@ -108,7 +104,7 @@ impl CheckedDocument {
             ids.into_iter().cloned().collect::<Vec<_>>()
         };
         let problem = (ids(self) != ids(newest)).then(|| format!("{} has other entries", self.url));
-        report.should(LINKS, "The document at 'this' has the entries of the document that names it", problem);
+        report.judge(rules::THIS_ENTRIES, problem);
     }
 
     /// Tests a document that `newer` links to; `feed` is the URL of the subscription document.
@@ -124,7 +120,7 @@ impl CheckedDocument {
             && let Some(this) = &self.this
         {
             let problem = (this != url).then(|| format!("the 'this' of {url} is {this}"));
-            report.must(LINKS, "The target of 'prev' is the last document's 'this'", problem);
+            report.judge(rules::PREV_THIS, problem);
         }
         if newer.prev_archive.as_ref() == Some(url) {
             self.test_archive(report, newer, feed, is_reached_from_feed);
@@ -135,34 +131,33 @@ impl CheckedDocument {
             }
             _ => None,
         };
-        report.should(ARCHIVED, "Older documents are not updated later than newer ones", problem);
+        report.judge(rules::UPDATED_ORDER, problem);
         // A follower cannot tell which of two versions with equal dates is the later.
         let ambiguous = self.entries.iter().find(|(id, version)| {
             let other = newer.entries.get(*id);
             other.is_some_and(|other| other.0 == version.0 && other.1 != version.1)
         });
         let problem = ambiguous.map(|(id, _)| format!("{id:?} differs in {url} and {}", newer.url));
-        report.should(DUPLICATES, "Two versions of an entry have different dates", problem);
+        report.judge(rules::VERSION_DATES, problem);
     }
 
     fn test_archive(&self, report: &mut Report, newer: &Self, feed: &str, is_reached_from_feed: bool) {
         let here = || self.url.clone();
-        report.should(ARCHIVED, "Archive documents have fh:archive", (!self.is_archive).then(here));
+        report.judge(rules::MARKED, (!self.is_archive).then(here));
         let problem = match self.current.as_deref() {
             Some(current) if current == feed => None,
             current => Some(format!("{}: {current:?}", self.url)),
         };
-        report.should(ARCHIVED, "Archive documents name the subscription document as 'current'", problem);
-        let rule = "Archive documents name the archive after them as 'next-archive'";
+        report.judge(rules::CURRENT, problem);
         // The newer document is the subscription document here, which is never a `next-archive`.
         if is_reached_from_feed {
-            return report.skip(ARCHIVED, Level::Should, rule, "only the newest archive document was read");
+            return report.pass_over(&[rules::NEXT_ARCHIVE], "only the newest archive document was read");
         }
         let problem = match self.next_archive.as_ref() {
             Some(next) if *next == newer.url => None,
             next => Some(format!("{}: {next:?}, although {} links to it", self.url, newer.url)),
         };
-        report.should(ARCHIVED, rule, problem);
+        report.judge(rules::NEXT_ARCHIVE, problem);
     }
 }
 

@@ -7,18 +7,19 @@
 
 mod chain;
 mod document;
+mod rules;
 
 use std::collections::HashSet;
 
 use http::header;
 
-use self::chain::{ARCHIVED, CheckedDocument, LINKS};
+use self::chain::CheckedDocument;
 use super::wire::Predecessor;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
 use crate::follow::{Checker, Now, ReadLimits, Request, ResponseHead};
 use crate::format::{self, ReadOptions};
-use crate::report::{Level, Report, Rule};
+use crate::report::{Report, Rule};
 
 /// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 64 << 20;
@@ -26,6 +27,11 @@ const MAX_DOCUMENT: u64 = 64 << 20;
 /// Returns the rules for single documents: RSS, Atom with deleted entries, JSON Feed and the elements of history.
 pub fn document_rules() -> impl Iterator<Item = &'static Rule> {
     document::rules()
+}
+
+/// Returns the rules for a document and its neighbours.
+pub fn chain_rules() -> &'static [Rule] {
+    rules::ALL
 }
 
 /// Returns the first violation of a MUST in an Atom document.
@@ -111,8 +117,7 @@ impl HistoryChecker {
                 Ok((ResponseHead { status, .. }, _)) => Some(format!("{url} responds with status {status}")),
                 Err(error) => Some(format!("{url}: {error}")),
             };
-            let rule = "A conditional request for an unchanged document gets 304";
-            return self.report.should("RFC 9110 §13", rule, problem);
+            return self.report.judge(rules::NOT_MODIFIED, problem);
         }
         let url = probe.url().to_owned();
         let (head, body) = match whole {
@@ -125,11 +130,11 @@ impl HistoryChecker {
         match probe {
             HistoryProbe::SnapshotAgain { .. } => {
                 let problem = self.snapshot.as_ref().and_then(|document| document.difference(&body));
-                self.report.should(LINKS, "The document at 'this' does not change", problem);
+                self.report.judge(rules::THIS_STAYS, problem);
             }
             HistoryProbe::OlderAgain { index, .. } => {
                 let problem = self.documents.get(*index).and_then(|document| document.difference(&body));
-                self.report.should(ARCHIVED, "Archive documents do not change", problem);
+                self.report.judge(rules::ARCHIVES_STAY, problem);
             }
             HistoryProbe::Newest { .. }
             | HistoryProbe::Snapshot { .. }
@@ -145,18 +150,17 @@ impl HistoryChecker {
     /// A missing archive document is not an error: "Publishers are not required to make all archive documents
     /// available" (RFC 5005, section 4.1).
     fn report_failure(&mut self, probe: &HistoryProbe, status: u16, failure: String) {
-        let rule = "Linked documents exist";
         // The statuses with which a publisher "may refuse to serve" an archive document.
         let may_refuse = matches!(status, 403 | 404 | 410);
         match probe {
             HistoryProbe::Newest { .. } => {
-                self.report.must(ARCHIVED, "The newest document exists", Some(failure));
+                self.report.judge(rules::NEWEST, Some(failure));
             }
             HistoryProbe::Snapshot { .. } | HistoryProbe::SnapshotAgain { .. } => {
-                self.report.must(LINKS, rule, Some(failure));
+                self.report.judge(rules::LINKED, Some(failure));
             }
-            _ if may_refuse => self.report.skip("RFC 5005 §4.1", Level::Should, rule, &failure),
-            _ => self.report.should("RFC 5005 §4.1", rule, Some(failure)),
+            _ if may_refuse => self.report.pass_over(&[rules::AVAILABLE], &failure),
+            _ => self.report.judge(rules::AVAILABLE, Some(failure)),
         }
         // The walk back ends here, so the second requests are due.
         if matches!(probe, HistoryProbe::Older { .. }) {
@@ -209,7 +213,7 @@ impl HistoryChecker {
             names.into_iter().filter_map(|(from, to)| Some((to, head.header(from.as_str())?.to_owned())));
         let headers: Vec<_> = validators.collect();
         let problem = headers.is_empty().then(|| url.to_owned());
-        self.report.should("RFC 9110 §8.8", "The newest document has an ETag or a Last-Modified", problem);
+        self.report.judge(rules::VALIDATORS, problem);
         if !headers.is_empty() {
             self.probes.push_back(HistoryProbe::Conditional { url: url.to_owned(), headers });
         }
@@ -230,9 +234,8 @@ impl HistoryChecker {
                     .filter(|this| *this != document.url && document.predecessor != Predecessor::Complete);
                 self.probes.extend(this.map(|url| HistoryProbe::Snapshot { url }));
                 if matches!(document.predecessor, Predecessor::Unknown) {
-                    let rule = "The feed has a history";
                     let why = format!("{} has neither the flag nor the links of a history", document.url);
-                    self.report.check(ARCHIVED, Level::Advice, rule, Some(why));
+                    self.report.judge(rules::HISTORY, Some(why));
                 }
             }
         }
@@ -248,7 +251,7 @@ impl HistoryChecker {
         let is_repeated = !self.visited.insert(url.clone());
         let problem =
             is_repeated.then(|| format!("{url} is linked to again after {} documents", self.documents.len()));
-        self.report.must(ARCHIVED, "The documents form no loop", problem);
+        self.report.judge(rules::NO_LOOP, problem);
         match url::Url::parse(&url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && !is_repeated => {}
             _ => return self.request_again(),
@@ -271,8 +274,7 @@ impl HistoryChecker {
         });
         let archives: Vec<HistoryProbe> = archives.collect();
         if archives.is_empty() {
-            let rule = "Archive documents do not change";
-            self.report.skip(ARCHIVED, Level::Should, rule, "the check read no archive document");
+            self.report.pass_over(&[rules::ARCHIVES_STAY], "the check read no archive document");
         }
         self.probes.extend(archives.into_iter().rev());
     }

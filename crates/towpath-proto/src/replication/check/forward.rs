@@ -21,7 +21,7 @@ impl ReplicationChecker {
         // A check must end, also for a publisher that generates pages without end.
         if count == MAX_PAGES {
             let reason = format!("{own} has as many pages after it");
-            self.report.pass_over(&[rules::LAST_PAGE], &reason);
+            self.report.pass_over(&[rules::NO_LOOP], &reason);
             return self.go_back(own);
         }
         self.jobs.push_front(CheckRequest::Forward { url: next, from: own, method: Method::HEAD });

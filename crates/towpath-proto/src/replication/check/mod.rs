@@ -257,11 +257,7 @@ impl ReplicationChecker {
             Some(url) if self.feed_pages.len() < self.options.pages => {
                 self.jobs.push_front(CheckRequest::Head { url });
             }
-            Some(_) => self.read_again(),
-            None => {
-                self.judge(rules::INITIAL, None);
-                self.read_again();
-            }
+            _ => self.read_again(),
         }
     }
 

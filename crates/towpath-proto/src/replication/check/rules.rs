@@ -17,7 +17,6 @@ crate::report::rules! {
     TIME_EXACT: "Last-Modified" Should "Timestamps are written as IMF-fixdate";
     TIME_ORDER: "Last-Modified" Must "Timestamps never decrease within a page";
     NO_LOOP: "Pagination" Must "The feed forms no loop";
-    LAST_PAGE: "Pagination" Must "The last page has no next link";
     NEXT: "Pagination" Must "A next link leads to a page";
     FEED_HEADERS: "Required headers" Must "A feed page has its headers";
     ADJACENT: "Pagination" Must "The links of adjacent pages match";
@@ -29,7 +28,6 @@ crate::report::rules! {
     UNIQUE_ID: "Content-ID" Must "A Content-ID is unique within the feed";
     TIME_ACROSS: "Last-Modified" Must "Timestamps never decrease across pages";
     NOT_ITSELF: "Pagination" Must "No page links to itself";
-    INITIAL: "Feed" Must "The initial page has no prev link";
     SAME_HEADERS: "Pagination" Must "HEAD and GET have the same headers";
     INDEX_STAYS: "Immutability of pages" Must "A snapshot's index does not change";
     INDEX_TYPE: "Snapshot Index Format" Must "The index has the content type application/json";

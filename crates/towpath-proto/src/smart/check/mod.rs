@@ -24,6 +24,11 @@ use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::spec::{FeedOrder, PositionSpec};
 use crate::smart::wire::{Collection, with_parameter, with_since};
 
+/// Returns the rules of the check.
+pub fn smart_rules() -> &'static [Rule] {
+    rules::ALL
+}
+
 /// Callback function for the JSON-P probe.
 const CALLBACK: &str = "towpath.check";
 /// Long-poll timeout that the check requests, in seconds.

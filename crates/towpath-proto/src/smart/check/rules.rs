@@ -7,39 +7,35 @@ use crate::smart::wire::Collection;
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::atom::entry_without_id;
 
-pub(super) const OFFERED: Rule = Rule::must("As Abstract", "The feed offers a pull interface");
-pub(super) const ORDER: Rule = Rule::must("As Abstract", "The items have a consistent ordering");
-pub(super) const UNIQUE: Rule = Rule::must("As Abstract", "All items have a unique id within the feed");
-pub(super) const TIMES_ORDER: Rule =
-    Rule::must("As Abstract", "Items of a feed ordered by modified time are in the order of these times");
-pub(super) const DELETED: Rule =
-    Rule::must("As Abstract", "A deleted item is stripped of content and marked as deleted");
-pub(super) const SINCE: Rule = Rule::must("Pull Interface", "since limits to items after a cursor");
-pub(super) const UNTIL: Rule = Rule::must("Pull Interface", "until limits to items before a cursor");
-pub(super) const MAX: Rule = Rule::must("Pull Interface", "max limits the number of items");
-pub(super) const DEFAULT_MAX: Rule = Rule::should("Pull Interface", "There is a default maximum");
-pub(super) const LAST_CURSOR: Rule = Rule::must("Pull Interface", "A cursor is provided for the last item");
-pub(super) const TIME: Rule = Rule::must("Pull Interface", "A time as position is inclusive");
-pub(super) const DEGRADE: Rule =
-    Rule::should("Pull Interface", "A cursor that cannot be read degrades gracefully");
-pub(super) const HOLD: Rule =
-    Rule::should("Updates/Synchronization via Pull", "A request is held until data becomes available");
-pub(super) const FORMAT: Rule =
-    Rule::must("HTTP Pull", "The answer is an ActivityStreams collection or an Atom document");
-pub(super) const COUNT: Rule = Rule::must("HTTP Pull", "count is the number of items in the answer");
-pub(super) const TOTAL: Rule = Rule::must("HTTP Pull", "totalItems is the number of items in the feed");
-pub(super) const URL: Rule = Rule::must("HTTP Pull", "url is the base URL of the feed");
-pub(super) const NEXT: Rule = Rule::must("HTTP Pull", "next is a fully constructed URL to the next page");
-pub(super) const AT_ONCE: Rule = Rule::must("HTTP Pull", "A timeout of 0 means to return immediately");
-pub(super) const SCRIPT: Rule =
-    Rule::must("HTTP Pull", "With callback the answer is application/javascript that calls it");
-pub(super) const ATOM_TOTAL: Rule = Rule::must("HTTP Pull", "fo:total is the number of items in the feed");
-pub(super) const ATOM_CURSOR: Rule = Rule::must("HTTP Pull", "fo:last_cursor is the cursor of the last item");
-pub(super) const ATOM_SELF: Rule = Rule::must("HTTP Pull", "The rel=self link is the base URL of the feed");
-pub(super) const ATOM_ID: Rule = Rule::must("HTTP Pull", "Each entry has a fo:id");
-pub(super) const TIMES: Rule = Rule::must("HTTP Pull", "Times of items are times as in RFC 3339");
-pub(super) const ATOM_VALID: Rule = Rule::must("HTTP Pull", "The Atom document is valid by RFC 4287");
-pub(super) const SAME_ITEMS: Rule = Rule::must("HTTP Pull", "The items are the same in both formats");
+crate::report::rules! {
+    OFFERED: "As Abstract" Must "The feed offers a pull interface";
+    ORDER: "As Abstract" Must "The items have a consistent ordering";
+    UNIQUE: "As Abstract" Must "All items have a unique id within the feed";
+    TIMES_ORDER: "As Abstract" Must "Items of a feed ordered by modified time are in the order of these times";
+    DELETED: "As Abstract" Must "A deleted item is stripped of content and marked as deleted";
+    SINCE: "Pull Interface" Must "since limits to items after a cursor";
+    UNTIL: "Pull Interface" Must "until limits to items before a cursor";
+    MAX: "Pull Interface" Must "max limits the number of items";
+    DEFAULT_MAX: "Pull Interface" Should "There is a default maximum";
+    LAST_CURSOR: "Pull Interface" Must "A cursor is provided for the last item";
+    TIME: "Pull Interface" Must "A time as position is inclusive";
+    DEGRADE: "Pull Interface" Should "A cursor that cannot be read degrades gracefully";
+    HOLD: "Updates/Synchronization via Pull" Should "A request is held until data becomes available";
+    FORMAT: "HTTP Pull" Must "The answer is an ActivityStreams collection or an Atom document";
+    COUNT: "HTTP Pull" Must "count is the number of items in the answer";
+    TOTAL: "HTTP Pull" Must "totalItems is the number of items in the feed";
+    URL: "HTTP Pull" Must "url is the base URL of the feed";
+    NEXT: "HTTP Pull" Must "next is a fully constructed URL to the next page";
+    AT_ONCE: "HTTP Pull" Must "A timeout of 0 means to return immediately";
+    SCRIPT: "HTTP Pull" Must "With callback the answer is application/javascript that calls it";
+    ATOM_TOTAL: "HTTP Pull" Must "fo:total is the number of items in the feed";
+    ATOM_CURSOR: "HTTP Pull" Must "fo:last_cursor is the cursor of the last item";
+    ATOM_SELF: "HTTP Pull" Must "The rel=self link is the base URL of the feed";
+    ATOM_ID: "HTTP Pull" Must "Each entry has a fo:id";
+    TIMES: "HTTP Pull" Must "Times of items are times as in RFC 3339";
+    ATOM_VALID: "HTTP Pull" Must "The Atom document is valid by RFC 4287";
+    SAME_ITEMS: "HTTP Pull" Must "The items are the same in both formats";
+}
 
 /// Returns the format of a response.
 pub(super) fn format(response: &SmartResponse) -> Option<PageFormat> {

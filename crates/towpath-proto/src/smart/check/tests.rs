@@ -4,8 +4,9 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::follow::{Checker, Exchange, Now, Request, ResponseHead, TransferError};
+use crate::planted::PlantedFaults;
 use crate::report::{FindingOutcome, Level, Report};
-use crate::smart::check::SmartChecker;
+use crate::smart::check::{SmartChecker, smart_rules};
 use crate::smart::publish;
 use crate::smart::publish::cursor::CursorKind;
 use crate::smart::publish::pull::{FeedSettings, Pull, PullStep};
@@ -304,7 +305,8 @@ fn other_documents_fail_and_end_the_check() {
     assert!(checker.is_finished() && !checker.report().conforms());
 }
 
-/// The corpus of `smart.toml`: part of the request's URL, text to replace, replacement, part of the rule.
+/// The corpus of `smart.toml` (part of the request's URL, text to replace, replacement, part of the rule), and publishers
+/// that behave wrongly.
 #[test]
 fn planted_faults_are_named() {
     #[derive(serde::Deserialize)]
@@ -312,9 +314,9 @@ fn planted_faults_are_named() {
         faults: Vec<[String; 4]>,
     }
     let corpus: Corpus = toml::from_str(include_str!("../../../tests/data/check/smart.toml")).unwrap();
-    let mut missed = Vec::new();
+    let mut planted = PlantedFaults::new("Smart Feeds");
     for [url, from, to, rule] in &corpus.faults {
-        let planted = std::cell::Cell::new(false);
+        let is_there = std::cell::Cell::new(false);
         let report = check(&mut five(), CursorKind::Sequence, |request, response| {
             let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
             // A script is the page once more, and a fault of the page is not to be named for the script.
@@ -323,16 +325,99 @@ fn planted_faults_are_named() {
             }
             response.map(|body| {
                 let text = String::from_utf8(body.to_vec()).unwrap();
-                planted.set(planted.get() || text.contains(from.as_str()));
+                is_there.set(is_there.get() || text.contains(from.as_str()));
                 text.replace(from.as_str(), to).into()
             })
         });
-        assert!(planted.get(), "{url} {from} occurs nowhere");
-        if !rules(&report, FindingOutcome::Fail).iter().any(|failed| failed.contains(rule.as_str())) {
-            missed.push(format!("{url} {from} -> {to}: {:?}", rules(&report, FindingOutcome::Fail)));
-        }
+        assert!(is_there.get(), "{url} {from} occurs nowhere");
+        planted.judge(rule, &format!("{url} {from} -> {to}"), rules(&report, FindingOutcome::Fail));
     }
-    assert!(corpus.faults.len() >= 40 && missed.is_empty(), "missed: {missed:#?}");
+    assert!(planted.count() >= 40);
+    let behaviours: &[(&str, &str, Behaviour)] = &[
+        ("", "The feed offers a pull interface", |_| None),
+        ("", "The items have a consistent ordering", |asked| {
+            let other = asked.number > 0 && asked.request.url.ends_with("order=modified&max=2&timeout=0");
+            Some(if other { asked.instead(&[("max=2", "max=1")]) } else { asked.honest() })
+        }),
+        ("", "max limits the number of items", |asked| Some(asked.instead(&[("max=2", "max=3")]))),
+        ("~towpath", "A cursor that cannot be read", |asked| {
+            let mut response = asked.honest();
+            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            Some(response)
+        }),
+        ("until=", "until limits", |asked| Some(asked.instead(&[("until", "ignored")]))),
+        ("since=cursor", "since limits", |asked| Some(asked.instead(&[("since", "ignored")]))),
+        ("since=time", "A time as position is inclusive", |asked| Some(asked.instead(&[("20Z", "21Z")]))),
+        ("timeout=2", "A request is held", |asked| Some(asked.instead(&[("timeout=2", "timeout=0")]))),
+        ("m6-ed30ab8ca4&timeout=0", "A timeout of 0", |asked| {
+            *asked.now += SignedDuration::from_secs(55);
+            Some(asked.honest())
+        }),
+    ];
+    for (url, rule, behave) in behaviours {
+        let report = check_behaviour(&mut five(), &settings(CursorKind::Sequence), url, *behave);
+        planted.judge(rule, url, rules(&report, FindingOutcome::Fail));
+    }
+    // More than a page's worth of items at once.
+    let names: Vec<String> = (0..1500).map(|number| format!("i{number}")).collect();
+    let items: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(100..).collect();
+    let mut endless = settings(CursorKind::Sequence);
+    (endless.limits.max_items, endless.limits.default_items) = (10_000, 10_000);
+    let report = check_at(URL, &mut log(&items), &endless, |_, response| response);
+    planted.judge("There is a default maximum", "all at once", rules(&report, FindingOutcome::Fail));
+    planted.assert_complete(smart_rules().iter().map(|rule| rule.text));
+}
+
+/// A request to a publisher that behaves wrongly.
+struct Asked<'a> {
+    /// Number of earlier requests.
+    number: usize,
+    request: &'a Request,
+    now: &'a mut Timestamp,
+    feed: &'a FeedSettings,
+    log: &'a mut MemoryLog,
+}
+
+impl Asked<'_> {
+    fn honest(&mut self) -> HttpResponse {
+        respond_correctly(self.feed, self.log, self.now, self.request)
+    }
+
+    /// Answers as if the URL were another one.
+    fn instead(&mut self, replaced: &[(&str, &str)]) -> HttpResponse {
+        let url = replaced.iter().fold(self.request.url.clone(), |url, (from, to)| url.replace(from, to));
+        let request = Request { url, ..self.request.clone() };
+        respond_correctly(self.feed, self.log, self.now, &request)
+    }
+}
+
+/// Returns a response, or `None` to refuse the connection.
+type Behaviour = fn(&mut Asked<'_>) -> Option<HttpResponse>;
+
+/// Runs a check of a publisher that behaves so where the URL has this part.
+fn check_behaviour(log: &mut MemoryLog, feed: &FeedSettings, url: &str, behave: Behaviour) -> Report {
+    let (mut checker, mut now) = (SmartChecker::new(URL), time(1000));
+    for number in 0..30 {
+        let Some(request) = checker.poll_request(Now::simulated(now)) else { break };
+        let is_planted = request.url.contains(url);
+        let mut asked = Asked { number, request: &request, now: &mut now, feed, log };
+        let response = if is_planted { behave(&mut asked) } else { Some(asked.honest()) };
+        let Some(response) = response else {
+            let refused = Err(TransferError::Connect("refused".into()));
+            checker.handle_end(Now::simulated(now), request.id, refused);
+            continue;
+        };
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        checker.handle_head(
+            Now::simulated(now),
+            request.id,
+            ResponseHead { status, url: request.url, headers },
+        );
+        checker.handle_chunk(Now::simulated(now), request.id, response.into_body());
+        checker.handle_end(Now::simulated(now), request.id, Ok(()));
+    }
+    assert!(checker.is_finished());
+    checker.report().clone()
 }
 
 /// A feed of more than a page: all items are tested, and the long poll at the end.

@@ -22,6 +22,11 @@ use crate::sup::wire::discovery::{Discovery, MEDIA_TYPE, REL, SupLink, X_SUP_ID,
 use crate::sup::wire::document::truncated;
 use crate::sup::wire::tolerant::without_trailing_commas;
 
+/// Returns the rules of the check, in the order of the text.
+pub fn sup_rules() -> &'static [Rule] {
+    rules::ALL
+}
+
 // A hostile list of a million periods must not become a million requests.
 /// Maximum number of documents of other periods that are checked.
 const MAX_PERIODS: usize = 4;

@@ -7,34 +7,30 @@ use crate::report::Rule;
 use crate::sup::wire::document::{is_web, truncated};
 use crate::sup::wire::id::is_id;
 
-pub(super) const REACHED: Rule = Rule::must("§3", "the document can be fetched");
-pub(super) const MEDIA_TYPE: Rule = Rule::must("§3", "the document is of the type application/json");
-pub(super) const JSON: Rule = Rule::must("§3", "the document is a single JSON object");
-pub(super) const UPDATES: Rule = Rule::must("§3.1", "updates is a list of pairs of texts");
-pub(super) const PERIOD: Rule = Rule::must("§3.2", "period is a positive integer");
-pub(super) const USUAL_PERIOD: Rule = Rule::advice("§3.2", "the period is 10 to 120 seconds");
-pub(super) const SINCE_TIME: Rule = Rule::must("§3.3", "since_time is a time as in RFC 3339");
-pub(super) const UPDATED_TIME: Rule = Rule::must("§3.4", "updated_time is a time as in RFC 3339");
-pub(super) const WINDOW: Rule = Rule::must("§3.4", "the interval is no shorter than the period");
-pub(super) const OVERLAP: Rule =
-    Rule::advice("§3.4", "the interval is longer than the period, so that late polls lose nothing");
-pub(super) const RECENT: Rule = Rule::advice("§3.4", "the interval ends about now");
-pub(super) const PERIODS: Rule = Rule::must("§3.5", "available_periods maps seconds to http or https URLs");
-pub(super) const TWO_PERIODS: Rule = Rule::advice("§3.5", "two or more periods are available");
-pub(super) const SAME_PERIOD: Rule =
-    Rule::must("§3.5", "the document of an available period has that period");
-pub(super) const SUP_ID: Rule = Rule::must("§4", "a SUP ID is 1 to 128 letters, digits and hyphens");
-pub(super) const STABLE_ID: Rule = Rule::must("§4", "a feed always maps to the same SUP ID");
-pub(super) const UPDATE_ID: Rule = Rule::must("§5", "an update ID is 1 to 128 letters, digits and hyphens");
-pub(super) const ANNOUNCED: Rule = Rule::should("§6", "the feed announces its SUP document");
-pub(super) const HEADER: Rule = Rule::should("§6.1", "the feed's responses have the header X-SUP-ID");
-pub(super) const HEADER_FORM: Rule =
-    Rule::must("§6.1", "X-SUP-ID is the document's URL with the SUP ID as its fragment");
-pub(super) const LINK_FORM: Rule = Rule::must(
-    "§6.2",
-    "the atom:link has the type application/json and the document's URL with the SUP ID as its fragment",
-);
-pub(super) const AGREE: Rule = Rule::advice("§6", "header and links name the same document and SUP ID");
+crate::report::rules! {
+    REACHED: "§3" Must "the document can be fetched";
+    MEDIA_TYPE: "§3" Must "the document is of the type application/json";
+    JSON: "§3" Must "the document is a single JSON object";
+    UPDATES: "§3.1" Must "updates is a list of pairs of texts";
+    PERIOD: "§3.2" Must "period is a positive integer";
+    USUAL_PERIOD: "§3.2" Advice "the period is 10 to 120 seconds";
+    SINCE_TIME: "§3.3" Must "since_time is a time as in RFC 3339";
+    UPDATED_TIME: "§3.4" Must "updated_time is a time as in RFC 3339";
+    WINDOW: "§3.4" Must "the interval is no shorter than the period";
+    OVERLAP: "§3.4" Advice "the interval is longer than the period, so that late polls lose nothing";
+    RECENT: "§3.4" Advice "the interval ends about now";
+    PERIODS: "§3.5" Must "available_periods maps seconds to http or https URLs";
+    TWO_PERIODS: "§3.5" Advice "two or more periods are available";
+    SAME_PERIOD: "§3.5" Must "the document of an available period has that period";
+    SUP_ID: "§4" Must "a SUP ID is 1 to 128 letters, digits and hyphens";
+    STABLE_ID: "§4" Must "a feed always maps to the same SUP ID";
+    UPDATE_ID: "§5" Must "an update ID is 1 to 128 letters, digits and hyphens";
+    ANNOUNCED: "§6" Should "the feed announces its SUP document";
+    HEADER: "§6.1" Should "the feed's responses have the header X-SUP-ID";
+    HEADER_FORM: "§6.1" Must "X-SUP-ID is the document's URL with the SUP ID as its fragment";
+    LINK_FORM: "§6.2" Must "the atom:link has the type application/json and the document's URL with the SUP ID as its fragment";
+    AGREE: "§6" Advice "header and links name the same document and SUP ID";
+}
 
 /// The rules on a feed, in the order of the text.
 pub(super) const FEED_RULES: [Rule; 6] = [STABLE_ID, ANNOUNCED, AGREE, HEADER, HEADER_FORM, LINK_FORM];

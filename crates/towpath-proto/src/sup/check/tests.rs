@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::follow::{Checker, Exchange, Now, ResponseHead};
+use crate::planted::PlantedFaults;
 use crate::report::{FindingOutcome, Level, Report};
-use crate::sup::check::SupChecker;
-use crate::sup::check::rules;
+use crate::sup::check::{SupChecker, rules, sup_rules};
 use crate::sup::publish::RecentUpdates;
 use crate::sup::wire::discovery::{REL, SupLink, X_SUP_ID};
 use crate::sup::wire::id::SupId;
@@ -170,6 +170,11 @@ fn sections_4_and_6_feed_errors_are_found() {
 /// Section 4: "A single feed MUST always map to a single, stable SUP ID".
 #[test]
 fn section_4_a_changed_id_is_found() {
+    assert_eq!(failed(&changed_id()), [rules::STABLE_ID.text]);
+}
+
+/// Checks a feed whose second response has another SUP ID.
+fn changed_id() -> Report {
     let now = "2024-01-01T00:00:00Z".parse().unwrap();
     let mut checker = SupChecker::new(FEED);
     for id in ["a", "b"] {
@@ -183,5 +188,80 @@ fn section_4_a_changed_id_is_found() {
         checker.handle_head(Now::simulated(now), request.id, head);
         checker.handle_end(Now::simulated(now), request.id, Ok(()));
     }
-    assert_eq!(failed(checker.report()), [rules::STABLE_ID.text]);
+    checker.report().clone()
+}
+
+/// Text to replace in the document, its replacement, and the rule that is to be named.
+#[test]
+fn planted_faults_are_named() {
+    let json = ("content-type", "application/json");
+    let mut planted = PlantedFaults::new("SUP");
+    for (from, to, rule) in [
+        ("\"updates\"", "\"changes\"", rules::UPDATES),
+        ("[[\"", "[\"", rules::JSON),
+        ("\"updates\":[[", "\"updates\":{\"x\":[", rules::JSON),
+        (",\"7\"]", ",7]", rules::UPDATES),
+        (",\"7\"]", "]", rules::UPDATES),
+        (",\"7\"]", ",\"7\",\"8\"]", rules::UPDATES),
+        (",\"7\"]", ",\"7/8\"]", rules::UPDATE_ID),
+        (",\"7\"]", ",\"\"]", rules::UPDATE_ID),
+        ("[[\"", "[[\"a/b", rules::SUP_ID),
+        ("[[\"", "[[\"é", rules::SUP_ID),
+        ("],\"period\"", ",],\"period\"", rules::JSON),
+        ("\"period\":60", "\"length\":60", rules::PERIOD),
+        ("\"period\":60", "\"period\":\"60\"", rules::PERIOD),
+        ("\"period\":60", "\"period\":0", rules::PERIOD),
+        ("\"period\":60", "\"period\":-60", rules::PERIOD),
+        ("\"period\":60", "\"period\":60.5", rules::PERIOD),
+        ("\"period\":60", "\"period\":130", rules::OVERLAP),
+        ("\"period\":60", "\"period\":130", rules::USUAL_PERIOD),
+        ("\"period\":60", "\"period\":5", rules::USUAL_PERIOD),
+        ("\"period\":60", "\"period\":131", rules::WINDOW),
+        ("\"since_time\":\"2023-12-31T", "\"since_time\":\"2023-12-31 ", rules::SINCE_TIME),
+        ("\"since_time\"", "\"since\"", rules::SINCE_TIME),
+        ("\"updated_time\":\"2024-01-01T00:00:00Z\"", "\"updated_time\":1704067200", rules::UPDATED_TIME),
+        ("\"updated_time\":\"2024-01-01T00:00:00Z\"", "\"updated_time\":\"2024-01-01\"", rules::UPDATED_TIME),
+        ("\"updated_time\"", "\"updated\"", rules::UPDATED_TIME),
+        ("\"2024-01-01T00:00:00Z\"", "\"2025-01-01T00:00:00Z\"", rules::RECENT),
+        ("{\"300\"", "{\"5 minutes\"", rules::PERIODS),
+        ("\"https://a.example/sup.json?seconds=300\"", "300", rules::PERIODS),
+        ("\"https://a.example/sup.json?seconds=300\"", "\"ftp://a.example/\"", rules::PERIODS),
+        ("\"available_periods\"", "\"periods\"", rules::TWO_PERIODS),
+        (".json?seconds=300", ".json?seconds=3600", rules::SAME_PERIOD),
+        (".json?seconds=300", ".json?seconds=301", rules::REACHED),
+    ] {
+        let mut site = ours();
+        let body = site.0[SUP].1.replacen(from, to, 1);
+        assert_ne!(body, site.0[SUP].1, "{from}");
+        site.put(SUP, &[json], &body);
+        planted.judge(rule.text, &format!("{from} -> {to}"), failed(&site.check(SUP)));
+    }
+    let mut site = ours();
+    let body = site.0[SUP].1.clone();
+    site.put(SUP, &[("content-type", "text/html")], &body);
+    planted.judge(rules::MEDIA_TYPE.text, "text/html", failed(&site.check(SUP)));
+    planted.judge(rules::REACHED.text, "404", failed(&ours().check("https://a.example/none")));
+
+    let good = SupLink::new(SUP, FEED).href();
+    let atom = ("content-type", "application/atom+xml");
+    let announced = ours().0[FEED].1.clone();
+    let bare = announced.split_once("<link").map(|(start, _)| format!("{start}</feed>")).unwrap();
+    for (header, body, rule) in [
+        (None, &bare, rules::ANNOUNCED),
+        (None, &announced, rules::HEADER),
+        (Some("/sup.json#ab"), &bare, rules::HEADER_FORM),
+        (Some("https://a.example/sup.json"), &bare, rules::HEADER_FORM),
+        (Some("https://a.example/sup.json#a%20b"), &bare, rules::HEADER_FORM),
+        (Some(good.as_str()), &announced.replace("application/json", "text/json"), rules::LINK_FORM),
+        (Some(good.as_str()), &announced.replace(good.as_str(), SUP), rules::LINK_FORM),
+        (Some("https://a.example/sup.json#ab"), &announced, rules::AGREE),
+    ] {
+        let mut site = ours();
+        let headers: Vec<(&'static str, &str)> =
+            std::iter::once(atom).chain(header.map(|value| ("x-sup-id", value))).collect();
+        site.put(FEED, &headers, body);
+        planted.judge(rule.text, &format!("{headers:?}"), failed(&site.check(FEED)));
+    }
+    planted.judge(rules::STABLE_ID.text, "another id", failed(&changed_id()));
+    planted.assert_complete(sup_rules().iter().map(|rule| rule.text));
 }

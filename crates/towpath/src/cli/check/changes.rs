@@ -71,20 +71,22 @@ impl OutcomeChange<'_> {
 
 #[cfg(test)]
 mod tests {
+    use towpath_proto::report::Rule;
+
     use super::*;
 
     #[test]
     fn outcomes_that_changed_are_told() {
         let (mut before, mut after) = (Report::default(), Report::default());
-        before.must("§1", "stays", None);
-        before.must("§1", "breaks", None);
-        before.should("§2", "goes", Some("x".into()));
-        before.skip("§3", Level::Must, "was skipped", "why");
-        before.must("§3", "goes and held", None);
-        after.must("§1", "stays", None);
-        after.must("§1", "breaks", Some("now 404".into()));
-        after.must("§4", "comes", Some("y".into()));
-        after.must("§4", "comes and holds", None);
+        before.judge(Rule::must("§1", "stays"), None);
+        before.judge(Rule::must("§1", "breaks"), None);
+        before.judge(Rule::should("§2", "goes"), Some("x".into()));
+        before.pass_over(&[Rule::must("§3", "was skipped")], "why");
+        before.judge(Rule::must("§3", "goes and held"), None);
+        after.judge(Rule::must("§1", "stays"), None);
+        after.judge(Rule::must("§1", "breaks"), Some("now 404".into()));
+        after.judge(Rule::must("§4", "comes"), Some("y".into()));
+        after.judge(Rule::must("§4", "comes and holds"), None);
         let found = changes(&before, &after);
         let told: Vec<String> = found.iter().map(OutcomeChange::text).collect();
         let expected = [

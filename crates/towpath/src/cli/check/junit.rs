@@ -58,13 +58,15 @@ fn attribute(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use towpath_proto::report::Rule;
+
     use super::super::result::tests::report;
     use super::*;
 
     #[test]
     fn only_a_failed_must_is_a_failure() {
         let mut report = report();
-        report.should("§7", "a <b> & \"c\"", Some("a\u{1b}[31m]]>".into()));
+        report.judge(Rule::should("§7", "a <b> & \"c\""), Some("a\u{1b}[31m]]>".into()));
         let text = as_junit(&CheckResult { url: "http://x/?a&b", protocol: "smart", report: &report });
         assert!(
             text.contains("<testsuite name=\"http://x/?a&amp;b as smart\" tests=\"6\" failures=\"1\""),

@@ -11,18 +11,18 @@ pub(super) struct CheckResult<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use towpath_proto::report::Level;
+    use towpath_proto::report::Rule;
 
     use super::*;
 
     /// Returns a report with every outcome.
     pub(crate) fn report() -> Report {
         let mut report = Report::default();
-        report.must("§1.1", "there is a head", None);
-        report.must("§6.1", "the ETag is the cursor", Some("saw \"x\"\nat /head.json".into()));
-        report.should("§1.1", "the head is small", None);
-        report.skip("§5", Level::Should, "errors are shown", "no source is in error");
-        report.must("§1.1", "it is JSON", None);
+        report.judge(Rule::must("§1.1", "there is a head"), None);
+        report.judge(Rule::must("§6.1", "the ETag is the cursor"), Some("saw \"x\"\nat /head.json".into()));
+        report.judge(Rule::should("§1.1", "the head is small"), None);
+        report.pass_over(&[Rule::should("§5", "errors are shown")], "no source is in error");
+        report.judge(Rule::must("§1.1", "it is JSON"), None);
         report
     }
 }

@@ -80,15 +80,16 @@ fn line(detail: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use towpath_proto::report::Rule;
+
     use super::super::result::tests::report;
     use super::*;
 
     #[test]
     fn failures_are_results_with_their_rules() {
         let mut report = report();
-        report.should(
-            "RFC 4287 §4.1.1",
-            "A feed has a link",
+        report.judge(
+            Rule::should("RFC 4287 §4.1.1", "A feed has a link"),
             Some("http://x/: entry 3, line 12: none".into()),
         );
         let text = as_sarif(&CheckResult { url: "http://x/", protocol: "rss", report: &report }).unwrap();

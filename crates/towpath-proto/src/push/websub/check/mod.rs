@@ -4,6 +4,8 @@
 //! delivery, and unsubscribes. Without a delivery in that time the delivery rules are skipped: publish an
 //! item to check them.
 
+mod rules;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +13,10 @@ use http::header::{CONTENT_TYPE, LINK};
 use http::{HeaderMap, Method};
 use url::form_urlencoded::Serializer;
 
+use self::rules::{
+    ACCEPTED, ADVERTISED, ASKS, ASKS_CHALLENGE, ASKS_LEASE, ASKS_TOPIC, FILLED, KEEPS_QUERY, LINKED,
+    NO_CALLBACK, ONE_SELF, SIGNED, TYPED, UNSUBSCRIBES,
+};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
 use crate::follow::{Call, Checker, Monotonic, Now, Reply, Request, ResponseHead};
 use crate::format::link;
@@ -20,27 +26,17 @@ use crate::push::websub::wire::form::HubForm;
 use crate::push::websub::wire::signature;
 use crate::report::{Report, Rule};
 
+/// Returns the rules of the check.
+pub fn websub_rules() -> &'static [Rule] {
+    rules::ALL
+}
+
 /// Maximum time until the hub sends its verification request.
 const QUESTION: Duration = Duration::from_secs(30);
 /// Maximum time to wait for a delivery.
 const DELIVERY: Duration = Duration::from_secs(20);
 /// Requested lease, in seconds.
 const LEASE: &str = "3600";
-
-const ADVERTISED: Rule = Rule::must("WebSub 4", "the topic names at least one hub");
-const ONE_SELF: Rule = Rule::should("WebSub 4", "the topic has exactly one Link header with rel=self");
-const NO_CALLBACK: Rule = Rule::must("WebSub 5.1.2", "a request without hub.callback is answered 4xx or 5xx");
-const ACCEPTED: Rule = Rule::must("WebSub 5.1.2", "a request to subscribe is answered 202");
-const ASKS: Rule = Rule::must("WebSub 5.3", "the hub verifies the request at the callback");
-const ASKS_TOPIC: Rule = Rule::must("WebSub 5.3", "the question has the request's hub.topic");
-const ASKS_CHALLENGE: Rule = Rule::must("WebSub 5.3", "the question has a hub.challenge");
-const ASKS_LEASE: Rule = Rule::must("WebSub 5.3", "the question to subscribe has a finite hub.lease_seconds");
-const KEEPS_QUERY: Rule = Rule::must("WebSub 5.1.1", "the callback's own query comes first in the question");
-const SIGNED: Rule = Rule::must("WebSub 7.1", "what is delivered is signed with the secret");
-const TYPED: Rule = Rule::must("WebSub 7", "what is delivered is of the topic's type");
-const LINKED: Rule = Rule::must("WebSub 7", "what is delivered has Link headers with rel=hub and rel=self");
-const FILLED: Rule = Rule::must("WebSub 7", "what is delivered has a body");
-const UNSUBSCRIBES: Rule = Rule::must("WebSub 3.1", "a request to unsubscribe is answered 202 and verified");
 
 const OF_QUESTION: [Rule; 5] = [ASKS, ASKS_TOPIC, ASKS_CHALLENGE, ASKS_LEASE, KEEPS_QUERY];
 const OF_DELIVERY: [Rule; 4] = [SIGNED, TYPED, LINKED, FILLED];

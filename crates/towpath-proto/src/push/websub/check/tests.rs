@@ -5,7 +5,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 
 use crate::follow::{Call, Checker as _, Exchange as _, Now, ResponseHead};
-use crate::push::websub::check::HubChecker;
+use crate::planted::PlantedFaults;
+use crate::push::websub::check::{HubChecker, websub_rules};
 use crate::push::websub::wire::signature::{Algorithm, HEADER, sign};
 use crate::report::FindingOutcome;
 
@@ -110,4 +111,109 @@ fn what_cannot_be_seen_is_skipped() {
     assert!(silent.checker.poll_request(Now::simulated(time(60))).is_none() && silent.checker.is_finished());
     assert_eq!(silent.skipped(), 4, "what is delivered");
     assert_eq!(silent.failed(), ["a request to unsubscribe is answered 202 and verified"]);
+}
+
+/// A hub's part in a check.
+struct HubScript {
+    links: &'static str,
+    no_callback: u16,
+    subscribe: u16,
+    /// `None` for a hub that does not ask.
+    question: Option<String>,
+    media_type: &'static str,
+    delivery_links: &'static str,
+    signature: String,
+    body: &'static [u8],
+    unsubscribe: u16,
+    asks_last: bool,
+}
+
+impl HubScript {
+    fn good() -> Self {
+        Self {
+            links: LINKS,
+            no_callback: 400,
+            subscribe: 202,
+            question: Some(QUESTION.into()),
+            media_type: "text/plain",
+            delivery_links: LINKS,
+            signature: sign(Algorithm::Sha256, b"s", b"body"),
+            body: b"body",
+            unsubscribe: 202,
+            asks_last: true,
+        }
+    }
+
+    /// Plays the script; returns the rules that failed.
+    fn play(self) -> Vec<String> {
+        let mut hub = Hub::new();
+        hub.answer(200, self.links);
+        if !hub.checker.is_finished() {
+            hub.answer(self.no_callback, "");
+            hub.answer(self.subscribe, "");
+        }
+        if let Some(question) = &self.question
+            && !hub.checker.is_finished()
+        {
+            hub.ask(question);
+            let mut headers = HeaderMap::new();
+            headers.insert("content-type", HeaderValue::from_static(self.media_type));
+            headers.insert("link", HeaderValue::from_static(self.delivery_links));
+            headers.insert(HEADER, HeaderValue::from_str(&self.signature).unwrap());
+            hub.call(Method::POST, "k=1", headers, self.body);
+            hub.answer(self.unsubscribe, "");
+            if self.asks_last {
+                hub.ask("k=1&hub.mode=unsubscribe&hub.topic=x&hub.challenge=c");
+            }
+        }
+        hub.now = 60;
+        while !hub.checker.is_finished() {
+            assert!(hub.checker.poll_request(Now::simulated(time(60))).is_none());
+        }
+        hub.failed().into_iter().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn planted_faults_are_named() {
+    let good = HubScript::good;
+    let asked = |from: &str, to: &str| Some(QUESTION.replace(from, to));
+    assert_eq!(good().play(), [""; 0]);
+    let own = "<http://h.example/hub>; rel=\"hub\"";
+    let faults = [
+        (
+            "the topic names at least one hub",
+            HubScript { links: "<http://h.example/t>; rel=\"self\"", ..good() },
+        ),
+        ("the topic has exactly one Link header", HubScript { links: own, ..good() }),
+        ("a request without hub.callback", HubScript { no_callback: 202, ..good() }),
+        ("a request to subscribe is answered 202", HubScript { subscribe: 204, ..good() }),
+        ("a request to subscribe is answered 202", HubScript { subscribe: 500, ..good() }),
+        ("the hub verifies the request", HubScript { question: None, ..good() }),
+        (
+            "the question has the request's hub.topic",
+            HubScript { question: asked("example%2Ft", "example%2Fu"), ..good() },
+        ),
+        ("the question has a hub.challenge", HubScript { question: asked("&hub.challenge=c", ""), ..good() }),
+        ("a finite hub.lease_seconds", HubScript { question: asked("&hub.lease_seconds=60", ""), ..good() }),
+        ("a finite hub.lease_seconds", HubScript { question: asked("=60", "=0"), ..good() }),
+        ("a finite hub.lease_seconds", HubScript { question: asked("=60", "=-1"), ..good() }),
+        ("the callback's own query", HubScript { question: asked("k=1&", ""), ..good() }),
+        ("is signed with the secret", HubScript { signature: "sha256=00".into(), ..good() }),
+        (
+            "is signed with the secret",
+            HubScript { signature: sign(Algorithm::Sha256, b"t", b"body"), ..good() },
+        ),
+        ("is signed with the secret", HubScript { body: b"other", ..good() }),
+        ("is of the topic's type", HubScript { media_type: "text/html", ..good() }),
+        ("has Link headers", HubScript { delivery_links: own, ..good() }),
+        ("has a body", HubScript { body: b"", signature: sign(Algorithm::Sha256, b"s", b""), ..good() }),
+        ("a request to unsubscribe", HubScript { unsubscribe: 500, ..good() }),
+        ("a request to unsubscribe", HubScript { asks_last: false, ..good() }),
+    ];
+    let mut planted = PlantedFaults::new("WebSub");
+    for (number, (rule, script)) in faults.into_iter().enumerate() {
+        planted.judge(rule, &number.to_string(), script.play().iter().map(String::as_str));
+    }
+    planted.assert_complete(websub_rules().iter().map(|rule| rule.text));
 }

@@ -8,14 +8,14 @@ use crate::push::xmpp::wire::session::OverXmpp;
 use crate::push::xmpp::wire::uri::NodeUri;
 use crate::smart::tests::time;
 
-fn receive(client: &mut impl OverXmpp, xml: &str) {
+pub(super) fn receive(client: &mut impl OverXmpp, xml: &str) {
     let now = Now::simulated(time(0));
     client.session().handle_bytes(now, xml.as_bytes());
     client.handle_received(now);
 }
 
 /// Logs in, and returns what the client sent.
-fn log_in(client: &mut impl OverXmpp) -> String {
+pub(super) fn log_in(client: &mut impl OverXmpp) -> String {
     let now = Now::simulated(time(0));
     assert!(client.session().poll_connect(now));
     client.session().handle_connected(now, true);

@@ -2,6 +2,7 @@
 //! reorders pushes, loses responses and breaks streams; either side restarts. The output must equal the log:
 //! in order, complete, without duplicates.
 
+mod check;
 mod limits;
 mod simulation;
 

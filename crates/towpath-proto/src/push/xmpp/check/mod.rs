@@ -1,5 +1,7 @@
 //! Conformance check of a node with "XMPP Pull/Push": a reader's requests, in sequence.
 
+mod rules;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,14 +17,15 @@ use crate::push::xmpp::wire::session::{Authenticate, ClientSession, LARGEST_STAN
 use crate::push::xmpp::wire::stanza::Element;
 use crate::push::xmpp::wire::uri::NodeUri;
 use crate::push::xmpp::wire::{error, jid, ns, pubsub};
-use crate::report::{Level, Report};
+use crate::report::{Report, Rule};
+
+/// Returns the rules of the check.
+pub fn xmpp_rules() -> &'static [Rule] {
+    rules::ALL
+}
 
 /// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Sections of the specification, as named in findings.
-const PULL: &str = "XMPP Pull";
-const PUSH: &str = "XMPP Push";
-const FEED: &str = "As Abstract";
 
 /// Steps of the check, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +189,7 @@ impl NodeChecker {
     }
 
     fn skip_paging(&mut self, why: &str) {
-        self.report.skip(PULL, Level::Must, "before leads back to the page before", why);
+        self.report.pass_over(&[rules::BEFORE], why);
         self.step = NodeCheckStep::Count;
     }
 
@@ -194,14 +197,14 @@ impl NodeChecker {
         match self.step {
             NodeCheckStep::Info => self.judge_info(iq, refused.as_deref()),
             NodeCheckStep::First => {
-                self.report.must(PULL, "items can be asked for", refused);
+                self.report.judge(rules::ITEMS, refused);
                 self.first = self.judge_page(iq);
             }
             NodeCheckStep::Next => {
                 let seen = self.judge_page(iq);
                 let again = seen.ids.iter().find(|id| self.first.ids.contains(id));
                 let problem = refused.or(again.map(|id| format!("{id:?} is on both pages")));
-                self.report.must(PULL, "after leads to the next page", problem);
+                self.report.judge(rules::AFTER, problem);
                 self.second = seen;
             }
             NodeCheckStep::Back => {
@@ -209,7 +212,7 @@ impl NodeChecker {
                 let same = (seen.ids == self.first.ids).then_some(());
                 let told = || format!("{:?} instead of {:?}", seen.ids, self.first.ids);
                 let problem = refused.or_else(|| same.is_none().then(told));
-                self.report.must(PULL, "before leads back to the page before", problem);
+                self.report.judge(rules::BEFORE, problem);
             }
             NodeCheckStep::Count => self.judge_count(iq, refused),
             NodeCheckStep::Unknown => {
@@ -218,10 +221,10 @@ impl NodeChecker {
                     Some(told) => Some(told),
                     None => Some("answered with items".into()),
                 };
-                self.report.must(PULL, "an unknown node is item-not-found (XEP-0060, 6.5.9.11)", problem);
+                self.report.judge(rules::UNKNOWN, problem);
             }
-            NodeCheckStep::Subscribe => self.report.should(PUSH, "the node can be subscribed to", refused),
-            NodeCheckStep::Unsubscribe => self.report.should(PUSH, "a subscription can be ended", refused),
+            NodeCheckStep::Subscribe => self.report.judge(rules::SUBSCRIBE, refused),
+            NodeCheckStep::Unsubscribe => self.report.judge(rules::UNSUBSCRIBE, refused),
             NodeCheckStep::Over => {}
         }
     }
@@ -232,9 +235,13 @@ impl NodeChecker {
             let named = |child: &Element| child.attribute("var") == Some(feature);
             query.is_some_and(|query| query.children().any(named))
         };
-        for feature in [ns::PUBSUB, ns::RSM, ns::SHIM] {
+        for (feature, rule) in [
+            (ns::PUBSUB, rules::ADVERTISED_PUBSUB),
+            (ns::RSM, rules::ADVERTISED_RSM),
+            (ns::SHIM, rules::ADVERTISED_SHIM),
+        ] {
             let missing = (!has(feature)).then(|| refused.unwrap_or("it is not").to_owned());
-            self.report.should(PULL, &format!("{feature} is advertised"), missing);
+            self.report.judge(rule, missing);
         }
     }
 
@@ -243,29 +250,29 @@ impl NodeChecker {
         let items = pubsub.child("items", ns::PUBSUB);
         let node = items.and_then(|items| items.attribute("node"));
         let wrong = (node != Some(self.uri.node.as_str())).then(|| format!("it says {node:?}"));
-        self.report.must(PULL, "an answer names its node", wrong);
+        self.report.judge(rules::NODE, wrong);
         let items: Vec<&Element> = items.into_iter().flat_map(Element::children).collect();
         let without = items.iter().position(|item| item.child("entry", ATOM).is_none());
         let without = without.map(|index| format!("item {index} is none"));
-        self.report.must(PULL, "items are always formatted as Atom entries", without);
+        self.report.judge(rules::ATOM, without);
         let ids: Vec<String> =
             items.iter().map(|item| item.attribute("id").unwrap_or_default().to_owned()).collect();
         let nameless = ids.iter().position(String::is_empty).map(|index| format!("item {index} has none"));
         // Quadratic, but a page has two items.
         let twice = ids.iter().enumerate().find(|(index, id)| ids[..*index].contains(id));
         let twice = twice.map(|(_, id)| format!("{id:?} is there twice"));
-        self.report.must(FEED, "all items have a unique id within a feed", nameless.or(twice));
+        self.report.judge(rules::UNIQUE_ID, nameless.or(twice));
         let bounds = pubsub.child("set", ns::RSM).map(RsmBounds::read).unwrap_or_default();
         if !ids.is_empty() {
             let is_cursor = |uid: &Option<String>| uid.as_ref().is_some_and(|uid| uid.starts_with("cursor:"));
             let typed = is_cursor(&bounds.first) && is_cursor(&bounds.last);
             let problem = (!typed).then(|| format!("first {:?}, last {:?}", bounds.first, bounds.last));
-            self.report.must(PULL, "cursors are provided in the RSM first and last values", problem);
+            self.report.judge(rules::CURSORS, problem);
             let problem = bounds.count.is_none().then(|| "there is none".to_owned());
-            self.report.should(PULL, "the RSM count contains the total items in the feed", problem);
+            self.report.judge(rules::TOTAL, problem);
         } else if bounds.first.is_some() || bounds.last.is_some() {
             let told = "an empty page has some".to_owned();
-            self.report.must(PULL, "an empty page has no first and no last (XEP-0059, 2.2)", Some(told));
+            self.report.judge(rules::EMPTY, Some(told));
         }
         CheckedPage { ids, bounds }
     }
@@ -275,7 +282,7 @@ impl NodeChecker {
         let bounds = pubsub.and_then(|pubsub| pubsub.child("set", ns::RSM)).map(RsmBounds::read);
         let counted = bounds.and_then(|bounds| bounds.count);
         let problem = refused.or_else(|| counted.is_none().then(|| "there is no count".into()));
-        self.report.should(PULL, "max 0 asks for the count alone (XEP-0059, 2.7)", problem);
+        self.report.judge(rules::COUNT, problem);
     }
 
     fn give_up(&mut self, why: String) {
@@ -283,7 +290,7 @@ impl NodeChecker {
         if self.report.findings.is_empty() {
             self.failed = Some(why);
         } else {
-            self.report.must(PULL, "every request is answered", Some(why));
+            self.report.judge(rules::ANSWERED, Some(why));
         }
         self.step = NodeCheckStep::Over;
     }
