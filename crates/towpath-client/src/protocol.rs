@@ -60,7 +60,7 @@ impl Protocol {
 
     /// Returns true if feeds of the protocol can name a hub.
     pub fn has_hubs(self) -> bool {
-        matches!(self, Self::Smart | Self::History | Self::Rss | Self::Page)
+        matches!(self, Self::Replication | Self::Smart | Self::History | Self::Rss | Self::Page)
     }
 
     /// Name on the command line and in state files.
@@ -175,16 +175,8 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
             Box::new(DiffDeltaFollower::new(&url, options)?.within(limits))
         }
         Protocol::Replication => {
-            let defaults = ReplicationOptions::default();
-            let options = ReplicationOptions {
-                once,
-                poll: every.unwrap_or(defaults.poll),
-                follow_hints: every.is_none(),
-                max_entity: limits.max_entity,
-                large_base: large_folder.map(Into::into),
-                ..defaults
-            };
-            Box::new(name.of(ReplicationFollower::new(&url, from, state, options)?))
+            let limits = (limits, large_folder);
+            Box::new(name.of(replication_follower(&url, from, state, (once, every), limits)?))
         }
         Protocol::Smart => {
             let mut follower = SmartFollower::new(&url, &from, state, once)?.within(limits);
@@ -202,8 +194,8 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
     })
 }
 
-/// Creates a follower that subscribes `callback` at the feed's hub: of a Smart Feed, of Atom, RSS and JSON Feed, or of a
-/// page.
+/// Creates a follower that subscribes `callback` at the feed's hub: of a Smart Feed, of Data Replication, of Atom, RSS and
+/// JSON Feed, or of a page.
 ///
 /// Also returns the query parameter that the hub's requests must carry. It is part of the registered callback URL and
 /// unguessable, so that strangers cannot deliver (WebSub, section 8.2).
@@ -217,18 +209,26 @@ pub fn pushed_follower(
     callback: &str,
 ) -> Result<(Box<dyn Follower>, String), FollowError> {
     if !protocol.has_hubs() {
-        let why = format!("a hub pushes Smart Feeds, Atom, RSS, JSON Feed and pages, not {protocol}");
+        let why = format!(
+            "a hub pushes Smart Feeds, Data Replication, Atom, RSS, JSON Feed and pages, not {protocol}"
+        );
         return Err(FollowError::Usage(format!("{}: {why}", config.url)));
     }
-    let FollowerConfig { url, from, name, mut state, every, limits, .. } = config;
+    let FollowerConfig { url, from, name, mut state, every, limits, large_folder, .. } = config;
     let name = FeedName::take(state.as_mut(), name);
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
-    let follower: Box<dyn Follower> = if protocol == Protocol::Smart {
-        Box::new(name.of(PushFollower::new(&url, &from, state, options)?.within(limits)))
-    } else {
-        let follower = history_follower(protocol, &url, from, state, (false, every, limits))?;
-        Box::new(name.of(PushFollower::of(follower, options)))
+    let follower: Box<dyn Follower> = match protocol {
+        Protocol::Smart => Box::new(name.of(PushFollower::new(&url, &from, state, options)?.within(limits))),
+        Protocol::Replication => {
+            let limits = (limits, large_folder);
+            let follower = replication_follower(&url, from, state, (false, every), limits)?;
+            Box::new(name.of(PushFollower::of(follower, options)))
+        }
+        _ => {
+            let follower = history_follower(protocol, &url, from, state, (false, every, limits))?;
+            Box::new(name.of(PushFollower::of(follower, options)))
+        }
     };
     Ok((follower, key))
 }
@@ -240,6 +240,25 @@ pub fn topic_follower(url: &str, callback: &str) -> (Box<dyn Follower>, String) 
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
     (Box::new(PushFollower::of(TopicNews::new(url), options)), key)
+}
+
+fn replication_follower(
+    url: &str,
+    from: StartFrom,
+    state: Option<Value>,
+    (once, every): (bool, Option<Duration>),
+    (limits, large_folder): (ReadLimits, Option<String>),
+) -> Result<ReplicationFollower, FollowError> {
+    let defaults = ReplicationOptions::default();
+    let options = ReplicationOptions {
+        once,
+        poll: every.unwrap_or(defaults.poll),
+        follow_hints: every.is_none(),
+        max_entity: limits.max_entity,
+        large_base: large_folder.map(Into::into),
+        ..defaults
+    };
+    ReplicationFollower::new(url, from, state, options)
 }
 
 fn history_follower(

@@ -235,6 +235,41 @@ fn documents_with_a_hub_are_followed_by_push() {
     }
 }
 
+/// Data Replication whose newest page names a hub. The page may be cached for an hour, so without a push the next poll would
+/// come long after the test.
+#[test]
+fn replication_with_a_hub_is_followed_by_push() {
+    let (hub, count) = (TestHub::start(), Arc::new(Mutex::new(1)));
+    let (at, shown) = (hub.url(), Arc::clone(&count));
+    let publisher = CallbackServer::start(move |call: &CallbackRequest| {
+        if call.method != "GET" {
+            return (405, String::new(), Vec::new());
+        }
+        let count = *shown.lock().unwrap();
+        let time = "Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
+        let entity = |n: i32| {
+            let names = format!("Content-ID: <{n}@news>\r\nOperation-Type: http-equiv=PUT\r\n");
+            format!("--b\r\nContent-Type: text/plain\r\n{names}{time}\r\nentity {n}\r\n")
+        };
+        let body = (1..=count).map(entity).collect::<String>() + "--b--\r\n";
+        let links =
+            format!("Link: </news>; rel=self\r\nLink: <{at}>; rel=hub\r\nCache-Control: max-age=3600\r\n");
+        (200, format!("Content-Type: multipart/mixed; boundary=b\r\n{time}{links}"), body.into_bytes())
+    });
+    let (dir, url) = (TestFolder::new(""), publisher.url("/news"));
+    let following = PushFollow::start_with(&dir, &url, &["--protocol", "replication"]);
+    until("followed", || following.lines().len() == 1);
+    hub.wait_for_subscribers(1);
+    for number in 2..=4 {
+        *count.lock().unwrap() = number;
+        hub.distribute(&url);
+        until("told", || following.lines().len() == usize::try_from(number).unwrap());
+    }
+    let lines = following.lines();
+    let contents: Vec<&str> = lines.iter().map(|line| line["content"].as_str().unwrap()).collect();
+    assert_eq!(contents, ["entity 1", "entity 2", "entity 3", "entity 4"]);
+}
+
 /// A mirror gets pushes, too (`[feed.source]` push = true).
 #[test]
 fn a_mirror_gets_pushes() {

@@ -5,10 +5,13 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use towpath_proto::follow::{Exchange, Monotonic, Now, RequestId, ResponseHead, StartFrom, TransferError};
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
+use towpath_proto::sup::id::SupId;
+use towpath_proto::sup::publish::RecentUpdates;
 
 use crate::consumer::RecordingConsumer;
 use crate::publisher::{BASE, MemoryPublisher, time};
 
+const SUP: &str = "https://pub.example/sup.json";
 const EVENTS: &str = "https://pub.example/feeds/news/events";
 
 /// A follower at the end of its feed, and the publisher's event stream.
@@ -21,6 +24,9 @@ struct Tail {
     /// Requests of event streams so far, and the open one.
     streams: usize,
     stream: Option<RequestId>,
+    /// Updates that the SUP document lists, and the number of requests for it.
+    updates: RecentUpdates,
+    documents: usize,
 }
 
 impl Tail {
@@ -32,7 +38,16 @@ impl Tail {
         let hints = hints.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         let hints: HeaderMap =
             hints.collect::<Vec<(http::HeaderName, http::HeaderValue)>>().into_iter().collect();
-        Self { publisher, follower, consumer, hints, streams: 0, stream: None }
+        Self {
+            publisher,
+            follower,
+            consumer,
+            hints,
+            streams: 0,
+            stream: None,
+            updates: RecentUpdates::default(),
+            documents: 0,
+        }
     }
 
     /// Answers every request at this time, and returns the number of polls. Event streams stay open.
@@ -50,6 +65,16 @@ impl Tail {
                     ResponseHead { status: 200, url, headers },
                 );
                 (self.stream, self.streams) = (Some(id), self.streams + 1);
+                continue;
+            }
+            if url.starts_with(SUP) {
+                self.documents += 1;
+                let seconds = url.rsplit('=').next().and_then(|text| text.parse().ok()).unwrap_or(60);
+                let body = self.updates.document(now, seconds, SUP).body;
+                let head = ResponseHead { status: 200, url, headers: HeaderMap::new() };
+                self.follower.handle_head(Now::simulated(now), id, head);
+                self.follower.handle_chunk(Now::simulated(now), id, Bytes::from(body));
+                self.follower.handle_end(Now::simulated(now), id, Ok(()));
                 continue;
             }
             polls += 1;
@@ -118,4 +143,53 @@ fn the_lifetime_in_caches_is_the_interval() {
     let mut tail = Tail::new(&[LINK, ("cache-control", "max-age=600")], options);
     tail.run(time(1000));
     assert_eq!((tail.due(), tail.streams), (time(1030), 0));
+}
+
+/// Runs a follower whenever it wants to until a time; returns the number of polls, and of changes, at its end.
+fn run_until(tail: &mut Tail, mut now: Timestamp, end: Timestamp) -> (usize, usize) {
+    let mut polls = 0;
+    while now <= end {
+        polls += tail.run(now);
+        now = tail.due().max(now + jiff::SignedDuration::from_millis(1));
+    }
+    (polls, tail.consumer.told.len())
+}
+
+/// A page that may be cached for an hour, and a SUP document that tells of a change within its period.
+#[test]
+fn a_sup_document_tells_before_the_lifetime_ends() {
+    let id = SupId::of("https://pub.example/feeds/news");
+    let sup = format!("{SUP}#{id}");
+    let hints = [("cache-control", "max-age=3600"), ("x-sup-id", sup.as_str())];
+    let mut tail = Tail::new(&hints, ReplicationOptions::default());
+    let (polls, told) = run_until(&mut tail, time(1000), time(1900));
+    assert!(polls <= 2 && told == 1, "{polls} polls, {told} changes");
+    assert!((5..60).contains(&tail.documents), "{} documents", tail.documents);
+    // Nothing is missed, and nothing is polled without need.
+    for n in 0..4 {
+        let now = 2000 + 200 * n;
+        tail.publisher.put(now);
+        tail.updates.record(id, u64::try_from(n + 1).unwrap(), time(now));
+        let (polls, told) = run_until(&mut tail, time(now), time(now + 130));
+        assert_eq!((polls, told), (1, usize::try_from(n + 2).unwrap()));
+    }
+    tail.consumer.assert_calm();
+    // Where a poll is due as soon, a document costs more than it tells; an interval that was asked for counts alone.
+    let own = ReplicationOptions { follow_hints: false, ..ReplicationOptions::default() };
+    for (lifetime, options) in [("max-age=30", ReplicationOptions::default()), ("max-age=3600", own)] {
+        let mut tail = Tail::new(&[("cache-control", lifetime), hints[1]], options);
+        run_until(&mut tail, time(1000), time(1300));
+        assert_eq!(tail.documents, 0, "{lifetime}");
+    }
+}
+
+/// A SUP document that fails costs warnings, and the polls go on.
+#[test]
+fn a_sup_document_that_fails_delays_nothing() {
+    let hints = [("cache-control", "max-age=600"), ("x-sup-id", "https://pub.example/none.json#a")];
+    let mut tail = Tail::new(&hints, ReplicationOptions::default());
+    run_until(&mut tail, time(1000), time(1000));
+    tail.publisher.put(1100);
+    let (_, told) = run_until(&mut tail, time(1100), time(1700));
+    assert_eq!(told, 2);
 }

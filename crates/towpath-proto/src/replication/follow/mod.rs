@@ -23,6 +23,7 @@ mod large;
 mod snapshot_reader;
 mod snapshot_responses;
 mod state;
+mod sup_hints;
 mod tail;
 mod walk;
 
@@ -55,7 +56,7 @@ pub struct ReplicationOptions {
     pub once: bool,
     /// Poll interval at the end of the feed.
     pub poll: Duration,
-    /// Let the publisher's hints replace the interval: its event stream, its `Cache-Control`.
+    /// Let the publisher's hints replace the interval: its event stream, its `Cache-Control`, its SUP document.
     pub follow_hints: bool,
     /// Backoff after a failure. Doubles with each further one, up to 64 times.
     pub retry: Duration,
@@ -131,6 +132,8 @@ pub struct ReplicationFollower {
     /// True if the snapshot that the oldest page names does not exist.
     without_snapshot: bool,
     tail: TailHints,
+    /// Interval between polls at the end of the feed, instead of the options' and the publisher's.
+    pace: Option<Duration>,
     finished: bool,
 }
 
@@ -210,6 +213,7 @@ impl ReplicationFollower {
             says_reset: false,
             without_snapshot: false,
             tail: TailHints::default(),
+            pace: None,
             finished: false,
         })
     }
@@ -222,8 +226,18 @@ impl ReplicationFollower {
         }
     }
 
+    /// Returns the URL of the feed.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns true while the follower waits between two polls.
+    fn is_idle(&self) -> bool {
+        matches!(self.phase, FollowPhase::Idle) && !self.finished
+    }
+
     /// Returns the URL of the newest page.
-    fn entry(&self) -> String {
+    pub(crate) fn entry(&self) -> String {
         self.state.feed.clone().unwrap_or_else(|| self.url.clone())
     }
 
@@ -344,6 +358,7 @@ impl ReplicationFollower {
         let wait = self.tail_wait();
         self.wait(now, wait);
         self.open_events(now);
+        self.follow_sup(now, wait);
     }
 
     fn checkpoint(&mut self) {
@@ -366,16 +381,20 @@ impl ReplicationFollower {
 
 impl Exchange for ReplicationFollower {
     fn poll_request(&mut self, now: Now) -> Option<Request> {
-        let is_idle = matches!(self.phase, FollowPhase::Idle) && !self.finished;
+        let is_idle = self.is_idle();
+        if is_idle {
+            self.poll_sup_feed(now);
+        }
         // The first call comes without a timer and starts at once.
         if is_idle && self.wake.is_none_or(|wake| wake <= now.monotonic) {
             self.begin();
         }
-        self.requests.pop_front()
+        let request = self.requests.pop_front();
+        if request.is_none() && self.is_idle() { self.sup_request(now) } else { request }
     }
 
     fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
-        if self.events_head(now, id, &head) {
+        if self.events_head(now, id, &head) || self.sup_head(now, id, &head) {
             return;
         }
         // A `Retry-After` on a success says nothing about failures.
@@ -396,7 +415,7 @@ impl Exchange for ReplicationFollower {
     }
 
     fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
-        if self.events_piece(now, id, &chunk) {
+        if self.events_piece(now, id, &chunk) || self.sup_piece(now, id, &chunk) {
             return;
         }
         match &mut self.phase {
@@ -413,7 +432,7 @@ impl Exchange for ReplicationFollower {
     }
 
     fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
-        if self.events_end(now, id) {
+        if self.events_end(now, id) || self.sup_end(now, id, &result) {
             return;
         }
         if let FollowPhase::Snapshot(walk) = &self.phase {
@@ -442,7 +461,12 @@ impl Exchange for ReplicationFollower {
     }
 
     fn poll_timeout(&self) -> Option<Monotonic> {
-        if self.finished { None } else { self.wake }
+        if self.finished {
+            return None;
+        }
+        // A SUP document matters at the end of the feed only.
+        let sup = if self.is_idle() { self.sup_timeout() } else { None };
+        [self.wake, sup].into_iter().flatten().min()
     }
 
     fn is_finished(&self) -> bool {

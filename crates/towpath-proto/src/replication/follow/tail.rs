@@ -1,16 +1,19 @@
 //! The end of the feed: when to poll next, by the publisher's hints.
 //!
 //! A page may link to an event stream (`rel=alternate`, `type="text/event-stream"`). It is held open at the end of the
-//! feed, and each event makes a poll due. Else the page's `Cache-Control` gives the interval.
+//! feed, and each event makes a poll due. Else the page's `Cache-Control` gives the interval, and a SUP document that the
+//! page names may shorten it ([`super::sup_hints`]). A hub's deliveries do the same from outside.
 
 use std::time::Duration;
 
 use http::header::{ACCEPT, CACHE_CONTROL};
 use url::Url;
 
+use super::sup_hints::SupHints;
 use super::{FollowPhase, ReplicationFollower};
 use crate::follow::{Monotonic, Now, Request, RequestId, ResponseHead};
 use crate::format::link;
+use crate::sup::wire::discovery::{Discovery, discover};
 
 /// Media type of an event stream (HTML, section 9.2.5).
 const EVENT_STREAM: &str = "text/event-stream";
@@ -31,6 +34,11 @@ pub(super) struct TailHints {
     not_before: Option<Monotonic>,
     /// True if an event came while a poll was under way.
     rung: bool,
+    /// True if a hub delivered, and a cache may still have the page from before.
+    awaits_pushed: bool,
+    /// SUP links of the newest page.
+    pub(super) announced: Discovery,
+    pub(super) sup: Option<SupHints>,
 }
 
 /// An event stream in flight.
@@ -82,6 +90,7 @@ impl TailHints {
                 link.anchor.is_none() && link.has_rel("alternate") && link.params.iter().any(is_type)
             };
             self.events = links.iter().find(is_stream).map(|link| link.target.clone());
+            self.announced = discover(&head.headers, &[], Url::parse(&head.url).ok().as_ref());
         }
     }
 }
@@ -89,20 +98,58 @@ impl TailHints {
 impl ReplicationFollower {
     /// Returns when to poll at the end of the feed, and requests the event stream unless it is open.
     pub(super) fn tail_wait(&mut self) -> Duration {
-        if self.options.once || !self.options.follow_hints {
+        if self.options.once {
             return self.options.poll;
         }
         if std::mem::take(&mut self.tail.rung) {
             return Duration::ZERO;
         }
+        if let Some(pace) = self.pace {
+            let awaits_pushed = std::mem::take(&mut self.tail.awaits_pushed);
+            return if awaits_pushed { self.options.poll.min(pace) } else { pace };
+        }
+        if !self.options.follow_hints {
+            return self.options.poll;
+        }
         let is_open = self.tail.stream.as_ref().is_some_and(|stream| stream.is_open);
         if is_open { OPEN_POLL } else { self.tail.lifetime.unwrap_or(self.options.poll) }
+    }
+
+    /// Sets the interval between polls at the end of the feed; `None` for the options' and the publisher's.
+    pub fn set_pace(&mut self, pace: Option<Duration>) {
+        self.pace = pace;
+    }
+
+    /// Polls at once, unless the last attempt failed.
+    pub fn pull_now(&mut self) {
+        if self.is_idle() && self.failures == 0 {
+            self.wake = None;
+        } else {
+            self.tail.rung = true;
+        }
+    }
+
+    /// Polls at once, and once more after the interval of the options: caches between the feed and here may still have
+    /// the page from before the push.
+    pub fn pull_after_push(&mut self) {
+        self.tail.awaits_pushed = true;
+        self.pull_now();
+    }
+
+    /// Returns true if hints of the publisher count.
+    pub(super) fn takes_hints(&self) -> bool {
+        !self.options.once && self.options.follow_hints && self.pace.is_none()
+    }
+
+    /// Returns true if an event stream is open, or was requested.
+    pub(super) fn has_events(&self) -> bool {
+        self.tail.stream.is_some()
     }
 
     /// Requests the event stream that the newest page names, at the end of the feed.
     pub(super) fn open_events(&mut self, now: Now) {
         let is_early = self.tail.not_before.is_some_and(|time| now.monotonic < time);
-        if self.options.once || !self.options.follow_hints || self.tail.stream.is_some() || is_early {
+        if !self.takes_hints() || self.tail.stream.is_some() || is_early {
             return;
         }
         let Some(url) = self.tail.events.clone() else { return };

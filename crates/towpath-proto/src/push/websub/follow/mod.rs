@@ -1,5 +1,5 @@
-//! Follower that receives pushes: of Smart Feeds ("Updates/Synchronization via Push"), and of Atom, RSS and JSON Feed
-//! documents that name a hub (WebSub). Its output equals that of the pulling follower beneath ([`Pulled`]).
+//! Follower that receives pushes: of Smart Feeds ("Updates/Synchronization via Push"), and of Atom, RSS, JSON Feed and
+//! Data Replication documents that name a hub (WebSub). Its output equals that of the pulling follower beneath ([`Pulled`]).
 //! [`topic`] has no follower beneath: somebody else reads the feed, whenever the hub says so.
 //!
 //! 1. It subscribes, and pulls until it has caught up.

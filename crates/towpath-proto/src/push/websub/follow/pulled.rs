@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::follow::{Follower, Now};
 use crate::history::follow::HistoryFollower;
+use crate::replication::follow::ReplicationFollower;
 use crate::smart::follow::SmartFollower;
 use crate::smart::wire::{Collection, with_parameter};
 
@@ -77,6 +78,34 @@ impl Pulled for HistoryFollower {
 
     fn page(&self) -> String {
         self.url().to_owned()
+    }
+
+    fn set_pace(&mut self, interval: Option<Duration>) {
+        self.set_pace(interval);
+    }
+
+    fn pull_now(&mut self) {
+        self.pull_now();
+    }
+
+    fn take_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
+        self.pull_after_push();
+        Ok(())
+    }
+}
+
+/// Data Replication, whose newest page may name a hub.
+///
+/// The text knows no pushes, so a delivery says only that there is something new.
+impl Pulled for ReplicationFollower {
+    const SETTLING: Option<Duration> = None;
+
+    fn url(&self) -> &str {
+        self.url()
+    }
+
+    fn page(&self) -> String {
+        self.entry()
     }
 
     fn set_pace(&mut self, interval: Option<Duration>) {
