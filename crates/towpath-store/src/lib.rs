@@ -35,6 +35,7 @@
 //! # }
 //! ```
 
+pub mod backup;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;

@@ -3,27 +3,25 @@
 //! A backup is a list of pieces, each named by its content, so that the next backup writes only what is new. The
 //! server that has the store open gives a copy of one moment by a socket; the command does the rest.
 
-mod manifest;
-mod pieces;
 mod place;
 mod restore;
 mod socket;
 mod stream;
-mod write;
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use towpath_store::Store as _;
+use towpath_store::backup::{
+    self, BACKUPS, BackupStorage, BackupSummary, CopySource, LocalCopy, Manifest, keep_newest,
+};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
-use self::manifest::{BACKUPS, Manifest};
 use self::place::BackupPlace;
-use self::stream::LocalCopy;
-use self::write::{BackupSummary, back_up, keep_newest};
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::running_server::{FolderUser, user_of};
@@ -78,7 +76,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
     if place.overlaps(folder) {
         return Err(CliError::usage(format!(
             "{} and the data folder {} are one within the other: a lost disk would take both",
-            place.shown(),
+            place.address(),
             folder.display()
         )));
     }
@@ -91,7 +89,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
             let copy = asking.await.map_err(failed)?;
             let copy =
                 copy.map_err(|e| CliError::failed(format!("the running server gives no copy: {e}")))?;
-            back_up(copy, made, &place, &bar).await.map_err(failed)?
+            back_up(copy, made, &place, &bar).await?
         }
         FolderUser::Process(process) => {
             let why =
@@ -104,7 +102,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
                 tokio::task::spawn_blocking(move || EmbeddedStore::open(opened, EmbeddedOptions::default()));
             let store = opening.await.map_err(failed)??;
             let copy = LocalCopy::new(store.copy_now().map_err(failed)?);
-            let done = back_up(copy, made, &place, &bar).await.map_err(failed);
+            let done = back_up(copy, made, &place, &bar).await;
             store.close().await;
             done?
         }
@@ -129,9 +127,9 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     let bar = progress();
     bar.set_length(manifest.bytes());
     if args.check {
-        let wrong = restore::check(&place, &manifest, &bar).await;
+        let wrong = backup::check(&place, &manifest, &|bytes| bar.inc(bytes)).await;
         bar.finish_and_clear();
-        wrong.iter().for_each(|reason| println!("{}", plain(reason)));
+        wrong.iter().for_each(|fault| println!("{}", plain(&fault.to_string())));
         if wrong.is_empty() {
             println!(
                 "{name}: {} entries, {}: no damage found",
@@ -169,10 +167,21 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+async fn back_up(
+    copy: impl CopySource + Send + 'static,
+    made: Timestamp,
+    place: &BackupPlace,
+    bar: &ProgressBar,
+) -> Result<BackupSummary, CliError> {
+    let storage: Arc<dyn BackupStorage> = Arc::new(place.clone());
+    let done = backup::back_up(copy, made, None, &storage, &|bytes| bar.inc(bytes)).await;
+    done.map_err(failed)
+}
+
 async fn list(place: &BackupPlace) -> Result<Exit, CliError> {
     let mut out = String::new();
     for file in place.names(BACKUPS).await.map_err(failed)? {
-        match restore::read(place, &file).await {
+        match backup::read(place, &file).await {
             Ok(manifest) => {
                 let Manifest { version, .. } = &manifest;
                 let (entries, bytes) = (manifest.entries(), HumanBytes(manifest.bytes()));
@@ -209,7 +218,7 @@ fn print_summary(summary: &BackupSummary, place: &BackupPlace, took: Duration) {
     eprintln!(
         "backed up as {} in {}: {} entries, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
         manifest.name(),
-        place.shown(),
+        place.address(),
         manifest.entries(),
         HumanBytes(manifest.bytes()),
         manifest.pieces.len(),

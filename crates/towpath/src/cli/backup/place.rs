@@ -3,11 +3,13 @@
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _};
+use towpath_store::backup::{BackupStorage, StorageAccessError};
 
 use crate::export::PlaceAddress;
 use crate::export::objects::{open_storage, storage_reason};
@@ -23,22 +25,11 @@ pub(super) struct BackupPlace {
     folder: Option<PathBuf>,
 }
 
-/// Failure of a place.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PlaceError {
-    /// The address is wrong, or the credentials.
-    #[error(transparent)]
-    Open(#[from] TargetError),
-    /// A file or object cannot be read or written: a full disk, the network.
-    #[error("{at}: {reason}")]
-    Access { at: String, reason: String },
-}
-
 impl BackupPlace {
     /// Opens a place by its address: a path or `file:`, or `s3:`, `gs:` or `az:` with credentials from the environment.
     ///
     /// A folder is made if `makes` is true, and must exist otherwise.
-    pub(super) fn open(place: &str, makes: bool) -> Result<Self, PlaceError> {
+    pub(super) fn open(place: &str, makes: bool) -> Result<Self, TargetError> {
         let folder = match PlaceAddress::parse(place)? {
             PlaceAddress::Folder(folder) => folder,
             PlaceAddress::Storage(url) => {
@@ -48,17 +39,12 @@ impl BackupPlace {
             }
         };
         if makes {
-            std::fs::create_dir_all(&folder).map_err(|e| access(place, e.to_string()))?;
+            std::fs::create_dir_all(&folder).map_err(|e| unusable(place, e.to_string()))?;
         }
         let store =
-            LocalFileSystem::new_with_prefix(&folder).map_err(|e| access(place, storage_reason(&e)))?;
+            LocalFileSystem::new_with_prefix(&folder).map_err(|e| unusable(place, storage_reason(&e)))?;
         let shown = folder.display().to_string();
         Ok(Self { store: Arc::new(store), prefix: Path::default(), shown, folder: Some(folder) })
-    }
-
-    /// Returns the address, for messages.
-    pub(super) fn shown(&self) -> &str {
-        &self.shown
     }
 
     /// Returns true if a folder of this machine is the place, or above or below it.
@@ -71,18 +57,23 @@ impl BackupPlace {
         Path::from_iter(self.prefix.parts().chain(Path::from(path).parts()))
     }
 
-    fn failed(&self, path: &str, error: &Error) -> PlaceError {
+    fn failed(&self, path: &str, error: &Error) -> StorageAccessError {
         access(&format!("{}/{path}", self.shown), storage_reason(error))
     }
+}
 
-    /// Puts a file, whole or not at all.
-    pub(super) async fn put(&self, path: &str, bytes: Bytes) -> Result<(), PlaceError> {
+#[async_trait]
+impl BackupStorage for BackupPlace {
+    fn address(&self) -> &str {
+        &self.shown
+    }
+
+    async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageAccessError> {
         let put = self.store.put(&self.key(path), bytes.into()).await;
         put.map(drop).map_err(|e| self.failed(path, &e))
     }
 
-    /// Reads a file; `None` if there is none.
-    pub(super) async fn get(&self, path: &str) -> Result<Option<Bytes>, PlaceError> {
+    async fn get(&self, path: &str) -> Result<Option<Bytes>, StorageAccessError> {
         let got = match self.store.get(&self.key(path)).await {
             Ok(got) => got,
             Err(Error::NotFound { .. }) => return Ok(None),
@@ -91,8 +82,7 @@ impl BackupPlace {
         got.bytes().await.map(Some).map_err(|e| self.failed(path, &e))
     }
 
-    /// Returns the names of the files below a folder, without their folders, in ascending order of their paths.
-    pub(super) async fn names(&self, folder: &str) -> Result<Vec<String>, PlaceError> {
+    async fn names(&self, folder: &str) -> Result<Vec<String>, StorageAccessError> {
         let found: Result<Vec<_>, _> = self.store.list(Some(&self.key(folder))).try_collect().await;
         let mut found = match found {
             Ok(found) => found,
@@ -103,16 +93,15 @@ impl BackupPlace {
         Ok(found.iter().filter_map(|file| file.location.filename().map(str::to_owned)).collect())
     }
 
-    /// Removes a file, if it is there.
-    pub(super) async fn remove(&self, path: &str) -> Result<(), PlaceError> {
+    async fn remove(&self, path: &str) -> Result<(), StorageAccessError> {
         match self.store.delete(&self.key(path)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed(path, &e)),
         }
     }
 
-    /// Makes all files durable. Objects are once they are acknowledged.
-    pub(super) fn sync(&self) -> Result<(), PlaceError> {
+    /// Objects are durable once they are acknowledged.
+    fn sync(&self) -> Result<(), StorageAccessError> {
         let Some(folder) = &self.folder else { return Ok(()) };
         // One sync for all pieces, instead of one for each.
         let synced = std::fs::File::open(folder).and_then(|file| Ok(rustix::fs::syncfs(file)?));
@@ -120,6 +109,10 @@ impl BackupPlace {
     }
 }
 
-fn access(at: &str, reason: String) -> PlaceError {
-    PlaceError::Access { at: at.to_owned(), reason }
+fn access(at: &str, reason: String) -> StorageAccessError {
+    StorageAccessError { at: at.to_owned(), reason }
+}
+
+fn unusable(place: &str, reason: String) -> TargetError {
+    TargetError::Place { place: place.to_owned(), reason }
 }

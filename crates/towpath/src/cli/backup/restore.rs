@@ -5,28 +5,23 @@ use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 use tokio::runtime::Handle;
-use towpath_store::embedded::copy::{CopyEntry, CopySection, StoreBuilder};
+use towpath_store::backup::{self, BACKUPS, BackupStorage, Manifest, StorageAccessError};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{OpenError, Store as _, WriteError};
 
-use super::manifest::{BACKUPS, Manifest, PieceRow};
-use super::pieces::read_piece;
-use super::place::{BackupPlace, PlaceError};
+use super::place::BackupPlace;
 use crate::engine::identity;
 
 /// Failure to restore or check a backup. The data folder is as it was.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RestoreError {
-    /// The place cannot be read.
+    /// The backup cannot be read, or its folder not be built.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Backup(#[from] backup::RestoreError),
     /// There is no such backup.
     #[error("{0}")]
     NoBackup(String),
-    /// The backup is damaged.
-    #[error("the backup {name} cannot be used: {reason}")]
-    Damaged { name: String, reason: String },
-    /// The new folder cannot be made.
+    /// The new folder cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The new folder cannot be written.
@@ -35,6 +30,12 @@ pub(super) enum RestoreError {
     /// The new folder cannot take its name, or is in the way.
     #[error("{}: {reason}", path.display())]
     Folder { path: PathBuf, reason: String },
+}
+
+impl From<StorageAccessError> for RestoreError {
+    fn from(error: StorageAccessError) -> Self {
+        Self::Backup(error.into())
+    }
 }
 
 /// Finds a backup by its name, or the newest, and reads its list.
@@ -47,44 +48,9 @@ pub(super) async fn find(place: &BackupPlace, name: Option<&str>) -> Result<Mani
     let Some(file) = file else {
         let which = name.map_or_else(|| "no backup".to_owned(), |name| format!("no backup {name}"));
         let hint = if names.is_empty() { "" } else { "; --list shows those that there are" };
-        return Err(RestoreError::NoBackup(format!("there is {which} in {}{hint}", place.shown())));
+        return Err(RestoreError::NoBackup(format!("there is {which} in {}{hint}", place.address())));
     };
-    read(place, file).await
-}
-
-/// Reads the list of a backup by the name of its file.
-pub(super) async fn read(place: &BackupPlace, file: &str) -> Result<Manifest, RestoreError> {
-    let list = place.get(&format!("{BACKUPS}/{file}")).await?.unwrap_or_default();
-    let name = file.trim_end_matches(".json").to_owned();
-    Manifest::parse(&list).map_err(|reason| RestoreError::Damaged { name, reason })
-}
-
-/// Reads one piece.
-///
-/// # Errors
-///
-/// That it is missing or damaged, as text.
-async fn piece(place: &BackupPlace, row: &PieceRow) -> Result<Vec<CopyEntry>, String> {
-    let path = row.path();
-    let at = |reason: String| format!("{}/{path}: {reason}", place.shown());
-    let stored = place.get(&path).await.map_err(|e| e.to_string())?;
-    let stored = stored.ok_or_else(|| at("it is missing".into()))?;
-    let entries = read_piece(&stored, &row.sha256, row.bytes).map_err(at)?;
-    if entries.len() as u64 == row.entries {
-        Ok(entries)
-    } else {
-        Err(at("it has another number of entries".into()))
-    }
-}
-
-/// Reads every piece of a backup, and returns what is wrong with them.
-pub(super) async fn check(place: &BackupPlace, manifest: &Manifest, bar: &ProgressBar) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for row in &manifest.pieces {
-        wrong.extend(piece(place, row).await.err());
-        bar.inc(row.bytes);
-    }
-    wrong
+    Ok(backup::read(place, file).await?)
 }
 
 /// Restores a backup into a folder that does not exist, or is empty.
@@ -125,7 +91,8 @@ fn restore_blocking(
     if building.exists() {
         fs::remove_dir_all(&building).map_err(|e| at(&building, &e))?;
     }
-    let built = build(handle, place, manifest, &building, bar);
+    let built = backup::build(handle, place, manifest, &building, &|bytes| bar.inc(bytes));
+    let built = built.map_err(RestoreError::from);
     let built = built.and_then(|()| if is_same_log { Ok(()) } else { begin_anew(handle, &building) });
     let placed = built.and_then(|()| {
         // Removes an empty folder only.
@@ -147,28 +114,4 @@ fn begin_anew(handle: &Handle, folder: &Path) -> Result<(), RestoreError> {
     let written = handle.block_on(store.write(vec![identity::forget()], Vec::new()));
     handle.block_on(store.close());
     Ok(written?)
-}
-
-fn build(
-    handle: &Handle,
-    place: &BackupPlace,
-    manifest: &Manifest,
-    folder: &Path,
-    bar: &ProgressBar,
-) -> Result<(), RestoreError> {
-    let builder = StoreBuilder::create(folder)?;
-    for section in CopySection::ALL {
-        let rows = manifest.pieces.iter().filter(|row| row.section == section.name());
-        let entries = rows.flat_map(|row| {
-            let read = handle.block_on(piece(place, row));
-            bar.inc(row.bytes);
-            match read {
-                Ok(entries) => entries.into_iter().map(Ok).collect(),
-                Err(reason) => vec![Err(reason)],
-            }
-        });
-        let loaded = builder.load(section, entries);
-        loaded.map_err(|reason| RestoreError::Damaged { name: manifest.name(), reason })?;
-    }
-    Ok(builder.finish()?)
 }

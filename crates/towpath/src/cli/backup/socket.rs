@@ -12,7 +12,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::stream::{CopyError, LocalCopy, ReceivedCopy, send};
+use towpath_store::backup::{CopyError, LocalCopy};
+
+use super::stream::{ReceivedCopy, send};
 use crate::engine::Engine;
 use crate::stop::{Stop, stopped};
 

@@ -10,74 +10,13 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use bytes::Bytes;
-use towpath_store::embedded::copy::{COPY_FORMAT, CopyEntry, CopySection, StoreCopy};
+use towpath_store::backup::{CopyError, CopyPage, CopySource, encode_length, push_entry, split_entries};
+use towpath_store::embedded::copy::{COPY_FORMAT, CopySection};
 
-/// Bytes of entries in a frame.
-const FRAME: usize = 1 << 20;
-/// Maximum length of a frame that is read. An entry may be larger than [`FRAME`].
+/// Maximum length of a frame that is read. An entry may be larger than a page.
 const MAX_FRAME: u32 = 1 << 30;
 const END: u8 = 0xff;
 const FAILED: u8 = 0xfe;
-
-/// Failure to read a copy.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CopyError {
-    /// The stream broke: the server ended, or its process was killed.
-    #[error("the copy of the store was cut off: {0}")]
-    Broken(#[from] io::Error),
-    /// The stream is not one of this version.
-    #[error("the running server is of another version: {0}")]
-    Version(String),
-    /// The store cannot be read.
-    #[error("{0}")]
-    Store(String),
-}
-
-/// Entries of one section, in the order of their keys.
-pub(super) struct CopyPage {
-    pub(super) section: CopySection,
-    pub(super) entries: Vec<CopyEntry>,
-}
-
-/// Source of a copy: pages, section by section.
-pub(super) trait CopySource {
-    /// Returns the next page; `None` at the end of the copy.
-    fn next(&mut self) -> Result<Option<CopyPage>, CopyError>;
-}
-
-/// Copy of a store that this process has open.
-pub(super) struct LocalCopy {
-    copy: StoreCopy,
-    sections: std::slice::Iter<'static, CopySection>,
-    current: Option<(CopySection, Option<Bytes>)>,
-}
-
-impl LocalCopy {
-    pub(super) fn new(copy: StoreCopy) -> Self {
-        Self { copy, sections: CopySection::ALL.iter(), current: None }
-    }
-}
-
-impl CopySource for LocalCopy {
-    fn next(&mut self) -> Result<Option<CopyPage>, CopyError> {
-        loop {
-            let (section, after) = match self.current.take() {
-                Some(current) => current,
-                None => match self.sections.next() {
-                    Some(section) => (*section, None),
-                    None => return Ok(None),
-                },
-            };
-            let read = self.copy.read(section, after.as_deref(), FRAME);
-            let entries = read.map_err(|e| CopyError::Store(e.to_string()))?;
-            if let Some((last, _)) = entries.last() {
-                self.current = Some((section, Some(last.clone())));
-                return Ok(Some(CopyPage { section, entries }));
-            }
-        }
-    }
-}
 
 /// Writes a whole copy to a stream.
 ///
@@ -94,29 +33,20 @@ pub(super) fn send(source: &mut impl CopySource, out: &mut impl Write) -> io::Re
             Err(e) => {
                 let text = e.to_string();
                 out.write_all(&[FAILED])?;
-                out.write_all(&length(text.len()))?;
+                out.write_all(&encode_length(text.len()))?;
                 return out.write_all(text.as_bytes());
             }
         };
-        let size = page.entries.iter().map(|(key, value)| 8 + key.len() + value.len()).sum();
+        let mut entries = Vec::new();
+        page.entries.iter().for_each(|entry| push_entry(&mut entries, entry));
         out.write_all(&[number(page.section)])?;
-        out.write_all(&length(size))?;
-        for (key, value) in &page.entries {
-            out.write_all(&length(key.len()))?;
-            out.write_all(&length(value.len()))?;
-            out.write_all(key)?;
-            out.write_all(value)?;
-        }
+        out.write_all(&encode_length(entries.len()))?;
+        out.write_all(&entries)?;
         count += page.entries.len() as u64;
     }
     out.write_all(&[END])?;
     out.write_all(&count.to_be_bytes())?;
     out.flush()
-}
-
-fn length(bytes: usize) -> [u8; 4] {
-    // The store holds no entry of 4 GiB.
-    u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes()
 }
 
 fn number(section: CopySection) -> u8 {
@@ -192,37 +122,11 @@ impl<R: BufRead> CopySource for ReceivedCopy<R> {
     }
 }
 
-/// Appends an entry as frames and pieces have it.
-pub(super) fn push_entry(out: &mut Vec<u8>, (key, value): &CopyEntry) {
-    out.extend_from_slice(&length(key.len()));
-    out.extend_from_slice(&length(value.len()));
-    out.extend_from_slice(key);
-    out.extend_from_slice(value);
-}
-
-/// Splits bytes into their entries; `None` if the last one is cut.
-pub(super) fn split_entries(bytes: &Bytes) -> Option<Vec<CopyEntry>> {
-    let mut entries = Vec::new();
-    let mut rest = bytes.clone();
-    while !rest.is_empty() {
-        if rest.len() < 8 {
-            return None;
-        }
-        let head = rest.split_to(8);
-        let (key, value) = head.split_at(4);
-        let size = |bytes: &[u8]| bytes.try_into().map(|bytes| u32::from_be_bytes(bytes) as usize);
-        let (key, value) = (size(key).ok()?, size(value).ok()?);
-        if rest.len() < key.checked_add(value)? {
-            return None;
-        }
-        let key = rest.split_to(key);
-        entries.push((key, rest.split_to(value)));
-    }
-    Some(entries)
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use towpath_store::embedded::copy::CopyEntry;
+
     use super::*;
 
     /// A copy of a few entries, with an error at its end if there is one.

@@ -3,11 +3,10 @@
 //! The end of a piece depends on its keys, not on a count of bytes. So an entry that comes, goes or changes alters one
 //! piece, and the pieces around it are the same in the next backup.
 
+use super::entries::{CopyPage, push_entry, split_entries};
+use crate::embedded::copy::{CopyEntry, CopySection};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use towpath_store::embedded::copy::{CopyEntry, CopySection};
-
-use super::stream::{CopyPage, push_entry, split_entries};
 
 /// Bytes below which no piece ends, unless its section does.
 const MIN_BYTES: usize = 1 << 20;
@@ -20,16 +19,16 @@ const LEVEL: i32 = 1;
 
 /// Piece of a section, not compressed.
 #[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) section: CopySection,
+pub(crate) struct Piece {
+    pub(crate) section: CopySection,
     /// SHA-256 of the bytes, in hex.
-    pub(super) sha256: String,
-    pub(super) entries: u64,
-    pub(super) bytes: Vec<u8>,
+    pub(crate) sha256: String,
+    pub(crate) entries: u64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Piece {
-    pub(super) fn compressed(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn compressed(&self) -> Result<Vec<u8>, String> {
         zstd::bulk::compress(&self.bytes, LEVEL).map_err(|e| format!("cannot compress: {e}"))
     }
 }
@@ -39,7 +38,7 @@ impl Piece {
 /// # Errors
 ///
 /// The damage, as text.
-pub(super) fn read_piece(stored: &[u8], sha256: &str, bytes: u64) -> Result<Vec<CopyEntry>, String> {
+pub(crate) fn read_piece(stored: &[u8], sha256: &str, bytes: u64) -> Result<Vec<CopyEntry>, String> {
     let length = usize::try_from(bytes).map_err(|_| "it is too long for this machine".to_owned())?;
     let raw = zstd::bulk::decompress(stored, length).map_err(|e| format!("it is damaged: {e}"))?;
     if hex::encode(Sha256::digest(&raw)) != sha256 {
@@ -50,7 +49,7 @@ pub(super) fn read_piece(stored: &[u8], sha256: &str, bytes: u64) -> Result<Vec<
 
 /// Cuts the pages of a copy into pieces.
 #[derive(Default)]
-pub(super) struct PieceCutter {
+pub(crate) struct PieceCutter {
     section: Option<CopySection>,
     bytes: Vec<u8>,
     entries: u64,
@@ -58,7 +57,7 @@ pub(super) struct PieceCutter {
 
 impl PieceCutter {
     /// Takes a page; passes each piece that is complete to `done`.
-    pub(super) fn push<E>(
+    pub(crate) fn push<E>(
         &mut self,
         page: &CopyPage,
         mut done: impl FnMut(Piece) -> Result<(), E>,
@@ -79,7 +78,7 @@ impl PieceCutter {
     }
 
     /// Ends the last section, and returns its last piece.
-    pub(super) fn finish(&mut self) -> Option<Piece> {
+    pub(crate) fn finish(&mut self) -> Option<Piece> {
         let last = self.cut();
         self.section = None;
         last

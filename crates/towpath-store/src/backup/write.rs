@@ -1,16 +1,17 @@
 //! Making a backup: pieces that the place does not have, then the list that names them all.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use indicatif::ProgressBar;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::manifest::{BACKUPS, Manifest, PIECES, PieceRow, piece_path};
+use super::Progress;
+use super::entries::{CopyError, CopySource};
+use super::manifest::{BACKUPS, LogPoint, Manifest, PIECES, PieceRow, piece_path};
 use super::pieces::{Piece, PieceCutter};
-use super::place::{BackupPlace, PlaceError};
-use super::stream::{CopyError, CopySource};
+use super::storage::{BackupStorage, StorageAccessError};
 
 /// Pieces that are written at once. Object storage answers after some milliseconds.
 const WRITES: usize = 4;
@@ -19,13 +20,13 @@ const QUEUE: usize = 2;
 
 /// Failure of a backup. Nothing that was complete before is lost.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BackupError {
+pub enum BackupError {
     /// The store cannot be copied.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// The place fails.
+    /// The storage fails.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Storage(#[from] StorageAccessError),
     /// A fault of this program.
     #[error("internal error: {0}")]
     Internal(String),
@@ -33,21 +34,28 @@ pub(super) enum BackupError {
 
 /// Result of a backup.
 #[derive(Debug)]
-pub(super) struct BackupSummary {
-    pub(super) manifest: Manifest,
-    /// Pieces that were written, and their bytes after compression.
-    pub(super) written: u64,
-    pub(super) written_bytes: u64,
+pub struct BackupSummary {
+    /// List of the backup.
+    pub manifest: Manifest,
+    /// Number of pieces that were written.
+    pub written: u64,
+    /// Bytes of these pieces after compression.
+    pub written_bytes: u64,
 }
 
-/// Makes a backup of a copy.
-pub(super) async fn back_up(
+/// Makes a backup of a copy, with the point of the cluster's log that it covers.
+///
+/// # Errors
+///
+/// All of [`BackupError`]. Pieces may be left over, which the next backup uses or [`keep_newest`] removes.
+pub async fn back_up(
     mut source: impl CopySource + Send + 'static,
     made: Timestamp,
-    place: &BackupPlace,
-    bar: &ProgressBar,
+    log: Option<LogPoint>,
+    storage: &Arc<dyn BackupStorage>,
+    progress: Progress<'_>,
 ) -> Result<BackupSummary, BackupError> {
-    let known: HashSet<String> = place.names(PIECES).await?.into_iter().collect();
+    let known: HashSet<String> = storage.names(PIECES).await?.into_iter().collect();
     let (sender, mut pieces) = mpsc::channel::<Piece>(QUEUE);
     // Reading and hashing take a core; writing goes on beside them.
     let reading = tokio::task::spawn_blocking(move || {
@@ -59,12 +67,12 @@ pub(super) async fn back_up(
         }
         cutter.finish().map_or(Ok(()), send)
     });
-    let mut manifest = Manifest::new(made);
+    let mut manifest = Manifest::new(made, log);
     let (mut written, mut written_bytes) = (0, 0);
     let mut seen = HashSet::new();
     let mut writes: JoinSet<Result<u64, BackupError>> = JoinSet::new();
     while let Some(piece) = pieces.recv().await {
-        bar.inc(piece.bytes.len() as u64);
+        progress(piece.bytes.len() as u64);
         manifest.pieces.push(PieceRow::of(&piece));
         if known.contains(&format!("{}.zst", piece.sha256)) || !seen.insert(piece.sha256.clone()) {
             continue;
@@ -73,18 +81,32 @@ pub(super) async fn back_up(
             written_bytes += next_write(&mut writes).await?;
         }
         written += 1;
-        writes.spawn(write(place.clone(), piece));
+        writes.spawn(write(Arc::clone(storage), piece));
     }
     while !writes.is_empty() {
         written_bytes += next_write(&mut writes).await?;
     }
     reading.await.map_err(|e| BackupError::Internal(e.to_string()))??;
     // Before the list, which must not name what a power loss takes.
-    place.sync()?;
+    storage.sync()?;
+    check_presence(storage.as_ref(), &manifest).await?;
     let list = serde_json::to_vec(&manifest).map_err(|e| BackupError::Internal(e.to_string()))?;
-    place.put(&format!("{BACKUPS}/{}.json", manifest.name()), list.into()).await?;
-    place.sync()?;
+    storage.put(&format!("{BACKUPS}/{}.json", manifest.name()), list.into()).await?;
+    storage.sync()?;
     Ok(BackupSummary { manifest, written, written_bytes })
+}
+
+/// Fails where a piece is gone: another process may have removed it as one of a removed backup.
+async fn check_presence(storage: &dyn BackupStorage, manifest: &Manifest) -> Result<(), BackupError> {
+    let present: HashSet<String> = storage.names(PIECES).await?.into_iter().collect();
+    match manifest.pieces.iter().find(|piece| !present.contains(&format!("{}.zst", piece.sha256))) {
+        Some(piece) => {
+            let at = format!("{}/{}", storage.address(), piece_path(&piece.sha256));
+            let reason = "another process removed it during the backup; make the backup again".into();
+            Err(StorageAccessError { at, reason }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 async fn next_write(writes: &mut JoinSet<Result<u64, BackupError>>) -> Result<u64, BackupError> {
@@ -95,19 +117,23 @@ async fn next_write(writes: &mut JoinSet<Result<u64, BackupError>>) -> Result<u6
     }
 }
 
-async fn write(place: BackupPlace, piece: Piece) -> Result<u64, BackupError> {
+async fn write(storage: Arc<dyn BackupStorage>, piece: Piece) -> Result<u64, BackupError> {
     let path = piece_path(&piece.sha256);
     let compressing = tokio::task::spawn_blocking(move || piece.compressed());
     let compressed = compressing.await.map_err(|e| BackupError::Internal(e.to_string()))?;
     let compressed = compressed.map_err(BackupError::Internal)?;
     let bytes = compressed.len() as u64;
-    place.put(&path, compressed.into()).await?;
+    storage.put(&path, compressed.into()).await?;
     Ok(bytes)
 }
 
 /// Removes all but the newest backups, and the pieces that only they had. Returns the number of removed backups.
-pub(super) async fn keep_newest(place: &BackupPlace, keep: usize) -> Result<usize, PlaceError> {
-    let names = place.names(BACKUPS).await?;
+///
+/// # Errors
+///
+/// The storage's, and a kept list that cannot be read.
+pub async fn keep_newest(storage: &dyn BackupStorage, keep: usize) -> Result<usize, StorageAccessError> {
+    let names = storage.names(BACKUPS).await?;
     let (old, kept) = names.split_at(names.len().saturating_sub(keep));
     if old.is_empty() {
         return Ok(0);
@@ -115,20 +141,20 @@ pub(super) async fn keep_newest(place: &BackupPlace, keep: usize) -> Result<usiz
     let mut used = HashSet::new();
     for name in kept {
         let path = format!("{BACKUPS}/{name}");
-        let list = place.get(&path).await?.unwrap_or_default();
+        let list = storage.get(&path).await?.unwrap_or_default();
         // A list that cannot be read might name any piece, so none is removed.
         let manifest = Manifest::parse(&list)
-            .map_err(|reason| PlaceError::Access { at: format!("{}/{path}", place.shown()), reason })?;
+            .map_err(|reason| StorageAccessError { at: format!("{}/{path}", storage.address()), reason })?;
         used.extend(manifest.pieces.into_iter().map(|piece| piece.sha256));
     }
     // The lists first: a backup whose pieces are missing must not be listed.
     for name in old {
-        place.remove(&format!("{BACKUPS}/{name}")).await?;
+        storage.remove(&format!("{BACKUPS}/{name}")).await?;
     }
-    place.sync()?;
-    for name in place.names(PIECES).await? {
+    storage.sync()?;
+    for name in storage.names(PIECES).await? {
         if let Some(sha256) = name.strip_suffix(".zst").filter(|sha256| !used.contains(*sha256)) {
-            place.remove(&piece_path(sha256)).await?;
+            storage.remove(&piece_path(sha256)).await?;
         }
     }
     Ok(old.len())
