@@ -277,6 +277,41 @@ pub struct ReplicaStatus {
     pub problem: Option<String>,
 }
 
+/// State of the log that a replica applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogStatus {
+    /// Sequence number of the oldest message that the log still has.
+    pub first: u64,
+    /// Sequence number of the newest message.
+    pub last: u64,
+    /// Number of messages.
+    pub messages: u64,
+    /// Size of the messages, in bytes.
+    pub bytes: u64,
+    /// Sequence number up to which this node has applied the log.
+    pub applied: u64,
+    /// Feature level of the cluster.
+    pub level: u8,
+    /// Highest feature level that this node supports.
+    pub supported_level: u8,
+    /// Last snapshot, from which new nodes begin.
+    pub snapshot: Option<LogSnapshot>,
+}
+
+/// Snapshot of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSnapshot {
+    /// Sequence number of the last message that it covers.
+    pub sequence: u64,
+    /// Time at which it was begun.
+    pub made: Timestamp,
+}
+
+/// Failure of the log's upkeep. The next pass tries again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LogUpkeepError(pub String);
+
 /// Reason why nothing can be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFailure {
@@ -408,6 +443,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns the lag of this store behind its log; `None` for a store that is the log itself.
     fn replica_status(&self) -> Option<ReplicaStatus> {
+        None
+    }
+
+    /// Does what is due for the log that this store replicates: a snapshot, and removal of the messages that snapshots
+    /// cover. Call it again and again while this node holds the role of the lease.
+    async fn keep_log(&self, _lease: &lease::Lease) -> Result<(), LogUpkeepError> {
+        Ok(())
+    }
+
+    /// Returns the state of the log that this store replicates; `None` for a store that is the log itself.
+    async fn log_status(&self) -> Option<LogStatus> {
         None
     }
 

@@ -4,10 +4,11 @@
 //!
 //! - `entries`: pages of a copy. `pieces`: runs of entries. `manifest`: the list of one backup.
 //! - `write`: making a backup, and removing old ones. `read`: checking one, and building a data folder from it.
-//! - `storage`: the interface to the folder or the object storage.
+//! - `storage`: the interface to the folder or the object storage. `memory`: one for tests.
 
 mod entries;
 mod manifest;
+mod memory;
 mod pieces;
 mod read;
 mod storage;
@@ -17,6 +18,7 @@ pub use self::entries::{
     CopyError, CopyPage, CopySource, LocalCopy, encode_length, push_entry, split_entries,
 };
 pub use self::manifest::{BACKUPS, LogPoint, Manifest, PieceRow};
+pub use self::memory::MemoryStorage;
 pub use self::read::{PieceFault, RestoreError, build, check, check_and_clear, read};
 pub use self::storage::{BackupStorage, StorageAccessError, SubfolderStorage};
 pub use self::write::{BackupError, BackupSummary, back_up, keep_newest};

@@ -248,6 +248,9 @@ impl StorageEngine {
         for (number, name) in &decided.created {
             batch.insert(&self.tables, keys::feed_name(*number), name.as_str());
         }
+        if let Some(level) = decided.level {
+            batch.insert(&self.tables, keys::LEVEL, [level]);
+        }
         for ((table, key), value) in &decided.values {
             let (keyspace, key) = (self.keyspace(*table), keys::entry(*table, key));
             match value {
@@ -396,6 +399,11 @@ impl Lookup for StorageEngine {
     fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StorageError> {
         let value = self.log.get(keys::position_key(feed, seq)).map_err(|e| read_error(&e))?;
         value.map(bytes_of).ok_or_else(|| StorageError::Damaged(format!("change {seq} is missing")))
+    }
+
+    fn level(&self) -> Result<u8, StorageError> {
+        let value = self.tables.get(keys::LEVEL).map_err(|e| read_error(&e))?;
+        keys::read_level(value.as_deref())
     }
 
     fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {

@@ -6,6 +6,7 @@
 //! ```text
 //! command   1 feed·2  expected            count:4 changes     an append
 //!           2 count:4 conditions          count:4 writes      table writes
+//!           3 level:1                     raise of the cluster's feature level
 //! condition table:1 key·4 (0 | 1 value·4 | 2 sha-256:32)
 //! expected  0 | 1 seq:8 | 2 seq:8 | 3     any, the log's end, the item's version, no such item
 //! change    op:1 flags:1 id·2 [modified:12] then
@@ -32,11 +33,15 @@ use crate::{AppendError, Appended, Expected, Precondition, Table, TableWrite, Wr
 // These numbers are in the logs of clusters: they never change.
 const APPEND: u8 = 1;
 const WRITE: u8 = 2;
+const RAISE_LEVEL: u8 = 3;
 const PUT: u8 = 0;
 const PATCH: u8 = 1;
 const DELETE: u8 = 2;
 const HAS_MODIFIED: u8 = 1;
 const HAS_ENTRY_ID: u8 = 2;
+
+/// Feature level of clusters whose log has no raise.
+pub const FIRST_LEVEL: u8 = 1;
 
 /// Write request of the log, checked as far as is possible before it is decided.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ pub struct LogCommand(pub(super) CommandBody);
 pub(super) enum CommandBody {
     Append { feed: FeedId, expected: Expected, changes: Vec<PreparedChange> },
     Write { writes: Vec<TableWrite>, conditions: Vec<LoggedPrecondition> },
+    RaiseLevel { level: u8 },
 }
 
 /// Decision on a [`LogCommand`].
@@ -55,6 +61,8 @@ pub enum CommandResult {
     Append(Result<Appended, AppendError>),
     /// Decision on table writes.
     Write(Result<(), WriteError>),
+    /// Feature level after a raise, which takes effect only where it is the next one.
+    Level(u8),
 }
 
 impl LogCommand {
@@ -70,6 +78,20 @@ impl LogCommand {
         let conditions =
             conditions.into_iter().map(|condition| LoggedPrecondition::from(condition).shorten()).collect();
         Ok(Self(CommandBody::Write { writes, conditions }))
+    }
+
+    /// Creates the raise of a cluster to the next feature level.
+    pub fn raise_level(level: u8) -> Self {
+        Self(CommandBody::RaiseLevel { level })
+    }
+
+    /// Returns the feature level that a node needs to decide the command.
+    pub fn level(&self) -> u8 {
+        match &self.0 {
+            CommandBody::Append { .. } | CommandBody::Write { .. } => FIRST_LEVEL,
+            // A node without the level must not go on as if it had read the raise.
+            CommandBody::RaiseLevel { level } => *level,
+        }
     }
 
     /// Appends the encoded command to `to`.
@@ -100,6 +122,7 @@ impl LogCommand {
                 count(to, writes.len());
                 writes.iter().for_each(|one| write(to, one));
             }
+            CommandBody::RaiseLevel { level } => to.extend_from_slice(&[RAISE_LEVEL, *level]),
         }
     }
 
@@ -118,6 +141,7 @@ impl LogCommand {
                 let writes = reader.list(CommandReader::write)?;
                 Ok(Self(CommandBody::Write { writes, conditions }))
             }
+            RAISE_LEVEL => Ok(Self(CommandBody::RaiseLevel { level: reader.byte()? })),
             other => Err(damaged(&format!("the command kind {other} is unknown"))),
         }
     }

@@ -278,6 +278,10 @@ impl Lookup for CachedState {
         self.engine.record(feed, seq)
     }
 
+    fn level(&self) -> Result<u8, StorageError> {
+        self.engine.level()
+    }
+
     fn value(&self, table: Table, key: &[u8]) -> Result<Option<bytes::Bytes>, StorageError> {
         self.engine.value(table, key)
     }

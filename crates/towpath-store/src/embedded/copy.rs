@@ -11,14 +11,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fjall::{Keyspace, PersistMode, Readable as _, Snapshot};
+use sha2::{Digest as _, Sha256};
 
 use super::apply::StorageEngine;
 use super::engine_error::{engine_reason, read_error};
-use super::folder::{DataFolder, FORMAT_VERSION};
+use super::folder::{DataFolder, FORMAT_VERSION, remove_folder};
+use super::keys;
 use super::record::bytes_of;
 use super::{EmbeddedOptions, EmbeddedStore};
 use crate::error::ReadTarget;
 use crate::{OpenError, ReadError, WriteError};
+
+/// Folder in which the replacement of a store is built.
+const REPLACEMENT: &str = "towpath.replacement";
 
 /// Version of the format of a copy's entries. A folder can be built from those of earlier versions, too.
 pub const COPY_FORMAT: u32 = FORMAT_VERSION;
@@ -100,6 +105,51 @@ pub struct StoreCopy {
 }
 
 impl StoreCopy {
+    /// Returns a value of a replica's metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Damaged`] where the engine finds its files damaged.
+    pub fn metadata(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        self.value(&keys::metadata(key))
+    }
+
+    /// Returns the feature level of a replica's cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Damaged`] where the engine finds its files damaged.
+    pub fn level(&self) -> Result<u8, ReadError> {
+        let value = self.value(keys::LEVEL)?;
+        keys::read_level(value.as_deref()).map_err(|e| e.of(ReadTarget::Everything))
+    }
+
+    /// Returns the SHA-256 of all entries. Replicas that have applied the same messages have equal digests.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Damaged`] where the engine finds its files damaged.
+    pub fn digest(&self) -> Result<[u8; 32], ReadError> {
+        let mut digest = Sha256::new();
+        for section in CopySection::ALL {
+            digest.update(section.name());
+            for entry in self.snapshot.iter(section.keyspace(&self.engine)) {
+                let entry = entry.into_inner();
+                let (key, value) = entry.map_err(|e| read_error(&e).of(ReadTarget::Everything))?;
+                for part in [&key, &value] {
+                    digest.update((part.len() as u64).to_be_bytes());
+                    digest.update(part);
+                }
+            }
+        }
+        Ok(digest.finalize().into())
+    }
+
+    fn value(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        let value = self.snapshot.get(&self.engine.tables, key);
+        Ok(value.map_err(|e| read_error(&e).of(ReadTarget::Everything))?.map(bytes_of))
+    }
+
     /// Returns the entries of a section after a key, in ascending order, up to about `bytes` bytes and at least one.
     /// None are left if it returns none.
     ///
@@ -139,6 +189,34 @@ impl EmbeddedStore {
         let snapshot = engine.db.snapshot();
         Ok(StoreCopy { engine, snapshot })
     }
+}
+
+/// Replaces the store of a folder by one that `build` makes, given the path of a folder that does not exist.
+///
+/// Nobody may have the folder open. It is created if needed. If anything fails, it is as it was.
+///
+/// # Errors
+///
+/// The error of `build`, and that the folder cannot be locked or written.
+pub fn replace_store<E: From<OpenError>>(
+    folder: &Path,
+    build: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    let locked = DataFolder::open(folder)?;
+    // Within it: a rename is atomic only within a file system, and the folder may be one of its own.
+    let building = folder.join(REPLACEMENT);
+    let clear = || {
+        let refuse =
+            |e: io::Error| OpenError { folder: building.display().to_string(), reason: e.to_string() };
+        remove_folder(&building).map_err(refuse)
+    };
+    // Left behind by a process that was killed.
+    clear()?;
+    if let Err(e) = build(&building) {
+        drop(clear());
+        return Err(e);
+    }
+    Ok(locked.replace(&building)?)
 }
 
 /// Builds a data folder from the entries of a copy.

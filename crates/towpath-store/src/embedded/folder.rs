@@ -133,9 +133,46 @@ impl DataFolder {
         File::open(&self.path)?.sync_all()
     }
 
+    /// Replaces the store by the one in the folder `from`, which is within this folder and closed.
+    ///
+    /// A crash on the way leaves a folder that counts as new, so that nothing of the two stores is mixed.
+    pub(crate) fn replace(mut self, from: &Path) -> Result<(), OpenError> {
+        let replace = || {
+            File::create(self.path.join(NEW))?.sync_all()?;
+            remove_file(&self.path.join(FORMAT))?;
+            File::open(&self.path)?.sync_all()?;
+            remove_folder(&self.engine())?;
+            remove_file(&self.path.join(MARK))?;
+            fs::rename(from.join(ENGINE), self.engine())?;
+            fs::rename(from.join(MARK), self.path.join(MARK))?;
+            File::open(&self.path)?.sync_all()
+        };
+        replace().map_err(|e: io::Error| self.refuse(io_reason(&e)))?;
+        self.new = true;
+        self.finish()?;
+        // What is left of it does no harm, and goes with the next replacement.
+        drop(remove_folder(from));
+        Ok(())
+    }
+
     /// Returns the error of a folder that cannot be opened.
     pub(crate) fn refuse(&self, reason: String) -> OpenError {
         refuse(&self.path, reason)
+    }
+}
+
+/// Removes a folder with all that it holds, if it is there.
+pub(super) fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
     }
 }
 

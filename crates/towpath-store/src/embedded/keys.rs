@@ -16,6 +16,7 @@
 //! tables     0 1 key                          metadata of a replica
 //! tables     0 2                              number of the last commit:8, which `journal_mark` compares
 //! tables     0 3 number:4                     name of the feed, for the repair of a folder whose `feeds` is lost
+//! tables     0 4                              feature level of a replica's cluster:1
 //! documents  1 key                            value (of `Table::Documents`)
 //!
 //! time: seconds:8 since 1970, the sign bit flipped, then nanoseconds:4
@@ -27,6 +28,7 @@ use jiff::Timestamp;
 use towpath_proto::change::Seq;
 use towpath_proto::item::ContentHash;
 
+use super::command::FIRST_LEVEL;
 use crate::error::StorageError;
 use crate::{LogHead, Table};
 
@@ -137,6 +139,9 @@ pub(crate) fn feed_name(number: FeedNumber) -> [u8; 6] {
     [0, 3, a, b, c, d]
 }
 
+/// Key of `tables` for the feature level of a cluster.
+pub(crate) const LEVEL: &[u8] = &[0, 4];
+
 /// Key of `tables` for metadata of a replica.
 pub(crate) fn metadata(key: &[u8]) -> Vec<u8> {
     [&[0, 1], key].concat()
@@ -240,6 +245,15 @@ impl FieldReader<'_> {
 
     fn damaged(&self, how: &str) -> StorageError {
         StorageError::Damaged(format!("{} is {how}", self.what))
+    }
+}
+
+/// Decodes the feature level of a cluster.
+pub(crate) fn read_level(value: Option<&[u8]>) -> Result<u8, StorageError> {
+    match value {
+        None => Ok(FIRST_LEVEL),
+        Some([level]) => Ok(*level),
+        Some(_) => Err(StorageError::Damaged("the feature level has an unexpected length".into())),
     }
 }
 

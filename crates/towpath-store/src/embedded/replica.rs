@@ -16,7 +16,7 @@ use super::apply::{ApplyMode, MetadataRow, StorageEngine};
 use super::command::{CommandBody, CommandResult, LogCommand};
 use super::commit::CachedState;
 use super::damage::DamageLog;
-use super::decide::CommitGroup;
+use super::decide::{CommitGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
 use super::slot::EngineSlot;
@@ -76,6 +76,11 @@ impl ReplicaWriter {
     /// Returns all metadata whose keys begin with `prefix`, ordered by key.
     pub fn scan_metadata(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, ReplicaError> {
         Ok(self.state.engine.scan_metadata(prefix)?)
+    }
+
+    /// Returns the feature level of the cluster, up to the last group.
+    pub fn level(&self) -> Result<u8, ReplicaError> {
+        Ok(self.state.level()?)
     }
 
     /// Fails where a group cannot be applied: the disk is nearly full, or an earlier write failed.
@@ -141,6 +146,7 @@ impl ReplicaGroup<'_> {
                 }
                 Ok(CommandResult::Append(appended))
             }
+            CommandBody::RaiseLevel { level } => Ok(CommandResult::Level(self.group.raise_level(level)?)),
             CommandBody::Write { writes, conditions } => match self.group.write(writes, conditions) {
                 Ok(()) => Ok(CommandResult::Write(Ok(()))),
                 Err(WriteError::Read(error)) => Err(error.into()),

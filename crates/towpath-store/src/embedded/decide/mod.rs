@@ -38,6 +38,8 @@ pub(crate) trait Lookup {
     fn version(&self, key: &[u8]) -> Result<Option<IdRow>, StorageError>;
     /// Returns the record at a position, which must exist.
     fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StorageError>;
+    /// Returns the feature level of a replica's cluster.
+    fn level(&self) -> Result<u8, StorageError>;
     /// Returns a value of a table.
     fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
 }
@@ -66,13 +68,15 @@ pub(crate) struct DecidedGroup {
     pub(crate) next_feed: Option<FeedNumber>,
     /// Feeds that the group created, by their numbers.
     pub(crate) created: Vec<(FeedNumber, FeedId)>,
+    /// New feature level of a replica's cluster.
+    pub(crate) level: Option<u8>,
     /// New values of table rows; `None` removes the row.
     pub(crate) values: HashMap<(Table, Vec<u8>), Option<Bytes>>,
 }
 
 impl DecidedGroup {
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.values.is_empty()
+        self.records.is_empty() && self.values.is_empty() && self.level.is_none()
     }
 }
 
@@ -152,6 +156,18 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
         let entries = writes.into_iter().map(|write| ((write.table, write.key), write.value));
         self.decided.values.extend(entries);
         Ok(())
+    }
+
+    /// Decides a raise to the next feature level, and returns the level after it.
+    ///
+    /// A raise to another level has no effect: nodes may propose the same one at the same time.
+    pub(crate) fn raise_level(&mut self, to: u8) -> Result<u8, StorageError> {
+        let current = self.decided.level.map_or_else(|| self.lookup.level(), Ok)?;
+        if current.checked_add(1) != Some(to) {
+            return Ok(current);
+        }
+        self.decided.level = Some(to);
+        Ok(to)
     }
 
     fn start_batch<'b>(&'b self, name: &'b FeedId) -> Result<AppendBatch<'b, L>, AppendError> {

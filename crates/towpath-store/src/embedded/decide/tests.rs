@@ -16,6 +16,7 @@ struct StoredMaps {
     ids: HashMap<Slice, IdRow>,
     records: BTreeMap<(FeedNumber, Seq), NewRecord>,
     values: HashMap<(Table, Vec<u8>), Bytes>,
+    level: u8,
     fails: bool,
     lookups: RefCell<Vec<String>>,
 }
@@ -27,6 +28,7 @@ impl StoredMaps {
         self.next_feed = decided.next_feed.unwrap_or(self.next_feed);
         self.ids.extend(decided.ids.into_iter().map(|(key, update)| (key, update.after)));
         self.records.extend(decided.records.iter().map(|(position, record)| (position, record.clone())));
+        self.level = decided.level.unwrap_or(self.level);
         for (key, value) in decided.values {
             match value {
                 Some(value) => drop(self.values.insert(key, value)),
@@ -54,12 +56,35 @@ impl Lookup for StoredMaps {
     fn record(&self, feed: FeedNumber, seq: Seq) -> Result<Bytes, StorageError> {
         self.look_up("record").map(|()| record::bytes_of(self.records[&(feed, seq)].encode()))
     }
+    fn level(&self) -> Result<u8, StorageError> {
+        self.look_up("level").map(|()| self.level)
+    }
     fn value(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         self.look_up("value").map(|()| self.values.get(&(table, key.to_vec())).cloned())
     }
 }
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// Grouping makes no difference: a raise sees the ones before it, stored or not.
+#[test]
+fn a_level_is_raised_one_by_one() {
+    for is_grouped in [true, false] {
+        let mut stored = StoredMaps { level: 1, ..StoredMaps::default() };
+        let raises = [3, 2, 2, 1, 3, 255];
+        let mut after = Vec::new();
+        let mut pending = raises.as_slice();
+        while !pending.is_empty() {
+            let (now, later) = pending.split_at(if is_grouped { pending.len() } else { 1 });
+            let mut group = CommitGroup::new(&stored, NOW);
+            after.extend(now.iter().map(|to| group.raise_level(*to).unwrap()));
+            let decided = group.finish();
+            stored.apply(decided);
+            pending = later;
+        }
+        assert_eq!((after, stored.level), (vec![1, 2, 2, 2, 3, 3], 3));
+    }
+}
 
 fn name(text: &str) -> FeedId {
     FeedId::new(text).unwrap()
