@@ -14,10 +14,11 @@ use towpath_store::embedded::replica::{ReplicaGroup, ReplicaWriter};
 use crate::checkpoint::{self, LogMark, ReplicaPosition};
 use crate::frame::{ForeignMessage, FrameHeader, LogId, PayloadKind, SessionId};
 use crate::health::NodeHealth;
+use crate::level;
 use crate::sessions::{SequenceCheck, Sessions};
 
 /// Number of messages at which a group is applied.
-const GROUP_MESSAGES: usize = 65_536;
+pub(crate) const GROUP_MESSAGES: usize = 65_536;
 /// Bytes at which a group is applied. Only a replica that catches up reaches it.
 const GROUP_BYTES: usize = 64 << 20;
 
@@ -48,9 +49,21 @@ enum MessageBody {
 
 impl LogMessage {
     /// Decodes a message of the stream.
-    pub(crate) fn decode(at: u64, time: u64, mut payload: Bytes, permit: OwnedSemaphorePermit) -> Self {
+    ///
+    /// A message of a level above `supported` is one of a newer version, and only its level is read.
+    pub(crate) fn decode(
+        at: u64,
+        time: u64,
+        mut payload: Bytes,
+        supported: u8,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
         let bytes = payload.len();
-        let message = FrameHeader::decode(&mut payload).map(|header| {
+        let header = FrameHeader::decode(&mut payload).and_then(|header| match header.level {
+            level if level > supported => Err(ForeignMessage::Newer(level)),
+            _ => Ok(header),
+        });
+        let message = header.map(|header| {
             let content = match header.payload {
                 PayloadKind::Commands => MessageBody::Commands(commands(payload)),
                 PayloadKind::Part | PayloadKind::LastPart => MessageBody::Part(payload),
@@ -67,14 +80,12 @@ impl LogMessage {
     }
 
     /// Returns header and body if the message belongs to `log`, else `None`.
-    fn into_parts_of(self, log: LogId) -> Result<Option<(FrameHeader, MessageBody)>, ReplicaError> {
+    fn into_parts_of(self, log: LogId) -> Result<Option<(FrameHeader, MessageBody)>, ApplyError> {
         let at = self.at;
         match self.message {
             Ok((header, content)) if header.log == log => Ok(Some((header, content))),
             // Fatal: this node cannot know the effect, and would diverge from newer nodes.
-            Err(ForeignMessage::Newer(format)) => Err(ReplicaError::Damaged(format!(
-                "message {at} of the log has format {format}: a newer version of towpath wrote it; upgrade this node"
-            ))),
+            Err(ForeignMessage::Newer(level)) => Err(ApplyError::TooOld { at, level }),
             // Skipped, not fatal: anybody with access to the server can publish to the subject.
             Ok(_) | Err(ForeignMessage::Unknown) => {
                 tracing::warn!(at, "skipped a message of the log that towpath did not write");
@@ -90,6 +101,21 @@ fn commands(mut payload: Bytes) -> Result<Vec<LogCommand>, DecodeError> {
         commands.push(LogCommand::decode(&mut payload)?);
     }
     Ok(commands)
+}
+
+/// Reason why a replica cannot go on.
+#[derive(Debug)]
+enum ApplyError {
+    /// The replica cannot be read or written.
+    Replica(ReplicaError),
+    /// A message has a feature level that this program does not have.
+    TooOld { at: u64, level: u8 },
+}
+
+impl From<ReplicaError> for ApplyError {
+    fn from(error: ReplicaError) -> Self {
+        Self::Replica(error)
+    }
 }
 
 /// Result of a message that this node published, for its producer.
@@ -110,6 +136,8 @@ pub(crate) struct Applier {
     pub(crate) own_session: Arc<AtomicU64>,
     pub(crate) events: mpsc::UnboundedSender<ApplyEvent>,
     pub(crate) health: Arc<NodeHealth>,
+    /// Highest feature level that this node supports.
+    pub(crate) supported: u8,
 }
 
 /// Group of messages that is being decided.
@@ -118,6 +146,8 @@ struct ApplyGroup<'a> {
     /// Session of this node's producer.
     own_session: SessionId,
     commands: ReplicaGroup<'a>,
+    /// Feature level to which the group raises the cluster.
+    raised: Option<u8>,
     events: Vec<ApplyEvent>,
     /// Parts of this group, by session and number.
     parts: HashMap<(SessionId, u64), Bytes>,
@@ -128,10 +158,17 @@ impl Applier {
     pub(crate) fn run(mut self, mut messages: mpsc::Receiver<LogMessage>) {
         while let Some(first) = messages.blocking_recv() {
             let group = gather(first, &mut messages);
-            if let Err(error) = self.wait_until_writable(&messages).and_then(|()| self.apply(group)) {
-                tracing::error!(%error, "this node's replica cannot apply the log any more");
-                self.health.fail(format!("this node's replica cannot be written: {error}"));
-                return;
+            let writable = self.wait_until_writable(&messages).map_err(ApplyError::from);
+            match writable.and_then(|()| self.apply(group)) {
+                Ok(()) => {}
+                Err(ApplyError::Replica(error)) => {
+                    tracing::error!(%error, "this node's replica cannot apply the log any more");
+                    return self.health.fail(format!("this node's replica cannot be written: {error}"));
+                }
+                Err(ApplyError::TooOld { at, level }) => {
+                    let reason = level::too_old(level, self.supported);
+                    return self.health.outdate(format!("this node stopped before message {at}: {reason}"));
+                }
             }
         }
     }
@@ -148,38 +185,52 @@ impl Applier {
         Ok(())
     }
 
-    fn apply(&mut self, messages: Vec<LogMessage>) -> Result<(), ReplicaError> {
+    fn apply(&mut self, messages: Vec<LogMessage>) -> Result<(), ApplyError> {
         let Self { replica, sessions, own_session, .. } = self;
         let mut group = ApplyGroup {
             replica,
             own_session: own_session.load(Ordering::Acquire),
             commands: replica.begin_group(),
+            raised: None,
             events: Vec::new(),
             parts: HashMap::new(),
         };
         // A copy: if the commit fails, the position must not advance.
         let mut position = self.position;
+        let mut too_old = None;
         for message in messages {
             let LogMessage { at, time, .. } = message;
+            let parts = match message.into_parts_of(position.log) {
+                Ok(parts) => parts,
+                Err(error) => {
+                    // What is before it is applied: readers see as much of the log as this node understands.
+                    too_old = Some(error);
+                    break;
+                }
+            };
             // Foreign messages count as well: the position is that of the stream.
             position.at = at;
-            if let Some((header, body)) = message.into_parts_of(position.log)? {
+            if let Some((header, body)) = parts {
                 position.mark = Some(LogMark::of(&header, at, time));
                 group.add(sessions, at, header, body)?;
             }
         }
         let encoded = checkpoint::encode_position(&position);
         group.commands.set_metadata(checkpoint::POSITION.to_vec(), Some(encoded));
-        let ApplyGroup { commands, events, .. } = group;
+        let ApplyGroup { commands, events, raised, .. } = group;
         // Before the events: a caller that gets its result must read its own write here.
         replica.commit(commands)?;
         self.position = position;
+        if let Some(level) = raised {
+            tracing::info!(level, "the cluster has a new feature level");
+            self.health.set_level(level);
+        }
         self.health.applied(position.at, position.mark);
         for event in events {
             // The producer may have ended before, because the store is being closed.
             drop(self.events.send(event));
         }
-        Ok(())
+        too_old.map_or(Ok(()), Err)
     }
 }
 
@@ -248,6 +299,9 @@ impl ApplyGroup<'_> {
         let mut results = Vec::with_capacity(if is_own { commands.len() } else { 0 });
         for command in commands {
             let result = self.commands.apply(header.now, command)?;
+            if let CommandResult::Level(level) = result {
+                self.raised = Some(level);
+            }
             if is_own {
                 results.push(result);
             }
@@ -301,3 +355,6 @@ fn gather(first: LogMessage, messages: &mut mpsc::Receiver<LogMessage>) -> Vec<L
     }
     group
 }
+
+#[cfg(test)]
+mod tests;

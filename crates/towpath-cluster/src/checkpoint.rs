@@ -90,7 +90,8 @@ pub(crate) fn load(replica: &ReplicaWriter) -> Result<(Option<ReplicaPosition>, 
     Ok((position, Sessions::restore(sessions, ended)))
 }
 
-fn decode_position(value: &[u8]) -> Result<ReplicaPosition, ReplicaError> {
+/// Decodes the position of a checkpoint.
+pub(crate) fn decode_position(value: &[u8]) -> Result<ReplicaPosition, ReplicaError> {
     let words = value.chunks(8).map(number).collect::<Result<Vec<_>, _>>()?;
     match words[..] {
         // A replica that has applied no message of this log yet.

@@ -15,11 +15,14 @@ use crate::apply::LogMessage;
 use crate::checkpoint::{LogMark, ReplicaPosition};
 use crate::doubts::Doubts;
 use crate::health::NodeHealth;
-use crate::stream::{self, StreamError};
+use crate::nodes;
+use crate::stream::{self, LogExtent, StreamError};
 
 /// Number of messages per pull request.
-const BATCH: usize = 128;
+pub(crate) const BATCH: usize = 128;
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Time after which JetStream removes the consumer of a node that is gone.
+pub(crate) const INACTIVE: Duration = Duration::from_secs(60);
 const EXPIRES: Duration = Duration::from_secs(30);
 /// Timeout of a request to JetStream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,6 +55,12 @@ pub(crate) struct LogConsumer {
     /// Budget of messages that are not applied yet, in KiB.
     pub(crate) ahead: Arc<Semaphore>,
     pub(crate) health: Arc<NodeHealth>,
+    /// Highest feature level that this node supports.
+    pub(crate) supported: u8,
+    /// Identity of this node, which the log's consumer tells.
+    pub(crate) node: u64,
+    /// True if this node can begin anew from a snapshot when its process is started again.
+    pub(crate) can_begin_anew: bool,
 }
 
 impl LogConsumer {
@@ -69,11 +78,18 @@ impl LogConsumer {
                     doubts.clear();
                     (reason, RETRY_PAUSE)
                 }
-                Err(StreamError::Never(reason)) if !doubts.confirm() => {
+                Err(StreamError::Never(reason) | StreamError::Removed(reason)) if !doubts.confirm() => {
                     tracing::debug!(reason, "asking the log again");
                     (ASKED_AGAIN.into(), CONFIRM_PAUSE)
                 }
-                Err(StreamError::Never(reason)) => {
+                Err(StreamError::Removed(reason)) if self.can_begin_anew => {
+                    // The readers of an open replica would not survive its replacement, so the process has to end.
+                    let reason =
+                        format!("{reason}; this process ends, and the next one begins from a snapshot");
+                    self.health.fail(reason.clone());
+                    (reason, STOPPED_PAUSE)
+                }
+                Err(StreamError::Never(reason) | StreamError::Removed(reason)) => {
                     self.health.stop(reason.clone());
                     (reason, STOPPED_PAUSE)
                 }
@@ -113,8 +129,9 @@ impl LogConsumer {
             ack_policy: AckPolicy::None,
             // A consumer that its server loses is created again at the replica's position.
             memory_storage: true,
+            description: Some(nodes::consumer_description(self.node, self.supported)),
             num_replicas: 1,
-            inactive_threshold: Duration::from_secs(60),
+            inactive_threshold: INACTIVE,
             ..pull::Config::default()
         };
         let consumer = timeout(REQUEST_TIMEOUT, stream.create_consumer(config)).await;
@@ -145,7 +162,7 @@ impl LogConsumer {
             let Ok(permit) = acquired else {
                 return Ok(());
             };
-            let message = LogMessage::decode(at, time, payload, permit);
+            let message = LogMessage::decode(at, time, payload, self.supported, permit);
             let mark = message.mark(log);
             if self.messages.send(message).await.is_err() {
                 return Ok(());
@@ -179,13 +196,14 @@ pub(crate) async fn watch(
             Ok(Ok(end)) => {
                 unchecked = None;
                 doubts.clear();
-                health.log_ends(end, asked, started);
-                idle_polls = if end > before { idle_polls + 1 } else { 0 };
+                health.log_ends(end.last_sequence, asked, started);
+                health.set_log(end);
+                idle_polls = if end.last_sequence > before { idle_polls + 1 } else { 0 };
             }
-            Ok(Err(StreamError::Never(reason))) if !doubts.confirm() => {
+            Ok(Err(StreamError::Never(reason) | StreamError::Removed(reason))) if !doubts.confirm() => {
                 tracing::debug!(reason, "asking the log again");
             }
-            Ok(Err(StreamError::Never(reason))) => {
+            Ok(Err(StreamError::Never(reason) | StreamError::Removed(reason))) => {
                 if let Some(mark) = unchecked.filter(|_| health.stopped().is_none()) {
                     health.lose(mark, reason);
                     stalled.notify_one();
@@ -206,13 +224,13 @@ pub(crate) async fn watch(
     }
 }
 
-/// Returns the log's end, after checking that the log has a message.
-async fn log_end(context: &Context, name: &str, mark: Option<&LogMark>) -> Result<u64, StreamError> {
+/// Returns the log's extent, after checking that the log has a message.
+async fn log_end(context: &Context, name: &str, mark: Option<&LogMark>) -> Result<LogExtent, StreamError> {
     let stream = context.get_stream(name).await;
     let stream = stream.map_err(|e| StreamError::Later(format!("the cluster does not answer: {e}")))?;
     let info = stream.cached_info();
     if let Some(mark) = mark {
         stream::check_mark(&stream, info, mark).await?;
     }
-    Ok(info.state.last_sequence)
+    Ok(LogExtent::of(&info.state))
 }

@@ -21,6 +21,14 @@ pub enum ClusterError {
         /// State of the cluster.
         reason: String,
     },
+    /// This program is too old for the cluster.
+    #[error("cannot join the cluster at {address}: {reason}")]
+    TooOld {
+        /// The address, without user and password.
+        address: String,
+        /// Levels of the cluster and of this program.
+        reason: String,
+    },
     /// The folder of this node's replica cannot be opened.
     #[error(transparent)]
     Folder(#[from] OpenError),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset length
-//!      0      4  "twp" and the format: 1
+//!      0      4  "twp" and the feature level of the cluster, without which the rest must not be read
 //!      4      8  id of the log
 //!     12      8  session of the producer
 //!     20      8  number in that session, from 1
@@ -18,11 +18,12 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use crate::level::SUPPORTED;
+
 /// Length of the header.
 pub(crate) const HEADER: usize = 53;
 
 const MAGIC: &[u8; 3] = b"twp";
-pub(crate) const FORMAT: u8 = 1;
 
 /// Id of a log: a random number, drawn when its stream is created.
 pub(crate) type LogId = u64;
@@ -43,6 +44,8 @@ pub(crate) enum PayloadKind {
 /// Header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
+    /// Feature level of the cluster.
+    pub(crate) level: u8,
     pub(crate) log: LogId,
     pub(crate) session: SessionId,
     pub(crate) number: u64,
@@ -58,7 +61,7 @@ pub(crate) struct FrameHeader {
 pub(crate) enum ForeignMessage {
     /// Another program published it to the log's subject.
     Unknown,
-    /// A newer version of towpath wrote it, in this format.
+    /// A newer version of towpath wrote it, at this feature level.
     Newer(u8),
 }
 
@@ -67,7 +70,7 @@ impl FrameHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..3].copy_from_slice(MAGIC);
-        bytes[3] = FORMAT;
+        bytes[3] = self.level;
         bytes[4..12].copy_from_slice(&self.log.to_be_bytes());
         bytes[12..20].copy_from_slice(&self.session.to_be_bytes());
         bytes[20..28].copy_from_slice(&self.number.to_be_bytes());
@@ -89,18 +92,18 @@ impl FrameHeader {
         if header[..3] != MAGIC[..] {
             return Err(ForeignMessage::Unknown);
         }
-        // An older format than the first does not exist: then it is not ours.
-        if header[3] != FORMAT {
-            return Err(if header[3] > FORMAT {
-                ForeignMessage::Newer(header[3])
-            } else {
-                ForeignMessage::Unknown
-            });
+        match header[3] {
+            // A level below the first does not exist: then it is not ours.
+            0 => return Err(ForeignMessage::Unknown),
+            // Before anything else, which may be in another place at that level.
+            level if level > SUPPORTED => return Err(ForeignMessage::Newer(level)),
+            _ => {}
         }
         // Fields of 4 bytes are the low half of the 8 bytes that end with them.
         let number = |at: usize| header[at..at + 8].iter().fold(0, |n: u64, byte| n << 8 | u64::from(*byte));
         let nanoseconds = i128::from(number(32) as i64) << 64 | i128::from(number(40));
         let decoded = Self {
+            level: header[3],
             log: number(4),
             session: number(12),
             number: number(20),
@@ -127,10 +130,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_roundtrip(log: u64, session: u64, number: u64, attempt: u32, nanos in -1i128 << 70..1 << 70, parts: u32, kind in 0..3) {
+        fn headers_roundtrip(log: u64, session: u64, number: u64, attempt: u32, nanos in -1i128 << 70..1 << 70, parts: u32, kind in 0..3, level in 1..=SUPPORTED) {
             let now = Timestamp::from_nanosecond(nanos.clamp(-(1 << 64), 1 << 64)).unwrap();
             let payload = [PayloadKind::Commands, PayloadKind::Part, PayloadKind::LastPart][kind as usize];
-            let header = FrameHeader { log, session, number, attempt, now, payload, parts };
+            let header = FrameHeader { level, log, session, number, attempt, now, payload, parts };
             let mut message = Bytes::from([&header.encode()[..], b"rest"].concat());
             prop_assert_eq!(FrameHeader::decode(&mut message).unwrap(), header);
             prop_assert_eq!(&message[..], b"rest");
@@ -139,7 +142,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>, place in 0usize..HEADER, byte: u8) {
             drop(FrameHeader::decode(&mut bytes.into()));
-            let header = FrameHeader { log: 1, session: 2, number: 3, attempt: 0, now: Timestamp::MAX, payload: PayloadKind::Part, parts: 0 };
+            let header = FrameHeader { level: 1, log: 1, session: 2, number: 3, attempt: 0, now: Timestamp::MAX, payload: PayloadKind::Part, parts: 0 };
             let mut message = header.encode();
             message[place] = byte;
             drop(FrameHeader::decode(&mut Bytes::copy_from_slice(&message)));
@@ -147,10 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_differs_from_a_foreign_message() {
+    fn a_newer_level_differs_from_a_foreign_message() {
         let decode =
             |text: &[u8]| FrameHeader::decode(&mut Bytes::copy_from_slice(&[text, &[0; 60]].concat()));
-        assert_eq!(decode(b"twp\x02"), Err(ForeignMessage::Newer(2)));
+        let newer = SUPPORTED + 1;
+        assert_eq!(decode(&[b't', b'w', b'p', newer]), Err(ForeignMessage::Newer(newer)));
+        assert_eq!(decode(b"twp\0"), Err(ForeignMessage::Unknown));
         assert_eq!(decode(b"hello"), Err(ForeignMessage::Unknown));
         assert_eq!(FrameHeader::decode(&mut Bytes::from_static(b"twp\x01")), Err(ForeignMessage::Unknown));
     }

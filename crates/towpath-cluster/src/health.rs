@@ -1,13 +1,16 @@
 //! Health of a node: its position against the log's end, and its problems.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use towpath_store::embedded::command::FIRST_LEVEL;
 use towpath_store::{ReplicaStatus, StoreFailure};
 
 use crate::checkpoint::LogMark;
+use crate::stream::LogExtent;
 
 /// Age up to which an error of the connection explains later failures.
 const RECENT_ERROR: Duration = Duration::from_secs(15);
@@ -20,6 +23,8 @@ const FAILED_READS: Duration = Duration::from_secs(60);
 pub(crate) struct NodeHealth {
     /// Sequence number up to which the replica has applied the log.
     applied: watch::Sender<u64>,
+    /// Feature level of the cluster, as far as the replica has applied the log.
+    level: AtomicU8,
     state: Mutex<HealthState>,
 }
 
@@ -41,6 +46,10 @@ struct HealthState {
     stopped: Option<String>,
     /// Failure of the replica's storage, which only a restart can mend.
     failed: Option<(Instant, String)>,
+    /// Sentence of a node that is too old for its cluster.
+    outdated: Option<String>,
+    /// Extent of the log when it was last asked.
+    log: Option<LogExtent>,
     /// Last error of the connection.
     reported: Option<(Instant, String)>,
 }
@@ -48,7 +57,43 @@ struct HealthState {
 impl NodeHealth {
     pub(crate) fn new(position: u64, mark: Option<LogMark>) -> Self {
         let state = Mutex::new(HealthState { mark, ..HealthState::default() });
-        Self { applied: watch::Sender::new(position), state }
+        Self { applied: watch::Sender::new(position), level: AtomicU8::new(FIRST_LEVEL), state }
+    }
+
+    /// Returns the feature level of the cluster.
+    pub(crate) fn level(&self) -> u8 {
+        // The applying thread stores it before it sends the results of the raise.
+        self.level.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_level(&self, level: u8) {
+        self.level.store(level, Ordering::Release);
+    }
+
+    /// Stops the node for good: the log has messages that its program is too old for.
+    pub(crate) fn outdate(&self, reason: String) {
+        self.state.lock().outdated = Some(reason.clone());
+        self.fail(reason);
+    }
+
+    /// Returns the sentence of a node that is too old for its cluster.
+    pub(crate) fn outdated(&self) -> Option<String> {
+        self.state.lock().outdated.clone()
+    }
+
+    pub(crate) fn set_log(&self, extent: LogExtent) {
+        self.state.lock().log = Some(extent);
+    }
+
+    /// Returns the extent of the log when it was last asked.
+    pub(crate) fn log(&self) -> Option<LogExtent> {
+        self.state.lock().log
+    }
+
+    /// Sets the position of a replica that is being replaced by a snapshot, so that the log keeps what follows it.
+    pub(crate) fn begin_at(&self, position: u64, mark: Option<LogMark>) {
+        self.state.lock().mark = mark;
+        self.applied.send_replace(position);
     }
 
     /// Records that the replica cannot be written any more, and stops the node.

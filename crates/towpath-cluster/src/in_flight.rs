@@ -24,6 +24,8 @@ const ACK_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Message that is not numbered yet. `R` is the reply of a command.
 #[derive(Debug)]
 pub(crate) struct MessageDraft<R> {
+    /// Feature level of its commands, or of the cluster if that is higher.
+    pub(crate) level: u8,
     pub(crate) kind: PayloadKind,
     /// Number of parts of the same command before this one.
     pub(crate) parts: u32,
@@ -93,9 +95,9 @@ impl<R> InFlightWindow<R> {
 
     /// Numbers a message and adds it. The caller publishes the result.
     pub(crate) fn push(&mut self, piece: MessageDraft<R>, time: Timestamp, now: Instant) -> OutgoingMessage {
-        let MessageDraft { kind, parts, mut payload, replies, deadline } = piece;
+        let MessageDraft { level, kind, parts, mut payload, replies, deadline } = piece;
         let (log, session, number, attempt) = (self.log, self.session, self.next, self.attempt);
-        let header = FrameHeader { log, session, number, attempt, now: time, payload: kind, parts };
+        let header = FrameHeader { level, log, session, number, attempt, now: time, payload: kind, parts };
         // The draft has room for the header, so that a large payload is not copied.
         payload[..HEADER].copy_from_slice(&header.encode());
         let payload = Bytes::from(payload);
@@ -216,6 +218,7 @@ mod tests {
     fn draft(reply: u32, kind: PayloadKind, parts: u32, deadline: Instant) -> MessageDraft<u32> {
         let replies = if kind == PayloadKind::Part { vec![] } else { vec![reply] };
         MessageDraft {
+            level: 1,
             kind,
             parts,
             payload: [vec![0; HEADER], reply.to_be_bytes().to_vec()].concat(),

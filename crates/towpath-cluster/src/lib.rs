@@ -17,6 +17,9 @@
 //! Beside them:
 //!
 //! - `address`: the address. `stream`: the log's stream. `open`: opening a node. `error`: its errors.
+//! - `snapshots`: snapshots of replicas, from which new nodes begin. `upkeep`: writing them, and removing messages that
+//!   they cover. `retention`: when. Pure. `nodes`: live nodes and their positions.
+//! - `level`: feature levels, by which nodes of two versions decide alike.
 //! - `lease`: leases of roles that one node at a time may hold. Its `keeper` is pure.
 //! - `frame`, `checkpoint`: stored formats. `health`: lag and problems of a node.
 //!
@@ -47,11 +50,16 @@ mod frame;
 mod health;
 mod in_flight;
 mod lease;
+mod level;
+mod nodes;
 mod open;
 mod producer;
 mod request_queue;
+mod retention;
 mod sessions;
+mod snapshots;
 mod stream;
+mod upkeep;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,20 +73,24 @@ use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 use towpath_store::embedded::command::LogCommand;
+use towpath_store::embedded::copy::StoreCopy;
 use towpath_store::embedded::{EmbeddedStore, VerifyReport};
-use towpath_store::lease::LeaseHandle;
+use towpath_store::lease::{Lease, LeaseHandle};
 use towpath_store::{
-    AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, Precondition, ReadError,
-    ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure, StoreStats, Table, TableHook,
-    TableWrite, WriteError,
+    AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, LogStatus, LogUpkeepError,
+    Precondition, ReadError, ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure, StoreStats, Table,
+    TableHook, TableWrite, WriteError,
 };
 
 pub use crate::address::ClusterAddress;
 pub use crate::error::ClusterError;
 use crate::health::NodeHealth;
 use crate::lease::RoleRequests;
+pub use crate::level::SUPPORTED;
 use crate::producer::ReplySender;
 use crate::request_queue::RequestQueue;
+pub use crate::snapshots::SnapshotOptions;
+use crate::upkeep::LogUpkeep;
 
 /// Options of a [`ClusterStore`].
 #[derive(Clone)]
@@ -92,6 +104,12 @@ pub struct ClusterOptions {
     pub connect_timeout: Duration,
     /// Time that opening waits for the cluster where there is no replica yet, so that nothing could be served.
     pub first_connect_timeout: Duration,
+    /// Snapshots from which a new node begins. Without them it needs the whole log.
+    pub snapshots: Option<SnapshotOptions>,
+    /// Highest feature level that this node supports. Tests play an older version with a lower one.
+    pub supported_level: u8,
+    /// Highest feature level to which this node raises the cluster.
+    pub max_level: u8,
 }
 
 impl Default for ClusterOptions {
@@ -103,6 +121,9 @@ impl Default for ClusterOptions {
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(10),
             first_connect_timeout: Duration::from_secs(10),
+            snapshots: None,
+            supported_level: SUPPORTED,
+            max_level: SUPPORTED,
         }
     }
 }
@@ -113,6 +134,8 @@ pub struct ClusterStore {
     health: Arc<NodeHealth>,
     requests: Arc<RequestQueue>,
     roles: RoleRequests,
+    upkeep: LogUpkeep,
+    supported: u8,
     running: Mutex<Option<StoreTasks>>,
 }
 
@@ -120,7 +143,7 @@ pub struct ClusterStore {
 struct StoreTasks {
     producer: JoinHandle<()>,
     leases: JoinHandle<()>,
-    /// Consumer, and watch of the log's end.
+    /// Consumer, watch of the log's end, and answers to other nodes.
     consuming: Vec<JoinHandle<()>>,
     applier: std::thread::JoinHandle<()>,
 }
@@ -129,6 +152,11 @@ impl ClusterStore {
     /// Checks every index of this node's replica. Reads the whole replica.
     pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
         self.replica.verify().await
+    }
+
+    /// Returns a copy of this node's replica as it is now.
+    pub fn copy_replica(&self) -> Result<StoreCopy, ReadError> {
+        self.replica.copy_now()
     }
 
     /// Returns the sequence number up to which this node has applied the cluster's log.
@@ -231,6 +259,24 @@ impl Store for ClusterStore {
 
     fn replica_status(&self) -> Option<ReplicaStatus> {
         Some(self.health.replica_status())
+    }
+
+    async fn keep_log(&self, lease: &Lease) -> Result<(), LogUpkeepError> {
+        self.upkeep.run(lease).await
+    }
+
+    async fn log_status(&self) -> Option<LogStatus> {
+        let log = self.health.log().unwrap_or_default();
+        Some(LogStatus {
+            first: log.first_sequence,
+            last: log.last_sequence,
+            messages: log.messages,
+            bytes: log.bytes,
+            applied: self.position(),
+            level: self.health.level(),
+            supported_level: self.supported,
+            snapshot: upkeep::last_snapshot(&self.replica).await,
+        })
     }
 
     fn failure(&self) -> Option<StoreFailure> {

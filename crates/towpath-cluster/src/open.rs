@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
+use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
 use futures_util::future::BoxFuture;
@@ -13,19 +14,23 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use towpath_store::WallClock;
 use towpath_store::embedded::EmbeddedStore;
+use towpath_store::embedded::replica::ReplicaWriter;
+use towpath_store::{ReplicaError, Store as _, WallClock};
 
 use crate::address::ClusterAddress;
 use crate::apply::Applier;
 use crate::checkpoint::{self, ReplicaPosition};
 use crate::consumer::{self, LogConsumer};
+use crate::frame::LogId;
 use crate::health::NodeHealth;
-use crate::lease;
 use crate::producer::{self, Producer};
 use crate::request_queue::RequestQueue;
-use crate::stream::{self, StreamError};
+use crate::sessions::Sessions;
+use crate::stream::{self, LogExtent, StreamError};
+use crate::upkeep::LogUpkeep;
 use crate::{ClusterError, ClusterOptions, ClusterStore, StoreTasks};
+use crate::{lease, level, nodes, snapshots};
 
 impl ClusterStore {
     /// Opens a node of the cluster at `address`, with its replica in `folder`, which is created if needed.
@@ -58,28 +63,52 @@ impl ClusterStore {
         folder: &Path,
         options: ClusterOptions,
     ) -> Result<Self, ClusterError> {
-        let (reader, replica) = EmbeddedStore::open_replica(folder, &options.replica)?;
-        let nodes = lease::NodeIdentity::new(folder);
-        let loaded = checkpoint::load(&replica);
-        let (checkpoint, sessions) = loaded
-            .map_err(|source| ClusterError::Replica { folder: folder.display().to_string(), source })?;
+        let replica = OpenReplica::open(folder, &options)?;
+        replica.check_level(address, options.supported_level)?;
+        let identity = lease::NodeIdentity::new(folder);
+        let node = identity.own();
+        let position = replica.position;
         let health = Arc::new(NodeHealth::new(
-            checkpoint.map_or(0, |position| position.at),
-            checkpoint.and_then(|position| position.mark),
+            position.map_or(0, |position| position.at),
+            position.and_then(|position| position.mark),
         ));
         let client = connect(address, &health).await?;
         let context = jetstream::new(client.clone());
-        let is_new = checkpoint.is_none();
+        let is_new = position.is_none();
         let limit = if is_new { options.first_connect_timeout } else { options.connect_timeout };
         let found = find(&client, &context, address, &health, is_new, limit).await;
-        let position = match (checkpoint, &found) {
-            (Some(position), _) => position,
-            (None, Ok((_, log))) => ReplicaPosition { log: *log, at: 0, mark: None },
-            (None, Err(reason)) => return Err(address.error(reason.clone())),
-        };
         if let Err(reason) = &found {
+            if is_new {
+                return Err(address.error(reason.clone()));
+            }
             health.set_problem(reason.clone());
         }
+        let log = position.map(|position| position.log).or(found.as_ref().ok().map(|found| found.log));
+        // Before a snapshot is read: the node that keeps the log must know that this one needs what follows it.
+        let supported = options.supported_level;
+        let answering = nodes::answer(
+            client.clone(),
+            address.name.clone(),
+            log.unwrap_or_default(),
+            node,
+            supported,
+            Arc::clone(&health),
+        );
+        let answering = AbortOnDrop(Some(tokio::spawn(answering)));
+        let mut can_begin_anew = options.snapshots.is_some();
+        let replica = match &found {
+            Ok(found) => {
+                let (replica, has_begun) = begin(replica, found, address, folder, &options, &health).await?;
+                can_begin_anew &= has_begun;
+                replica
+            }
+            Err(_) => replica,
+        };
+        let log = log.unwrap_or_default();
+        let position = replica.position.unwrap_or(ReplicaPosition { log, at: 0, mark: None });
+        let OpenReplica { reader, writer: replica, sessions, .. } = replica;
+        health.begin_at(position.at, position.mark);
+        health.set_level(replica.level().map_err(|source| unreadable(folder, source))?);
 
         let own_session = Arc::new(AtomicU64::new(0));
         let clock = options.replica.clock.clone();
@@ -95,39 +124,68 @@ impl ClusterStore {
         let (queue, requests) = mpsc::channel(producer::QUEUE);
         let (events, applied) = mpsc::unbounded_channel();
         let (messages, delivered) = mpsc::channel(consumer::AHEAD);
-        let applier =
-            Applier { replica, position, sessions, own_session, events, health: Arc::clone(&health) };
+        let applier = Applier {
+            replica,
+            position,
+            sessions,
+            own_session,
+            events,
+            health: Arc::clone(&health),
+            supported,
+        };
         let thread = std::thread::Builder::new().name("towpath-replica".into());
         let applier = thread.spawn(move || applier.run(delivered));
         let applier = applier.map_err(ClusterError::Thread)?;
         let producer = tokio::spawn(producer.run(requests, applied));
         let consumer = LogConsumer {
-            context,
+            context: context.clone(),
             address: address.clone(),
             position,
             messages,
             ahead: Arc::new(Semaphore::new(consumer::AHEAD_KIB)),
             health: Arc::clone(&health),
+            supported,
+            node,
+            can_begin_anew,
         };
-        let consuming = spawn_consumer(consumer, clock);
+        let mut consuming = spawn_consumer(consumer, clock.clone());
+        consuming.extend(answering.keep());
         let requests = Arc::new(RequestQueue::new(queue, Arc::clone(&health), options.timeout));
         let reader = Arc::new(reader);
         let (leases, roles) = lease::LeaseTask::new(
-            client,
+            client.clone(),
             &address.name,
             Arc::clone(&reader),
             Arc::clone(&requests),
             Arc::clone(&health),
-            nodes,
+            identity,
         )
         .await
         .map_err(|reason| address.error(reason))?;
         let leases = tokio::spawn(leases.run());
         let running = Mutex::new(Some(StoreTasks { producer, leases, consuming, applier }));
-        let store = Self { replica: reader, health, requests, roles, running };
+        let upkeep = LogUpkeep {
+            client,
+            context,
+            name: address.name.clone(),
+            log: position.log,
+            node,
+            max_level: options.max_level.min(supported),
+            replica: Arc::clone(&reader),
+            requests: Arc::clone(&requests),
+            health: Arc::clone(&health),
+            clock,
+            snapshots: options.snapshots.clone(),
+            state: tokio::sync::Mutex::default(),
+        };
+        let store = Self { replica: reader, health, requests, roles, upkeep, supported, running };
         // A node that is far behind would serve old data: it opens only when it has caught up.
-        if let Ok((end, _)) = found {
-            store.catch_up(end).await;
+        if let Ok(found) = found {
+            store.catch_up(found.stream.cached_info().state.last_sequence).await;
+        }
+        if let Some(reason) = store.health.outdated() {
+            store.close().await;
+            return Err(ClusterError::TooOld { address: address.as_str().to_owned(), reason });
         }
         Ok(store)
     }
@@ -149,6 +207,125 @@ impl ClusterStore {
             }
         }
     }
+}
+
+/// Replica of a folder that is open, with its checkpoint.
+struct OpenReplica {
+    reader: EmbeddedStore,
+    writer: ReplicaWriter,
+    /// Position in the log; `None` for a new replica.
+    position: Option<ReplicaPosition>,
+    sessions: Sessions,
+}
+
+fn unreadable(folder: &Path, source: ReplicaError) -> ClusterError {
+    ClusterError::Replica { folder: folder.display().to_string(), source }
+}
+
+impl OpenReplica {
+    fn open(folder: &Path, options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let (reader, writer) = EmbeddedStore::open_replica(folder, &options.replica)?;
+        let loaded = checkpoint::load(&writer);
+        let (position, sessions) = loaded.map_err(|source| unreadable(folder, source))?;
+        Ok(Self { reader, writer, position, sessions })
+    }
+
+    /// Fails where a newer version of the program has written the replica.
+    fn check_level(&self, address: &ClusterAddress, supported: u8) -> Result<(), ClusterError> {
+        match self.writer.level() {
+            Ok(level) if level > supported => Err(ClusterError::TooOld {
+                address: address.as_str().to_owned(),
+                reason: level::too_old(level, supported),
+            }),
+            // A replica that cannot be read fails with the first message.
+            _ => Ok(()),
+        }
+    }
+
+    async fn close(self) {
+        // The reading half waits for the engine to be unused.
+        drop(self.writer);
+        self.reader.close().await;
+    }
+}
+
+/// Begins from a snapshot where the replica is new, or the log does not continue it any more. Returns the replica, and
+/// true unless no snapshot could be used.
+async fn begin(
+    replica: OpenReplica,
+    found: &FoundLog,
+    address: &ClusterAddress,
+    folder: &Path,
+    options: &ClusterOptions,
+    health: &NodeHealth,
+) -> Result<(OpenReplica, bool), ClusterError> {
+    let FoundLog { stream, log } = found;
+    let info = stream.cached_info();
+    if let Some(limits) = stream::own_limits(&info.config) {
+        tracing::warn!("{limits}");
+    }
+    let extent = LogExtent::of(&info.state);
+    let is_new = replica.position.is_none();
+    let at = match replica.position {
+        Some(position) if position.log != *log => return Ok((replica, true)),
+        position => position.map_or(0, |position| position.at),
+    };
+    let is_continued = extent.continues(at);
+    if is_continued && (!is_new || options.snapshots.is_none()) {
+        return Ok((replica, true));
+    }
+    let begun = match &options.snapshots {
+        Some(snapshots) => {
+            // The snapshot replaces the folder's files.
+            replica.close().await;
+            let storage = snapshots::storage_of(snapshots, &address.name, *log);
+            let begun =
+                snapshots::begin(&storage, stream, *log, options.supported_level, folder, health).await;
+            (OpenReplica::open(folder, options)?, begun.map(drop))
+        }
+        None => (replica, Err("no snapshots are configured".to_owned())),
+    };
+    match begun {
+        (replica, Ok(())) => Ok((replica, true)),
+        (replica, Err(reason)) if is_continued => {
+            tracing::info!(reason, "this node begins with the first message of the log");
+            Ok((replica, true))
+        }
+        (_, Err(reason)) if is_new => Err(address.error(format!(
+            "the log begins at {}, and this node has no replica: {}, and {reason}; {}",
+            extent.first_sequence,
+            stream::deleted(info),
+            stream::BEGIN_ANEW
+        ))),
+        // It goes on with reads, and reports the gap.
+        (replica, Err(reason)) => {
+            tracing::error!(reason, "the log does not continue this node's replica");
+            Ok((replica, false))
+        }
+    }
+}
+
+/// Task that ends with its owner, unless it is kept.
+struct AbortOnDrop(Option<JoinHandle<()>>);
+
+impl AbortOnDrop {
+    fn keep(mut self) -> Option<JoinHandle<()>> {
+        self.0.take()
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Log of the cluster.
+struct FoundLog {
+    stream: Stream,
+    log: LogId,
 }
 
 /// Starts the consumer, and the watch of the log's end.
@@ -203,7 +380,7 @@ async fn connect(address: &ClusterAddress, health: &Arc<NodeHealth>) -> Result<C
     options.connect(address.servers.clone()).await.map_err(|e| address.error(e.to_string()))
 }
 
-/// Returns the log's end and its id. Retries until `timeout_after`, then fails with the last reason.
+/// Finds the log. Retries until `timeout_after`, then fails with the last reason.
 async fn find(
     client: &Client,
     context: &Context,
@@ -211,15 +388,15 @@ async fn find(
     health: &NodeHealth,
     may_create: bool,
     timeout_after: Duration,
-) -> Result<(u64, u64), String> {
+) -> Result<FoundLog, String> {
     let deadline = Instant::now() + timeout_after;
     let mut reason = "it cannot be reached".to_owned();
     while Instant::now() < deadline {
         if client.connection_state() == State::Connected {
             let opened = timeout(Duration::from_secs(5), stream::open(context, address, may_create)).await;
             match opened.unwrap_or_else(|_| Err(StreamError::Later("it does not answer".into()))) {
-                Ok((stream, log)) => return Ok((stream.cached_info().state.last_sequence, log)),
-                Err(StreamError::Never(reason)) => return Err(reason),
+                Ok((stream, log)) => return Ok(FoundLog { stream, log }),
+                Err(StreamError::Never(reason) | StreamError::Removed(reason)) => return Err(reason),
                 Err(StreamError::Later(why)) => reason = why,
             }
         } else if let Some(problem) = health.problem() {

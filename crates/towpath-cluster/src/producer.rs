@@ -44,6 +44,8 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct PendingRequest {
     /// Command as the log carries it.
     pub(crate) command: Vec<u8>,
+    /// Feature level that a node needs to decide it.
+    pub(crate) level: u8,
     pub(crate) deadline: Instant,
     pub(crate) reply: ReplySender,
 }
@@ -53,6 +55,7 @@ pub(crate) struct PendingRequest {
 pub(crate) enum ReplySender {
     Append(FeedId, oneshot::Sender<Result<Appended, AppendError>>),
     Write(oneshot::Sender<Result<(), WriteError>>),
+    Level(oneshot::Sender<Result<u8, LogRequestError>>),
 }
 
 impl ReplySender {
@@ -61,6 +64,7 @@ impl ReplySender {
         match (self, result) {
             (Self::Append(_, reply), CommandResult::Append(result)) => drop(reply.send(result)),
             (Self::Write(reply), CommandResult::Write(result)) => drop(reply.send(result)),
+            (Self::Level(reply), CommandResult::Level(level)) => drop(reply.send(Ok(level))),
             (reply, _) => {
                 reply.fail(LogRequestError::Unknown("the log has another command in its place".into()));
             }
@@ -71,6 +75,7 @@ impl ReplySender {
         match self {
             Self::Append(feed, reply) => drop(reply.send(Err(error.append_to(&feed)))),
             Self::Write(reply) => drop(reply.send(Err(error.into()))),
+            Self::Level(reply) => drop(reply.send(Err(error))),
         }
     }
 }
@@ -325,18 +330,22 @@ impl Producer {
         let mut payload = vec![0; HEADER];
         payload.extend_from_slice(&first.command);
         let mut replies = vec![first.reply];
+        // Every message names the level, so that a node that is too old stops wherever it begins to read.
+        let mut level = first.level.max(self.health.level());
         let fits =
             |payload: &Vec<u8>, next: &PendingRequest| payload.len() - HEADER + next.command.len() <= room;
         while let Some(next) = pop_front_if(&mut self.waiting, |next| fits(&payload, next)) {
             payload.extend_from_slice(&next.command);
+            level = level.max(next.level);
             replies.push(next.reply);
         }
-        Some(MessageDraft { kind: PayloadKind::Commands, parts: 0, payload, replies, deadline })
+        Some(MessageDraft { level, kind: PayloadKind::Commands, parts: 0, payload, replies, deadline })
     }
 
     /// Splits a command that is larger than a message into parts.
     fn split(&mut self, request: PendingRequest, room: usize) {
-        let PendingRequest { command, deadline, reply } = request;
+        let PendingRequest { command, level, deadline, reply } = request;
+        let level = level.max(self.health.level());
         let mut reply = Some(reply);
         let count = command.len().div_ceil(room);
         for (parts, part) in (0u32..).zip(command.chunks(room)) {
@@ -345,7 +354,7 @@ impl Producer {
             // The result belongs to the last part: with it the command is complete.
             let replies = if is_last { reply.take().into_iter().collect() } else { Vec::new() };
             let payload = [&[0; HEADER][..], part].concat();
-            self.parts.push_back(MessageDraft { kind, parts, payload, replies, deadline });
+            self.parts.push_back(MessageDraft { level, kind, parts, payload, replies, deadline });
         }
     }
 

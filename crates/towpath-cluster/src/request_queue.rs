@@ -49,7 +49,8 @@ impl RequestQueue {
         command.encode(&mut bytes);
         let (sender, result) = oneshot::channel();
         let deadline = Instant::now() + self.timeout;
-        let request = PendingRequest { command: bytes, deadline, reply: reply(sender) };
+        let level = command.level();
+        let request = PendingRequest { command: bytes, level, deadline, reply: reply(sender) };
         // The queue is full while the cluster is slow or gone: callers wait no longer than for a result.
         match tokio::time::timeout(self.timeout, queue.send(request)).await {
             Ok(sent) => sent.map_err(|_| LogRequestError::Refused(STOPPED.into()))?,
@@ -65,12 +66,15 @@ impl RequestQueue {
 pub(crate) const STOPPED: &str = "this node has stopped following the log";
 
 /// Failure to get a request through the log.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum LogRequestError {
+    #[error("the store is closed")]
     Closed,
     /// The command was not published.
+    #[error("{0}")]
     Refused(String),
     /// The command was published, and its result is not known.
+    #[error("the outcome is not known: {0}")]
     Unknown(String),
 }
 

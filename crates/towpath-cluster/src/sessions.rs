@@ -173,7 +173,16 @@ mod tests {
     use super::*;
 
     fn header(session: SessionId, number: u64, payload: PayloadKind, parts: u32) -> FrameHeader {
-        FrameHeader { log: 1, session, number, attempt: 0, now: Timestamp::UNIX_EPOCH, payload, parts }
+        FrameHeader {
+            level: 1,
+            log: 1,
+            session,
+            number,
+            attempt: 0,
+            now: Timestamp::UNIX_EPOCH,
+            payload,
+            parts,
+        }
     }
 
     fn whole(session: SessionId, number: u64) -> FrameHeader {

@@ -1,14 +1,18 @@
 //! The JetStream stream that is the log of record: created if needed, and checked.
 
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
-use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Info, RetentionPolicy, State, StorageType, Stream,
+};
 use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 
 use crate::address::ClusterAddress;
 use crate::checkpoint::{LogMark, ReplicaPosition};
-use crate::frame::{FORMAT, FrameHeader, LogId};
+use crate::frame::{FrameHeader, LogId};
 
+/// Format of the stream. What its messages contain has levels of its own.
+const FORMAT: u8 = 1;
 /// Prefix of the description of a towpath stream; format and id follow.
 const DESCRIPTION: &str = "towpath log, format ";
 
@@ -19,6 +23,38 @@ pub(crate) enum StreamError {
     Later(String),
     /// Only an operator can fix it.
     Never(String),
+    /// Messages that the replica needs were removed from the log. A snapshot has their effect.
+    Removed(String),
+}
+
+impl StreamError {
+    /// Returns the reason.
+    pub(crate) fn into_reason(self) -> String {
+        match self {
+            Self::Later(reason) | Self::Never(reason) | Self::Removed(reason) => reason,
+        }
+    }
+}
+
+/// Extent of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LogExtent {
+    pub(crate) first_sequence: u64,
+    pub(crate) last_sequence: u64,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl LogExtent {
+    pub(crate) fn of(state: &State) -> Self {
+        let State { first_sequence, last_sequence, messages, bytes, .. } = *state;
+        Self { first_sequence, last_sequence, messages, bytes }
+    }
+
+    /// Returns true where the log has all messages after a position, or no later ones at all.
+    pub(crate) fn continues(&self, position: u64) -> bool {
+        self.first_sequence <= position + 1 || self.last_sequence <= position
+    }
 }
 
 /// Returns the subject of the log.
@@ -121,6 +157,41 @@ fn check(address: &ClusterAddress, info: &Info) -> Result<LogId, StreamError> {
         .map_err(|_| StreamError::Never(format!("the stream {name:?} has an invalid id {id:?}")))
 }
 
+/// Ways out for a node that the log does not continue.
+pub(crate) const BEGIN_ANEW: &str = "set [cluster.snapshots] to the place of the cluster's snapshots, or stop this node and replace its data folder by a \
+     copy of another node's";
+
+/// Returns that messages are gone, and why if the stream's configuration tells.
+pub(crate) fn deleted(info: &Info) -> String {
+    let limits = own_limits(&info.config).map(|limits| format!(" ({limits})")).unwrap_or_default();
+    format!("what is between was deleted{limits}")
+}
+
+/// Returns limits of the stream by which JetStream removes messages by itself, with the remedy.
+///
+/// Nodes create the stream without them, so an operator has set them.
+pub(crate) fn own_limits(config: &Config) -> Option<String> {
+    let mut limits = Vec::new();
+    if !config.max_age.is_zero() {
+        limits.push(format!("max_age is {} s", config.max_age.as_secs()));
+    }
+    if config.discard == DiscardPolicy::Old {
+        let bounds = [("max_bytes", config.max_bytes), ("max_msgs", config.max_messages)];
+        limits.extend(bounds.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} is {n}")));
+    }
+    if config.max_messages_per_subject > 0 {
+        limits.push(format!("max_msgs_per_subject is {}", config.max_messages_per_subject));
+    }
+    let name = &config.name;
+    (!limits.is_empty()).then(|| {
+        format!(
+            "the stream {name:?} removes messages by limits of its own: {}; remove these limits with `nats stream edit`, \
+             and bound the log with [cluster.snapshots]",
+            limits.join(", ")
+        )
+    })
+}
+
 /// Checks that the log continues a replica: it has the last applied message, and the next one.
 pub(crate) async fn check_position(
     stream: &Stream,
@@ -136,10 +207,12 @@ pub(crate) async fn check_position(
             "this node's replica is of another log than the stream {name:?}; use an empty folder for a new replica"
         )));
     }
-    if state.first_sequence > position.at + 1 && state.last_sequence > position.at {
-        return Err(StreamError::Never(format!(
-            "the log begins at {} and this node's replica ends at {}: what is between was deleted",
-            state.first_sequence, position.at
+    if !LogExtent::of(state).continues(position.at) {
+        return Err(StreamError::Removed(format!(
+            "the log begins at {} and this node's replica ends at {}: {}; {BEGIN_ANEW}",
+            state.first_sequence,
+            position.at,
+            deleted(info)
         )));
     }
     if state.last_sequence < position.at {

@@ -265,7 +265,7 @@ async fn messages_of_others_are_passed_over() {
     let again = open(&url, &folders.path().join("2")).await.unwrap();
     assert_eq!(log(&again, &feed("f1")).await.len(), 2);
     // A message of a newer version stops the node, which cannot know its effect.
-    client.publish(subject, [&b"twp\x02"[..], &[0; 60]].concat().into()).await.unwrap();
+    client.publish(subject, [&b"twp\x03"[..], &[0; 60]].concat().into()).await.unwrap();
     problem(&again, "newer version").await;
     let reason = refused(&again).await;
     assert!(reason.contains("newer version"), "{reason}");

@@ -65,6 +65,11 @@ pub(crate) struct NodeIdentity {
 }
 
 impl NodeIdentity {
+    /// Returns this node's identity.
+    pub(crate) fn own(&self) -> u64 {
+        self.own
+    }
+
     /// Draws an identity, and stores it in the node's folder.
     ///
     /// If that fails, the next process there takes over its roles only after the heartbeat timeout.
