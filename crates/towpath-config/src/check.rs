@@ -18,7 +18,7 @@ use super::server::ServerConfig;
 use super::source::{LimitsConfig, SourceConfig, SourceFormat};
 
 /// Shortest interval that the program keeps.
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 /// Validates a base URL and removes trailing slashes.
 pub fn check_base_url(base: &mut String) -> Result<(), String> {

@@ -10,6 +10,7 @@ mod access_log;
 mod alerts;
 mod check;
 mod check_access;
+mod cluster;
 mod cors;
 mod durations;
 mod environment;
@@ -46,6 +47,7 @@ pub use access::{FilterConfig, ReaderConfig};
 pub use access_log::AccessLogConfig;
 pub use alerts::{AlertEmailConfig, AlertWebhookConfig, AlertsConfig, EVENTS_FEED};
 pub use check::check_base_url;
+pub use cluster::{ClusterConfig, ClusterSnapshotsConfig};
 pub use cors::origins_for;
 pub use durations::parse_duration;
 pub use error::{ConfigError, ConfigProblem};
@@ -86,6 +88,9 @@ pub struct Config {
     /// The address, the data folder and the limits of the server.
     #[serde(default)]
     pub server: ServerConfig,
+    /// The cluster that a node belongs to, beside its address in `[server] cluster`. Equal on every node.
+    #[serde(default)]
+    pub cluster: ClusterConfig,
     /// Feeds, in the file's order.
     #[serde(default, rename = "feed")]
     pub feeds: Vec<FeedConfig>,
@@ -200,6 +205,7 @@ impl Config {
         if let Some(export) = &mut self.export {
             export.resolve(&self.folder);
         }
+        self.cluster.resolve(&self.folder);
         self.risk.rules = self.risk.rules.map(|file| self.folder.join(file));
         self.files = files;
         self
@@ -208,6 +214,8 @@ impl Config {
     fn check(&mut self, problems: &mut Problems) {
         problems.enter("server", None, "[server] ".into());
         self.server.check(problems);
+        problems.enter("cluster", None, "[cluster] ".into());
+        self.cluster.check(problems);
         problems.enter("hub", None, "[hub] ".into());
         self.hub.check(problems);
         if let Some(xmpp) = &self.xmpp {

@@ -17,8 +17,8 @@ use nodes::{NODES, TestCluster, ids, publish, try_publish, wait_until};
 use serde_json::Value;
 
 const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
-/// Number of roles without `[xmpp]` and without sources: hub, diffdelta, schedule, upkeep.
-const ROLES: u64 = 4;
+/// Number of roles without `[xmpp]` and without sources: hub, diffdelta, schedule, log, upkeep.
+const ROLES: u64 = 5;
 
 /// Asserts that all nodes serve the same status, validators and body. The validators cover the body byte by byte.
 fn assert_alike(cluster: &TestCluster, path: &str) {

@@ -23,7 +23,7 @@ use towpath_store::{Store, Table, TableWrite};
 /// Longest time from the kill to the first effect of the node that takes over.
 const LIMIT: Duration = Duration::from_secs(15);
 /// Number of roles without `[xmpp]`: hub, diffdelta, schedule, upkeep. Shards of sources are counted apart.
-const ROLES: u64 = 4;
+const ROLES: u64 = 5;
 const SHARDS: u64 = 16;
 
 /// Waits until a role's work continues, and prints how long that took.

@@ -1,15 +1,17 @@
 //! Opens the data folder.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_client::{FetchOptions, Fetcher, MemoryBudget};
-use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore};
+use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore, SnapshotOptions};
 use towpath_store::Store;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
+use super::backup::BackupPlace;
 use super::error::CliError;
-use crate::config::{Config, ServerConfig};
+use crate::config::{ClusterConfig, ClusterSnapshotsConfig, Config};
 use crate::engine::Engine;
 use crate::protocols;
 use crate::server::DescriptorBudget;
@@ -20,7 +22,7 @@ const SERVER_CLUSTER_WAIT: Duration = Duration::from_secs(60);
 
 /// Opens the configured data folder for a command, and creates the engine.
 pub(crate) async fn engine(config: Config) -> Result<Arc<Engine>, CliError> {
-    let store = store(&config.server, ClusterOptions::default(), EmbeddedOptions::default()).await?;
+    let store = store(&config, ClusterOptions::default(), EmbeddedOptions::default()).await?;
     Ok(protocols::start(config, store).await?)
 }
 
@@ -35,7 +37,7 @@ pub(crate) async fn server_engine(
         ClusterOptions { first_connect_timeout: SERVER_CLUSTER_WAIT, ..ClusterOptions::default() };
     cluster.replica.max_files = max_files;
     let embedded = EmbeddedOptions { max_files, ..EmbeddedOptions::default() };
-    let store = store(&config.server, cluster, embedded).await?;
+    let store = store(&config, cluster, embedded).await?;
     Ok(protocols::start(config, store).await?)
 }
 
@@ -48,12 +50,29 @@ pub(crate) fn fetcher(config: &Config) -> Result<Fetcher, CliError> {
     Ok(Fetcher::new(FetchOptions { private, memory, ..FetchOptions::default() })?)
 }
 
+/// Opens the place of a cluster's snapshots.
+fn snapshot_options(config: &ClusterSnapshotsConfig, data: &Path) -> Result<SnapshotOptions, CliError> {
+    let wrong = |reason: String| CliError::usage(format!("[cluster.snapshots] to: {reason}"));
+    let place = BackupPlace::open(&config.to, true).map_err(|e| wrong(e.to_string()))?;
+    if place.overlaps(data) {
+        return Err(wrong(format!(
+            "{} and the data folder {} are one within the other; use a place that all nodes share",
+            config.to,
+            data.display()
+        )));
+    }
+    let ClusterSnapshotsConfig { every, keep, max_stream_bytes, .. } = *config;
+    Ok(SnapshotOptions { storage: Arc::new(place), every, keep, max_stream_bytes })
+}
+
 /// Opens the data folder, as the log itself or as a replica of a cluster's log.
 async fn store(
-    config: &ServerConfig,
+    config: &Config,
     mut cluster_options: ClusterOptions,
     mut options: EmbeddedOptions,
 ) -> Result<Arc<dyn Store>, CliError> {
+    let ClusterConfig { max_level, snapshots } = &config.cluster;
+    let config = &config.server;
     let folder = config.data.clone();
     let reserve = config.reserve_mib.saturating_mul(1 << 20);
     for options in [&mut cluster_options.replica, &mut options] {
@@ -63,6 +82,9 @@ async fn store(
     }
     if let Some(cluster) = &config.cluster {
         let address = ClusterAddress::parse(cluster.expose())?;
+        cluster_options.max_level = max_level.unwrap_or(cluster_options.max_level);
+        cluster_options.snapshots =
+            snapshots.as_ref().map(|snapshots| snapshot_options(snapshots, &folder)).transpose()?;
         return Ok(Arc::new(ClusterStore::open(&address, folder, cluster_options).await?));
     }
     let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, options));

@@ -305,12 +305,12 @@ impl ServerClient {
     }
 
     /// Returns every readable feed with its status, and what is wrong with the node.
-    pub(crate) async fn feeds(&self) -> Result<(Vec<Value>, Vec<String>), CliError> {
+    pub(crate) async fn feeds(&self) -> Result<(Vec<Value>, Vec<String>, Value), CliError> {
         let url = format!("{}/feeds?status", self.base);
         let mut list = self.json(&url).await?;
         let problems = serde_json::from_value(list["problems"].take()).unwrap_or_default();
         match list["feeds"].take() {
-            Value::Array(feeds) => Ok((feeds, problems)),
+            Value::Array(feeds) => Ok((feeds, problems, list["cluster"].take())),
             _ => Err(CliError::failed(format!("{url}: the response is not a list of feeds"))),
         }
     }

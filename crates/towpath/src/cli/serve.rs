@@ -21,9 +21,9 @@ use crate::alerts::{self, AlertScope, AlertSenders};
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::change_counts;
 use crate::engine::changed_feeds::ChangedFeeds;
-use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
+use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, LOG, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Engine, scheduled, stored_feeds, watch_store};
+use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds, watch_store};
 use crate::export::{KeptTree, keep, open_target};
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
@@ -224,6 +224,10 @@ fn in_roles(
     }
     let at = engine.clone();
     begin(SCHEDULE.into(), Box::new(move |lease, stop| Box::pin(scheduled::run(at.clone(), lease, stop))));
+    if engine.is_shared() {
+        let at = engine.clone();
+        begin(LOG.into(), Box::new(move |lease, stop| Box::pin(log_upkeep::run(at.clone(), lease, stop))));
+    }
     let at = engine.clone();
     begin(
         UPKEEP.into(),

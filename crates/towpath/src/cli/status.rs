@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use clap::Args;
+use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use super::publish_target::{PublishTarget, TargetArgs};
 use super::sink;
 use super::style::{Colour, OutputFormat, Painter, shown_time as shown};
 use super::terminal::plain;
-use crate::source::status::{feed_json, node_problems, sinks_json};
+use crate::source::status::{cluster_json, feed_json, node_problems, sinks_json};
 
 /// Interval of `--watch`.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -37,6 +38,8 @@ struct NodeStatus {
     feeds: Vec<Value>,
     /// Sinks with their states, for those who may see them.
     sinks: Vec<Value>,
+    /// Log of the node's cluster; null for a single server, and for those who may not see it.
+    cluster: Value,
     /// Faults of the node.
     problems: Vec<String>,
 }
@@ -68,7 +71,7 @@ async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
     let target = target.open().await?;
     let read = match &target {
         PublishTarget::Server(server) => {
-            let (feeds, mut problems) = server.feeds().await?;
+            let (feeds, mut problems, cluster) = server.feeds().await?;
             let sinks = server.visible_sinks().await?;
             // A server without feeds of its own tells no problems in its list of feeds.
             for problem in sinks.iter().filter_map(sink::problem) {
@@ -76,7 +79,7 @@ async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
                     problems.push(problem);
                 }
             }
-            NodeStatus { feeds, sinks, problems }
+            NodeStatus { feeds, sinks, cluster, problems }
         }
         PublishTarget::Folder(engine) => {
             let mut feeds = Vec::new();
@@ -87,7 +90,8 @@ async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
             let failure = engine.store.failure().map(|failure| failure.reason);
             let failure = failure.map(|reason| format!("the store takes no writes: {reason}"));
             let problems = failure.into_iter().chain(node_problems(engine)).collect();
-            NodeStatus { feeds, sinks: sinks_json(engine).await?, problems }
+            let (sinks, cluster) = (sinks_json(engine).await?, cluster_json(engine).await);
+            NodeStatus { feeds, sinks, cluster, problems }
         }
     };
     target.close().await;
@@ -96,8 +100,9 @@ async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
 
 fn print_json(status: &NodeStatus) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let NodeStatus { feeds, sinks, problems } = status;
-    writeln!(out, "{}", json!({ "feeds": feeds, "sinks": sinks, "problems": problems }))?;
+    let NodeStatus { feeds, sinks, cluster, problems } = status;
+    let object = json!({ "feeds": feeds, "sinks": sinks, "cluster": cluster, "problems": problems });
+    writeln!(out, "{object}")?;
     out.flush()
 }
 
@@ -121,7 +126,26 @@ fn print(status: &NodeStatus, now: Option<Timestamp>) -> std::io::Result<()> {
         let time = |time: &str| shown(time, now);
         write!(out, "\n{}", sink::table(&status.sinks, time))?;
     }
+    if let Some(cluster) = cluster_line(&status.cluster, now) {
+        writeln!(out, "\n{cluster}")?;
+    }
     out.flush()
+}
+
+/// Describes the log of the node's cluster; `None` for a single server.
+fn cluster_line(cluster: &Value, now: Option<Timestamp>) -> Option<String> {
+    let number = |key: &str| cluster[key].as_u64();
+    let (first, last, bytes, level) = (number("first")?, number("last")?, number("bytes")?, number("level")?);
+    let snapshot = match (cluster["snapshot"]["sequence"].as_u64(), cluster["snapshot"]["made"].as_str()) {
+        (Some(sequence), Some(made)) => format!("last snapshot at {sequence}, {}", shown(made, now)),
+        _ => "no snapshot".to_owned(),
+    };
+    let behind = last.saturating_sub(number("applied")?);
+    let behind = if behind > 0 { format!("; this node is {behind} behind") } else { String::new() };
+    Some(format!(
+        "cluster log: messages {first} to {last}, {}; feature level {level}; {snapshot}{behind}",
+        HumanBytes(bytes)
+    ))
 }
 
 /// Describes a hub of others that was not told of the feed's last change.
@@ -158,4 +182,22 @@ fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) ->
         writeln!(out, "{id:width$}  {seq:>9} {live:>9}  {modified:times$}  {source}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_cluster_is_one_line() {
+        let mut cluster =
+            json!({ "first": 17, "last": 400, "applied": 400, "bytes": 2048, "level": 2, "snapshot": null });
+        let line = "cluster log: messages 17 to 400, 2.00 KiB; feature level 2; no snapshot";
+        assert_eq!(cluster_line(&cluster, None).as_deref(), Some(line));
+        cluster["snapshot"] = json!({ "sequence": 380, "made": "2026-03-01T10:00:00Z" });
+        cluster["applied"] = 390.into();
+        let line = cluster_line(&cluster, Some("2026-03-01T10:05:30Z".parse().unwrap())).unwrap();
+        assert!(line.ends_with("last snapshot at 380, 5 min ago; this node is 10 behind"), "{line}");
+        assert_eq!(cluster_line(&Value::Null, None), None);
+    }
 }

@@ -21,6 +21,7 @@ use crate::document::sup_links::SupLinks;
 use crate::engine::failures::Failures;
 use crate::engine::feed_records::StoredFeeds;
 use crate::engine::identity::identity;
+use crate::engine::log_upkeep::LogUpkeepHealth;
 use crate::engine::rate_limit::RateLimit;
 use crate::engine::removed_feed::RemovedFeed;
 use crate::engine::replica_age::ReplicaAge;
@@ -69,6 +70,7 @@ pub struct Engine {
     pub(crate) rate_limit: Option<RateLimit>,
     replica_age: ReplicaAge,
     pub(super) store_health: StoreHealth,
+    pub(super) log_upkeep: LogUpkeepHealth,
     /// Publishing work that failed.
     pub(crate) failures: Failures,
     is_shared: bool,
@@ -178,6 +180,7 @@ impl Engine {
             rate_limit: RateLimit::new(config.server.rate_limit),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
+            log_upkeep: LogUpkeepHealth::default(),
             is_shared,
             feeds: Arc::new(RwLock::new(feeds)),
             removed: Arc::new(RwLock::new(removed)),
@@ -214,6 +217,7 @@ impl Engine {
             rate_limit: None,
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
+            log_upkeep: LogUpkeepHealth::default(),
             is_shared: self.is_shared,
             feeds: self.feeds.clone(),
             removed: self.removed.clone(),
@@ -281,6 +285,11 @@ impl Engine {
     /// Returns the failure for which the store takes no writes.
     pub fn store_failure(&self) -> Option<Arc<StoreFailure>> {
         self.store_health.failure()
+    }
+
+    /// Returns why the cluster's log is not kept, on the node that has the role.
+    pub(crate) fn log_failure(&self) -> Option<String> {
+        self.log_upkeep.failure()
     }
 
     /// Returns the damaged data that readers met.

@@ -137,6 +137,8 @@ pub(crate) struct NodeDescription<'a> {
     pub(crate) instance: Option<&'a str>,
     /// Faults of the node.
     pub(crate) problems: Vec<String>,
+    /// Log of its cluster; null if it has none, or the client may not see it.
+    pub(crate) cluster: serde_json::Value,
 }
 
 /// Answers with a list of feeds, and facts about the node.
@@ -150,6 +152,9 @@ pub(crate) fn list<S: Serialize>(
     }
     if !node.problems.is_empty() {
         list["problems"] = node.problems.as_slice().into();
+    }
+    if !node.cluster.is_null() {
+        list["cluster"] = node.cluster.clone();
     }
     json(&list)
 }

@@ -90,7 +90,30 @@ pub(crate) fn node_problems(engine: &Engine) -> Vec<String> {
     let damage = engine.store_damage();
     let damage = damage.map(|damage| format!("{} reads met damaged data: {}", damage.reads, damage.first));
     let global = engine.failures.of(GLOBAL);
-    failure.into_iter().chain(damage).chain(global).chain(engine.sinks.problems()).collect()
+    failure
+        .into_iter()
+        .chain(damage)
+        .chain(engine.log_failure())
+        .chain(global)
+        .chain(engine.sinks.problems())
+        .collect()
+}
+
+/// Describes the log of the node's cluster as JSON; null for a single server.
+pub(crate) async fn cluster_json(engine: &Engine) -> serde_json::Value {
+    let Some(log) = engine.store.log_status().await else { return serde_json::Value::Null };
+    serde_json::json!({
+        "first": log.first,
+        "last": log.last,
+        "applied": log.applied,
+        "messages": log.messages,
+        "bytes": log.bytes,
+        "level": log.level,
+        "supported_level": log.supported_level,
+        "snapshot": log.snapshot.map(|snapshot| {
+            serde_json::json!({ "sequence": snapshot.sequence, "made": snapshot.made.to_string() })
+        }),
+    })
 }
 
 /// Describes every sink as JSON.

@@ -21,13 +21,13 @@ use towpath_store::backup::{
 };
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
-use self::place::BackupPlace;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::running_server::{FolderUser, user_of};
 use super::terminal::plain;
 use crate::config::ServerConfig;
 
+pub(super) use place::BackupPlace;
 pub(super) use socket::serve;
 
 /// Interval at which the bar moves while nothing is read.

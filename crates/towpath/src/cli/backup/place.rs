@@ -17,7 +17,7 @@ use crate::export::target::TargetError;
 
 /// A place of backups that is open.
 #[derive(Clone)]
-pub(super) struct BackupPlace {
+pub(crate) struct BackupPlace {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     shown: String,
@@ -29,7 +29,7 @@ impl BackupPlace {
     /// Opens a place by its address: a path or `file:`, or `s3:`, `gs:` or `az:` with credentials from the environment.
     ///
     /// A folder is made if `makes` is true, and must exist otherwise.
-    pub(super) fn open(place: &str, makes: bool) -> Result<Self, TargetError> {
+    pub(crate) fn open(place: &str, makes: bool) -> Result<Self, TargetError> {
         let folder = match PlaceAddress::parse(place)? {
             PlaceAddress::Folder(folder) => folder,
             PlaceAddress::Storage(url) => {
@@ -48,7 +48,7 @@ impl BackupPlace {
     }
 
     /// Returns true if a folder of this machine is the place, or above or below it.
-    pub(super) fn overlaps(&self, other: &FilePath) -> bool {
+    pub(crate) fn overlaps(&self, other: &FilePath) -> bool {
         let (Some(folder), Ok(other)) = (&self.folder, other.canonicalize()) else { return false };
         folder.canonicalize().is_ok_and(|own| own.starts_with(&other) || other.starts_with(&own))
     }

@@ -22,6 +22,7 @@ pub(super) fn changed_settings(old: &Config, new: &Config) -> Vec<String> {
         changed.extend(named.into_iter().map(|field| format!("server.{field}")));
     }
     for (name, is_equal) in [
+        ("[cluster]", old.cluster == new.cluster),
         ("[hub]", old.hub == new.hub),
         ("[xmpp]", old.xmpp == new.xmpp),
         ("[export]", old.export == new.export),

@@ -84,6 +84,8 @@ pub const XMPP: &str = "xmpp";
 pub const DIFFDELTA: &str = "diffdelta";
 /// Publishing what was scheduled.
 pub const SCHEDULE: &str = "schedule";
+/// The cluster's log: its feature level, snapshots of replicas, and what they make dispensable.
+pub const LOG: &str = "log";
 /// Sealing pages, retention, snapshots.
 pub const UPKEEP: &str = "upkeep";
 

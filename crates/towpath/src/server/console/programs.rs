@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
-use crate::source::status::{describe_feed, node_problems, status_of};
+use crate::source::status::{cluster_json, describe_feed, node_problems, status_of};
 
 /// Answers `/`: the list of public feeds.
 pub(crate) fn home(engine: &Engine) -> Result<Answer, RouteError> {
@@ -27,7 +27,7 @@ pub(crate) async fn feeds_for<B>(
 ) -> Result<Answer, RouteError> {
     let asks_for = |what: &str| parameters(request.uri().query()).any(|(name, _)| name == what);
     let with_status = asks_for("status");
-    let (mut feeds, mut problems) = (Vec::new(), Vec::new());
+    let (mut feeds, mut problems, mut sees_node) = (Vec::new(), Vec::new(), false);
     let tokens = engine.tokens.load_full();
     for (feed, access) in readable(engine.feeds(), &tokens, peer, request)? {
         let mut listed = FeedEntry::new(engine, &feed);
@@ -35,14 +35,17 @@ pub(crate) async fn feeds_for<B>(
         if with_status && access == Access::Whole {
             let with_details = may_see_details(&tokens, feed.id().as_str(), peer, request);
             listed.status = Some(status_of(engine, &feed, with_details).await?);
-            if with_details && problems.is_empty() {
-                problems = node_problems(engine);
-            }
+            sees_node |= with_details;
         }
         feeds.push(listed);
     }
+    let mut cluster = serde_json::Value::Null;
+    if sees_node {
+        problems = node_problems(engine);
+        cluster = cluster_json(engine).await;
+    }
     let instance = asks_for("instance").then_some(engine.instance.as_str());
-    list(&feeds, &NodeDescription { instance, problems })
+    list(&feeds, &NodeDescription { instance, problems, cluster })
 }
 
 /// Answers `/feeds/{feed}`: its description, with every address.

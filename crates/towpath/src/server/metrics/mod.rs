@@ -1,5 +1,6 @@
 //! `/metrics`: the counters of the engine and the requests, and what is looked up for each scrape.
 
+mod cluster;
 mod feeds;
 mod node;
 mod process;
@@ -13,6 +14,7 @@ use http::{HeaderValue, Request, StatusCode};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
+use self::cluster::ClusterCollector;
 use self::feeds::FeedCollector;
 use self::node::NodeCollector;
 use self::process::ProcessCollector;
@@ -42,9 +44,11 @@ pub(super) async fn metrics<B>(
     let may_see = |id: &str| may_see_details(&tokens, id, peer, request);
     let collector = FeedCollector::new(engine, may_see);
     let is_private = collector.has_feeds();
+    let log = engine.store.log_status().await;
+    let cluster = ClusterCollector { log, is_failing: engine.log_failure().is_some() };
     let engine = engine.clone();
     // Lines of ten thousand feeds take milliseconds.
-    let text = blocking(move || text(&engine, collector)).await;
+    let text = blocking(move || text(&engine, collector, cluster)).await;
     let text = text.map_err(|e| RouteError::internal(e.to_string()))?;
     let mut answer =
         whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text);
@@ -55,10 +59,11 @@ pub(super) async fn metrics<B>(
 }
 
 /// Formats all metrics as OpenMetrics text.
-fn text(engine: &Arc<Engine>, feeds: FeedCollector) -> String {
+fn text(engine: &Arc<Engine>, feeds: FeedCollector, cluster: ClusterCollector) -> String {
     let (mut of_towpath, mut of_process) = (Registry::with_prefix("towpath"), Registry::default());
     of_towpath.register_collector(Box::new(feeds));
     of_towpath.register_collector(Box::new(NodeCollector(engine.clone())));
+    of_towpath.register_collector(Box::new(cluster));
     of_process.register_collector(Box::new(ProcessCollector));
     let mut text = engine.metrics.text();
     for registry in [RequestMetrics::of(engine).registry(), &of_towpath, &of_process] {
