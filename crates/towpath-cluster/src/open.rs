@@ -262,7 +262,7 @@ async fn begin(
     let FoundLog { stream, log } = found;
     let info = stream.cached_info();
     if let Some(limits) = stream::own_limits(&info.config) {
-        tracing::warn!("{limits}");
+        tracing::warn!(limits, "messages leave the log before their time");
     }
     let extent = LogExtent::of(&info.state);
     let is_new = replica.position.is_none();

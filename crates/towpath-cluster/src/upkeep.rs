@@ -263,7 +263,7 @@ async fn list(storage: &dyn BackupStorage) -> Result<Vec<SnapshotPoint>, LogUpke
             }
             Ok(_) => {}
             Err(backup::RestoreError::Storage(e)) => return Err(error(&e)),
-            Err(e) => tracing::warn!("{e}"),
+            Err(e) => tracing::warn!(error = %e, "a snapshot of the log cannot be read"),
         }
     }
     Ok(points)

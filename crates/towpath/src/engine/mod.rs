@@ -24,6 +24,7 @@ mod hubs;
 pub(crate) mod identity;
 pub(crate) mod item_versions;
 pub(crate) mod json_record;
+mod log_health;
 pub(crate) mod log_upkeep;
 mod metrics;
 mod private_feeds;

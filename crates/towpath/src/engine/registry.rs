@@ -21,7 +21,7 @@ use crate::document::sup_links::SupLinks;
 use crate::engine::failures::Failures;
 use crate::engine::feed_records::StoredFeeds;
 use crate::engine::identity::identity;
-use crate::engine::log_upkeep::LogUpkeepHealth;
+use crate::engine::log_health::LogUpkeepHealth;
 use crate::engine::rate_limit::RateLimit;
 use crate::engine::removed_feed::RemovedFeed;
 use crate::engine::replica_age::ReplicaAge;
