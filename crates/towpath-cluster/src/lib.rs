@@ -78,8 +78,8 @@ use towpath_store::embedded::{EmbeddedStore, VerifyReport};
 use towpath_store::lease::{Lease, LeaseHandle};
 use towpath_store::{
     AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, LogStatus, LogUpkeepError,
-    Precondition, ReadError, ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure, StoreStats, Table,
-    TableHook, TableWrite, WriteError,
+    Precondition, ReadError, ReadLimit, ReplicaStatus, SeqRange, Store, StoreDamage, StoreFailure,
+    StoreStats, Table, TableHook, TableWrite, WriteError,
 };
 
 pub use crate::address::ClusterAddress;

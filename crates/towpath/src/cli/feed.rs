@@ -77,7 +77,7 @@ pub(crate) struct RemoveArgs {
 pub(crate) async fn feed(command: FeedCommand) -> Result<Exit, CliError> {
     match command {
         FeedCommand::List(args) => {
-            let (feeds, _) = server(&args.target).await?.feeds().await?;
+            let (feeds, ..) = server(&args.target).await?.feeds().await?;
             let text = match args.format {
                 OutputFormat::Json => format!("{}\n", json!({ "feeds": feeds })),
                 OutputFormat::Text => list(&feeds),
