@@ -1,5 +1,6 @@
 //! Delivers a verified document as changes.
 
+use std::collections::HashMap;
 use std::vec::IntoIter;
 
 use jiff::Timestamp;
@@ -42,7 +43,8 @@ impl DocumentDelivery {
         let DeltaDocument { cursor, generated_at, source_id, buckets, .. } = document;
         let feed = source_id.as_deref().unwrap_or(feed);
         for (name, count) in &buckets.unknown {
-            problems.push(format!("the bucket {name:?} is unknown, and its {count} items are left out"));
+            let items = if *count == 1 { "item is" } else { "items are" };
+            problems.push(format!("the bucket {name:?} is unknown, and its {count} {items} left out"));
         }
         let filter = SinceFilter::new(state.since, &generated_at);
         let buckets = buckets_with_kinds(buckets);
@@ -78,6 +80,7 @@ impl DocumentDelivery {
         }
         // Stable: changes without a time, or with equal times, keep the order of the buckets.
         changes.sort_by_key(|(modified, _)| *modified);
+        drop_repeats(&mut changes);
         // The order is a function of the document alone, so a number identifies a change.
         let delivered = state.delivered_of(&cursor);
         let numbered = changes.into_iter().enumerate().filter_map(|(index, (_, change))| {
@@ -113,6 +116,23 @@ impl DocumentDelivery {
         } else {
             state.partial = Some(PartialDocument { cursor: self.cursor.clone(), delivered: self.delivered });
         }
+    }
+}
+
+/// Drops each change that says of an item what the one before said: some publishers list an item twice.
+fn drop_repeats(changes: &mut [(Option<Timestamp>, Option<Followed>)]) {
+    let mut latest: HashMap<(&str, &str), &Followed> = HashMap::new();
+    let mut repeats = Vec::new();
+    for (index, (_, change)) in changes.iter().enumerate() {
+        let Some(change) = change else { continue };
+        let before = latest.insert((&change.feed, &change.item.id), change);
+        if before.is_some_and(|before| before.op == change.op && before.item == change.item) {
+            repeats.push(index);
+        }
+    }
+    for index in repeats {
+        // Counted, so that the positions of the others are the same.
+        changes[index].1 = None;
     }
 }
 

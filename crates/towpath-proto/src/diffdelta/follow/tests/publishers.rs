@@ -80,6 +80,24 @@ fn items_of_the_bucket_items_are_delivered() {
     assert_eq!((d.failed(), d.incomplete()), (0, 0));
 }
 
+/// Some public documents list an item twice. Versions that differ are told, in their order.
+#[test]
+fn an_item_that_is_listed_twice_is_delivered_once() {
+    let mut other = item("1");
+    other["headline"] = json!("another");
+    let buckets =
+        json!({"items": [item("1"), item("1"), item("2"), other, item("1")], "updated": [item("2")]});
+    let site = Site::new(&[
+        ("/diff/ab/head.json", head(&json!("c2"), 1)),
+        ("/diff/ab/latest.json", document("c2", "c1", 1, &buckets)),
+    ]);
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&site, at(0), &[]);
+    // The bucket `updated` comes first.
+    let expected = [(Op::Put, "2"), (Op::Put, "1"), (Op::Put, "1"), (Op::Put, "1")];
+    assert_eq!(d.ops(), expected, "{:?}", d.notices);
+}
+
 /// Version 1.0.0 of the public documents had no `buckets`, and cursors of another form.
 #[test]
 fn buckets_beside_buckets_are_delivered() {
