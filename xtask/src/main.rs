@@ -5,6 +5,7 @@ mod console;
 mod fanout;
 mod fuzz;
 mod layers;
+mod mixed_versions;
 mod package;
 mod pages;
 mod postgresql;
@@ -41,6 +42,8 @@ cargo xtask client-kills [N]  kill programs that use the packages for Python, Ja
 cargo xtask faults [N]      inject so many faults into a cluster of servers and nodes [default: 100], and a quarter
                             as many into the store alone
 cargo xtask cluster-tests [TEST…]  all tests of the program on the cluster backend, or those of some files
+cargo xtask mixed-versions  a cluster of nodes of this version and of the one before, which it builds, or which
+                            TOWPATH_PREVIOUS names; with `record`, writes what that one does into the tests' data
 cargo xtask release         the program for release with the list of its dependencies inside, and `sbom`
 cargo xtask package         the crates, in target/package, the Debian package, in target/debian, the npm package, in
                             target/npm, and the wheel, in target/wheels; `package crates`, `package deb`, `package npm`,
@@ -91,6 +94,8 @@ fn main() -> ExitCode {
         ["client-kills", kills] => client_kills(kills),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
+        ["mixed-versions"] => mixed_versions::run(false),
+        ["mixed-versions", "record"] => mixed_versions::run(true),
         ["cluster-tests", tests @ ..] => test::cluster(tests),
         ["faults"] => faults("100"),
         ["faults", count] => faults(count),

@@ -281,3 +281,39 @@ proptest! {
         }
     }
 }
+
+/// Messages of the level before, and what a node of that version made of them: this version makes the same.
+///
+/// `cargo xtask mixed-versions record` writes both.
+#[tokio::test]
+async fn messages_of_the_previous_version_have_the_same_effect() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let facts = std::fs::read_to_string(data.join("level-1.digest")).unwrap();
+    let fact =
+        |name: &str| facts.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+    let log = LogId::from_str_radix(fact("log"), 16).unwrap();
+    let recorded = std::fs::read(data.join("level-1.messages")).unwrap();
+    let mut rest = recorded.as_slice();
+    let mut messages = Vec::new();
+    while let Some((header, body)) = rest.split_first_chunk::<20>() {
+        let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let (payload, next) = body.split_at(number(&header[16..]) as usize);
+        messages.push(StoredMessage {
+            at: number(&header[..8]),
+            time: number(&header[8..16]),
+            payload: payload.to_vec(),
+        });
+        rest = next;
+    }
+    assert_eq!(messages.last().unwrap().at, fact("position").parse::<u64>().unwrap());
+    assert!(messages.iter().all(|message| message.payload[3] == 1), "they are of the first level");
+    for group in [1, 7, messages.len()] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut replica = TestReplica::open(folder.path(), log);
+        replica.apply(&messages, group);
+        let digest: String = replica.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digest, fact("sha256"), "in groups of {group}");
+        assert!(replica.reader.verify().await.unwrap().is_sound());
+        replica.close().await;
+    }
+}
