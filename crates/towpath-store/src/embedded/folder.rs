@@ -148,7 +148,7 @@ impl DataFolder {
             File::open(&self.path)?.sync_all()
         };
         replace().map_err(|e: io::Error| self.refuse(io_reason(&e)))?;
-        self.new = true;
+        (self.new, self.format) = (true, FORMAT_VERSION);
         self.finish()?;
         // What is left of it does no harm, and goes with the next replacement.
         drop(remove_folder(from));

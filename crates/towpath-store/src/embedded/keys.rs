@@ -133,10 +133,21 @@ pub(crate) const NEXT_FEED: &[u8] = &[0];
 /// Key of `tables` for the number of the last commit.
 pub(crate) const COMMIT: &[u8] = &[0, 2];
 
+/// Prefix of keys of `tables` for the names of feeds.
+pub(crate) const FEED_NAMES: &[u8] = &[0, 3];
+
 /// Key of `tables` for the name of a feed.
 pub(crate) fn feed_name(number: FeedNumber) -> [u8; 6] {
     let [a, b, c, d] = number.to_be_bytes();
     [0, 3, a, b, c, d]
+}
+
+/// Returns the row of a feed as the first format has it, if its log is whole.
+pub(crate) fn without_empty_horizon(row: &[u8]) -> &[u8] {
+    match row.split_last_chunk::<8>() {
+        Some((first, [0, 0, 0, 0, 0, 0, 0, 0])) if first.len() == 52 => first,
+        _ => row,
+    }
 }
 
 /// Key of `tables` for the feature level of a cluster.
