@@ -428,7 +428,7 @@ pub trait Store: Send + Sync + 'static {
     /// Lets go of what the log has up to a position: versions that a later one up to there replaced, and deletions. The
     /// latest version of each live item stays where it is, and so does everything after the position.
     ///
-    /// One call does a bounded part of it. The horizon of the returned head says how far it came. The last change of a
+    /// A call does a bounded part of it. The horizon of the returned head says how far it came. The last change of a
     /// log always stays. A store that cannot let go keeps everything.
     async fn let_go(&self, feed: &FeedId, _horizon: Seq) -> Result<LogHead, WriteError> {
         Ok(self.head(feed).await?)

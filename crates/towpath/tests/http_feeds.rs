@@ -70,7 +70,7 @@ fn made_changed_and_removed() {
     assert_eq!(server.json("/feeds/team-a")["seq"], 1);
 }
 
-/// Who may not, and what may not be.
+/// Refused senders and refused feeds.
 #[test]
 fn refusals() {
     let dir = TestFolder::new(CONFIG);

@@ -8,7 +8,7 @@ use super::deb;
 use crate::run::{as_root, root, status, target};
 use crate::setup;
 
-/// What the package does in a new Debian, each step with what must hold after it. `$1` is the earlier package, `$2` the
+/// Life of the package in a new Debian, each step with what must hold after it. `$1` is the earlier package, `$2` the
 /// later one.
 const LIFE: &str = r#"
 step() { echo "- $*"; }

@@ -73,7 +73,7 @@ impl TestReplica {
     }
 }
 
-/// What a producer does next.
+/// Next step of a producer.
 #[derive(Debug, Clone)]
 enum Action {
     /// Appends items to a feed, perhaps with an expected head.

@@ -10,7 +10,7 @@ use super::terminal::plain;
 pub(crate) struct Receipt {
     /// Changes that were appended.
     pub(crate) appended: usize,
-    /// Those that changed an item that was there.
+    /// Changes of items that were there.
     pub(crate) changed: usize,
     /// Items that stay as they were.
     pub(crate) unchanged: usize,

@@ -37,9 +37,9 @@ pub(super) struct FeedRecord {
 /// All feeds that were made over HTTP.
 #[derive(Debug, Default)]
 pub(super) struct StoredFeeds {
-    /// Those that are served.
+    /// Feeds that are served.
     pub(super) feeds: Vec<FeedConfig>,
-    /// Those that were removed.
+    /// Feeds that were removed.
     pub(super) removed: HashMap<FeedId, RemovedFeed>,
 }
 

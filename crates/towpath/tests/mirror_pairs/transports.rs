@@ -17,7 +17,7 @@ pub(crate) struct Reach<'a> {
     pub(crate) prosody: &'a Prosody,
 }
 
-/// How a transport's mirror gets its items.
+/// Way in which a mirror gets its items.
 enum Way {
     /// `[feed.source] follow` with this path of the feed, and further keys.
     Source { path: &'static str, keys: &'static str },

@@ -84,7 +84,7 @@ impl VerifyReport {
     }
 }
 
-/// One moment of the store, for a check.
+/// Snapshot of the store, for a check.
 struct VerifiedStore<'a> {
     engine: &'a StorageEngine,
     snapshot: Snapshot,

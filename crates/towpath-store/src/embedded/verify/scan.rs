@@ -1,6 +1,6 @@
 //! Fast check of a feed: every keyspace is read once, in order, and the sums of what they say are compared.
 //!
-//! What the log says, with `h` a hash of id, position and first version:
+//! Sums of the log, with `h` a hash of id, position and first version:
 //!
 //! - A chain of versions: the sum of `h` over all changes, less the sum of `h` of the version that each change names as
 //!   the one before, is the sum of `h` over the latest versions. A change that names none, or another item's, breaks it.

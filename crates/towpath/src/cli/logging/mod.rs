@@ -61,7 +61,7 @@ impl LogArgs {
     /// Begins to log to standard error.
     ///
     /// A server hides queries of URLs as well as credentials: its log is read by more people than its configuration.
-    /// What it returns is finished when the command has ended.
+    /// The guard is finished when the command has ended.
     pub(super) fn start(&self, is_talkative: bool, is_server: bool, runtime: &Handle) -> LogGuard {
         let redact: fn(&str) -> String =
             if is_server { towpath_client::redact::text } else { towpath_client::redact::credentials };
@@ -86,7 +86,7 @@ impl LogArgs {
     }
 }
 
-/// What has to be finished after a command.
+/// Work that is finished after a command.
 #[derive(Debug)]
 pub(super) struct LogGuard {
     #[cfg(feature = "otlp")]

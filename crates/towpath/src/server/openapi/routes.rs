@@ -10,7 +10,7 @@ struct Route {
     segments: Vec<&'static str>,
     /// Methods that it answers, as in `Allow`.
     methods: &'static str,
-    /// The same with OPTIONS.
+    /// Methods with OPTIONS.
     options: &'static str,
 }
 
