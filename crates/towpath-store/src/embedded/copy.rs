@@ -137,8 +137,9 @@ impl StoreCopy {
             for entry in self.snapshot.iter(section.keyspace(&self.engine)) {
                 let entry = entry.into_inner();
                 let (key, value) = entry.map_err(|e| read_error(&e).of(ReadTarget::Everything))?;
-                // Names by numbers repeat the feeds.
-                if section == CopySection::Tables && key.starts_with(keys::FEED_NAMES) {
+                // Commits are counted by each folder, and names by numbers repeat the feeds.
+                let is_local = key == keys::COMMIT || key.starts_with(keys::FEED_NAMES);
+                if section == CopySection::Tables && is_local {
                     continue;
                 }
                 let row = (section == CopySection::Feeds).then(|| keys::without_empty_horizon(&value));

@@ -139,6 +139,7 @@ fn lists() -> Map<String, Value> {
                     ("feeds", list_of("FeedEntry")),
                     ("instance", text()),
                     ("problems", json!({ "type": "array", "items": text() })),
+                    ("cluster", json!({ "type": "object" })),
                 ],
                 &["service", "feeds"],
             ),
