@@ -131,7 +131,10 @@ async fn remove_consumers(url: &str) {
 
 /// Position and digest of a replica that nobody has open.
 async fn replica(folder: &Path) -> (u64, String) {
-    let (reader, writer) = EmbeddedStore::open_replica(folder, &EmbeddedOptions::default()).unwrap();
+    // A copy: this version brings a folder to its own format, which the previous one does not open.
+    let copied = tempfile::tempdir().unwrap();
+    copy(folder, copied.path());
+    let (reader, writer) = EmbeddedStore::open_replica(copied.path(), &EmbeddedOptions::default()).unwrap();
     let copy = reader.copy_now().unwrap();
     let position = copy.metadata(b"position").unwrap().unwrap();
     let digest = copy.digest().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -143,8 +146,12 @@ async fn replica(folder: &Path) -> (u64, String) {
 /// Digest of a replica that this version has brought to the log's end.
 async fn caught_up(url: &str, folder: &Path) -> (u64, String) {
     let address = ClusterAddress::parse(url).unwrap();
-    ClusterStore::open(&address, folder, ClusterOptions::default()).await.unwrap().close().await;
-    replica(folder).await
+    let copied = tempfile::tempdir().unwrap();
+    if folder.exists() {
+        copy(folder, copied.path());
+    }
+    ClusterStore::open(&address, copied.path(), ClusterOptions::default()).await.unwrap().close().await;
+    replica(copied.path()).await
 }
 
 async fn record(url: &str, to: &Path, position: u64, digest: &str) {
@@ -234,30 +241,19 @@ async fn nodes_of_two_versions_decide_alike() {
     write(&[&first, &second], 5);
     let raised = metric(&first, "towpath_cluster_log_applied_sequence").unwrap();
 
-    // The old version comes back: with its folder from before, and with one of the new version.
+    // The old version comes back, with its folder from before.
     assert_eq!(first.stop(), Some(0));
-    let after = shared.path().join("after");
-    copy(&old.data(), &after);
-    for folder in [before, after] {
-        let is_before = folder.ends_with("before");
-        // With the other folder, a version from before levels takes its own last message for a foreign one.
-        let reason = if is_before { "newer version" } else { "nothing was written" };
-        let node = VersionedNode::new(&url, base, "");
-        copy(&folder, &node.data());
-        let (begun, _) = replica(&node.data()).await;
-        let server = node.serve(Some(&previous));
-        publish(&second, "news", "later");
-        wait("it stops", || {
-            let answer = try_publish(&server, "news", "refused");
-            answer.status == 503 && answer.text().contains(reason)
-        });
-        assert_eq!(server.stop(), Some(0));
-        let (ended, _) = replica(&node.data()).await;
-        assert!(
-            if is_before { ended < raised } else { ended == begun },
-            "{begun} to {ended}, raised before {raised}"
-        );
-    }
+    let node = VersionedNode::new(&url, base, "");
+    copy(&before, &node.data());
+    let server = node.serve(Some(&previous));
+    publish(&second, "news", "later");
+    wait("it stops", || {
+        let answer = try_publish(&server, "news", "refused");
+        answer.status == 503 && answer.text().contains("newer version")
+    });
+    assert_eq!(server.stop(), Some(0));
+    let (ended, _) = replica(&node.data()).await;
+    assert!(ended < raised, "it applied messages of a level that it does not have: {ended}, {raised}");
     let position = publish(&second, "news", "last");
     assert!(position.parse::<u64>().unwrap() > 0);
     assert_eq!(second.stop(), Some(0));
