@@ -93,7 +93,7 @@ fn a_reset_is_a_line_before_the_changes_and_exit_code_3() {
             std::thread::sleep(std::time::Duration::from_millis(100));
             run()
         };
-        let anew = (0..300).map(|_| late()).find(is_told).unwrap();
+        let anew = (0..30).map(|_| late()).find(is_told).unwrap();
         assert_eq!(anew.status.code(), Some(3), "{protocol}: {}", stderr(&anew));
         let line = String::from_utf8(anew.stdout.clone()).unwrap();
         assert!(line.starts_with("{\"feed\":\"aa\""), "{protocol}: {line}");
