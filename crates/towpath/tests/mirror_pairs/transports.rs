@@ -21,7 +21,7 @@ pub(crate) struct Reach<'a> {
 enum Way {
     /// `[feed.source] follow` with this path of the feed, and further keys.
     Source { path: &'static str, keys: &'static str },
-    /// The same, with pushes; `follow` takes it as the pulling transport.
+    /// A source with pushes; `follow` cannot take it alone.
     Pushed { path: &'static str },
     /// `towpath follow xmpp:… | towpath import`.
     Xmpp,
