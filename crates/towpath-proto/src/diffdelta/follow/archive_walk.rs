@@ -28,19 +28,18 @@ impl DiffDeltaFollower {
         }
         let Some(held) = &self.latest else { return Ok(()) };
         // Without cursors nothing tells whether the index lags. The documents tell what is missing.
-        let is_behind = self.lags < MAX_LAGS && ends_before(&listed, &self.state);
+        let is_behind = self.state.lags < MAX_LAGS && ends_before(&listed, &self.state);
         if is_chained && (index_lags(&listed, &held.document) || is_behind) {
-            self.lags += 1;
-            if self.lags < MAX_LAGS {
-                return Err(protocol_error(
-                    url,
-                    format!("the index does not reach {} yet", held.document.cursor),
-                ));
+            self.state.lags += 1;
+            if self.state.lags < MAX_LAGS {
+                let reason = format!("the index does not reach {} yet", held.document.cursor);
+                self.checkpoint();
+                return Err(protocol_error(url, reason));
             }
             return self.deliver_without_index(&format!("the index at {url} does not reach it"));
         }
         // Reaching the document once is enough; a later lag starts counting anew.
-        self.lags = 0;
+        self.state.lags = 0;
         let ArchivePlan { snapshots, gaps, began_anew } = plan(listed, &self.state);
         let starts_later = self.state.since.is_some() && self.state.cursor.is_none();
         if is_chained && starts_later && snapshots.is_empty() {

@@ -148,7 +148,6 @@ pub struct DiffDeltaFollower {
     /// Backoff after a first failure, in seconds. Once the publisher has responded, it is at least its `ttl_sec`.
     retry_base: u64,
     failures: u32,
-    lags: u32,
     warned_unproved: bool,
     warned_python: bool,
     warned_unfetched: bool,
@@ -199,7 +198,6 @@ impl DiffDeltaFollower {
             ttl: DEFAULT_TTL,
             retry_base: FIRST_BACKOFF,
             failures: 0,
-            lags: 0,
             warned_unproved: false,
             warned_python: false,
             warned_unfetched: false,

@@ -26,6 +26,14 @@ pub(super) struct DiffDeltaFollowState {
     /// True if a cursor of this publisher was proved. From then on, an unproved one is an error.
     #[serde(default)]
     pub(super) verified: bool,
+    /// Number of passes in a row whose index lagged behind the delivered state or the latest document.
+    // Stored, so that one-shot follows give up on such an index too.
+    #[serde(default, skip_serializing_if = "is_none_so_far")]
+    pub(super) lags: u32,
+}
+
+fn is_none_so_far(lags: &u32) -> bool {
+    *lags == 0
 }
 
 /// ETag of the head, or of the latest document where there is no head.

@@ -358,6 +358,24 @@ fn a_lagging_index_is_requested_again() {
     assert_eq!((d.changes.len(), d.incomplete()), (3, 0));
 }
 
+/// One-shot follows count the lags of the passes before: a publisher that began anew within the second of the last
+/// delivered document looks like a lagging index, and is told after several of them.
+#[test]
+fn one_shot_follows_do_not_wait_for_a_lagging_index_for_ever() {
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&three_mints(), at(50), &[]);
+    let mut anew = TestSource::new("ab");
+    anew.put(titled("new", "x"), at(30));
+    anew.run(at(30));
+    for n in 1..=6 {
+        d.restart("/diff/ab");
+        d.notices.clear();
+        d.pass(&anew, at(50 + n), &[]);
+    }
+    assert!(matches!(&d.notices[..], [Event::Reset(_)]), "{:?}", d.notices);
+    assert_eq!(d.ops().last(), Some(&(Op::Put, "new")));
+}
+
 /// A lagging server of several at a URL gives neither changes nor gaps, even within the same second.
 #[test]
 fn a_lagging_server_gives_no_changes() {
