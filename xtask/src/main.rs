@@ -36,6 +36,8 @@ cargo xtask openapi [SECONDS]  requests that schemathesis makes of the HTTP API'
                             client that is generated from it
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
 cargo xtask kill [ROUNDS]   kill a writing, polling server so many times [default: 100]
+cargo xtask lost-power      a disk that forgets what was not synced, at each change of a recorded run; and system calls that
+                            fail once, the first 60 of each kind
 cargo xtask sink-kills [N]  kill followers into databases, and their server, so many times [default: 1000]
 cargo xtask client-kills [N]  kill programs that use the packages for Python, JavaScript and Rust so many times each
                             [default: 200]
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         ["client-kills", kills] => client_kills(kills),
         ["kill"] => kill("100"),
         ["kill", rounds] => kill(rounds),
+        ["lost-power"] => lost_power(),
         ["mixed-versions"] => mixed_versions::run(false),
         ["mixed-versions", "record"] => mixed_versions::run(true),
         ["cluster-tests", tests @ ..] => test::cluster(tests),
@@ -125,6 +128,14 @@ fn docs(pages: &[&str]) -> Result<(), String> {
             pages::check(&run::target().join("debug"), pages)
         }
     }
+}
+
+fn lost_power() -> Result<(), String> {
+    setup::strace()?;
+    let test = ["test", "--package", "towpath-store", "--test", "crash", "--"];
+    let chosen = ["lost_power::", "refused_calls::", "--nocapture", "--test-threads=1"];
+    let all = [("TOWPATH_LOST_POWER", "all"), ("TOWPATH_REFUSED_CALLS", "60"), ("REQUIRE_STRACE", "1")];
+    run::cargo_with(&[&test[..], &chosen].concat(), &all)
 }
 
 fn faults(count: &str) -> Result<(), String> {

@@ -29,6 +29,7 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
         apt(&["libfaketime"])?;
     }
     network()?;
+    strace()?;
     browser()?;
     js_tools()?;
     venv()?;
@@ -112,6 +113,17 @@ pub(crate) fn postgresql() -> Result<(), String> {
     let has_server = std::fs::read_dir("/usr/lib/postgresql")
         .is_ok_and(|versions| versions.flatten().any(|version| version.path().join("bin/initdb").is_file()));
     if have("initdb") || has_server { Ok(()) } else { apt(&["postgresql", "postgresql-client"]) }
+}
+
+/// Recorder of system calls, for the tests of lost power.
+pub(crate) fn strace() -> Result<(), String> {
+    if have("strace") { Ok(()) } else { apt(&["strace"]) }
+}
+
+/// Returns true if this machine lets system calls be recorded; then tests fail without it.
+pub(crate) fn can_trace() -> bool {
+    let probe = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
+    probe.is_ok_and(|output| output.status.success())
 }
 
 /// Tools for network namespaces.

@@ -32,10 +32,11 @@ fn suites(environment: &Path) -> Result<(), String> {
     // A few on the other backend; `cargo xtask cluster-tests` is all of them.
     cluster(&["publishing_history", "replication_mirror", "smart_server"])?;
     // Last, so that the summary of the tests is what the output ends with.
-    let required = [("REQUIRE_XMLLINT", "1"), ("REQUIRE_NAMESPACES", "1")];
-    // Elsewhere the tests that need namespaces skip themselves.
-    let count = if setup::has_namespaces() { required.len() } else { 1 };
-    nextest(environment, &["--no-fail-fast"], &required[..count])
+    // Elsewhere the tests that need namespaces, or a recorder of system calls, skip themselves.
+    let optional = [("REQUIRE_NAMESPACES", setup::has_namespaces()), ("REQUIRE_STRACE", setup::can_trace())];
+    let required = optional.iter().filter(|(_, is_possible)| *is_possible).map(|(name, _)| (*name, "1"));
+    let required: Vec<_> = std::iter::once(("REQUIRE_XMLLINT", "1")).chain(required).collect();
+    nextest(environment, &["--no-fail-fast"], &required)
 }
 
 /// Runs the commands of README.md in a clone.

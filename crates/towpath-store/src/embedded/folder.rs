@@ -80,12 +80,17 @@ impl DataFolder {
 
     /// Marks a new folder as complete, once the engine has created its files.
     pub(crate) fn finish(&self) -> Result<(), OpenError> {
+        // The engine does not sync the folders that it creates. Without their names a lost power takes all that is in
+        // them. Folders that have their names cost next to nothing.
+        sync_folders(&self.engine()).map_err(|e| self.refuse(io_reason(&e)))?;
         if !self.new {
             return Ok(());
         }
         let write = || {
             self.write_format()?;
-            fs::remove_file(self.path.join(NEW))
+            fs::remove_file(self.path.join(NEW))?;
+            sync_parents(&self.path);
+            Ok(())
         };
         write().map_err(|e: io::Error| self.refuse(io_reason(&e)))
     }
@@ -158,6 +163,25 @@ impl DataFolder {
     /// Returns the error of a folder that cannot be opened.
     pub(crate) fn refuse(&self, reason: String) -> OpenError {
         refuse(&self.path, reason)
+    }
+}
+
+/// Syncs the names in a folder and in all folders below it.
+fn sync_folders(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_folders(&entry.path())?;
+        }
+    }
+    File::open(path)?.sync_all()
+}
+
+/// Syncs the names of a new folder and of the folders above it, as far as they can be opened.
+fn sync_parents(path: &Path) {
+    let Ok(path) = path.canonicalize() else { return };
+    for folder in path.ancestors().skip(1) {
+        drop(File::open(folder).and_then(|folder| folder.sync_all()));
     }
 }
 
