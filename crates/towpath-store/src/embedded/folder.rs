@@ -45,8 +45,9 @@ impl DataFolder {
         let refuse = |reason: String| refuse(path, reason);
         let found = entries(path).map_err(|e| refuse(io_reason(&e)))?;
         let has = |name: &str| found.iter().any(|entry| entry == name);
-        // A folder with a lock and no format is one whose creation crashed: it is ours, too.
-        if !found.is_empty() && !has(FORMAT) && !has(LOCK) {
+        // A folder with a lock and no format is one whose creation crashed: it is ours, too. A lost power may leave the
+        // mark of a new folder without the lock.
+        if !found.is_empty() && !has(FORMAT) && !has(LOCK) && !has(NEW) {
             return Err(refuse(format!(
                 "it holds other files ({:?}) and is not a data folder of towpath; use an empty or new folder",
                 found[0]
