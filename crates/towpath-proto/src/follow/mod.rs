@@ -14,6 +14,7 @@
 
 mod backoff;
 mod exchange;
+pub(crate) mod html_answer;
 mod named;
 pub(crate) mod probes;
 mod read_limits;

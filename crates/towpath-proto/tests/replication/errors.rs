@@ -87,7 +87,10 @@ fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
 #[test]
 fn case_e_a_page_of_another_type_or_without_headers() {
     let html = broken(0, |r| set(&mut r.headers, "content-type", "text/html"));
-    assert!(html.contains("not multipart"), "{html}");
+    assert!(
+        html.contains("answers an HTML page: the content type is \"text/html\", not multipart; give"),
+        "{html}"
+    );
     let error = broken(0, |r| drop(r.headers.remove("content-type")));
     assert!(error.contains("no Content-Type"), "{error}");
     let error = broken(0, |r| set(&mut r.headers, "content-type", "multipart/mixed"));

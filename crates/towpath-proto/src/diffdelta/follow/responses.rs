@@ -1,7 +1,7 @@
 //! Handles the responses to a follower's requests.
 
 use bytes::Bytes;
-use http::header::ETAG;
+use http::header::{CONTENT_TYPE, ETAG};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -14,6 +14,7 @@ use super::{DiffDeltaFollower, DocumentRequest, HeldLatest, NextAction, TTL_BOUN
 use crate::diffdelta::wire::cursor::{Cursor, Proof, prove};
 use crate::diffdelta::wire::locate::{DocumentLocation, FeedUrls, locate, source_of};
 use crate::diffdelta::wire::{DeltaDocument, HeadDocument};
+use crate::follow::html_answer::html_answer;
 use crate::follow::single_request::SentRequest;
 use crate::follow::{Event, FeedReset, FollowError, ResponseHead, StartFrom};
 use crate::format::FormatError;
@@ -328,13 +329,20 @@ impl DiffDeltaFollower {
         if let Some(result) = self.handle_status(&sent, head) {
             return result;
         }
-        match sent.purpose {
+        let handled = match sent.purpose {
             DocumentRequest::Manifest => self.handle_manifest(&head.url, body),
             DocumentRequest::Head(_) => self.handle_head(head, body),
             DocumentRequest::Latest => self.handle_latest(head, body),
             DocumentRequest::Index => self.handle_index(head, body),
             DocumentRequest::Snapshot(snapshot) => self.handle_snapshot(&head.url, body, &snapshot),
-        }
+        };
+        handled.map_err(|error| match error {
+            FollowError::Protocol { url, reason } => {
+                let reason = html_answer(head.header(CONTENT_TYPE.as_str()), body).unwrap_or(reason);
+                FollowError::Protocol { url, reason }
+            }
+            other => other,
+        })
     }
 }
 

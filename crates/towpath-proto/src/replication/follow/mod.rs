@@ -42,10 +42,13 @@ use self::snapshot_reader::SnapshotReader;
 use self::state::{FollowStart, ReplicationFollowState};
 use self::tail::TailHints;
 use self::walk::{ForwardWalk, SkipRule};
+use crate::follow::html_answer::{ADVICE, is_html};
 use crate::follow::{
     Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
     StartFrom, TransferError,
 };
+use crate::format::multipart::ContentTypeError;
+use crate::replication::wire::ReplicationError;
 
 /// Options of a [`ReplicationFollower`].
 #[derive(Debug, Clone)]
@@ -330,8 +333,8 @@ impl ReplicationFollower {
         self.wait(now, wait);
     }
 
-    fn fail_protocol(&mut self, now: Now, url: &str, error: &super::wire::ReplicationError) {
-        self.fail(now, FollowError::Protocol { url: url.to_owned(), reason: error.to_string() });
+    fn fail_protocol(&mut self, now: Now, url: &str, error: &ReplicationError) {
+        self.fail(now, FollowError::Protocol { url: url.to_owned(), reason: violation(error) });
     }
 
     /// Waits, or finishes after a single pass. Responses still in flight are ignored.
@@ -482,5 +485,15 @@ impl Follower for ReplicationFollower {
     fn progress(&self) -> Option<String> {
         let SnapshotProgress { pages_done, pages, entities } = self.snapshot_progress()?;
         Some(format!("snapshot: {pages_done} of {pages} pages, {entities} items"))
+    }
+}
+
+/// Returns the reason for a violation, with advice where the address answers an HTML page. Its body is not read.
+fn violation(error: &ReplicationError) -> String {
+    match error {
+        ReplicationError::ContentType(ContentTypeError::Invalid(media_type)) if is_html(media_type) => {
+            format!("the address answers an HTML page: {error}; {ADVICE}")
+        }
+        error => error.to_string(),
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use self::start::{agree, base_of, feed_url, position_spec, resume};
 use self::state::SmartFollowState;
 use crate::change::Op;
+use crate::follow::html_answer::html_answer;
 use crate::follow::single_request::{CollectedResponse, SentRequest, SingleRequest, SingleRequestExchange};
 use crate::follow::{
     Backoff, Event, FollowError, Followed, Follower, Monotonic, Now, ReadLimits, Request, ResponseHead,
@@ -189,13 +190,17 @@ impl SmartFollower {
             return self.count_redirect(now, url, &head.url);
         }
         self.redirects = 0;
-        let is_atom = head.header(CONTENT_TYPE.as_str()).is_some_and(|value| value.contains("xml"));
+        let media_type = head.header(CONTENT_TYPE.as_str());
+        let is_atom = media_type.is_some_and(|value| value.contains("xml"));
         let read = if is_atom {
             Collection::from_atom_within(&body, &head.url, self.limits.document)
         } else {
             Collection::from_json_within(&body, self.limits.document)
         };
-        let page = read.map_err(|error| FollowError::Protocol { url, reason: error.to_string() });
+        let page = read.map_err(|error| {
+            let reason = html_answer(media_type, &body).unwrap_or_else(|| error.to_string());
+            FollowError::Protocol { url, reason }
+        });
         if head.is_reset() && page.is_ok() && sent.purpose == PullGoal::Next {
             self.begin_anew(&sent.url);
         }

@@ -310,6 +310,26 @@ fn once_ends_after_one_pass_and_after_one_failure() {
     }
 }
 
+/// Answers every request with a page, as a hotel's portal or a catch-all route does.
+struct Portal;
+
+impl TestSite for Portal {
+    fn answer(&self, _: &Request) -> (u16, HeaderMap, Vec<u8>) {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("text/html"));
+        (200, headers, b"<!doctype html><title>Sign in</title><p>Room number".to_vec())
+    }
+}
+
+#[test]
+fn a_page_in_place_of_a_document_is_named() {
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&Portal, at(0), &[]);
+    let [Event::Failed(error)] = d.notices.as_slice() else { panic!("{:?}", d.notices) };
+    let text = error.to_string();
+    assert!(text.contains("an HTML page (text/html), which begins \"Sign in Room number\"; give"), "{text}");
+}
+
 #[test]
 fn failures_back_off_and_respect_retry_after() {
     let p = three_mints();

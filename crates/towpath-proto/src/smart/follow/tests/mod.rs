@@ -291,6 +291,7 @@ fn broken_pages_are_errors() {
         (r#"{"items": [{"id": "a"}]}"#, "no cursor for the last"),
         (r#"{"items": [{"id": "a"}, {}], "last_cursor": "x"}"#, "item 1 has no id"),
         ("<feed", "not JSON"),
+        ("<!doctype html><title>Sign in</title>", "an HTML page (no content type), which begins \"Sign in\""),
     ];
     for (body, reason) in cases {
         let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap();
