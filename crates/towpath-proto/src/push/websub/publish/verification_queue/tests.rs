@@ -1,6 +1,6 @@
 //! Tests of the queue: floods, and those who are served meanwhile.
 
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::*;
