@@ -28,12 +28,8 @@ pub(super) struct DiffDeltaFollowState {
     pub(super) verified: bool,
     /// Number of passes in a row whose index lagged behind the delivered state or the latest document.
     // Stored, so that one-shot follows give up on such an index too.
-    #[serde(default, skip_serializing_if = "is_none_so_far")]
+    #[serde(default)]
     pub(super) lags: u32,
-}
-
-fn is_none_so_far(lags: &u32) -> bool {
-    *lags == 0
 }
 
 /// ETag of the head, or of the latest document where there is no head.
