@@ -81,13 +81,13 @@ impl DataFolder {
 
     /// Marks a new folder as complete, once the engine has created its files.
     pub(crate) fn finish(&self) -> Result<(), OpenError> {
-        // The engine does not sync the folders that it creates. Without their names a lost power takes all that is in
-        // them. Folders that have their names cost next to nothing.
-        sync_folders(&self.engine()).map_err(|e| self.refuse(io_reason(&e)))?;
         if !self.new {
             return Ok(());
         }
         let write = || {
+            // The engine does not sync the folders that it creates. Without their names a lost power takes all that is in
+            // them.
+            sync_folders(&self.engine())?;
             self.write_format()?;
             fs::remove_file(self.path.join(NEW))?;
             sync_parents(&self.path);
