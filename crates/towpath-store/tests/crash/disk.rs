@@ -30,10 +30,24 @@ enum NameChange {
     Remove(String),
 }
 
+impl NameChange {
+    fn name(&self) -> &str {
+        match self {
+            Self::Add(name, _) | Self::Remove(name) => name,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Contents {
     File { synced: Vec<u8>, now: Vec<u8>, changed: Vec<(usize, usize)> },
     Directory { synced: BTreeMap<String, NodeId>, changes: Vec<NameChange> },
+}
+
+impl Contents {
+    fn directory() -> Self {
+        Self::Directory { synced: BTreeMap::new(), changes: Vec::new() }
+    }
 }
 
 /// The disk below one folder.
@@ -46,7 +60,7 @@ pub(crate) const ROOT: NodeId = NodeId(0);
 
 impl Disk {
     pub(crate) fn new() -> Self {
-        Self { nodes: vec![Contents::Directory { synced: BTreeMap::new(), changes: Vec::new() }] }
+        Self { nodes: vec![Contents::directory()] }
     }
 
     fn names(&self, directory: NodeId) -> BTreeMap<String, NodeId> {
@@ -81,7 +95,7 @@ impl Disk {
         let (directory, name) = self.place(from, path);
         let node = NodeId(self.nodes.len());
         self.nodes.push(match is_directory {
-            true => Contents::Directory { synced: BTreeMap::new(), changes: Vec::new() },
+            true => Contents::directory(),
             false => Contents::File { synced: Vec::new(), now: Vec::new(), changed: Vec::new() },
         });
         self.change_name(directory, NameChange::Add(name.to_owned(), node));
@@ -144,24 +158,17 @@ impl Disk {
 
     /// Makes the name of a new file survive. A name that it got later does not.
     fn keep_new_name(&mut self, file: NodeId) {
-        let adds = |change: &NameChange| matches!(change, NameChange::Add(_, node) if *node == file);
         for contents in &mut self.nodes {
             let Contents::Directory { synced, changes } = contents else { continue };
-            let Some(NameChange::Add(name, _)) = changes.iter().find(|change| adds(change)).cloned() else {
-                continue;
-            };
+            let adds = |change: &NameChange| matches!(change, NameChange::Add(_, node) if *node == file);
+            let Some(at) = changes.iter().position(adds) else { continue };
             if synced.values().any(|node| *node == file) {
                 continue;
             }
-            let at = changes.iter().position(adds).unwrap();
-            let of_name = |change: &NameChange| match change {
-                NameChange::Add(other, _) | NameChange::Remove(other) => *other == name,
-            };
-            let mut index = 0;
-            changes.retain(|change| {
-                index += 1;
-                index > at + 1 || !of_name(change)
-            });
+            let name = changes[at].name().to_owned();
+            let later = changes.split_off(at + 1);
+            changes.retain(|change| change.name() != name);
+            changes.extend(later);
             synced.insert(name, file);
         }
     }

@@ -21,6 +21,13 @@ pub(crate) struct CrashLedger {
 }
 
 impl CrashLedger {
+    /// Adds a writer's output, whose last line may be cut off.
+    pub(crate) fn add_output(&mut self, output: &[u8]) {
+        // After a whole line, the last one is empty.
+        let lines: Vec<String> = String::from_utf8_lossy(output).split('\n').map(str::to_owned).collect();
+        self.add(&lines);
+    }
+
     pub(crate) fn add(&mut self, lines: &[String]) {
         for line in lines {
             match line.split(' ').collect::<Vec<_>>()[..] {

@@ -1,6 +1,6 @@
 //! Lost power: a writer's system calls are recorded, from an empty folder and from what that run left. At moments of the
-//! recordings, a disk that forgets what was not
-//! synced is read by a new store, which must have every write that was acknowledged by then.
+//! recordings, a new store reads a disk that forgets what was not synced. It must have every write that was acknowledged
+//! by then.
 //!
 //! `cargo xtask lost-power` takes every write, sync, rename and removal; a test takes a part of them.
 
@@ -68,26 +68,26 @@ impl<'f> Replay<'f> {
             }
             Moment::End(number, result) => {
                 let call = self.begun.remove(&number).unwrap();
-                self.end(&Call { result, ..call })
+                self.end(&call, result)
             }
         }
     }
 
-    fn end(&mut self, call: &Call) -> bool {
+    fn end(&mut self, call: &Call, result: i64) -> bool {
         let text = |n: usize| String::from_utf8(call.texts[n].clone()).unwrap();
         let number = |n: usize| call.arguments[n].parse::<i64>().unwrap();
         match &*call.name {
-            "open" | "creat" | "openat" => return self.open(call),
+            "open" | "creat" | "openat" => return self.open(call, result),
             "close" => drop(self.files.remove(&number(0))),
-            "dup" | "dup2" | "dup3" => self.duplicate(number(0), call.result),
-            "fcntl" if call.arguments[1].starts_with("F_DUPFD") => self.duplicate(number(0), call.result),
+            "dup" | "dup2" | "dup3" => self.duplicate(number(0), result),
+            "fcntl" if call.arguments[1].starts_with("F_DUPFD") => self.duplicate(number(0), result),
             "fcntl" => {}
-            "lseek" => self.at(number(0), |file, _| file.offset = usize::try_from(call.result).unwrap()),
+            "lseek" => self.at(number(0), |file, _| file.offset = usize::try_from(result).unwrap()),
             "read" | "readv" => {
-                self.at(number(0), |file, _| file.offset += usize::try_from(call.result).unwrap());
+                self.at(number(0), |file, _| file.offset += usize::try_from(result).unwrap());
             }
             "write" | "writev" | "pwrite64" => {
-                let written = usize::try_from(call.result).unwrap();
+                let written = usize::try_from(result).unwrap();
                 let bytes = call.texts.concat();
                 let place = (call.name == "pwrite64").then(|| usize::try_from(number(3)).unwrap());
                 let Some(file) = self.files.get_mut(&number(0)) else { return false };
@@ -109,13 +109,12 @@ impl<'f> Replay<'f> {
                 return self.files.contains_key(&number(0));
             }
             "mkdir" | "mkdirat" => {
-                return self.on_path(call, 0, |disk, from, path| {
+                return self.on_path(call, |disk, from, path| {
                     disk.create(from, path, true);
                 });
             }
-            "unlink" | "unlinkat" | "rmdir" => return self.on_path(call, 0, Disk::remove),
-            "rename" => return self.rename(&text(0), &text(1)),
-            "renameat" | "renameat2" => {
+            "unlink" | "unlinkat" | "rmdir" => return self.on_path(call, Disk::remove),
+            "rename" | "renameat" | "renameat2" => {
                 assert!(text(0).starts_with('/') && text(1).starts_with('/'), "{call:?}");
                 return self.rename(&text(0), &text(1));
             }
@@ -147,8 +146,8 @@ impl<'f> Replay<'f> {
     }
 
     /// Returns the directory that a path begins at, and the path from there; `None` outside of the folder.
-    fn place(&self, call: &Call, text: usize) -> Option<(NodeId, String)> {
-        let path = String::from_utf8(call.texts[text].clone()).unwrap();
+    fn place(&self, call: &Call) -> Option<(NodeId, String)> {
+        let path = String::from_utf8(call.texts[0].clone()).unwrap();
         if path.starts_with('/') {
             return path.strip_prefix(self.folder).map(|path| (ROOT, path.to_owned()));
         }
@@ -156,9 +155,8 @@ impl<'f> Replay<'f> {
         self.files.get(&from).map(|file| (file.node, path))
     }
 
-    fn on_path(&mut self, call: &Call, text: usize, change: impl FnOnce(&mut Disk, NodeId, &str)) -> bool {
-        let Some((from, path)) =
-            self.place(call, text).filter(|(_, path)| !path.trim_matches('/').is_empty())
+    fn on_path(&mut self, call: &Call, change: impl FnOnce(&mut Disk, NodeId, &str)) -> bool {
+        let Some((from, path)) = self.place(call).filter(|(_, path)| !path.trim_matches('/').is_empty())
         else {
             return false;
         };
@@ -166,10 +164,10 @@ impl<'f> Replay<'f> {
         true
     }
 
-    fn open(&mut self, call: &Call) -> bool {
+    fn open(&mut self, call: &Call, descriptor: i64) -> bool {
         // A descriptor that closed without a recorded call, as that of a file of another process.
-        self.files.remove(&call.result);
-        let Some((from, path)) = self.place(call, 0) else { return false };
+        self.files.remove(&descriptor);
+        let Some((from, path)) = self.place(call) else { return false };
         let flags = call.arguments.iter().find(|argument| argument.contains("O_")).unwrap();
         assert!(!flags.contains("SYNC"), "{call:?}");
         let known = self.disk.find(from, &path);
@@ -178,7 +176,7 @@ impl<'f> Replay<'f> {
         if shortens {
             self.disk.set_len(node, 0);
         }
-        self.files.insert(call.result, OpenFile { node, offset: 0, appends: flags.contains("O_APPEND") });
+        self.files.insert(descriptor, OpenFile { node, offset: 0, appends: flags.contains("O_APPEND") });
         known.is_none() || shortens
     }
 
@@ -256,9 +254,6 @@ async fn check(replay: &Replay<'_>, mut remains: Remains, folder: &Path, at: usi
     println!("change {at}, {remains:?}, unsynced:\n{}", replay.disk.unsynced());
     replay.disk.lose_power(&mut remains, folder);
     let mut ledger = CrashLedger::default();
-    let mut lines: Vec<String> = String::from_utf8_lossy(&replay.output).lines().map(str::to_owned).collect();
-    // The last line may have begun only.
-    lines.push(String::new());
-    ledger.add(&lines);
+    ledger.add_output(&replay.output);
     ledger.check(folder).await;
 }

@@ -12,15 +12,14 @@ pub(crate) fn recorder(file: &str) -> Vec<&str> {
     vec!["strace", "-f", "-qq", "-xx", "-s", "8000000", "-o", file, "-e", CALLS, "-e", "signal=none"]
 }
 
-/// A system call that succeeded.
+/// A system call, as it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// Arguments: numbers and flags as text, texts as bytes in [`Self::texts`].
+    /// Arguments: numbers and flags as text; quoted ones are empty.
     pub(crate) arguments: Vec<String>,
     /// Contents of the quoted arguments, in order.
     pub(crate) texts: Vec<Vec<u8>>,
-    pub(crate) result: i64,
 }
 
 /// A recorded moment.
@@ -75,7 +74,7 @@ fn result(line: &str) -> Option<i64> {
 fn call(line: &str) -> Call {
     let (name, rest) = line.split_once('(').unwrap();
     let (arguments, texts) = arguments(rest);
-    Call { name: name.to_owned(), arguments, texts, result: 0 }
+    Call { name: name.to_owned(), arguments, texts }
 }
 
 /// Splits arguments at the commas that stand outside of quotes.
