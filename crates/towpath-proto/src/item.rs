@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::format::media_type;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -152,8 +154,7 @@ impl Content {
     /// Returns the media type without parameters, in lower case: `text/html; charset=utf-8` gives
     /// `text/html`.
     pub fn essence(&self) -> String {
-        let essence = self.media_type.split(';').next().unwrap_or_default();
-        essence.trim().to_ascii_lowercase()
+        media_type::essence(&self.media_type).to_ascii_lowercase()
     }
 
     /// Returns the form in which feed readers show the content, with its text. `None` if it is not text for

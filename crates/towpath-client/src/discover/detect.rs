@@ -5,6 +5,7 @@ use towpath_proto::FeedId;
 use towpath_proto::follow::ResponseHead;
 use towpath_proto::format::html;
 use towpath_proto::format::link;
+use towpath_proto::format::media_type::essence;
 use towpath_proto::format::peek::{FeedPeek, RootElement, peek};
 use towpath_proto::format::sniff::{self, DocumentKind};
 use towpath_proto::smart::wire::Collection;
@@ -296,5 +297,5 @@ impl ProbedResponse<'_> {
 
 fn media_type(head: &ResponseHead) -> String {
     let value = head.header("content-type").unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    essence(value).to_ascii_lowercase()
 }

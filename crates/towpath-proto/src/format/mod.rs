@@ -24,6 +24,7 @@ mod json_repair;
 pub(crate) mod json_value;
 pub(crate) mod limits;
 pub mod link;
+pub mod media_type;
 pub mod multipart;
 pub mod opml;
 mod paging;

@@ -5,6 +5,7 @@ use std::io::Write;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
+use towpath_proto::format::media_type;
 
 /// A coding that we make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Coding {
 pub fn is_text(headers: &HeaderMap) -> bool {
     let Some(media_type) = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()) else { return false };
     // Parameters such as a multipart boundary must not decide.
-    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    let essence = media_type::essence(media_type);
     essence.starts_with("text/")
         || essence.starts_with("multipart/")
         || ["json", "xml", "javascript"].iter().any(|kind| essence.ends_with(kind))

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::format::error::FormatError;
 use crate::format::item_builder::ItemBuilder;
+use crate::format::media_type;
 use crate::format::xml::{Ns, Tag, XmlReader, XmlToken, XmlWriter, is_xml_text};
 use crate::item::{Content, ContentForm};
 
@@ -24,7 +25,7 @@ pub(super) enum TextForm {
 
 impl TextForm {
     pub(super) fn of(media_type: &str) -> Self {
-        let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let essence = media_type::essence(media_type).to_ascii_lowercase();
         // RFC 4287, section 4.1.3.3, items 4 to 6: the suffix decides before the type.
         if essence.ends_with("+xml") || essence.ends_with("/xml") {
             Self::Xml

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, Method, header};
 use self::page::{PageKind, PageVisit};
 use super::wire::{FeedPageHead, SnapshotIndex, says_empty};
 use crate::follow::{Checker, Exchange, Monotonic, Now, Request, RequestId, ResponseHead, TransferError};
+use crate::format::media_type::essence;
 use crate::report::{Report, Rule};
 
 /// Returns the rules of the check, in the order in which they are first tested.
@@ -332,8 +333,7 @@ fn neighbours(older: &FeedPageHead, newer: &PageVisit) -> Option<String> {
 }
 
 fn is_json(head: &ResponseHead) -> bool {
-    let media_type = head.header("content-type").and_then(|t| t.split(';').next()).unwrap_or_default();
-    media_type.trim().eq_ignore_ascii_case("application/json")
+    head.header("content-type").is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }
 
 impl Exchange for ReplicationChecker {

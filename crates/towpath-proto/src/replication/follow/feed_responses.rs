@@ -9,6 +9,7 @@ use super::state::{FollowStart, SnapshotCheckpoint};
 use super::walk::{ForwardWalk, SkipRule, WalkError};
 use super::{FollowPhase, ReplicationFollower};
 use crate::follow::{Event, FeedReset, FollowError, Now, ResponseHead};
+use crate::format::media_type::essence;
 use crate::replication::wire::ReplicationError;
 use crate::replication::wire::{FeedPageHead, says_empty};
 
@@ -290,6 +291,5 @@ impl ReplicationFollower {
 }
 
 fn is_json(head: &ResponseHead) -> bool {
-    let media_type = head.header("content-type").and_then(|t| t.split(';').next()).unwrap_or_default();
-    media_type.trim().eq_ignore_ascii_case("application/json")
+    head.header("content-type").is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }

@@ -19,6 +19,7 @@ use self::walk::Walk;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
 use crate::follow::{Checker, Now, ReadLimits, Request};
+use crate::format::media_type::essence;
 use crate::report::{Report, Rule};
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::spec::{FeedOrder, PositionSpec};
@@ -319,7 +320,7 @@ impl SmartChecker {
         };
         self.report_rule(rules::OFFERED, None);
         let media_type = head.header(CONTENT_TYPE.as_str()).unwrap_or_default();
-        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let media_type = essence(media_type).to_ascii_lowercase();
         self.judge(
             probe,
             &SmartResponse {

@@ -16,6 +16,7 @@ use crate::follow::single_request::{CollectedResponse, SentRequest};
 use crate::follow::{Checker, Now, ReadLimits, Request, ResponseHead};
 use crate::format::budget::Budget;
 use crate::format::json_value::read_value;
+use crate::format::media_type::essence;
 use crate::format::{self, DocumentLimits, FeedLink, ReadOptions, http_date};
 use crate::report::{Report, Rule};
 use crate::sup::wire::discovery::{Discovery, MEDIA_TYPE, REL, SupLink, X_SUP_ID, discover};
@@ -147,8 +148,7 @@ impl SupChecker {
     /// Tests a document; `period` is the period for which its URL was offered.
     fn judge_document(&mut self, now: Now, head: &ResponseHead, body: &[u8], period: Option<u64>) {
         let media_type = head.header(CONTENT_TYPE.as_str()).unwrap_or_default();
-        let essence = media_type.split(';').next().unwrap_or_default().trim();
-        let is_json = essence.eq_ignore_ascii_case(MEDIA_TYPE);
+        let is_json = essence(media_type).eq_ignore_ascii_case(MEDIA_TYPE);
         self.report_rule(
             rules::MEDIA_TYPE,
             (!is_json).then(|| format!("{}: it is {media_type:?}", head.url)),

@@ -16,6 +16,7 @@ use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
 use crate::engine::request::asks_for_line;
 use crate::engine::{Engine, Feed};
+use towpath_proto::format::media_type;
 
 /// Form of a body.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl BodyForm {
         let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
         let media_type = media_type.map_err(|_| RouteError::bad_request("Content-Type is not text"))?;
         let media_type = media_type.unwrap_or_default();
-        let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let essence = media_type::essence(media_type).to_ascii_lowercase();
         let is_line = asks_for_line(request.uri().query())?;
         let is_mapped = feed.config.publish.is_some() && !is_line;
         Ok(match essence.as_str() {

@@ -10,6 +10,7 @@ use super::values::{is_base64, is_media_type};
 use super::walk::{CommonRules, Dialect, Frame, WalkState};
 use super::xml::XmlStart;
 use super::xml_name::is_space;
+use crate::format::media_type;
 use crate::format::xml::{ATOM, TOMBSTONES};
 
 static COMMON: CommonRules = CommonRules {
@@ -101,7 +102,7 @@ impl AtomDialect {
         if is_text_kind {
             return test_text(kind, frame, walk);
         }
-        let essence = major.split(';').next().unwrap_or_default().trim();
+        let essence = media_type::essence(&major);
         if essence.ends_with("+xml") || essence.ends_with("/xml") {
             let is_single = frame.children == 1 && frame.text.chars().all(is_space);
             return walk.judge(rules::CONTENT_XML, is_single, || format!("{} elements", frame.children));

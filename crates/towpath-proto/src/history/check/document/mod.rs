@@ -30,6 +30,7 @@ use self::walk::walk;
 use crate::follow::ResponseHead;
 use crate::format::budget::Budget;
 use crate::format::json_value::read_value;
+use crate::format::media_type;
 use crate::format::{DocumentLimits, FeedDocument, Format, sniff};
 use crate::report::{Report, Rule};
 
@@ -103,7 +104,7 @@ fn record(
 
 fn content_type(report: &mut Report, url: &str, head: &ResponseHead, format: Format) {
     let given = head.header("content-type").unwrap_or_default();
-    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = media_type::essence(given).to_ascii_lowercase();
     let (rule, good): (Rule, &[&str]) = match format {
         Format::Atom => (ATOM_TYPE, &["application/atom+xml"]),
         Format::JsonFeed => (JSON_TYPE, &["application/feed+json", "application/json"]),

@@ -20,6 +20,7 @@ use self::rules::{
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
 use crate::follow::{Call, Checker, Monotonic, Now, Reply, Request, ResponseHead};
 use crate::format::link;
+use crate::format::media_type::essence;
 use crate::push::websub::wire::Mode;
 use crate::push::websub::wire::discover::{HubLinks, discover};
 use crate::push::websub::wire::form::HubForm;
@@ -236,7 +237,7 @@ impl HubChecker {
 
 fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    essence(value).to_ascii_lowercase()
 }
 
 impl SingleRequestExchange for HubChecker {

@@ -6,6 +6,7 @@ use url::Url;
 
 use super::form::{FormError, HubForm};
 use super::{Dialect, Mode};
+use crate::format::media_type::essence;
 
 /// Maximum size of a request's body, in bytes.
 pub const MAX_BODY: usize = 16 << 10;
@@ -100,8 +101,7 @@ impl HubRequest {
     /// request parameters they do not understand").
     pub fn parse(content_type: Option<&str>, body: &[u8]) -> Result<Self, RequestError> {
         let media_type = content_type.unwrap_or_default();
-        let plain = media_type.split(';').next().unwrap_or_default().trim();
-        if !plain.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        if !essence(media_type).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             // The error is echoed to the sender: keep its size bounded.
             return Err(RequestError::ContentType(media_type.chars().take(100).collect()));
         }
