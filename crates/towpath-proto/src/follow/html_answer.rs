@@ -1,5 +1,6 @@
 //! Error for an HTML page that stands where a protocol's document was expected.
 
+use crate::format::media_type::essence;
 use crate::format::sniff::DocumentKind;
 use crate::format::{html, sniff};
 
@@ -27,31 +28,21 @@ pub(crate) fn html_answer(content_type: Option<&str>, body: &[u8]) -> Option<Str
         return None;
     }
     let media_type = content_type.unwrap_or("no content type").chars().take(QUOTE).collect::<String>();
-    let quote = html::to_text(&format!("{} {text}", title(&text)), QUOTE);
+    // Pages that scripts draw have no text but their title.
+    let quote = html::to_text(&format!("{} {text}", html::title(&text)), QUOTE);
     let begins = if quote.is_empty() { String::new() } else { format!(", which begins {quote:?}") };
     Some(format!("the address answers an HTML page ({media_type}){begins}; {ADVICE}"))
 }
 
 /// Returns `true` if a media type, with or without parameters, is HTML's.
 pub(crate) fn is_html(content_type: &str) -> bool {
-    let name = content_type.split(';').next().unwrap_or_default().trim();
+    let name = essence(content_type);
     ["text/html", "application/xhtml+xml"].iter().any(|html| name.eq_ignore_ascii_case(html))
 }
 
 fn is_feed(text: &str) -> bool {
     let start = text.trim_start_matches('\u{FEFF}').trim_start();
     ["<?xml", "<feed", "<rss", "<rdf"].iter().any(|root| start.starts_with(root))
-}
-
-/// Returns the content of the page's title: pages that scripts draw have no other text.
-fn title(html: &str) -> &str {
-    let lower = html.to_ascii_lowercase();
-    let content = || {
-        let name = lower.find("<title")?;
-        let start = name + lower[name..].find('>')? + 1;
-        html.get(start..start + lower[start..].find("</title")?)
-    };
-    content().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use html5gum::emitters::callback::CallbackEvent;
 use url::Url;
 
 use super::tokens::{SkippedElements, read};
+use crate::format::media_type::essence;
 
 /// Maximum number of alternates of a page.
 const MAX_ALTERNATES: usize = 64;
@@ -38,7 +39,7 @@ pub fn alternates(html: &str, page: &Url) -> Vec<Alternate> {
         url.set_fragment(None);
         let is_known = found.iter().any(|known| known.href == url.as_str());
         if matches!(url.scheme(), "http" | "https") && !is_known {
-            let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            let media_type = essence(&media_type).to_ascii_lowercase();
             found.push(Alternate { href: url.into(), media_type });
         }
     }

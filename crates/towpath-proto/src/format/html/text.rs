@@ -43,6 +43,21 @@ pub fn to_text(html: &str, max_chars: usize) -> String {
     text.finish()
 }
 
+/// Returns the content of a page's first title, with its references decoded; empty without one.
+pub(crate) fn title(html: &str) -> String {
+    let (mut is_title, mut title) = (false, String::new());
+    read(html, |event| {
+        match event {
+            CallbackEvent::OpenStartTag { name } => is_title = name == b"title",
+            CallbackEvent::EndTag { name: b"title" } => return ControlFlow::Break(()),
+            CallbackEvent::String { value } if is_title => title.push_str(&String::from_utf8_lossy(value)),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    title
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -72,6 +87,15 @@ mod tests {
                     <template>x<template>y</template>z</template><!-- c --><noscript><i>n</i></noscript>d";
         assert_eq!(text(html), "ad");
         assert_eq!(text("a<script>never closed <p>b"), "a");
+    }
+
+    #[test]
+    fn the_first_title_is_found() {
+        assert_eq!(
+            title("<!doctype html><HEAD><TITLE lang=en>One &amp; two</TITLE><title>x</title>"),
+            "One & two"
+        );
+        assert_eq!(title("<script>'<title>no</title>'</script><p>text"), "");
     }
 
     #[test]
