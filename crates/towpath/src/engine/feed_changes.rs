@@ -79,7 +79,13 @@ impl Engine {
         for stored in stored.feeds.iter().filter(|stored| !named.contains(stored.id())) {
             let feed = match self.feed(stored.id().as_str()).filter(|known| known.config == *stored) {
                 Some(known) => known,
-                None => added(stored, self.logs().await?.get(stored.id())),
+                None => {
+                    let logs = match &mut logs {
+                        Some(logs) => logs,
+                        None => logs.insert(self.logs().await?),
+                    };
+                    added(stored, logs.get(stored.id()))
+                }
             };
             plan.feeds.push((stored.id().clone(), feed));
         }
