@@ -84,7 +84,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         config.server.base_url = Some(base);
     }
     // Read before anything is opened: most mistakes are in these files.
-    let tls = config.server.tls.clone().map(TlsIdentity::load).transpose()?;
+    let tls = config.server.tls.clone().map(TlsIdentity::load).transpose()?.map(Arc::new);
     // Bound before the store is opened: a port in use must not leave a data folder behind.
     let listeners = Listeners::open(&config.server.listen)?;
     // With port 0 the system chose a free port; URLs need the actual one.
@@ -114,7 +114,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     }
     let hangups =
         reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
-    let reloading = reload::run(args.config.clone(), loaded, engine.clone(), hangups, stop.clone());
+    let reloading =
+        reload::run(args.config.clone(), loaded, engine.clone(), hangups, tls.clone(), stop.clone());
     let reloading = tokio::spawn(reloading);
     let copying = tokio::spawn(backup::serve(engine.clone(), stop.clone()).boxed());
     if let Err(e) = running_server::record(&engine) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use http::HeaderMap;
 use quick_cache::sync::Cache;
 
@@ -43,22 +44,39 @@ impl Requester {
 
 /// Accounts of all clients.
 pub(crate) struct RateLimit {
-    /// Nanoseconds in which a point is paid off.
-    point: u64,
-    /// Nanoseconds in which a burst is paid off.
-    burst: u64,
-    config: RateLimitConfig,
+    /// Rates in effect. Reading the configuration again replaces them, and the debts stay.
+    rates: ArcSwap<Rates>,
     start: Instant,
     /// Time at which each client's debt is paid off, in nanoseconds after `start`.
     accounts: Cache<Requester, Arc<AtomicU64>>,
 }
 
+/// Rates of a configuration, in nanoseconds.
+struct Rates {
+    /// Time in which a point is paid off; 0 if there is no limit.
+    point: u64,
+    /// Time in which a burst is paid off.
+    burst: u64,
+    config: RateLimitConfig,
+}
+
+impl Rates {
+    fn new(config: RateLimitConfig) -> Self {
+        let point = 1_000_000_000_u64.checked_div(config.per_second.into()).unwrap_or_default();
+        Self { point, burst: point * u64::from(config.burst), config }
+    }
+}
+
 impl RateLimit {
-    /// Returns the accounts of a server; `None` if it has no limit.
-    pub(crate) fn new(config: RateLimitConfig) -> Option<Self> {
-        let point = 1_000_000_000_u64.checked_div(config.per_second.into())?;
-        let burst = point * u64::from(config.burst);
-        Some(Self { point, burst, config, start: Instant::now(), accounts: Cache::new(MAX_CLIENTS) })
+    /// Returns the accounts of a server.
+    pub(crate) fn new(config: RateLimitConfig) -> Self {
+        let rates = ArcSwap::from_pointee(Rates::new(config));
+        Self { rates, start: Instant::now(), accounts: Cache::new(MAX_CLIENTS) }
+    }
+
+    /// Replaces the rates.
+    pub(crate) fn set(&self, config: RateLimitConfig) {
+        self.rates.store(Arc::new(Rates::new(config)));
     }
 
     /// Returns the client's account if it may spend so many points now.
@@ -71,6 +89,10 @@ impl RateLimit {
     }
 
     fn admit_at(&self, requester: Requester, points: u64, now: u64) -> Result<Account<'_>, RouteError> {
+        let rates = self.rates.load();
+        if rates.point == 0 {
+            return Ok(Account { limit: self, paid_off: Arc::default() });
+        }
         let paid_off = match self.accounts.get(&requester) {
             Some(paid_off) => paid_off,
             None => {
@@ -81,14 +103,14 @@ impl RateLimit {
             }
         };
         let debt = paid_off.load(Ordering::Relaxed).saturating_sub(now);
-        let wanted = debt.saturating_add(points.saturating_mul(self.point));
-        if wanted <= self.burst {
+        let wanted = debt.saturating_add(points.saturating_mul(rates.point));
+        if wanted <= rates.burst {
             return Ok(Account { limit: self, paid_off });
         }
-        let retry_after = Duration::from_nanos(wanted - self.burst);
+        let retry_after = Duration::from_nanos(wanted - rates.burst);
         // Rounded up: a client that waits so many seconds is admitted.
         let retry_after = Duration::from_secs(retry_after.as_secs() + 1);
-        let RateLimitConfig { per_second, burst } = self.config;
+        let RateLimitConfig { per_second, burst } = rates.config;
         Err(RouteError::new(
             RouteErrorKind::TooManyRequests { retry_after },
             format!(
@@ -132,9 +154,10 @@ impl Account<'_> {
     }
 
     fn charge_at(&self, points: u64, now: u64) {
-        let cost = points.saturating_mul(self.limit.point);
+        let rates = self.limit.rates.load();
+        let cost = points.saturating_mul(rates.point);
         // Many requests at once may go beyond the burst. At twice the burst the debt ends, so the wait is bounded.
-        let most = now.saturating_add(self.limit.burst.saturating_mul(2));
+        let most = now.saturating_add(rates.burst.saturating_mul(2));
         let charged = |paid_off: u64| Some(paid_off.max(now).saturating_add(cost).min(most));
         // The closure always returns a value, so this cannot fail.
         let _ = self.paid_off.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged);
@@ -153,7 +176,7 @@ mod tests {
     }
 
     fn limit() -> RateLimit {
-        RateLimit::new(RateLimitConfig { per_second: 10, burst: 100 }).unwrap()
+        RateLimit::new(RateLimitConfig { per_second: 10, burst: 100 })
     }
 
     #[test]
@@ -194,7 +217,21 @@ mod tests {
             "127.0.0.2".parse().unwrap(),
         )]);
         assert_eq!(local(through), Some(Requester::Network([127, 0, 0, 2].into())));
-        assert!(RateLimit::new(RateLimitConfig { per_second: 0, burst: 0 }).is_none());
+    }
+
+    #[test]
+    fn rates_are_replaced_and_debts_stay() {
+        let limit = limit();
+        let spend = |points| {
+            limit.admit_at(client("192.0.2.1"), points, 0).map(|account| account.charge_at(points, 0))
+        };
+        spend(100).unwrap();
+        spend(1).unwrap_err();
+        limit.set(RateLimitConfig { per_second: 10, burst: 150 });
+        spend(50).unwrap();
+        spend(1).unwrap_err();
+        limit.set(RateLimitConfig { per_second: 0, burst: 0 });
+        spend(1_000_000).unwrap();
     }
 
     #[test]

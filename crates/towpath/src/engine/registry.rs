@@ -66,7 +66,7 @@ pub struct Engine {
     pub(crate) identity: String,
     /// Identity of this run, which `/feeds?instance` shows: by it commands know the server that has their data folder open.
     pub(crate) instance: String,
-    /// Limit of expensive requests; `None` if there is none.
+    /// Limit of expensive requests; `None` for a static tree.
     pub(crate) rate_limit: Option<RateLimit>,
     replica_age: ReplicaAge,
     pub(super) store_health: StoreHealth,
@@ -177,7 +177,7 @@ impl Engine {
             extensions: Extensions::default(),
             identity,
             instance: hex::encode(unguessable().to_be_bytes()),
-            rate_limit: RateLimit::new(config.server.rate_limit),
+            rate_limit: Some(RateLimit::new(config.server.rate_limit)),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
             log_upkeep: LogUpkeepHealth::default(),

@@ -26,14 +26,13 @@ pub async fn serve(
     listeners: Listeners,
     engine: Arc<Engine>,
     budget: DescriptorBudget,
-    tls: Option<TlsIdentity>,
+    tls: Option<Arc<TlsIdentity>>,
     stop: Stop,
 ) -> Result<(), ServeError> {
     engine.extensions.get_or_insert_with(|| HealthParts(health::parts));
     let mut listeners = listeners.start().map_err(ServeError::Worker)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let count = engine.config.server.threads.unwrap_or(cores).max(1);
-    let tls = tls.map(Arc::new);
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().watch(stop.clone()));
     }

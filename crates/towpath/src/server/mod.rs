@@ -38,4 +38,5 @@ pub use accept::serve;
 pub(crate) use access_log::ACCESS_TARGET;
 pub use descriptors::DescriptorBudget;
 pub use listeners::{Listeners, ServeError};
+pub(crate) use tls::LoadedTls;
 pub use tls::{TlsError, TlsIdentity};

@@ -50,9 +50,16 @@ pub enum TlsError {
 
 /// Certificate and key as they are now.
 pub struct TlsIdentity {
-    files: TlsConfig,
+    files: ArcSwap<TlsConfig>,
     end: Arc<CertificateEnd>,
     current: ArcSwap<ServerConfig>,
+}
+
+/// Certificate and key that were read, and are not in use yet.
+pub(crate) struct LoadedTls {
+    files: TlsConfig,
+    config: ServerConfig,
+    not_after: Option<Timestamp>,
 }
 
 /// Times and lengths of both files: they differ after a change.
@@ -65,9 +72,28 @@ impl TlsIdentity {
     ///
     /// Files that cannot be read, or do not fit together.
     pub fn load(files: TlsConfig) -> Result<Self, TlsError> {
+        let loaded = Self::read(files)?;
         let end = Arc::new(CertificateEnd::default());
-        let current = ArcSwap::from_pointee(read(&files, &end)?);
-        Ok(Self { files, end, current })
+        end.set(loaded.not_after);
+        let current = ArcSwap::from_pointee(loaded.config);
+        Ok(Self { files: ArcSwap::from_pointee(loaded.files), end, current })
+    }
+
+    /// Reads the files of a configuration. Nothing changes yet.
+    ///
+    /// # Errors
+    ///
+    /// Files that cannot be read, or do not fit together.
+    pub(crate) fn read(files: TlsConfig) -> Result<LoadedTls, TlsError> {
+        let (config, not_after) = read(&files)?;
+        Ok(LoadedTls { files, config, not_after })
+    }
+
+    /// Uses other files from now on. Open connections keep the certificate that they began with.
+    pub(crate) fn replace(&self, loaded: LoadedTls) {
+        self.end.set(loaded.not_after);
+        self.files.store(Arc::new(loaded.files));
+        self.current.store(Arc::new(loaded.config));
     }
 
     /// Returns the end of the certificate in use.
@@ -99,10 +125,12 @@ impl TlsIdentity {
     }
 
     fn reload(&self) {
-        match read(&self.files, &self.end) {
-            Ok(config) => {
+        let files = self.files.load_full();
+        match read(&files) {
+            Ok((config, not_after)) => {
+                self.end.set(not_after);
                 self.current.store(Arc::new(config));
-                tracing::info!(file = %self.files.cert.display(), "the certificate was read again");
+                tracing::info!(file = %files.cert.display(), "the certificate was read again");
             }
             // Two files change one after the other: between them, they may not fit together.
             Err(e) => {
@@ -116,12 +144,13 @@ impl TlsIdentity {
             let metadata = std::fs::metadata(path).ok()?;
             Some((metadata.modified().ok()?, metadata.len()))
         };
-        [stamp(&self.files.cert), stamp(&self.files.key)]
+        let files = self.files.load();
+        [stamp(&files.cert), stamp(&files.key)]
     }
 }
 
-/// Reads both files, and notes the end of the certificate if they can be used.
-fn read(files: &TlsConfig, end: &CertificateEnd) -> Result<ServerConfig, TlsError> {
+/// Reads both files. Also returns the end of the certificate.
+fn read(files: &TlsConfig) -> Result<(ServerConfig, Option<Timestamp>), TlsError> {
     let TlsConfig { cert, key, .. } = files;
     let bytes = read_file("[server.tls] cert", cert)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
@@ -139,11 +168,10 @@ fn read(files: &TlsConfig, end: &CertificateEnd) -> Result<ServerConfig, TlsErro
     let builder = builder.map_err(pair)?.with_no_client_auth();
     let not_after = certificates.first().and_then(|certificate| end_of(certificate));
     let mut config = builder.with_single_cert(certificates, private).map_err(pair)?;
-    end.set(not_after);
     // In the order of preference. A client that names neither gets HTTP/1.1.
     let protocols: &[&[u8]] = if files.http2 { &[HTTP2_PROTOCOL, b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(config)
+    Ok((config, not_after))
 }
 
 /// Returns the end of a certificate's validity.

@@ -151,6 +151,41 @@ fn a_browser_shows_a_page_over_tls() {
 }
 
 #[test]
+fn a_reload_takes_another_certificate_and_other_limits() {
+    let dir = TestFolder::new(CONFIG);
+    write_certificate(&dir);
+    let server = dir.serve();
+    assert_eq!(status(&dir, &server, "/feeds", &[]), "200");
+    let config = |cert: &str, key: &str| {
+        let limit = "[server.rate_limit]\nper_second = 3\n[[feed]]\nid = \"new\"\n";
+        format!("{}{limit}", CONFIG.replace("cert.pem", cert).replace("key.pem", key))
+    };
+    let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    dir.write("other.pem", pair.cert.pem().as_bytes());
+    dir.write("other.key", pair.signing_key.serialize_pem().as_bytes());
+
+    // A certificate that does not fit its key changes nothing, not even the feeds.
+    dir.write("towpath.toml", config("other.pem", "key.pem").as_bytes());
+    let refused = dir.run(&["reload"]);
+    let message = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{message}");
+    for part in ["nothing changes", "other.pem", "key.pem"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(status(&dir, &server, "/feeds/new", &[]), "404");
+
+    dir.write("towpath.toml", config("other.pem", "other.key").as_bytes());
+    let message = stdout(&dir.run(&["reload"]));
+    assert!(message.contains("1 added (new); changed: server.tls, server.rate_limit"), "{message}");
+    assert!(!message.contains("restart"), "{message}");
+    let distrusted = run(&dir, &server, "/feeds", &[]);
+    assert_eq!(distrusted.status.code(), Some(60), "the earlier certificate: {distrusted:?}");
+    std::fs::copy(dir.path("other.pem"), dir.path("trusted.pem")).unwrap();
+    assert_eq!(status(&dir, &server, "/feeds/new", &[]), "200");
+    assert!(stdout(&dir.run(&["reload"])).contains("no feed changed"));
+}
+
+#[test]
 fn a_missing_certificate_is_named() {
     let dir = TestFolder::new(CONFIG);
     let output = dir.run(&["serve", "--listen", "127.0.0.1:0"]);

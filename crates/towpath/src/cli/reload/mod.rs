@@ -16,6 +16,7 @@ use super::config_args::ConfigArgs;
 use crate::config::Config;
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, FeedChanges};
+use crate::server::{LoadedTls, TlsIdentity};
 use crate::stop::{Stop, stopped};
 use settings::changed_settings;
 
@@ -34,9 +35,16 @@ type FileStamp = Option<(u64, Option<SystemTime>)>;
 /// Reads the configuration again when it is asked to, until the server stops.
 ///
 /// `loaded` is the configuration that the server began with, as its files have it.
-pub(super) async fn run(args: ConfigArgs, loaded: Config, engine: Arc<Engine>, hangup: Signal, stop: Stop) {
+pub(super) async fn run(
+    args: ConfigArgs,
+    loaded: Config,
+    engine: Arc<Engine>,
+    hangup: Signal,
+    tls: Option<Arc<TlsIdentity>>,
+    stop: Stop,
+) {
     let mut hangup = hangup;
-    let mut reloader = Reloader { args, engine, current: loaded, count: 0 };
+    let mut reloader = Reloader { args, engine, tls, current: loaded, count: 0 };
     let mut files = reloader.watched();
     let mut seen = stamps(&files).await;
     loop {
@@ -72,6 +80,7 @@ pub(super) fn hangups() -> std::io::Result<Signal> {
 struct Reloader {
     args: ConfigArgs,
     engine: Arc<Engine>,
+    tls: Option<Arc<TlsIdentity>>,
     /// Configuration that is in effect, as its files have it.
     current: Config,
     /// Number of reloads since the start.
@@ -83,6 +92,10 @@ impl Reloader {
     async fn reload(&mut self) -> Result<String, String> {
         let new = self.load().await.inspect_err(|e| {
             tracing::error!(error = %e, "nothing changes, and the tokens stay as they were");
+        })?;
+        // Read before anything changes: a certificate that does not fit its key refuses the whole configuration.
+        let new_tls = self.changed_tls(&new).await.inspect_err(|e| {
+            tracing::error!(error = %e, "nothing changes, and the earlier certificate stays in use");
         })?;
         let plan = self.engine.plan_feeds(&new).await.map_err(|e| {
             let message = format!("nothing changes: the store cannot be read: {e}");
@@ -103,6 +116,21 @@ impl Reloader {
         self.engine.tokens.store(Arc::new(tokens));
         let changes = self.engine.apply_feeds(plan);
         left.extend(changes.left.iter().cloned());
+        let mut server = self.current.server.clone();
+        let mut taken_over = Vec::new();
+        if let (Some(tls), Some(loaded)) = (&self.tls, new_tls) {
+            tls.replace(loaded);
+            server.tls.clone_from(&new.server.tls);
+            taken_over.push("server.tls");
+        }
+        if let Some(limit) = &self.engine.rate_limit
+            && server.rate_limit != new.server.rate_limit
+        {
+            limit.set(new.server.rate_limit);
+            server.rate_limit = new.server.rate_limit;
+            taken_over.push("server.rate_limit");
+        }
+        self.current.server = server;
         left.extend(changed_settings(&self.current, &new));
         left.sort_unstable();
         left.dedup();
@@ -112,9 +140,23 @@ impl Reloader {
         for change in &left {
             tracing::warn!(change, "this needs a restart");
         }
-        let message = describe(&changes, &left);
+        let message = describe(&changes, &taken_over, &left);
         tracing::info!(result = message, "the configuration was read again");
         Ok(message)
+    }
+
+    /// Reads the certificate and the key of another `[server.tls]`, if this server has one.
+    async fn changed_tls(&self, new: &Config) -> Result<Option<LoadedTls>, String> {
+        // Whether it serves TLS at all is decided once, like the addresses that it listens on.
+        let files = new
+            .server
+            .tls
+            .clone()
+            .filter(|files| self.current.server.tls.as_ref().is_some_and(|current| current != files));
+        let Some(files) = files else { return Ok(None) };
+        let read = tokio::task::spawn_blocking(move || TlsIdentity::read(files)).await;
+        let loaded = read.map_err(|e| e.to_string())?;
+        loaded.map(Some).map_err(|e| format!("nothing changes: {e}"))
     }
 
     async fn load(&self) -> Result<Config, String> {
@@ -156,7 +198,7 @@ impl Reloader {
     }
 }
 
-fn describe(changes: &FeedChanges, left: &[String]) -> String {
+fn describe(changes: &FeedChanges, taken_over: &[&str], left: &[String]) -> String {
     let mut parts = Vec::new();
     for (name, feeds) in
         [("added", &changes.added), ("changed", &changes.changed), ("removed", &changes.removed)]
@@ -170,9 +212,13 @@ fn describe(changes: &FeedChanges, left: &[String]) -> String {
     }
     let feeds =
         if parts.is_empty() { "no feed changed".to_owned() } else { format!("feeds: {}", parts.join(", ")) };
+    let settings = match taken_over {
+        [] => String::new(),
+        keys => format!("; changed: {}", keys.join(", ")),
+    };
     match left {
-        [] => format!("the configuration is in effect; {feeds}"),
-        left => format!("{feeds}; needs a restart: {}", left.join("; ")),
+        [] => format!("the configuration is in effect; {feeds}{settings}"),
+        left => format!("{feeds}{settings}; needs a restart: {}", left.join("; ")),
     }
 }
 
@@ -196,13 +242,13 @@ mod tests {
     fn the_message_names_what_changed() {
         let id = |text: &str| FeedId::new(text).unwrap();
         let none = FeedChanges::default();
-        assert_eq!(describe(&none, &[]), "the configuration is in effect; no feed changed");
+        assert_eq!(describe(&none, &[], &[]), "the configuration is in effect; no feed changed");
         let added: Vec<FeedId> = (10..17).map(|number| id(&format!("n{number}"))).collect();
         let changes = FeedChanges { added, removed: vec![id("old")], ..none };
-        let message = describe(&changes, &["server.listen".into()]);
+        let message = describe(&changes, &["server.rate_limit"], &["server.listen".into()]);
         assert_eq!(
             message,
-            "feeds: 7 added (n10, n11, n12, n13, n14, …), 1 removed (old); needs a restart: server.listen"
+            "feeds: 7 added (n10, n11, n12, n13, n14, …), 1 removed (old); changed: server.rate_limit; needs a restart: server.listen"
         );
     }
 }
