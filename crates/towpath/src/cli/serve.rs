@@ -8,6 +8,7 @@ use clap::Args;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use towpath_client::Fetcher;
 
 use super::backup;
@@ -25,6 +26,7 @@ use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, LOG, Lease, Roles, SCHE
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds, watch_store};
 use crate::export::{KeptTree, keep, open_target};
+use crate::protocols::diffdelta::Recovery;
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
 use crate::protocols::websub::pings;
@@ -34,6 +36,9 @@ use crate::sink;
 use crate::source::mirror;
 use crate::source::schedule::{self, PollContext};
 use crate::stop::{self, Stop};
+
+/// Time for which the first requests wait for feeds that are being published.
+const START: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -106,11 +111,12 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // For the checks of the web page.
     engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
     let (stopper, stop) = stop::on_signal_or_request();
-    // The listener is bound already: connections queue in its backlog until the server accepts them.
     if engine.is_shared() {
+        // The listener is bound already: connections queue in its backlog until the server accepts them.
         remote_writes::recover(&engine).await?;
-    } else if let Err(e) = diffdelta::recover(&engine).await {
-        tracing::error!(error = %e, "cannot publish");
+    } else {
+        // The task of DiffDelta publishes beside the first requests.
+        Recovery::of(&engine).begin();
     }
     let hangups =
         reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
@@ -137,6 +143,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         let _ = stopper.send(true);
         Some(failure)
     });
+    // Few feeds are published by then, and the first request finds the server ready.
+    let _ = timeout(START, Recovery::of(&engine).ended()).await;
     let served = server::serve(listeners, engine.clone(), budget, tls, stop).await;
     // Background tasks end before the store closes, so that their last writes succeed.
     while tasks.join_next().await.is_some() {}

@@ -13,6 +13,7 @@ use crate::engine::roles::{self, Lease, Roles};
 use crate::export::summary::ExportSummary;
 use crate::export::target::Target;
 use crate::export::tree::{ExportError, ExportedFeeds, Tree, name_of};
+use crate::protocols::diffdelta::Recovery;
 use crate::protocols::websub::pings::{PingSite, Pinger};
 use crate::stop::{Stop, stopped};
 
@@ -95,6 +96,8 @@ struct TreeKeeper {
 
 impl TreeKeeper {
     async fn run(&self, pinger: &Pinger) {
+        // A tree would lack the documents over all feeds.
+        Recovery::of(&self.engine).ended().await;
         let mut tree = None;
         let mut backoff = ExportBackoff::default();
         let mut next_all = Instant::now();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -13,6 +13,7 @@ use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::engine::Engine;
 use crate::engine::certificate::CertificateEnd;
+use crate::protocols::diffdelta::Recovery;
 use crate::protocols::websub::pings::PingHealth;
 use crate::source::metrics::SourceMetrics;
 
@@ -31,10 +32,19 @@ pub(super) fn live() -> Answer {
 /// Answers `/readyz`: 503 where a load balancer should turn away, with the state of each part.
 pub(super) fn ready(engine: &Engine) -> Answer {
     let parts = parts(engine);
-    let is_ready = parts.values().all(|part| part["status"] != "failed");
-    let (code, status) =
-        if is_ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready") };
-    uncached(code, &json!({ "status": status, "parts": parts }))
+    let has = |status: &str| parts.values().any(|part| part["status"] == status);
+    let (code, status) = if has("failed") {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready")
+    } else if has("starting") {
+        (StatusCode::SERVICE_UNAVAILABLE, "starting")
+    } else {
+        (StatusCode::OK, "ready")
+    };
+    let mut answer = uncached(code, &json!({ "status": status, "parts": parts }));
+    if code == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
 }
 
 /// Returns the state of each part, also for `/healthz.json`.
@@ -79,6 +89,9 @@ fn replica(engine: &Engine) -> Value {
 }
 
 fn publishing(engine: &Engine) -> Value {
+    if let Some(published) = Recovery::of(engine).progress() {
+        return json!({ "status": "starting", "feeds": engine.feed_count(), "published": published });
+    }
     let failed = engine.failures.feeds().len();
     // What is published already is served.
     if failed == 0 {

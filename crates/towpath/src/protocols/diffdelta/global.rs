@@ -118,10 +118,12 @@ impl GlobalFeed {
         state.dirty = true;
         self.source_ran.notify_one();
         // Not later: a document has a limit, and many sources may mint within one interval.
-        if state.pending.is_full() {
-            make_next(engine, &mut state).await?;
+        match state.pending.is_full() {
+            true if state.loaded => make_next(engine, &mut state).await,
+            // A mint must follow what is stored. What is pending is read again.
+            true => load(engine, &mut state).await,
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads a source's stored chain, with its new mints if this node publishes the global feed. Returns the last minted

@@ -7,6 +7,7 @@ mod documents;
 pub(crate) mod export;
 mod global;
 mod publish;
+mod recovery;
 mod run;
 pub(crate) mod serve;
 pub(crate) mod site;
@@ -20,10 +21,12 @@ mod tests;
 pub(crate) mod verify;
 
 pub use publish::publish;
+pub use recovery::recover;
 pub use run::Run;
 pub use state::DiffDelta;
-pub use task::{publish_pending, recover, refresh, run};
+pub use task::{publish_pending, refresh, run};
 
 pub(crate) use documents::archive_path;
+pub(crate) use recovery::Recovery;
 pub(crate) use state::{on_append, on_chain_written};
 pub(crate) use task::apply_remote;

@@ -20,6 +20,7 @@ use crate::engine::health_parts::HealthParts;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::{forget, make, put};
 use crate::protocols::diffdelta::export::snapshots;
+use crate::protocols::diffdelta::recovery::Recovery;
 use crate::protocols::diffdelta::site::site;
 use crate::protocols::diffdelta::site_documents::{SiteDocument, site_document};
 use crate::protocols::diffdelta::state::DiffDelta;
@@ -113,6 +114,7 @@ async fn global_document(
     if let Some(document) = engine.documents.get(path) {
         return Ok(Some(document));
     }
+    Recovery::of(engine).wait().await?;
     // Before the read, so that a write during it is noticed.
     let since = DiffDelta::of(engine).writes(GLOBAL);
     let current = match engine.is_shared() {
@@ -132,6 +134,7 @@ async fn feed_document(
     path: &str,
     file: &str,
 ) -> Result<Arc<Document>, StoreError> {
+    Recovery::publish_first(engine, feed).await?;
     // A run that publishes meanwhile would be overwritten in the cache by this older document.
     let _chain = DiffDelta::chain_lock(feed).lock().await;
     if let Some(document) = engine.documents.get(path) {
@@ -161,6 +164,10 @@ async fn has_archive(engine: &Engine, name: &str) -> Result<bool, StoreError> {
 
 async fn index(engine: &Arc<Engine>, path: &str, name: &str) -> Result<Arc<Document>, StoreError> {
     let known = engine.feed(name);
+    match &known {
+        Some(feed) => Recovery::publish_first(engine, feed).await?,
+        None => Recovery::of(engine).wait().await?,
+    }
     // A concurrent mint would be missing from the cached index, so it waits for this lock.
     let _chain = match &known {
         Some(feed) => Some(DiffDelta::chain_lock(feed).lock().await),

@@ -21,6 +21,7 @@ use crate::engine::health_parts::HealthParts;
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::make;
+use crate::protocols::diffdelta::recovery::Recovery;
 use crate::protocols::diffdelta::site::{site, source};
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::store_error::StoreError;
@@ -32,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 const KEPT: u32 = 20;
 
 /// A document over all sources.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SiteDocument {
     /// `/.well-known/diffdelta.json`.
     Manifest,
@@ -54,6 +55,9 @@ pub(super) async fn site_document(
     engine: &Arc<Engine>,
     which: SiteDocument,
 ) -> Result<Option<Arc<Document>>, StoreError> {
+    if which != SiteDocument::Manifest {
+        Recovery::of(engine).wait().await?;
+    }
     let documents = engine.extensions.get_or_insert_with(|| Arc::new(SiteDocuments::default()));
     let mut kept = documents.0[which as usize].lock().await;
     // An export writes what is true when it writes.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt as _, StreamExt as _, stream};
+use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout};
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::wire::GLOBAL;
 use towpath_store::ReadError;
 
+use crate::engine::Engine;
 use crate::engine::roles::{self, DIFFDELTA, Lease};
-use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::publish::publish;
+use crate::protocols::diffdelta::recovery::recover;
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::sup::Sup;
@@ -24,8 +25,6 @@ const MINT_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(2);
 /// Time until a feed is published again after an error that seldom passes by itself.
 const LONG_RETRY: Duration = Duration::from_secs(60);
-/// Number of feeds that are published at the same time at the start.
-const RECOVERED_AT_ONCE: usize = 256;
 /// Time that the global feed waits for more sources to finish their runs.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Shortest time between two documents of the global feed without news.
@@ -35,17 +34,21 @@ const SHARED_CARRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for a role that is free, or whose last holder ran on the same folder.
 const LEASE_WAIT: Duration = Duration::from_secs(5);
 
-/// Publishes feeds after their appends, and the global feed, until `stop` turns true. Outside of a cluster [`recover`]
-/// comes first.
+/// Publishes what came while no server ran, then feeds after their appends, and the global feed, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     DiffDelta::of(&engine).set_publishing(true);
     if engine.is_shared() {
         DiffDelta::of(&engine).global.take_over(lease).await;
-        if let Err(e) = recover(&engine).await {
-            tracing::error!(error = %e, "cannot publish");
-        }
     }
-    tokio::join!(run_feeds(&engine, stop.clone()), run_global(&engine, stop));
+    let over_all_feeds = async {
+        // First: a document over all feeds for each part of them would say ten times that sources changed.
+        tokio::select! {
+            recovered = recover(&engine) => recovered.unwrap_or_else(|e| tracing::error!(error = %e, "cannot publish")),
+            () = stopped(&stop) => return,
+        }
+        run_global(&engine, stop.clone()).await;
+    };
+    tokio::join!(run_feeds(&engine, stop.clone()), over_all_feeds);
     if engine.is_shared() {
         DiffDelta::of(&engine).set_publishing(false);
         DiffDelta::of(&engine).take_dirty();
@@ -119,37 +122,6 @@ async fn publish_pending_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
         refresh(engine).await?;
     }
     DiffDelta::of(engine).global.run(engine).await
-}
-
-/// Publishes changes that came while no server ran, or just before a crash.
-///
-/// Comes before the first request: until then no document shows the health of a source. A feed that fails does not stop
-/// the others; the first error is returned.
-///
-/// # Errors
-///
-/// The store's.
-pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    DiffDelta::of(engine).global.load(engine).await?;
-    let feeds = engine.feeds().into_iter().filter(|feed| !feed.is_filter());
-    // Many at a time, whose writes share a sync: one for each of thirty thousand new feeds would take seconds.
-    let recovering = stream::iter(feeds.map(|feed| async move { recover_feed(engine, &feed).await }.boxed()));
-    // `and` keeps the first error.
-    let recovering = recovering.buffer_unordered(RECOVERED_AT_ONCE);
-    let result = recovering.fold(Ok(()), |result, done| async move { result.and(done) }).await;
-    DiffDelta::of(engine).global.run(engine).await?;
-    result
-}
-
-async fn recover_feed(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {
-    // A disabled source is never polled, so no other run would show that it is disabled.
-    let run = match &feed.config.source {
-        Some(source) if !source.enabled => Run::Disabled,
-        // Never polled with success: there is nothing to publish.
-        Some(_) if engine.store.head(feed.id()).await?.seq == 0 => return Ok(()),
-        _ => Run::Moved,
-    };
-    publish(engine, feed, run).await
 }
 
 async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {

@@ -7,7 +7,7 @@ use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::Expected;
 
 use super::state::DiffDelta;
-use super::{Run, publish};
+use super::{Recovery, Run, publish, recover};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve;
 use crate::protocols::failing_store;
@@ -119,4 +119,35 @@ async fn documents_over_all_feeds_are_made_once_for_all_who_ask() {
     }
     made.dedup_by(|a, b| Arc::ptr_eq(a, b));
     assert!(made.len() < 10, "made {} times for 20 requests", made.len());
+}
+
+/// A server answers while it publishes what came before: a feed at once, documents over all feeds a moment later.
+#[tokio::test(start_paused = true)]
+async fn requests_are_answered_while_a_server_starts() {
+    let (engine, _store) = failing_store::engine(NOTES).await;
+    put(&engine, 0..1).await;
+    Recovery::of(&engine).begin();
+    assert_eq!(Recovery::of(&engine).progress(), Some(0));
+    // Nothing recovers here, so only the request itself can have published these.
+    let latest = document(&engine, "/diff/notes/latest.json").await;
+    assert_eq!(latest["buckets"]["new"].as_array().unwrap().len(), 1, "{latest}");
+    let index = document(&engine, "/archive/notes/index.json").await;
+    assert_eq!(index["snapshots"][0]["cursor"], latest["cursor"]);
+    for path in [
+        "/diff/head.json",
+        "/diff/latest.json",
+        "/diff/sources.json",
+        "/healthz.json",
+        "/archive/_global/index.json",
+    ] {
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let error = serve::document(&engine, path, &segments).await.unwrap_err();
+        assert!(error.retry_after().is_some(), "{path}: {error}");
+    }
+    recover(&engine).await.unwrap();
+    assert_eq!(Recovery::of(&engine).progress(), None);
+    let global = document(&engine, "/diff/latest.json").await;
+    assert_eq!(global["buckets"]["new"].as_array().unwrap().len(), 1, "{global}");
+    assert_eq!(document(&engine, "/diff/notes/latest.json").await["cursor"], latest["cursor"]);
+    document(&engine, "/diff/sources.json").await;
 }

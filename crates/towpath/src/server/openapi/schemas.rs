@@ -103,7 +103,7 @@ fn lists() -> Map<String, Value> {
     );
     let part = json!({
         "type": "object",
-        "properties": { "status": { "enum": ["ok", "degraded", "failed"] }, "error": text() },
+        "properties": { "status": { "enum": ["ok", "starting", "degraded", "failed"] }, "error": text() },
         "required": ["status"],
         "additionalProperties": true,
     });
@@ -155,7 +155,7 @@ fn lists() -> Map<String, Value> {
             "Readiness",
             object(
                 &[
-                    ("status", json!({ "enum": ["ready", "not ready"] })),
+                    ("status", json!({ "enum": ["ready", "starting", "not ready"] })),
                     ("parts", json!({ "type": "object", "additionalProperties": part })),
                 ],
                 &["status", "parts"],
