@@ -440,6 +440,47 @@ fn consumer_algorithm_a_reset_publisher_is_followed_from_the_last_time() {
     }
 }
 
+/// Two publishers, or two runs of one, give Content-IDs and times alike within a second.
+#[test]
+fn a_publisher_that_began_anew_within_the_second_is_no_changed_page() {
+    for (page_entities, old, new) in [(2, 3, 3), (2, 3, 5), (3, 4, 5), (9, 4, 4), (9, 4, 6)] {
+        let mut first = MemoryPublisher::of(page_entities);
+        (0..old).for_each(|n| drop(first.append(Op::Put, item(&format!("old {n}"), "x"), time(0))));
+        first.seal();
+        let mut consumer = follow_once(&first, StartFrom::Beginning, None);
+        consumer.told.clear();
+        let mut second = MemoryPublisher::of(page_entities);
+        (0..new).for_each(|n| drop(second.append(Op::Put, item(&format!("new {n}"), "x"), time(0))));
+        second.seal();
+        run(&mut consumer, &second, |_, _| {});
+        assert_eq!(consumer.positions(), second.content_ids(), "{page_entities}, {old}, {new}");
+        assert_eq!(consumer.resets.len(), 1, "{page_entities}, {old}, {new}: {:?}", consumer.incomplete);
+        // Afterwards following is exactly once again.
+        consumer.incomplete.clear();
+        consumer.resets.clear();
+        second.append(Op::Put, item("newest", "x"), time(0));
+        second.seal();
+        run(&mut consumer, &second, |_, _| {});
+        assert_eq!(consumer.positions(), second.content_ids());
+        consumer.assert_calm();
+    }
+}
+
+/// An entity that was changed in a feed with older ones: following goes on after it, and nothing is told again.
+#[test]
+fn immutability_a_changed_last_entity_is_named() {
+    let mut publisher = publisher();
+    let mut consumer = follow_once(&publisher, StartFrom::Beginning, None);
+    let last = publisher.log.len() - 1;
+    publisher.log[last].item = item("another", "something else");
+    publisher.put(9);
+    run(&mut consumer, &publisher, |_, _| {});
+    assert_eq!(consumer.positions(), publisher.content_ids());
+    assert!(consumer.resets.is_empty());
+    assert!(consumer.incomplete[0].contains("a published page was changed"), "{:?}", consumer.incomplete);
+    assert_eq!(consumer.incomplete.len(), 1, "{:?}", consumer.incomplete);
+}
+
 /// The page of the position never was: the publisher says so, and has begun anew with fewer pages or none.
 #[test]
 fn a_publisher_that_never_had_the_page_has_begun_anew() {

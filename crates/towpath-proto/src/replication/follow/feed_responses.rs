@@ -240,6 +240,12 @@ impl ReplicationFollower {
                 self.begin_anew(url);
                 self.crawl();
             }
+            (Some(position), _) if self.may_be_renewed() => {
+                // The feed has older entities, so the log is the same one: an entity of that name counts.
+                let (content_id, modified) = (position.content_id.clone(), Some(position.modified));
+                let goal = CrawlGoal::Time(position.modified);
+                self.crawl_to(goal, SkipRule::Through { content_id, modified, crc: None });
+            }
             (Some(position), _) => {
                 let error = ReplicationError::MissingContentId(position.content_id.clone());
                 let modified = position.modified;
@@ -253,6 +259,11 @@ impl ReplicationFollower {
             }
             _ => self.crawl(),
         }
+    }
+
+    /// Returns true if the position's entity was looked for with its checksum.
+    fn may_be_renewed(&self) -> bool {
+        matches!(&self.phase, FollowPhase::Walk { walk, .. } if walk.wants_checksum())
     }
 
     /// Returns true if the position cannot have been removed by retention: the log is another one.

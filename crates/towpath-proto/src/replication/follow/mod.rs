@@ -11,8 +11,8 @@
 //!
 //! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
 //!   continues with the available pages.
-//! - If the position's page changed or never was, and the feed has nothing as old as the position, the publisher
-//!   began anew: [`Event::Reset`]. Everything is delivered.
+//! - If the position's entity changed or never was, and the feed has nothing older than it, the publisher began anew:
+//!   [`Event::Reset`]. Everything is delivered.
 //! - Timestamps that go backwards are an [`Event::Warning`].
 //! - Any other violation is a [`FollowError::Protocol`] with the page's URL and the entity's number. Complete
 //!   entities before it are delivered, and the next attempt continues after them.
@@ -287,7 +287,9 @@ impl ReplicationFollower {
         let (goal, skip) = match (&self.state.position, &self.state.start) {
             (Some(position), _) => {
                 let (content_id, modified) = (position.content_id.clone(), Some(position.modified));
-                (CrawlGoal::Time(position.modified), SkipRule::Through { content_id, modified })
+                // A page that is gone, rather than changed, says nothing against the entity.
+                let crc = position.last_crc.filter(|_| self.is_changed);
+                (CrawlGoal::Time(position.modified), SkipRule::Through { content_id, modified, crc })
             }
             (None, FollowStart::Beginning) => (CrawlGoal::Beginning, SkipRule::Nothing),
             // Without a crawl: everything up to the end of the newest page is old.
@@ -295,9 +297,10 @@ impl ReplicationFollower {
             (None, FollowStart::Time(time) | FollowStart::Snapshot { time, .. }) => {
                 (CrawlGoal::Time(*time), SkipRule::Older(*time))
             }
-            (None, FollowStart::Id(id)) => {
-                (CrawlGoal::Beginning, SkipRule::Through { content_id: id.clone(), modified: None })
-            }
+            (None, FollowStart::Id(id)) => (
+                CrawlGoal::Beginning,
+                SkipRule::Through { content_id: id.clone(), modified: None, crc: None },
+            ),
         };
         self.crawl_to(goal, skip);
     }

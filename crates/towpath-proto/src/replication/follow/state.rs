@@ -52,6 +52,9 @@ pub(super) struct EntityPosition {
     pub(super) entities: u64,
     /// CRC-32 of these entities. Published entities never change ("Immutability of pages").
     pub(super) crc: u32,
+    /// CRC-32 of the last entity alone; none in states of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_crc: Option<u32>,
     /// Content-ID of the last entity ("Resume consumption").
     pub(super) content_id: String,
     /// Last-Modified of the last entity ("Resume consumption").

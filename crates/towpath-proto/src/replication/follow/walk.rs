@@ -1,6 +1,7 @@
 //! Walks forward along the pages, one at a time ("Consumer Algorithm").
 
 use bytes::Bytes;
+use crc32fast::Hasher;
 use jiff::Timestamp;
 
 use super::ReplicationOptions;
@@ -22,9 +23,10 @@ pub(super) enum SkipRule {
     Older(Timestamp),
     /// "First entity after content ID": skip through this entity.
     ///
-    /// Its time must match too, because a reset publisher gives the same Content-IDs to other entities. The time
-    /// of a position that the user named is unknown.
-    Through { content_id: String, modified: Option<Timestamp> },
+    /// Its time must match too, because a reset publisher gives the same Content-IDs to other entities, and its
+    /// checksum, because two publishers may have begun within one second. The time of a position that the user named
+    /// is unknown.
+    Through { content_id: String, modified: Option<Timestamp>, crc: Option<u32> },
     /// Skip through this position, on the page where following stopped.
     To(EntityPosition),
     /// Skip every existing entity.
@@ -71,7 +73,8 @@ pub(super) struct ForwardWalk {
 struct OpenPage {
     head: FeedPageHead,
     entities: EntityReader,
-    crc: u32,
+    /// Checksum of the entities so far.
+    checksum: Hasher,
     has_gone_backwards: bool,
 }
 
@@ -104,7 +107,7 @@ impl ForwardWalk {
         let entities =
             EntityReader::new(&head.page.content_type, self.max_entity).map_err(ReplicationError::from)?;
         let entities = entities.pass_large(self.large.is_some());
-        self.page = Some(OpenPage { head, entities, crc: 0, has_gone_backwards: false });
+        self.page = Some(OpenPage { head, entities, checksum: Hasher::new(), has_gone_backwards: false });
         Ok(())
     }
 
@@ -149,12 +152,14 @@ impl ForwardWalk {
         deliver: &mut impl FnMut(Event),
     ) -> Result<(), WalkError> {
         let large = page.entities.take_large();
-        page.crc = checksum(page.crc, entity, large.as_ref());
+        let checksum = checksum(entity, large.as_ref());
+        page.checksum.combine(&checksum);
         let read = read_feed_entity(&self.feed, entity, large.as_ref(), index)?;
         let current = EntityPosition {
             page: page.head.own.clone(),
             entities: index + 1,
-            crc: page.crc,
+            crc: page.checksum.clone().finalize(),
+            last_crc: Some(checksum.finalize()),
             content_id: read.content_id,
             modified: read.last_modified,
             etag: None,
@@ -204,8 +209,13 @@ impl ForwardWalk {
                 self.skip = SkipRule::Nothing;
                 Ok(Some(followed))
             }
-            SkipRule::Through { content_id, modified } => {
-                if *content_id == current.content_id && modified.is_none_or(|m| current.modified == m) {
+            SkipRule::Through { content_id, modified, crc } => {
+                // Retention never removes a later page alone: the log has entities older than the position.
+                self.proven |= is_first && modified.is_some_and(|m| current.modified < m);
+                if *content_id == current.content_id
+                    && modified.is_none_or(|m| current.modified == m)
+                    && crc.is_none_or(|crc| current.last_crc == Some(crc))
+                {
                     self.skip = SkipRule::Nothing;
                 } else if modified.is_some_and(|m| current.modified > m) {
                     return Err(WalkError::NoContentId);
@@ -214,7 +224,12 @@ impl ForwardWalk {
             }
             SkipRule::To(position) if current.entities < position.entities => Ok(None),
             SkipRule::To(position) => {
-                if position.content_id != current.content_id || position.modified != current.modified {
+                // States of earlier versions have no checksum of the last entity.
+                let is_other = position.last_crc.is_some_and(|crc| current.last_crc != Some(crc));
+                if position.content_id != current.content_id
+                    || position.modified != current.modified
+                    || is_other
+                {
                     return Err(WalkError::Changed(ReplicationError::PageChanged {
                         index: current.entities - 1,
                     }));
@@ -245,7 +260,7 @@ impl ForwardWalk {
                 let is_end = page.head.next.is_none();
                 return Err(if is_end { WalkError::Behind(error) } else { WalkError::Changed(error) });
             }
-            SkipRule::Through { content_id, modified } if page.head.next.is_none() => {
+            SkipRule::Through { content_id, modified, .. } if page.head.next.is_none() => {
                 // Every entity is older, so a lagging replica may not have this one yet.
                 let missing = || ReplicationError::MissingContentId(content_id.clone());
                 return Err(modified.map_or(WalkError::NoContentId, |_| WalkError::Behind(missing())));
@@ -260,10 +275,14 @@ impl ForwardWalk {
         Ok(Some(page.head))
     }
 
-    /// Returns true if the first entity of the feed is later than the start.
+    /// Returns true if the feed has nothing older than the start.
     pub(super) fn begins_late(&self) -> bool {
-        // An error at the first entity leaves no last one.
-        self.last.is_none() && !self.proven
+        !self.proven
+    }
+
+    /// Returns true if the walk skips through an entity with a known checksum.
+    pub(super) fn wants_checksum(&self) -> bool {
+        matches!(self.skip, SkipRule::Through { crc: Some(_), .. })
     }
 
     /// Returns the URL of the page that is being read.
@@ -272,9 +291,9 @@ impl ForwardWalk {
     }
 }
 
-/// Adds an entity to the checksum of a page.
-fn checksum(crc: u32, entity: &Entity, large: Option<&LargeBody>) -> u32 {
-    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+/// Returns the checksum of an entity.
+fn checksum(entity: &Entity, large: Option<&LargeBody>) -> Hasher {
+    let mut hasher = Hasher::new();
     for (name, value) in entity.headers.iter() {
         hasher.update(name.as_bytes());
         // Separators keep different headers from giving the same input.
@@ -286,5 +305,5 @@ fn checksum(crc: u32, entity: &Entity, large: Option<&LargeBody>) -> u32 {
         Some(large) => hasher.combine(&large.crc),
         None => hasher.update(&entity.body),
     }
-    hasher.finalize()
+    hasher
 }
