@@ -28,16 +28,16 @@ def main(binary, items):
             wait_for(f"http://127.0.0.1:{PORT}/healthz.json")
             began, done, shown = time.time(), 0, 1000
             while done < items:
-                connection = replication.Connection(PORT)
+                connection = replication.KeepAliveConnection(PORT)
                 while done < min(shown, items):
                     replication.publish(connection, done, 1000, ITEM_BYTES)
                     done += 1000
                 shown *= 10
-                replication.is_quiet(towpath.pid)
-                replication.lookups(replication.Connection(PORT), towpath, done, began)
+                replication.wait_until_idle(towpath.pid)
+                replication.lookups(replication.KeepAliveConnection(PORT), towpath, done, began)
             print(f"published {items} items in {time.time() - began:.0f} s", flush=True)
-            smart.pulls(smart.Server("towpath", PORT, [towpath.pid]), folder, "bench", items)
-            replication.snapshot(replication.Connection(PORT), towpath, items)
+            smart.pulls(smart.BenchServer("towpath", PORT, [towpath.pid]), folder, "bench", items)
+            replication.snapshot(replication.KeepAliveConnection(PORT), towpath, items)
         finally:
             towpath.send_signal(signal.SIGTERM)
             towpath.wait(timeout=120)
