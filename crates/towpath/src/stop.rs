@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 pub use towpath_client::stop::{Stop, stopped};
@@ -12,27 +13,33 @@ pub fn on_signal() -> Stop {
 }
 
 /// Returns a stop signal that is set by Ctrl-C or SIGTERM, and its sender, which sets it for another reason.
+///
+/// From here on, neither signal ends the process by itself.
 pub fn on_signal_or_request() -> (Arc<watch::Sender<bool>>, Stop) {
     let (stop, stopped) = watch::channel(false);
     let stop = Arc::new(stop);
     let sender = stop.clone();
+    let interrupted = handler(SignalKind::interrupt());
+    let terminated = handler(SignalKind::terminate());
     tokio::spawn(async move {
-        signal().await;
+        tokio::select! {
+            () = received(interrupted) => {}
+            () = received(terminated) => {}
+        }
         // Fails only if nobody listens any more, and then everything has stopped already.
         let _ = stop.send(true);
     });
     (sender, stopped)
 }
 
-async fn signal() {
-    let terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
-    // Without a handler for SIGTERM, Ctrl-C still stops cleanly; the process need not refuse to start.
-    let Ok(mut terminated) = terminated else {
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminated.recv() => {}
+/// Handler of a signal. Without one the signal still ends the process, so it need not refuse to start.
+fn handler(kind: SignalKind) -> Option<Signal> {
+    signal(kind).inspect_err(|e| tracing::warn!(error = %e, "a signal will end the process uncleanly")).ok()
+}
+
+async fn received(handler: Option<Signal>) {
+    match handler {
+        Some(mut handler) => drop(handler.recv().await),
+        None => std::future::pending().await,
     }
 }
