@@ -43,7 +43,17 @@ pub(crate) fn check() -> Result<(), String> {
     server.interrupt()?;
     check_configurations(&clone, &text)?;
     // After the server: pages start their own, at the same address.
-    pages::check(&target().join("release"), &[])
+    pages::check(&programs(), &[])
+}
+
+/// The folder that the commands build into: of its own, or cargo would take what it built of the clone for the checkout's.
+fn builds() -> PathBuf {
+    target().join("readme/target")
+}
+
+/// The folder of the program that the first command builds.
+fn programs() -> PathBuf {
+    builds().join("release")
 }
 
 /// Brings a clone of the checkout below the target folder up to date, uncommitted changes included. It is kept
@@ -87,7 +97,9 @@ fn copy_uncommitted(clone: &Path) -> Result<(), String> {
 
 /// A shell for a documented line, in the clone, with the program that the first command built on its path.
 fn shell(clone: &Path, line: &str) -> Command {
-    console::shell(clone, &target().join("release"), line)
+    let mut command = console::shell(clone, &programs(), line);
+    command.env("CARGO_TARGET_DIR", builds());
+    command
 }
 
 /// The program as README.md's first command started it, in a process group of its own.
