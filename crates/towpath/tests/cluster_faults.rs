@@ -146,7 +146,12 @@ fn recover(nodes: &mut [Machine]) {
     };
     while !nodes.iter().all(is_well) {
         nodes.iter_mut().for_each(Machine::keep_running);
-        let say_why = || nodes.iter().map(Machine::output).collect::<Vec<_>>().join("\n---\n");
+        let health = |node: &Machine| match clients::ask(node.address, "GET", "/healthz.json", &[], b"") {
+            Ok(answer) => answer.text(),
+            Err(_) => "no answer".to_owned(),
+        };
+        let why = |node: &Machine| format!("{}\n{}", health(node), node.output());
+        let say_why = || nodes.iter().map(why).collect::<Vec<_>>().join("\n---\n");
         assert!(healed.elapsed() < RECOVERY, "the nodes do not recover: {}", say_why());
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -445,12 +445,16 @@ fn consumer_algorithm_a_reset_publisher_is_followed_from_the_last_time() {
 fn a_publisher_that_began_anew_within_the_second_is_no_changed_page() {
     for (page_entities, old, new) in [(2, 3, 3), (2, 3, 5), (3, 4, 5), (9, 4, 4), (9, 4, 6)] {
         let mut first = MemoryPublisher::of(page_entities);
-        (0..old).for_each(|n| drop(first.append(Op::Put, item(&format!("old {n}"), "x"), time(0))));
+        for n in 0..old {
+            first.append(Op::Put, item(&format!("old {n}"), "x"), time(0));
+        }
         first.seal();
         let mut consumer = follow_once(&first, StartFrom::Beginning, None);
         consumer.told.clear();
         let mut second = MemoryPublisher::of(page_entities);
-        (0..new).for_each(|n| drop(second.append(Op::Put, item(&format!("new {n}"), "x"), time(0))));
+        for n in 0..new {
+            second.append(Op::Put, item(&format!("new {n}"), "x"), time(0));
+        }
         second.seal();
         run(&mut consumer, &second, |_, _| {});
         assert_eq!(consumer.positions(), second.content_ids(), "{page_entities}, {old}, {new}");

@@ -27,6 +27,7 @@ use crate::config::local_path;
 use crate::engine::roles::{Lease, Shard};
 use crate::engine::source_control::{self, SourceControl};
 use crate::engine::{Engine, Feed};
+use crate::protocols::diffdelta::PUBLISH;
 use crate::spans::span;
 use crate::stop::{Stop, stopped};
 
@@ -106,6 +107,8 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     }
     // A poll that is aborted here has appended all of its changes or none.
     polls.shutdown().await;
+    let is_here = |name: &str| shard.has(name) && engine.feed(name).is_some_and(|feed| feed.is_polled());
+    engine.failures.hand_over(PUBLISH, is_here);
 }
 
 /// Due times of a shard's sources.

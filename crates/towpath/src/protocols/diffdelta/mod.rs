@@ -20,6 +20,7 @@ mod task;
 mod tests;
 pub(crate) mod verify;
 
+pub(crate) use publish::PUBLISH;
 pub use publish::publish;
 pub use recovery::recover;
 pub use run::Run;

@@ -12,6 +12,9 @@ use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::sup::Sup;
 use crate::store_error::StoreError;
 
+/// Name of publishing in the health of a feed.
+pub(crate) const PUBLISH: &str = "publish its DiffDelta documents";
+
 /// Adds a run of a source to its chain, and to the global feed.
 ///
 /// # Errors
@@ -19,7 +22,7 @@ use crate::store_error::StoreError;
 /// The store's.
 pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
     let published = publish_run(engine, feed, run).await;
-    engine.failures.record(feed.id().as_str(), "publish its DiffDelta documents", &published);
+    engine.failures.record(feed.id().as_str(), PUBLISH, &published);
     published
 }
 

@@ -11,7 +11,7 @@ use towpath_store::ReadError;
 
 use crate::engine::Engine;
 use crate::engine::roles::{self, DIFFDELTA, Lease};
-use crate::protocols::diffdelta::publish::publish;
+use crate::protocols::diffdelta::publish::{PUBLISH, publish};
 use crate::protocols::diffdelta::recovery::recover;
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
@@ -34,6 +34,9 @@ const SHARED_CARRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for a role that is free, or whose last holder ran on the same folder.
 const LEASE_WAIT: Duration = Duration::from_secs(5);
 
+/// Name of publishing the global feed in its health.
+const PUBLISH_GLOBAL: &str = "publish the global feed";
+
 /// Publishes what came while no server ran, then feeds after their appends, and the global feed, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     DiffDelta::of(&engine).set_publishing(true);
@@ -54,6 +57,10 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
         DiffDelta::of(&engine).take_dirty();
         DiffDelta::of(&engine).global.hand_over().await;
     }
+    // Sources are published by the nodes that poll them.
+    let is_here = |name: &str| engine.feed(name).is_none_or(|feed| !feed.is_polled());
+    engine.failures.hand_over(PUBLISH, is_here);
+    engine.failures.hand_over(PUBLISH_GLOBAL, |_| true);
 }
 
 /// Reads every source's chain, which another node may have written.
@@ -204,7 +211,7 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
 
 async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let done = DiffDelta::of(engine).global.run(engine).await;
-    engine.failures.record(GLOBAL, "publish the global feed", &done);
+    engine.failures.record(GLOBAL, PUBLISH_GLOBAL, &done);
     done
 }
 

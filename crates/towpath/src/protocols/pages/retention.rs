@@ -20,6 +20,9 @@ use crate::store_error::StoreError;
 const LONGEST: Duration = Duration::from_secs(60);
 const SHORTEST: Duration = Duration::from_millis(200);
 
+/// Name of the removal in the health of a feed.
+pub(super) const REMOVE: &str = "remove old pages";
+
 /// Removes pages that are too old or too many, feed by feed, until `stop` turns true.
 pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
     let mut changes = engine.feed_changes();
@@ -40,12 +43,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
         // A quarter, so that a page outlives its time by no more than that.
         let wait = (shortest / 4).clamp(SHORTEST, LONGEST);
         for (feed, retention) in &feeds {
-            report(
-                engine,
-                feed,
-                "remove old pages",
-                remove_old(engine, lease, feed, *retention, engine.now()).await,
-            );
+            report(engine, feed, REMOVE, remove_old(engine, lease, feed, *retention, engine.now()).await);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

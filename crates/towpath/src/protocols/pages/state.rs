@@ -59,6 +59,14 @@ impl Pages {
         self.dirty.lock().drain().collect()
     }
 
+    /// Marks a feed for sealing, if this node seals pages.
+    pub(super) fn mark_dirty(&self, feed: &FeedId) {
+        if self.is_sealing.load(Ordering::Acquire) {
+            self.dirty.lock().insert(feed.clone());
+            self.feed_dirty.notify_one();
+        }
+    }
+
     /// Sets whether this node seals pages. Without that, appends are not marked: the set would only grow.
     pub(super) fn set_sealing(&self, is_sealing: bool) {
         self.is_sealing.store(is_sealing, Ordering::Release);
@@ -67,10 +75,6 @@ impl Pages {
 
 /// Marks a feed for sealing after an append.
 pub(crate) fn on_append(engine: &Arc<Engine>, feed: &Arc<Feed>, _: Append) {
-    let pages = Pages::of(engine);
-    if pages.is_sealing.load(Ordering::Acquire) {
-        // Only a note: reading and sealing would hold up the store's thread.
-        pages.dirty.lock().insert(feed.id().clone());
-        pages.feed_dirty.notify_one();
-    }
+    // Only a note: reading and sealing would hold up the store's thread.
+    Pages::of(engine).mark_dirty(feed.id());
 }
