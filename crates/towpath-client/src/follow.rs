@@ -1,8 +1,9 @@
 //! The simple way to follow one feed: a builder, and a stream of its changes.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -175,6 +176,8 @@ pub struct FollowStream {
     url: String,
     once: bool,
     messages: mpsc::UnboundedReceiver<StreamMessage>,
+    /// Set by the driver's last message.
+    has_finished: bool,
     /// Events of the last delivery that were not returned yet.
     pending: VecDeque<FollowEvent>,
     /// Acknowledges the last delivery, which lets the driver continue.
@@ -211,12 +214,29 @@ impl FollowStream {
                 let _ = output.messages.send(StreamMessage::Finished(summary));
             }
         });
-        Self { protocol, url, once, messages, pending: VecDeque::new(), delivered: None, stop }
+        let pending = VecDeque::new();
+        Self { protocol, url, once, messages, has_finished: false, pending, delivered: None, stop }
     }
 
-    /// Polls for the next message of the driver.
-    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamMessage>> {
-        self.messages.poll_recv(cx)
+    /// Polls for the next message of the driver; `None` after its end.
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Usage`] if the driver's task has gone without an end: its runtime was shut down.
+    pub(crate) fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<StreamMessage>, FollowError>> {
+        let message = ready!(self.messages.poll_recv(cx));
+        if message.is_none() && !self.has_finished {
+            // Told once: what comes after an error is the end.
+            self.has_finished = true;
+            let why =
+                "the Tokio runtime in which this follow began has ended; begin a follow in the present one";
+            return Poll::Ready(Err(FollowError::Usage(format!("{}: {why}", self.url))));
+        }
+        self.has_finished |= matches!(message, Some(StreamMessage::Finished(_)));
+        Poll::Ready(Ok(message))
     }
 
     /// Protocol of the follow.
@@ -234,7 +254,7 @@ impl FollowStream {
     /// # Errors
     ///
     /// The [`FollowError`] that ended a follow with [`Follow::once`]. A follow without it retries instead, and reports
-    /// the error as a [`FollowEvent::Notice`].
+    /// the error as a [`FollowEvent::Notice`]. [`FollowError::Usage`] if the runtime in which it began has ended.
     pub async fn next(&mut self) -> Result<Option<FollowEvent>, FollowError> {
         loop {
             if let Some(event) = self.pending.pop_front() {
@@ -242,7 +262,7 @@ impl FollowStream {
             }
             // The caller asks for more, so it has processed the last delivery.
             self.delivered.take().map(|delivered| delivered.send(()));
-            match self.messages.recv().await {
+            match poll_fn(|cx| self.poll_message(cx)).await? {
                 Some(StreamMessage::Delivery { changes, checkpoint, delivered }) => {
                     self.pending.extend(changes.into_iter().map(|c| FollowEvent::Change(Box::new(c))));
                     let (protocol, url) = (self.protocol, self.url.clone());

@@ -260,6 +260,34 @@ async fn a_dropped_stream_leaves_no_task() {
     }
 }
 
+/// Otherwise half a feed would look like a whole one.
+#[test]
+fn a_runtime_that_closes_is_an_error_and_loses_nothing() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let (servers, first, second) = (runtime(), runtime(), runtime());
+    let server = servers.block_on(RawServer::start(four_items));
+    let folder = tempfile::tempdir().unwrap();
+    let follow = || Follow::new(server.url("/feed")).state(folder.path().join("state"));
+    let mut changes = follow().changes();
+    let given = first.block_on(changes.try_next()).unwrap().unwrap();
+    changes.acknowledge(&given);
+    drop(first);
+    let error = second.block_on(async {
+        loop {
+            // What has arrived is still given.
+            if changes.try_next().await?.is_none() {
+                return Ok::<_, ChangesError>(());
+            }
+        }
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("/feed: the Tokio runtime in which this follow began has ended"), "{error}");
+    assert_eq!(second.block_on(changes.try_next()).unwrap(), None, "an error is the end");
+    drop(changes);
+    let again = second.block_on(follow().once().changes().try_collect::<Vec<_>>()).unwrap();
+    assert_eq!(again.len(), 3, "what was not acknowledged comes again");
+}
+
 /// A clock that goes where it is waited for, while nothing is under way: hours pass in milliseconds.
 #[derive(Debug)]
 struct LeapingClock(Mutex<Timestamp>);

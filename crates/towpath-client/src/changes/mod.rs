@@ -349,7 +349,7 @@ impl Changes {
             if !self.arrived.is_empty() {
                 return Poll::Ready(Ok(true));
             }
-            match open.stream.poll_message(cx) {
+            match open.stream.poll_message(cx)? {
                 Poll::Ready(Some(message)) => self.take_message(message)?,
                 Poll::Ready(None) => {
                     ready!(self.poll_saved(cx))?;
