@@ -78,6 +78,13 @@ test("errors are the package's own", async () => {
   await refused(copy("dir:x", html.base), TowpathError, /feed/);
 });
 
+test("a log that throws ends the copy with its own error", async () => {
+  const { feed } = await published("a");
+  const log = { warn: () => { throw new RangeError("no log"); } };
+  // Without a state the program warns that it keeps no position.
+  await assert.rejects(copyInto(feed, `exec:tee -a ${path.join(folder(), "out")}`, { program, log }), /no log/);
+});
+
 test("the program ends with the process that started it", async () => {
   const { client, feed } = await published("a");
   const out = path.join(folder(), "out");

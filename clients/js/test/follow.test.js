@@ -249,6 +249,13 @@ test("DiffDelta: what was missed comes from the archive, each change once and pr
   const behind = follow(old.saved.url, { protocol: "diffdelta", state: old, once: true, log: quiet(), onGap: (gap) => gaps.push(gap) });
   assert.deepEqual(ids(await take(behind, 5)), ["put last"]);
   assert.ok(gaps[0] instanceof GapError && /no longer has/.test(gaps[0].message));
+  // A callback that throws ends the loop with its own error, and the state stays before what was lost.
+  const before = { ...old.saved, state: { cursor: `sha256:${"1".repeat(64)}` } };
+  const stays = memory(before);
+  const thrown = follow(old.saved.url, { protocol: "diffdelta", state: stays, once: true, log: quiet(), onGap: () => { throw new RangeError("my own"); } });
+  await assert.rejects(take(thrown, 5), (error) => error instanceof RangeError && error.message === "my own");
+  assert.deepEqual(stays.saved, before);
+  assert.deepEqual(await thrown.next(), { done: true, value: undefined });
 });
 
 test("tokens and headers go to the address that was given, and to no other", async () => {

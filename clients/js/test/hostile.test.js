@@ -110,6 +110,14 @@ test("a server that comes and goes is asked again, and nothing is lost", async (
   for (const [at, why] of [/no answer/, /503/, /HTML/, /no answer/, /502/].entries()) assert.match(log.warnings[at], why);
 });
 
+test("a log that throws ends the loop with its own error, and no timer is left", async () => {
+  const { base } = await server((request, response) => response.destroy());
+  const log = { warn: () => { throw new RangeError("no log"); } };
+  const changes = follow(base, { log, protocol: "smart" });
+  await assert.rejects(changes.next(), (error) => error instanceof RangeError && error.message === "no log");
+  assert.deepEqual(await changes.next(), { done: true, value: undefined });
+});
+
 test("a server that is away at first is waited for, and given up when asked to", async () => {
   const gone = await server(() => {});
   const { port, base } = gone;

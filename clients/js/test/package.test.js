@@ -27,6 +27,10 @@ test("the module is under 12 kB compressed", () => {
   assert.ok(size < 12_000, `${size} bytes`);
 });
 
+test("the demo page has 60 lines at most", () => {
+  assert.ok(text(ROOT, "examples/live.html").trimEnd().split("\n").length <= 60);
+});
+
 test("public names agree with the declarations and the documents", () => {
   const documents = text(ROOT, "docs/javascript.md") + text(installed, "README.md");
   for (const [names, declarations] of [[towpath, "index"], [node, "node"]]) {

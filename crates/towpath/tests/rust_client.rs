@@ -120,6 +120,14 @@ fn kill(consumer: &str, seen: impl Fn(&Path) -> Vec<String>) -> (Vec<String>, Ve
 }
 
 #[test]
+fn a_sink_of_ones_own_is_thirty_lines() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../towpath-client/examples/sink.rs");
+    let example = std::fs::read_to_string(example).unwrap();
+    let sink = example.split("#[async_trait::async_trait]\n").nth(1).unwrap().split("\n}\n").next().unwrap();
+    assert!(sink.starts_with("impl Sink for") && sink.lines().count() < 30, "{sink}");
+}
+
+#[test]
 fn kills_leave_an_exact_copy() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rust.md");
     let guide = std::fs::read_to_string(guide).unwrap();
