@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::follow::{
     Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Request, RequestId, ResponseHead,
@@ -55,9 +56,8 @@ pub struct NodeFollower {
     /// Pull in progress, with its deadline.
     asked: Option<(RequestId, Monotonic)>,
     subscribed: SubscribeState,
-    /// Time at which the stream was opened, in nanoseconds. Part of request ids, so that a late response to
-    /// an earlier stream's request is ignored.
-    epoch: i128,
+    /// Name of the stream. Part of request ids, so that a late response to an earlier stream's request is ignored.
+    stream: String,
     events: VecDeque<Event>,
     is_over: bool,
 }
@@ -87,7 +87,7 @@ impl NodeFollower {
             once,
             asked: None,
             subscribed: SubscribeState::No(Monotonic::ORIGIN),
-            epoch: 0,
+            stream: String::new(),
             events: VecDeque::new(),
             is_over: false,
         })
@@ -108,7 +108,7 @@ impl NodeFollower {
     }
 
     fn begin(&mut self, now: Now) {
-        self.epoch = now.wall.as_nanosecond();
+        self.stream = stream_name(now, self.session.stream_id());
         self.subscribed = SubscribeState::No(Monotonic::ORIGIN);
         self.smart.set_pace(Some(UNSUBSCRIBED));
         // Pushes sent while disconnected are lost.
@@ -165,11 +165,11 @@ impl NodeFollower {
     }
 
     fn subscribe_id(&self) -> String {
-        format!("subscribe-{}", self.epoch)
+        format!("subscribe-{}", self.stream)
     }
 
     fn pull_id(&self, number: RequestId) -> String {
-        format!("pull-{}-{}", self.epoch, number.0)
+        format!("pull-{}-{}", self.stream, number.0)
     }
 
     fn send(&mut self, kind: &str, id: &str, payload: &Element) {
@@ -291,6 +291,15 @@ impl NodeFollower {
         );
         read.map_err(|error| error.to_string())
     }
+}
+
+/// Makes a name that no other stream has, also of a follower that starts again with the same account.
+fn stream_name(now: Now, id: &str) -> String {
+    // Both: a clock that is coarse, or was set back, gives a time twice, and a server may give no id. As a digest, so that
+    // a long id does not make long requests.
+    let digest =
+        Sha256::new().chain_update(now.wall.as_nanosecond().to_be_bytes()).chain_update(id).finalize();
+    hex::encode(&digest[..8])
 }
 
 /// Writes the items of a response or push as the entries of a document.

@@ -94,17 +94,31 @@ fn a_service_that_starts_again_pushes_what_it_missed() {
 fn a_lost_answer_is_asked_for_again() {
     let mut simulation = XmppSimulation::new(1, CursorKind::Sequence);
     simulation.is_unreliable = false;
-    simulation.follower.session().poll_connect(Now::simulated(simulation.now));
-    simulation.follower.session().handle_connected(Now::simulated(simulation.now), true);
-    while !simulation.follower.session().is_ready() {
-        simulation.act_alice();
-    }
-    simulation.follower.handle_received(Now::simulated(simulation.now));
-    simulation.act_alice();
+    simulation.log_in();
     assert_eq!(simulation.network.len(), 2, "a subscription and a pull");
     simulation.network.clear();
     simulation.append();
     simulation.pass(30);
+    assert!(simulation.follower.is_subscribed());
+    simulation.check();
+}
+
+/// A follower that starts again within the clock's resolution ignores responses to the requests before. They answer
+/// for another position.
+#[test]
+fn an_answer_to_an_earlier_stream_is_ignored() {
+    let mut simulation = XmppSimulation::new(1, CursorKind::Sequence);
+    simulation.is_unreliable = false;
+    simulation.append();
+    simulation.log_in();
+    let earlier = std::mem::take(&mut simulation.network);
+    simulation.follower = follower(None, false);
+    simulation.log_in();
+    let own = std::mem::replace(&mut simulation.network, earlier);
+    simulation.pass(0);
+    assert!(simulation.output.is_empty() && !simulation.follower.is_subscribed());
+    simulation.network = own;
+    simulation.pass(0);
     assert!(simulation.follower.is_subscribed());
     simulation.check();
 }

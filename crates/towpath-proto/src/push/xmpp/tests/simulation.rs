@@ -63,6 +63,8 @@ pub(super) struct XmppSimulation {
     from_alice: StreamReader,
     /// Progress of Alice's stream at the server: opened, authenticated, bound.
     steps: u8,
+    /// Number of streams that the server opened. Each has an id of its own (RFC 6120, 4.7.3).
+    streams: u32,
     pub(super) output: Vec<Followed>,
     state: Option<Value>,
     pub(super) network: BTreeMap<(Timestamp, u64), SimulatedStanza>,
@@ -101,6 +103,7 @@ impl XmppSimulation {
             follower: follower(None, false),
             from_alice: StreamReader::new(StreamLimits::default()),
             steps: 0,
+            streams: 0,
             output: Vec::new(),
             state: None,
             network: BTreeMap::new(),
@@ -238,6 +241,16 @@ impl XmppSimulation {
         acted
     }
 
+    /// Opens Alice's stream, and has her send her first requests.
+    pub(super) fn log_in(&mut self) {
+        self.act_alice();
+        while !self.follower.session().is_ready() {
+            self.act_alice();
+        }
+        self.follower.handle_received(Now::simulated(self.now));
+        self.act_alice();
+    }
+
     pub(super) fn act_alice(&mut self) -> bool {
         let mut acted = false;
         if self.follower.session().poll_connect(Now::simulated(self.now)) {
@@ -275,8 +288,10 @@ impl XmppSimulation {
             "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>\
              <session xmlns='urn:ietf:params:xml:ns:xmpp-session'/>"
         };
+        self.streams += 1;
+        let id = self.streams;
         self.send_to_alice(&format!(
-            "<stream:stream xmlns:stream='http://etherx.jabber.org/streams' xmlns='jabber:client' id='2' \
+            "<stream:stream xmlns:stream='http://etherx.jabber.org/streams' xmlns='jabber:client' id='{id}' \
              version='1.0'><stream:features>{features}</stream:features>"
         ));
     }

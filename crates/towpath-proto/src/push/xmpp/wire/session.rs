@@ -87,6 +87,8 @@ pub struct ClientSession {
     reader: StreamReader,
     output: String,
     own: Option<String>,
+    /// Id that the server gave the stream; empty without one.
+    stream_id: String,
 }
 
 impl std::fmt::Debug for ClientSession {
@@ -122,6 +124,7 @@ impl ClientSession {
             reader: StreamReader::new(limits),
             output: String::new(),
             own: None,
+            stream_id: String::new(),
         }
     }
 
@@ -210,7 +213,9 @@ impl ClientSession {
 
     fn take(&mut self, now: Now, received: Received) -> Option<Incoming> {
         match received {
-            Received::Opened(stream) if stream.is("stream", ns::STREAM) => {}
+            Received::Opened(stream) if stream.is("stream", ns::STREAM) => {
+                stream.attribute("id").unwrap_or_default().clone_into(&mut self.stream_id);
+            }
             Received::Stanza(stanza) if stanza.is("error", ns::STREAM) => {
                 let (condition, text) = stream_error(&stanza);
                 self.fail(
@@ -339,6 +344,11 @@ impl ClientSession {
     /// Returns the full address assigned by the server.
     pub fn own(&self) -> Option<&str> {
         self.own.as_deref()
+    }
+
+    /// Returns the id of the stream, which no other stream of its server has (RFC 6120, 4.7.3).
+    pub(crate) fn stream_id(&self) -> &str {
+        &self.stream_id
     }
 
     /// Queues a stanza.
