@@ -139,7 +139,11 @@ pub(super) static ITEMS: &[Operation] = &[
         .with(&["item:as", "version", "view", "link", "Towpath-Position", "If-None-Match"])
         .answers(&[(200, "The item", ANY), UNCHANGED])
         .problems(&[404, 410]),
-    Operation::get("/feeds/{feed}/items/{id}/versions", "listVersions", "The versions of an item, newest first")
+    Operation::get(
+        "/feeds/{feed}/items/{id}/versions",
+        "listVersions",
+        "The versions of an item, newest first, also of a deleted one",
+    )
         .needs(Right::Read)
         .with(&["from", "link", "Towpath-Position"])
         .answers(&[(200, "At most 100 versions", &[("application/json", "ItemVersions")])])
