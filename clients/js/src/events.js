@@ -115,6 +115,8 @@ export async function* events(session, url, state, { from, feed }) {
         const changes = [];
         const after = /** @type {any[]} */ ([]);
         for (const event of told) {
+          // The feed was removed: the next request gets that as its answer.
+          if (event.event === "gone") continue;
           if (event.data !== undefined) changes.push(change(event, feed, answer));
           if (event.id !== undefined) state = { since: event.id === "" ? undefined : since(event.id) };
           else if (event.data !== undefined) state = { since: sinceAfter(changes.at(-1), state.since) };

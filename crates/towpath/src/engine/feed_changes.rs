@@ -122,15 +122,17 @@ impl Engine {
                     planned.insert(id.clone(), feed);
                 } else {
                     changes.removed.push(id.clone());
-                    removed.push((id.clone(), RemovedFeed::of_file(feed.config.is_public())));
+                    removed.push(feed.clone());
                 }
             }
+            // Before the feeds go: a request that does not find one finds why.
+            let note = |feed: &Arc<Feed>| (feed.id().clone(), RemovedFeed::of_file(feed.config.is_public()));
+            self.removed.write().extend(removed.iter().map(note));
             *feeds = planned;
         }
         changes.removed.sort_unstable();
         changes.left.sort_unstable();
         let mut all_removed = self.removed.write();
-        all_removed.extend(removed);
         for id in &changes.added {
             all_removed.remove(id);
         }
@@ -138,7 +140,16 @@ impl Engine {
         if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
             self.tell_feed_change();
         }
+        self.tell_removed(&removed);
         changes
+    }
+
+    /// Tells those who wait for these feeds that they were removed.
+    pub(super) fn tell_removed(&self, feeds: &[Arc<Feed>]) {
+        let hooks = self.removal_hooks.get().copied().unwrap_or_default();
+        for feed in feeds {
+            hooks.iter().for_each(|hook| hook(self, feed));
+        }
     }
 
     /// Tells tasks and documents that feeds were added, changed or removed.

@@ -9,7 +9,7 @@ use towpath_proto::change::Seq;
 use towpath_store::{Appended, FeedSummary, Table};
 
 use crate::engine::append_counts::AppendCounts;
-use crate::engine::{Engine, Feed};
+use crate::engine::{Engine, Feed, FeedRemovedHook};
 use crate::store_error::StoreError;
 
 /// An append that is durable and not acknowledged yet.
@@ -27,7 +27,7 @@ pub type FeedAppendHook = fn(&Arc<Engine>, &Arc<Feed>, Append);
 /// Called after a write to a table, on the store's thread, if other nodes write to the store as well.
 pub type TableWriteHook = fn(&Arc<Engine>, Table, &[u8]);
 
-/// Calls after writes to the store. Each list runs in its order.
+/// Calls after writes to the store, and after removals of feeds. Each list runs in its order.
 #[derive(Debug, Clone, Copy)]
 pub struct Hooks {
     /// Run before the feed's head moves: a reader that sees the new head finds what these hooks did.
@@ -36,6 +36,8 @@ pub struct Hooks {
     pub after_head: &'static [FeedAppendHook],
     /// Run after a write to a table.
     pub table_write: &'static [TableWriteHook],
+    /// Run after a feed was removed.
+    pub feed_removed: &'static [FeedRemovedHook],
 }
 
 impl Engine {
@@ -43,6 +45,8 @@ impl Engine {
     ///
     /// So a document that was built before the append is not served after it.
     pub fn listen(self: &Arc<Self>, hooks: Hooks) {
+        // An engine listens once.
+        let _ = self.removal_hooks.set(hooks.feed_removed);
         // Weak: the store keeps the closure and the engine keeps the store, so a strong one would leak both.
         let engine = Arc::downgrade(self);
         self.store.on_append(Arc::new(move |id: &FeedId, appended: &Appended| {

@@ -53,5 +53,5 @@ pub use feed::Feed;
 pub use feed_changes::{FeedChanges, FeedPlan};
 pub use hooks::{Append, FeedAppendHook, Hooks, TableWriteHook};
 pub use metrics::Metrics;
-pub use registry::{Engine, EngineError};
+pub use registry::{Engine, EngineError, FeedRemovedHook};
 pub(crate) use store_watch::watch_store;

@@ -1,8 +1,8 @@
 //! The engine: everything that requests, sources and protocols share.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
@@ -79,7 +79,12 @@ pub struct Engine {
     pub(super) removed: Arc<RwLock<HashMap<FeedId, RemovedFeed>>>,
     /// Number of changes of the feeds since the start.
     pub(super) feed_changes: Arc<watch::Sender<u64>>,
+    /// Calls after a feed was removed.
+    pub(super) removal_hooks: OnceLock<&'static [FeedRemovedHook]>,
 }
+
+/// Called after a feed was removed, when requests do not find it any more: it must return at once.
+pub type FeedRemovedHook = fn(&Engine, &Arc<Feed>);
 
 /// Reason why an engine cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -185,6 +190,7 @@ impl Engine {
             feeds: Arc::new(RwLock::new(feeds)),
             removed: Arc::new(RwLock::new(removed)),
             feed_changes: Arc::default(),
+            removal_hooks: OnceLock::new(),
             config,
         };
         Ok((Arc::new(engine), heads))
@@ -222,6 +228,7 @@ impl Engine {
             feeds: self.feeds.clone(),
             removed: self.removed.clone(),
             feed_changes: self.feed_changes.clone(),
+            removal_hooks: OnceLock::new(),
             config: self.config.clone(),
         })
     }

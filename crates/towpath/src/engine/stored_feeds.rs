@@ -134,8 +134,9 @@ impl Engine {
 
     fn hide_feed(&self, id: &FeedId, removed: RemovedFeed) {
         self.removed.write().insert(id.clone(), removed);
-        self.feeds.write().remove(id);
+        let feed = self.feeds.write().remove(id);
         self.tell_feed_change();
+        self.tell_removed(feed.as_slice());
     }
 }
 

@@ -27,6 +27,7 @@ const HOOKS: Hooks = Hooks {
         xmpp::on_append,
     ],
     table_write: &[remote_writes::on_table_write, source_control::on_table_write, scheduled::on_table_write],
+    feed_removed: &[smart::on_removed, websub::on_removed, xmpp::on_removed],
 };
 
 /// Protocols that serve pages.

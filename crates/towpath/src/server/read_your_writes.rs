@@ -98,7 +98,7 @@ mod tests {
         let config =
             Config::parse("[[feed]]\nid = \"news\"\n", std::path::Path::new("towpath.toml")).unwrap();
         let (engine, _) = Engine::open(config, store.clone()).await.unwrap();
-        engine.listen(Hooks { before_head: &[], after_head: &[], table_write: &[] });
+        engine.listen(Hooks { before_head: &[], after_head: &[], table_write: &[], feed_removed: &[] });
         let feed = FeedId::new("news").unwrap();
         let item = Item { title: Some("One".into()), ..Item::new("one") };
         let append = tokio::spawn({

@@ -263,8 +263,11 @@ impl NodeFollower {
 
     fn take_push(&mut self, now: Now, message: &Element) {
         let Some(event) = message.child("event", ns::PUBSUB_EVENT) else { return };
+        let is_ours = |part: &&Element| part.attribute("node") == Some(self.uri.node.as_str());
+        if event.child("delete", ns::PUBSUB_EVENT).filter(is_ours).is_some() {
+            return self.take_deletion(now, message);
+        }
         let items = event.child("items", ns::PUBSUB_EVENT);
-        let is_ours = |items: &&Element| items.attribute("node") == Some(self.uri.node.as_str());
         let Some(items) = items.filter(is_ours) else { return };
         let headers = PushHeaders::read(message);
         match self.collection(Some(items), ns::PUBSUB_EVENT) {
@@ -279,6 +282,18 @@ impl NodeFollower {
                 self.smart.pull_now();
             }
         }
+    }
+
+    /// Handles the deletion of the node: its subscriptions are gone. The node may be there again later.
+    fn take_deletion(&mut self, now: Now, message: &Element) {
+        // Some servers leave the component's namespace on it.
+        let reason =
+            message.children().find(|child| child.name == "body").map(Element::text).unwrap_or_default();
+        self.warn(format!("the service deleted the node: {reason:.500}").trim_end_matches([':', ' ']));
+        self.subscribed = SubscribeState::No(now.after(REFUSED));
+        self.smart.set_pace(Some(UNSUBSCRIBED));
+        // The response says what becomes of a follower that ends here.
+        self.smart.pull_now();
     }
 
     /// Parses the items of a response or push, within the limits.

@@ -17,4 +17,4 @@ pub(crate) use state::WaitingReaders;
 pub use state::{Smart, settings};
 pub use view::View;
 
-pub(crate) use state::on_append;
+pub(crate) use state::{on_append, on_removed};

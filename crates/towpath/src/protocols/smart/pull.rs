@@ -18,6 +18,7 @@ use towpath_store::{ItemOrder, ReadLimit, SeqRange, Store};
 use crate::config::TokenDigest;
 use crate::document::route_error::RouteError;
 use crate::engine::access::Access;
+use crate::engine::request::{gone_feed, no_feed};
 use crate::engine::{Engine, Feed};
 use crate::protocols::smart::shared_poll::{
     PollKey, PullPollHandle, PullWaiter, SharedFormat, SharedResponse,
@@ -216,6 +217,10 @@ impl PullRequest {
         // By the log, not the feed: an append to a log wakes the waiters of its filters as well.
         let waiter = registry.join(self.feed.log(), key, || shared.into_query(build))?;
         self.check_head(after);
+        // The hook of a removal that came before found no waiter.
+        if self.removal().is_some() {
+            registry.log_changed(self.feed.log());
+        }
         Ok(waiter)
     }
 
@@ -238,11 +243,25 @@ impl PullRequest {
         }
     }
 
+    /// Returns the error for a feed that was removed since the request was authorised.
+    fn removal(&self) -> Option<RouteError> {
+        let id = self.feed.id().as_str();
+        // Those who waited for a private feed know of it.
+        let error = || match self.engine.removed_feed(id) {
+            Some(removed) => gone_feed(id, &removed),
+            None => no_feed(&self.engine, id),
+        };
+        self.engine.feed(id).is_none().then(error)
+    }
+
     fn into_query(self, build: BuildResponse) -> RunQuery<SharedResponse> {
         let request = Arc::new(self);
         Box::new(move || {
             let request = request.clone();
             Box::pin(async move {
+                if let Some(error) = request.removal() {
+                    return Some(SharedResponse::of_error(error));
+                }
                 match request.run().await {
                     Ok(PullResult::Page(page)) => Some(build(&request, request.settings(), &page)),
                     Ok(PullResult::AtHead { .. }) => None,

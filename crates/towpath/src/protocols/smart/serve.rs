@@ -156,7 +156,7 @@ fn build(request: &PullRequest, feed: &FeedSettings, page: &PullPage, format: Pa
     request.engine.sup_links.add_to(request.feed.id(), &mut headers);
     request.engine.cors.add_to(&mut headers);
     let body = request.engine.response_memory.hold(body);
-    SharedResponse { headers, body, cursor: page.last_cursor.clone(), http1: OnceLock::new() }
+    SharedResponse { headers, body, error: None, cursor: page.last_cursor.clone(), http1: OnceLock::new() }
 }
 
 /// Renders a page: headers and body.

@@ -3,6 +3,7 @@
 use towpath_proto::FeedId;
 use towpath_proto::smart::query::PullQuery;
 
+use crate::document::route_error::RouteError;
 use crate::engine::access::Access;
 use crate::protocols::smart::wait_registry;
 
@@ -44,9 +45,19 @@ pub struct SharedResponse {
     pub headers: http::HeaderMap,
     /// The body.
     pub body: bytes::Bytes,
+    /// Error instead of a page, for which the body is empty: the feed was removed.
+    pub error: Option<Box<RouteError>>,
     /// Cursor of the page's last item, from which the next request continues.
     pub cursor: Option<String>,
     /// Head and, unless it is large, body in the bytes of HTTP/1.1; filled by the first parked connection that sends
     /// them.
     pub http1: std::sync::OnceLock<bytes::Bytes>,
+}
+
+impl SharedResponse {
+    /// Makes the response of a poll that has no page.
+    pub(super) fn of_error(error: RouteError) -> Self {
+        let (headers, body) = Default::default();
+        Self { headers, body, error: Some(Box::new(error)), cursor: None, http1: Default::default() }
+    }
 }

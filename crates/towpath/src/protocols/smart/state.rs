@@ -96,6 +96,11 @@ pub(crate) fn on_append(engine: &Arc<Engine>, feed: &Arc<Feed>, _: Append) {
     Smart::of(engine).wait_registry.log_changed(feed.id());
 }
 
+/// Answers the requests that wait for a feed that was removed.
+pub(crate) fn on_removed(engine: &Engine, feed: &Arc<Feed>) {
+    Smart::of(engine).wait_registry.log_changed(feed.log());
+}
+
 /// Returns the settings by which a feed is published.
 pub fn settings<'a>(engine: &Engine, feed: &'a Feed) -> &'a FeedSettings {
     feed.config_extensions.get_or_insert_with(|| {

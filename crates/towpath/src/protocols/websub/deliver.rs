@@ -21,7 +21,7 @@ use crate::engine::access::access_of;
 use crate::engine::roles::Lease;
 use crate::protocols::websub::jobs::now;
 use crate::protocols::websub::state::{HubState, VerifiedSubscriber};
-use crate::protocols::websub::{load, page, stored, verify};
+use crate::protocols::websub::{ended, load, page, stored, verify};
 use crate::spans::span;
 use crate::stop::{Stop, stopped};
 
@@ -46,7 +46,8 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     // After a slow write, the missed ticks must not follow all at once.
     save.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !*stop.borrow() {
-        // First in the round: the deliveries started below include these appends.
+        ended::end_removed(&engine);
+        // First of the deliveries: those started below include these appends.
         HubState::of(&engine).dispatch_appends();
         check_leases(&engine);
         start(&engine, &lease, &stop, &mut under_way);

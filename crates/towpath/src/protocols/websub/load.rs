@@ -7,18 +7,17 @@ use bytes::Bytes;
 use towpath_proto::change::Seq;
 use towpath_proto::push::websub::dispatch::SubscriptionId;
 use towpath_proto::push::websub::subscription::HubSubscription;
-use towpath_proto::push::websub::verify::denial;
 use towpath_store::{Store, Table};
 
 use crate::engine::Engine;
 use crate::engine::access::{Access, access_of};
 use crate::engine::table_scan::TableScan;
+use crate::protocols::websub::ended;
 use crate::protocols::websub::state::HubState;
 use crate::protocols::websub::stored::{
     POSITIONS, SUBSCRIPTIONS, delete_all_as_read, delete_as_read, end, id_of, key, read_position, seq_of,
 };
 use crate::protocols::websub::topic::Topic;
-use crate::protocols::websub::verifier::notify_denial;
 use crate::store_error::StoreError;
 
 /// Loads all subscriptions, beside their positions: a hub may have a million of them.
@@ -131,7 +130,7 @@ async fn apply(
             topic = subscription.topic,
             "a subscription ended with its feed"
         );
-        deny(engine, &subscription);
+        ended::deny(engine, &subscription);
         return Ok(Some(id));
     };
     if ended {
@@ -144,11 +143,4 @@ async fn apply(
     };
     HubState::of(engine).add(id, position, subscription, topic, access);
     Ok(None)
-}
-
-/// WebSub 5.2: "If (and when) the subscription is denied, the hub MUST inform the subscriber".
-fn deny(engine: &Arc<Engine>, subscription: &HubSubscription) {
-    let topic = Topic::url_of_key(engine, &subscription.topic);
-    let url = denial(&subscription.callback, &topic, "the feed is not there for this subscriber any more");
-    notify_denial(engine, url);
 }

@@ -7,6 +7,7 @@
 mod calls;
 mod confirm;
 mod deliver;
+mod ended;
 mod jobs;
 mod load;
 mod page;
@@ -27,5 +28,6 @@ pub use state::HubState;
 pub use topic::{Topic, TopicError};
 pub use verify::subscribe;
 
+pub(crate) use ended::on_removed;
 pub(crate) use remote::{apply_remote, on_subscription_written, recover};
 pub(crate) use state::{SubscriberInfo, on_append};

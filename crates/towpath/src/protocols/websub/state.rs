@@ -31,6 +31,8 @@ pub struct HubState {
     topics: RwLock<HashMap<FeedId, Vec<Arc<Topic>>>>,
     /// Logs with appends that the dispatcher does not know.
     dirty: Mutex<HashSet<FeedId>>,
+    /// Feeds that were removed, whose subscriptions are to end.
+    pub(super) removed: Mutex<Vec<Arc<Feed>>>,
     /// Wakes the task that delivers.
     pub(super) wake: Notify,
     /// Subscribers whose position, or end, is not stored yet.
@@ -92,6 +94,7 @@ impl HubState {
             subscribers: Mutex::new(Dispatcher::new(hub.into(), RetryPolicy::default())),
             topics: RwLock::default(),
             dirty: Mutex::default(),
+            removed: Mutex::default(),
             wake: Notify::new(),
             unsaved: Mutex::default(),
             written: Mutex::default(),
@@ -182,6 +185,15 @@ impl HubState {
             }
         }
         (infos, total)
+    }
+
+    /// Returns the subscribers of a feed.
+    pub(super) fn subscribers_of(&self, feed: &Feed) -> Vec<(SubscriptionId, Arc<VerifiedSubscriber>)> {
+        let topics: Vec<Arc<Topic>> = self.topics.read().get(feed.log()).cloned().unwrap_or_default();
+        let subscribers = self.subscribers.lock();
+        let of_feed = topics.iter().filter(|topic| topic.feed.id() == feed.id());
+        let ids = of_feed.flat_map(|topic| subscribers.of_topic(&topic.key));
+        ids.filter_map(|id| Some((id, subscribers.get(id)?.clone()))).collect()
     }
 
     /// Returns the HTTP client that calls subscribers, made on first use.

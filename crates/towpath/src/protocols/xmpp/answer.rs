@@ -8,6 +8,7 @@ use towpath_proto::push::xmpp::component::{StoreRequest, StoreRequestError, Stor
 use towpath_proto::smart::pull::PullPage;
 use towpath_proto::smart::query::PullQuery;
 
+use crate::engine::request::gone_feed;
 use crate::engine::roles::Lease;
 use crate::engine::{Engine, Feed};
 use crate::protocols::smart::{Access, PullRequest, PullRequestError, settings};
@@ -73,9 +74,17 @@ async fn items(
 }
 
 fn public_feed(engine: &Engine, id: &FeedId) -> Result<Arc<Feed>, StoreRequestError> {
-    let feed = engine.feed(id.as_str()).ok_or(StoreRequestError::NoFeed)?;
+    let feed = engine.feed(id.as_str()).ok_or_else(|| missing(engine, id))?;
     // Tokens to read exist over HTTP only, so XMPP serves public feeds.
     if feed.config.is_public() { Ok(feed) } else { Err(StoreRequestError::Forbidden) }
+}
+
+/// Returns the error for a feed that is not there, with the reason if it was removed.
+pub(super) fn missing(engine: &Engine, id: &FeedId) -> StoreRequestError {
+    match engine.removed_feed(id.as_str()).filter(|removed| removed.is_public) {
+        Some(removed) => StoreRequestError::Removed(gone_feed(id.as_str(), &removed).detail),
+        None => StoreRequestError::NoFeed,
+    }
 }
 
 fn request(engine: &Arc<Engine>, feed: &Arc<Feed>, query: PullQuery) -> PullRequest {

@@ -8,4 +8,4 @@ mod task;
 
 pub use task::run;
 
-pub(crate) use state::on_append;
+pub(crate) use state::{on_append, on_removed};

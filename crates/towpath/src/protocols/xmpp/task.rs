@@ -139,6 +139,10 @@ impl ComponentDriver {
             self.answers.spawn(async move { (id, answer::answer(&engine, &lease, question).await) }.boxed());
         }
         while let Some(notice) = self.component.poll_event() {
+            // Feeds may have been removed while nobody could be told.
+            if notice == ComponentEvent::Connected {
+                self.check_heads();
+            }
             self.tell(notice);
         }
         let pushes = self.component.pushes();
@@ -262,12 +266,15 @@ impl ComponentDriver {
         }
     }
 
-    /// Tells the component which of its feeds have new changes.
+    /// Tells the component which of its feeds have new changes, and which were removed.
     fn check_heads(&mut self) {
         let feeds: HashSet<FeedId> = self.component.feeds().cloned().collect();
         self.heads.retain(|feed, _| feeds.contains(feed));
         for id in feeds {
-            let Some(feed) = self.engine.feed(id.as_str()) else { continue };
+            let Some(feed) = self.engine.feed(id.as_str()) else {
+                self.component.handle_removed(&id, &answer::missing(&self.engine, &id).to_string());
+                continue;
+            };
             let head = feed.head.load(Ordering::Acquire);
             // The signal names no feed, so heads are compared.
             if self.heads.insert(id.clone(), head) != Some(head) {

@@ -34,6 +34,7 @@ use crate::protocols::smart::{
     settings,
 };
 use crate::server::expensive::charge_page;
+use crate::server::problem::Problem;
 use crate::server::response::ResponseBody;
 use crate::stop::{Stop, stopped};
 use crate::wall_clock;
@@ -213,6 +214,9 @@ impl EventStream {
             Err(PullRequestError::Pull(e)) => return Err(self.closed_by(&e)),
             Err(PullRequestError::Store(e)) => return Err(self.closed_by(&e)),
         };
+        if let Some(error) = &response.error {
+            return self.sender.end(error).await;
+        }
         if let Some(cursor) = &response.cursor {
             self.request.query.since = Some(PositionSpec::Cursor(cursor.clone()));
         }
@@ -233,6 +237,16 @@ impl EventSender {
             sent = self.sender.send_timeout(chunk, SEND_TIMEOUT) => sent.map_err(|_| StreamClosed),
             () = stopped(&self.stop) => Err(StreamClosed),
         }
+    }
+
+    /// Ends a stream with an event that has the reason, as the problem document that a request gets from now on.
+    ///
+    /// It has no id, so the client's position stays.
+    pub(super) async fn end(&self, error: &RouteError) -> Result<(), StreamClosed> {
+        let problem = Problem::from(error.clone()).answer().body;
+        let event = [b"event: gone\ndata: ", &problem[..], b"\n\n"].concat();
+        self.send(event.into()).await?;
+        Err(StreamClosed)
     }
 
     /// Waits for a response, and sends keep-alive comments meanwhile. The stream ends when its read link expires.
@@ -268,6 +282,7 @@ fn build(request: &PullRequest, page: &PullPage, push: impl FnOnce(&mut Vec<u8>)
     SharedResponse {
         headers: HeaderMap::new(),
         body: request.engine.response_memory.hold(body.into()),
+        error: None,
         cursor: page.last_cursor.clone(),
         http1: OnceLock::new(),
     }

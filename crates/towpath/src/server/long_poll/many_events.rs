@@ -20,7 +20,7 @@ use towpath_proto::smart::spec::{OrderBy, PositionSpec};
 use crate::document::route_error::RouteError;
 use crate::engine::access::{may_read, reader_digest};
 use crate::engine::rate_limit::StreamAccount;
-use crate::engine::request::parameters;
+use crate::engine::request::{gone_feed, parameters};
 use crate::engine::{Engine, Feed};
 use crate::protocols::smart::{Access, PullRequest, PullResult, PullWaiter, SharedResponse, Smart, settings};
 use crate::server::expensive::charge_page;
@@ -76,6 +76,9 @@ fn feeds(engine: &Engine, request: &Request<Incoming>) -> Result<Vec<(Arc<Feed>,
     let found = names.iter().map(|name| {
         // One answer for both: which private feeds exist is not for strangers.
         find(name).ok_or_else(|| {
+            if let Some(removed) = engine.removed_feed(name).filter(|removed| removed.is_public) {
+                return gone_feed(name, &removed).about("feed");
+            }
             let name: String = name.chars().take(64).collect();
             RouteError::not_found(format!("there is no feed {name:?} that this request may read"))
                 .about("feed")
@@ -194,6 +197,9 @@ impl ManyEvents {
 
     /// Sends a page of a feed, with the positions of all feeds as the ids of its events.
     async fn send(&mut self, index: usize, page: &SharedResponse) -> Result<(), StreamClosed> {
+        if let Some(error) = &page.error {
+            return self.sender.end(error).await;
+        }
         let text = String::from_utf8_lossy(&page.body);
         let mut out = String::with_capacity(text.len() + 64);
         // Lines of JSON have no line ends inside, so an empty line ends an event.

@@ -121,6 +121,10 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             if !long_poll.is_still_allowed() {
                 return None;
             }
+            if let Some(error) = &response.error {
+                let answer = Some(long_poll.answer_error(error));
+                return Some(UnparkedConnection { stream, answer, access, read, keep_alive });
+            }
             // Leaves the registry before the write, which takes as long as the client lets it.
             drop(long_poll);
             // hyper pipelines the requests that are read already, and closes a connection that is not kept.

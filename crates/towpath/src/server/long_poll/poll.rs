@@ -54,6 +54,9 @@ impl LongPoll {
                 if !self.is_still_allowed() {
                     return withdrawn();
                 }
+                if let Some(error) = &shared.error {
+                    return self.answer_error(error);
+                }
                 let mut answer = shared.answer();
                 self.request.engine.cors.add_for(self.origin.as_deref(), &mut answer.headers);
                 return answer;
@@ -62,6 +65,15 @@ impl LongPoll {
             () = stopped(stop) => {}
         }
         self.answer_now().await
+    }
+
+    /// Answers with an error of the shared poll.
+    pub(super) fn answer_error(self, error: &RouteError) -> Answer {
+        let mut answer = Problem::from(error.clone()).answer();
+        let cors = &self.request.engine.cors;
+        cors.add_to(&mut answer.headers);
+        cors.add_for(self.origin.as_deref(), &mut answer.headers);
+        answer
     }
 
     /// Answers this request alone, without further waiting.

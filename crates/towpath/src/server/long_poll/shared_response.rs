@@ -71,7 +71,7 @@ mod tests {
         headers.append("link", HeaderValue::from_static("<b>; rel=hub"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
         let body = Bytes::from_static(b"{}");
-        let response = SharedResponse { headers, body, cursor: None, http1: OnceLock::new() };
+        let response = SharedResponse { headers, body, error: None, cursor: None, http1: OnceLock::new() };
         // Repeated header lines stay apart, and the given length of 7 is replaced by the body's.
         let expected = "HTTP/1.1 200 OK\r\nlink: <a>; rel=self\r\nlink: <b>; rel=hub\r\n\
             content-length: 2\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{}";

@@ -123,6 +123,28 @@ fn an_answer_to_an_earlier_stream_is_ignored() {
     simulation.check();
 }
 
+/// A follower of a node that is deleted says why, and has everything once the node is back.
+#[test]
+fn a_deleted_node_is_told_and_found_again() {
+    let mut simulation = XmppSimulation::new(1, CursorKind::Sequence);
+    simulation.is_unreliable = false;
+    simulation.pass(5);
+    assert!(simulation.follower.is_subscribed());
+    simulation.remove_feed("moved to likes");
+    assert!(!simulation.follower.is_subscribed() && simulation.kept.subscriptions.is_empty());
+    assert!(simulation.warnings.iter().any(|text| text.contains("deleted the node: moved to likes")));
+    assert!(
+        simulation.warnings.iter().any(|text| text.contains("item-not-found")),
+        "{:?}",
+        simulation.warnings
+    );
+    simulation.is_removed = false;
+    simulation.append();
+    simulation.pass(900);
+    assert!(simulation.follower.is_subscribed());
+    simulation.check();
+}
+
 /// Headlines from other senders are ignored.
 #[test]
 fn only_the_service_is_believed() {

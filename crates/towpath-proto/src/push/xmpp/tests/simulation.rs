@@ -71,6 +71,10 @@ pub(super) struct XmppSimulation {
     sent: u64,
     pub(super) random: fastrand::Rng,
     pub(super) is_unreliable: bool,
+    /// The feed is not served now.
+    pub(super) is_removed: bool,
+    /// Warnings and failures of the follower.
+    pub(super) warnings: Vec<String>,
     pub(super) pushes: usize,
     pub(super) pulls: usize,
 }
@@ -110,6 +114,8 @@ impl XmppSimulation {
             sent: 0,
             random: fastrand::Rng::with_seed(seed),
             is_unreliable: true,
+            is_removed: false,
+            warnings: Vec::new(),
             pushes: 0,
             pulls: 0,
         }
@@ -192,7 +198,9 @@ impl XmppSimulation {
             match event {
                 Event::Change(change) => self.output.push(*change),
                 Event::Checkpoint(state) => self.state = Some(state),
-                Event::Warning(_) | Event::Failed(FollowError::Transfer { .. }) => {}
+                Event::Warning(text) => self.warnings.push(text),
+                Event::Failed(FollowError::Transfer { .. }) => {}
+                Event::Failed(error) if self.is_removed => self.warnings.push(error.to_string()),
                 other => panic!("{other:?}"),
             }
         }
@@ -212,6 +220,13 @@ impl XmppSimulation {
         while let Some((id, question)) = self.component.poll_store_request() {
             acted = true;
             let answer = match question {
+                StoreRequest::Page(..) if self.is_removed => {
+                    StoreResponse::Page(Err(StoreRequestError::NoFeed))
+                }
+                StoreRequest::Forget(_) => {
+                    self.kept.subscriptions.clear();
+                    StoreResponse::Written(Ok(()))
+                }
                 StoreRequest::Page(_, query) => {
                     let page = self.log.run(&mut Pull::new(query, &self.feed, self.now));
                     StoreResponse::Page(page.map(|page| (&self.feed, page)).map_err(StoreRequestError::from))
@@ -355,6 +370,13 @@ impl XmppSimulation {
             }
             _ => {}
         }
+    }
+
+    /// Removes the feed, and runs until that is told.
+    pub(super) fn remove_feed(&mut self, reason: &str) {
+        self.is_removed = true;
+        self.component.handle_removed(&FeedId::new("comments").unwrap(), reason);
+        self.pass(5);
     }
 
     pub(super) fn persist_positions(&mut self) {

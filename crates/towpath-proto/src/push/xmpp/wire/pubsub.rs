@@ -163,6 +163,15 @@ pub fn subscription(node: &str, jid: &str, state: &str) -> Element {
     element.with("node", node).with("jid", jid).with("subscription", state)
 }
 
+/// Returns a message that a node was deleted (XEP-0060, 8.4.2), with the reason for people.
+pub fn deletion(node: &str, reason: &str) -> Element {
+    let delete = Element::new("delete", ns::PUBSUB_EVENT).with("node", node);
+    Element::new("message", "")
+        .with("type", "headline")
+        .with_child(Element::new("event", ns::PUBSUB_EVENT).with_child(delete))
+        .with_child(Element::new("body", "").with_text(reason))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::stream::read_one;

@@ -7,12 +7,14 @@
 //! 2. Call [`Component::poll_store_request`] until it returns `None`. Execute each request, and pass the result to
 //!    [`Component::handle_store_response`], in any order.
 //! 3. Send the output of [`Component::poll_output`] before polling again. Close when [`Component::is_down`].
-//! 4. Call [`Component::handle_append`] after appends to a feed in [`Component::feeds`].
+//! 4. Call [`Component::handle_append`] after appends to a feed in [`Component::feeds`], and
+//!    [`Component::handle_removed`] once one of them is not served any more.
 //! 5. Call [`Component::handle_timeout`] at [`Component::poll_timeout`].
 //! 6. Persist [`Component::take_unpersisted`] now and then, and at the end.
 
 mod index_walk;
 mod pending;
+mod removal;
 mod requests;
 mod store_request;
 

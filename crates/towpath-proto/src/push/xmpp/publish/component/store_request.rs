@@ -66,6 +66,9 @@ pub enum StoreRequestError {
     /// The feed does not exist.
     #[error("there is no such node")]
     NoFeed,
+    /// The feed was removed: the reason.
+    #[error("{0}")]
+    Removed(String),
     /// The feed is not public.
     #[error("this feed is not open to everybody")]
     Forbidden,
@@ -82,9 +85,9 @@ impl From<StoreRequestError> for StanzaError {
         let text = reason.to_string();
         match reason {
             // Statuses follow XEP-0060; the store's own error is only logged.
-            StoreRequestError::NoFeed | StoreRequestError::Pull(PullError::UnknownId(_)) => {
-                Self::ITEM_NOT_FOUND.because(text)
-            }
+            StoreRequestError::NoFeed
+            | StoreRequestError::Removed(_)
+            | StoreRequestError::Pull(PullError::UnknownId(_)) => Self::ITEM_NOT_FOUND.because(text),
             StoreRequestError::Forbidden => Self::FORBIDDEN.because(text),
             StoreRequestError::Pull(PullError::Query(_)) => Self::BAD_REQUEST.because(text),
             StoreRequestError::Pull(PullError::UnexpectedResult | PullError::Behind(_))

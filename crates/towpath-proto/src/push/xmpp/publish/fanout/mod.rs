@@ -146,6 +146,17 @@ impl Fanout {
         self.subscribers.contains_key(&(jid.to_owned(), node.to_owned()))
     }
 
+    /// Returns the subscriptions to a feed.
+    pub fn of_feed(&self, feed: &FeedId) -> Vec<NodeSubscription> {
+        let own = self.subscribers.iter().filter(|(_, subscriber)| subscriber.topic.feed == *feed);
+        own.map(|((jid, node), subscriber)| NodeSubscription {
+            jid: jid.clone(),
+            node: node.clone(),
+            from: subscriber.from.clone(),
+        })
+        .collect()
+    }
+
     /// Iterates over the subscriptions of an account, including its resources.
     pub fn of_account(&self, account: &str) -> impl Iterator<Item = NodeSubscription> {
         let bare = jid::bare(account).to_lowercase();

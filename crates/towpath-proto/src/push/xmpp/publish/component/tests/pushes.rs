@@ -319,3 +319,44 @@ fn a_flood_of_requests_is_answered_in_its_time() {
     assert_eq!(answers.len(), 500);
     assert!(harness.component.wants_bytes());
 }
+
+/// XEP-0060, 8.4.2: "the service MUST also send notifications of node deletion to all subscribers". Their subscriptions
+/// are gone, also from the store. Subscribers of other feeds notice nothing.
+#[test]
+fn subscribers_of_a_removed_feed_are_told() {
+    let mut harness = ComponentHarness::new(CursorKind::Sequence);
+    for (jid, node) in [("a@example.net/1", "comments?order=created"), ("b@example.net", "comments")] {
+        harness.subscribe(jid, node);
+    }
+    let (feed, other) = (FeedId::new("comments").unwrap(), FeedId::new("likes").unwrap());
+    harness.component.handle_removed(&other, "never mind");
+    assert!(harness.work().is_empty() && harness.kept.len() == 2);
+    harness.component.handle_disconnected(Now::simulated(harness.now), "reset");
+    harness.component.handle_removed(&feed, "moved");
+    assert_eq!(harness.component.subscriptions(), 2, "nobody can be told now");
+    harness.now = harness.now.saturating_add(jiff::SignedDuration::from_secs(5)).unwrap();
+    harness.connect();
+    harness.component.handle_removed(&feed, "moved <to> likes");
+    let told = harness.work();
+    let told: Vec<_> = told
+        .iter()
+        .map(|message| {
+            let event = message.child("event", ns::PUBSUB_EVENT).unwrap();
+            let delete = event.child("delete", ns::PUBSUB_EVENT).unwrap();
+            assert_eq!(
+                (message.attribute("from"), message.attribute("type")),
+                (Some("example.com"), Some("headline"))
+            );
+            let body = message.children().find(|child| child.name == "body").unwrap().text();
+            (message.attribute("to").unwrap(), delete.attribute("node").unwrap(), body)
+        })
+        .collect();
+    let reason = || "moved <to> likes".to_owned();
+    assert_eq!(
+        told,
+        [("a@example.net/1", "comments?order=created", reason()), ("b@example.net", "comments", reason())]
+    );
+    assert!(harness.kept.is_empty() && harness.component.subscriptions() == 0);
+    harness.put("a", "late");
+    assert!(harness.work().is_empty());
+}
