@@ -91,10 +91,14 @@ impl Painter {
     }
 }
 
-/// Formats a time: as it is for programs, relative to `now` for people.
+/// Formats a time of a table: relative to `now` on a terminal, to the second elsewhere. JSON has all of its digits.
 pub(super) fn shown_time(time: &str, now: Option<Timestamp>) -> String {
-    let parsed = now.and_then(|now| Some((now, time.parse::<Timestamp>().ok()?)));
-    parsed.map_or_else(|| time.to_owned(), |(now, time)| ago(now.duration_since(time).as_secs()))
+    match (time.parse::<Timestamp>(), now) {
+        (Ok(time), Some(now)) => ago(now.duration_since(time).as_secs()),
+        (Ok(time), None) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        // Words, such as "never".
+        (Err(_), _) => time.to_owned(),
+    }
 }
 
 /// Formats an age in seconds.
@@ -158,6 +162,8 @@ mod tests {
     fn times_are_short_for_people_and_whole_for_programs() {
         let (time, now) = ("2026-03-01T10:00:00Z", "2026-03-01T10:05:30Z".parse().unwrap());
         assert_eq!(shown_time(time, None), time);
+        // A column of a table that is read through a pipe.
+        assert_eq!(shown_time("2026-03-01T10:00:00.123456789Z", None), time);
         assert_eq!(shown_time(time, Some(now)), "5 min ago");
         assert_eq!(shown_time("-", Some(now)), "-");
         let texts = [0, 59, 7200, 172_800, -5].map(ago);
