@@ -68,6 +68,14 @@ fn feeds_change_while_others_are_followed() {
     assert!(error.contains("2 errors") && error.contains("line 6") && error.contains("line 7"), "{error}");
     assert_eq!(server.get("/feeds/more").status, 404);
 
+    // A signal leads to the same, though nobody looked at the file before.
+    let pid = server.pid().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    wait_until("the refusal is logged", || dir.log().contains("the configuration has 2 errors"));
+    let log = dir.log();
+    assert!(log.contains("line 6") && log.contains("line 7") && log.contains("nothing changes"), "{log}");
+    assert_eq!((server.get("/feeds/more").status, server.get("/feeds/kept").status), (404, 200));
+
     // The log of a removed feed stays, and is served again.
     dir.write("towpath.toml", feeds("[[feed]]\nid = 'gone'\n").as_bytes());
     assert!(stdout(&dir.run(&["reload"])).contains("1 added (gone)"));

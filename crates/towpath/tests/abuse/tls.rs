@@ -196,6 +196,19 @@ fn a_missing_certificate_is_named() {
 }
 
 #[test]
+fn a_certificate_that_does_not_fit_its_key_is_refused_at_the_start() {
+    let dir = TestFolder::new(CONFIG);
+    write_certificate(&dir);
+    let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    dir.write("key.pem", other.signing_key.serialize_pem().as_bytes());
+    let output = dir.run(&["serve", "--listen", "127.0.0.1:0"]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("cert.pem") && message.contains("key.pem"), "{message}");
+    assert!(!dir.path("data").exists(), "nothing is created before");
+}
+
+#[test]
 fn a_tls_client_that_does_not_read_is_cut() {
     let dir = TestFolder::new(CONFIG);
     write_certificate(&dir);
