@@ -8,6 +8,7 @@ pub use towpath_config as config;
 pub mod document;
 pub mod engine;
 pub mod export;
+mod plural;
 mod private_files;
 pub mod protocols;
 pub mod server;

@@ -149,7 +149,7 @@ fn a_lost_journal_ends_every_command_with_the_next_step() {
     let put = dir.run_with(&["put", "notes", "a", "-"], b"text");
     assert!(put.status.success(), "{}", stderr(&put));
     let sound = dir.run(&["verify"]);
-    assert!(sound.status.success() && stdout(&sound).contains("1 items"), "{}", stdout(&sound));
+    assert!(sound.status.success() && stdout(&sound).contains("1 item\n"), "{}", stdout(&sound));
     for path in files(&dir.path("data"), ".jnl") {
         std::fs::remove_file(path).unwrap();
     }

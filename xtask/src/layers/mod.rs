@@ -9,7 +9,7 @@ use imports::{Import, Modules};
 
 /// Layers of the program, from the lowest to the highest. Modules of one layer do not import each other.
 const PROGRAM: &[&[&str]] = &[
-    &["blocking", "private_files", "spans", "stop", "store_error", "wall_clock"],
+    &["blocking", "plural", "private_files", "spans", "stop", "store_error", "wall_clock"],
     &["document"],
     &["engine"],
     &["protocols"],

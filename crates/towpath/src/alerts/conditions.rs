@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::book::Condition;
 use super::kind::AlertKind;
 use crate::config::AlertsConfig;
+use crate::plural::counted;
 
 /// Age of a replica from which it is behind, as `/readyz` has it.
 const STALE_REPLICA: u64 = 60;
@@ -79,7 +80,7 @@ pub(super) fn conditions(
         let Some(usual) = usual.filter(|_| !config.feed_silent.is_zero()) else { continue };
         let limit = config.feed_silent.max(usual.saturating_mul(2));
         if since(last_change, now) >= limit {
-            let message = format!("its longest recent pause was {} minutes", usual.as_secs() / 60);
+            let message = format!("its longest recent pause was {}", counted(usual.as_secs() / 60, "minute"));
             add(AlertKind::FeedSilent, &feed, Some(last_change), Duration::ZERO, message);
         }
     }
@@ -91,7 +92,9 @@ pub(super) fn conditions(
         } else if let Some((begin, message)) = outage {
             add(AlertKind::SinkBehind, name, Some(*begin), config.sink_behind, message.clone());
         } else if is_stuck {
-            add(AlertKind::SinkBehind, name, None, config.sink_behind, format!("{lag} changes wait"));
+            let wait = if *lag == 1 { "waits" } else { "wait" };
+            let message = format!("{} {wait}", counted(*lag, "change"));
+            add(AlertKind::SinkBehind, name, None, config.sink_behind, message);
         }
     }
     for (feed, reason) in observed.unpublished {
@@ -120,7 +123,8 @@ pub(super) fn conditions(
         add(AlertKind::StoreFailed, "", None, Duration::ZERO, reason);
     }
     if let Some(age) = observed.replica_age.filter(|age| age.is_none_or(|age| age > STALE_REPLICA)) {
-        let message = age.map_or("it was never current".into(), |age| format!("it is {age} seconds old"));
+        let message =
+            age.map_or("it was never current".into(), |age| format!("it is {} old", counted(age, "second")));
         add(AlertKind::ReplicaBehind, "", None, Duration::from_secs(STALE_REPLICA), message);
     }
     found

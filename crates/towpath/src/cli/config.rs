@@ -7,6 +7,7 @@ use clap::Subcommand;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use crate::config;
+use crate::plural::counted;
 use crate::sink;
 
 #[derive(Debug, Subcommand)]
@@ -37,6 +38,6 @@ pub(crate) fn config(command: &ConfigCommand) -> Result<Exit, CliError> {
 fn check(args: &ConfigArgs) -> Result<String, CliError> {
     let config = args.load()?;
     sink::check(&config).map_err(CliError::usage)?;
-    let (feeds, tokens) = (config.feeds.len(), config.tokens.len());
-    Ok(format!("the configuration is valid: {feeds} feeds, {tokens} tokens\n"))
+    let (feeds, tokens) = (counted(config.feeds.len(), "feed"), counted(config.tokens.len(), "token"));
+    Ok(format!("the configuration is valid: {feeds}, {tokens}\n"))
 }

@@ -14,6 +14,7 @@ use crate::config::{Config, check_base_url};
 use crate::engine::{Engine, roles};
 use crate::export::target::Target;
 use crate::export::{ExportSummary, ExportedFeeds, Tree, name_of, open_target};
+use crate::plural::counted;
 use crate::protocols::diffdelta;
 use crate::protocols::websub::pings::{PingHealth, PingSite, Pinger};
 
@@ -126,8 +127,10 @@ fn print_summary(summary: &ExportSummary) {
         eprintln!("towpath: {failed}");
     }
     eprintln!(
-        "exported {feeds} feeds: {written} documents written, {unchanged} unchanged, {removed} removed, {bytes} bytes, \
-         {:.1} s",
+        "exported {}: {} written, {unchanged} unchanged, {removed} removed, {}, {:.1} s",
+        counted(*feeds, "feed"),
+        counted(*written, "document"),
+        counted(*bytes, "byte"),
         took.as_secs_f64()
     );
 }

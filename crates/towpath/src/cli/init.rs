@@ -11,6 +11,7 @@ use super::error::{CliError, Exit};
 use super::feed_list;
 use super::feed_url::parse_url;
 use crate::config::{Config, DEFAULT_FILE, StarterFeed, starter};
+use crate::plural::counted;
 
 /// Longest id that is made of an address; see `FeedId`.
 const MAX_ID: usize = 28;
@@ -42,7 +43,8 @@ pub(crate) fn init(args: &InitArgs) -> Result<Exit, CliError> {
     })?;
     let option =
         if args.config == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {file}") };
-    println!("wrote {file} with {} feeds; start the server with: towpath serve{option}", feeds.len().max(1));
+    let feeds = counted(feeds.len().max(1), "feed");
+    println!("wrote {file} with {feeds}; start the server with: towpath serve{option}");
     Ok(Exit::Done)
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::terminal::plain;
+use crate::plural::counted;
 
 /// Numbers of a batch, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +44,8 @@ impl Receipt {
         let Self { appended, changed, unchanged, .. } = self;
         let created = appended.saturating_sub(*changed);
         format!(
-            "imported {read} changes into {feed}: {created} new or removed, {changed} changed, {unchanged} unchanged"
+            "imported {} into {feed}: {created} new or removed, {changed} changed, {unchanged} unchanged",
+            counted(read, "change")
         )
     }
 }

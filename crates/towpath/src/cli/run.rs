@@ -19,6 +19,7 @@ use super::style::OutputFormat;
 use super::terminal::plain;
 use crate::engine::Engine;
 use crate::engine::roles::Lease;
+use crate::plural::counted;
 use crate::protocols::diffdelta;
 use crate::server::DescriptorBudget;
 use crate::source::poll::{PollSummary, poll};
@@ -128,11 +129,9 @@ fn problems(polled: &PollSummary) -> String {
     let ProblemCounts { left_out, warnings } = polled.counts;
     let Some(first) = polled.problems.first() else { return String::new() };
     let of_each = match (left_out, warnings) {
-        (0, 1) => "1 warning".to_owned(),
-        (0, _) => format!("{warnings} warnings"),
+        (0, _) => counted(warnings, "warning"),
         (_, 0) => format!("{left_out} left out"),
-        (_, 1) => format!("{left_out} left out, 1 warning"),
-        _ => format!("{left_out} left out, {warnings} warnings"),
+        _ => format!("{left_out} left out, {}", counted(warnings, "warning")),
     };
     format!(", {of_each}: {first}")
 }

@@ -26,6 +26,7 @@ use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, LOG, Lease, Roles, SCHE
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds, watch_store};
 use crate::export::{KeptTree, keep, open_target};
+use crate::plural::counted;
 use crate::protocols::diffdelta::Recovery;
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
@@ -303,7 +304,7 @@ async fn in_role(roles: Arc<Roles>, role: String, task: RoleTask, stop: Stop) {
 fn greet(engine: &Engine) {
     let base = &engine.base_url;
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "towpath serves {} feeds at {base}/", engine.feeds().len());
+    let _ = writeln!(out, "towpath serves {} at {base}/", counted(engine.feed_count(), "feed"));
     let _ = writeln!(out, "  {base}/.well-known/diffdelta.json");
     let _ = writeln!(out, "  {base}/diff/latest.json");
     // A node may have thousands of feeds.

@@ -10,6 +10,7 @@ use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, ServerClient, TargetArgs};
 use super::style::{self, OutputFormat, now_on_terminal, shown_time};
 use super::terminal::plain;
+use crate::plural::counted;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SinkCommand {
@@ -73,7 +74,9 @@ pub(crate) async fn sink(command: &SinkCommand) -> Result<Exit, CliError> {
             let answer = ask(sink, Method::DELETE, "letters").await?;
             match sink.format {
                 OutputFormat::Json => format!("{answer}\n"),
-                OutputFormat::Text => format!("dropped {} items\n", answer["dropped"]),
+                OutputFormat::Text => {
+                    format!("dropped {}\n", counted(answer["dropped"].as_u64().unwrap_or(0), "item"))
+                }
             }
         }
     };

@@ -16,6 +16,7 @@ use super::error::{CliError, Exit};
 use super::terminal::{plain, visible_json};
 use crate::config::ServerConfig;
 use crate::engine::finding::{Finding, Findings};
+use crate::plural::counted;
 use crate::protocols;
 
 /// Time from which a bar is drawn, and the interval at which it moves.
@@ -89,7 +90,11 @@ pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
     if count == 0 {
         return Ok(Exit::Done);
     }
-    Err(CliError::failed(format!("{count} problems in the data folder {}; {restore}", server.data.display())))
+    Err(CliError::failed(format!(
+        "{} in the data folder {}; {restore}",
+        counted(count, "problem"),
+        server.data.display()
+    )))
 }
 
 /// Draws a bar on a terminal once the check takes long.
@@ -117,7 +122,8 @@ fn problems(report: &VerifyReport) -> Vec<Finding> {
 
 fn as_text(report: &VerifyReport, problems: &[Finding], count: u64) -> String {
     let VerifyReport { feeds, changes, items, .. } = report;
-    let mut out = format!("{feeds} feeds, {changes} changes, {items} items\n");
+    let (feeds, changes) = (counted(*feeds, "feed"), counted(*changes, "change"));
+    let mut out = format!("{feeds}, {changes}, {}\n", counted(*items, "item"));
     for Finding { feed, place, problem } in problems {
         let feed = feed.as_ref().map_or_else(String::new, |feed| format!("feed {feed}, "));
         // Writing to a string cannot fail.

@@ -26,6 +26,7 @@ use super::error::{CliError, Exit};
 use super::running_server::{FolderUser, user_of};
 use super::terminal::plain;
 use crate::config::ServerConfig;
+use crate::plural::counted;
 
 pub(super) use place::BackupPlace;
 pub(super) use socket::serve;
@@ -132,8 +133,8 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
         wrong.iter().for_each(|fault| println!("{}", plain(&fault.to_string())));
         if wrong.is_empty() {
             println!(
-                "{name}: {} entries, {}: no damage found",
-                manifest.entries(),
+                "{name}: {}, {}: no damage found",
+                counted(manifest.entries(), "entry"),
                 HumanBytes(manifest.bytes())
             );
             return Ok(Exit::Done);
@@ -159,8 +160,9 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     restore::restore(place, manifest, folder.clone(), args.same_log, bar.clone()).await.map_err(failed)?;
     bar.finish_and_clear();
     eprintln!(
-        "restored {name} into {}: {entries} entries, {}, {:.1} s",
+        "restored {name} into {}: {}, {}, {:.1} s",
         folder.display(),
+        counted(entries, "entry"),
         HumanBytes(bytes),
         begin.elapsed().as_secs_f64()
     );
@@ -184,8 +186,8 @@ async fn list(place: &BackupPlace) -> Result<Exit, CliError> {
         match backup::read(place, &file).await {
             Ok(manifest) => {
                 let Manifest { version, .. } = &manifest;
-                let (entries, bytes) = (manifest.entries(), HumanBytes(manifest.bytes()));
-                out += &format!("{}  {entries} entries  {bytes}  towpath {version}\n", manifest.name());
+                let (entries, bytes) = (counted(manifest.entries(), "entry"), HumanBytes(manifest.bytes()));
+                out += &format!("{}  {entries}  {bytes}  towpath {version}\n", manifest.name());
             }
             Err(e) => out += &format!("{}\n", plain(&e.to_string())),
         }
@@ -216,10 +218,10 @@ fn progress() -> ProgressBar {
 fn print_summary(summary: &BackupSummary, place: &BackupPlace, took: Duration) {
     let BackupSummary { manifest, written, written_bytes } = summary;
     eprintln!(
-        "backed up as {} in {}: {} entries, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
+        "backed up as {} in {}: {}, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
         manifest.name(),
         place.address(),
-        manifest.entries(),
+        counted(manifest.entries(), "entry"),
         HumanBytes(manifest.bytes()),
         manifest.pieces.len(),
         HumanBytes(*written_bytes),

@@ -21,6 +21,7 @@ use crate::config::{Config, HubConfig};
 use crate::engine::access::Access;
 use crate::engine::roles::Lease;
 use crate::engine::{Append, Engine, Feed};
+use crate::plural::counted;
 use crate::protocols::websub::jobs::{Verifier, now};
 use crate::protocols::websub::topic::Topic;
 
@@ -157,12 +158,12 @@ impl HubState {
         let mut told = Vec::new();
         if let Some(first) = first {
             let host = first.subscription.host();
-            told.push(format!(
-                "deliveries to {count} of {total} subscribers fail and are repeated, next to {host}"
-            ));
+            let of_total = counted(total, "subscriber");
+            told.push(format!("deliveries to {count} of {of_total} fail and are repeated, next to {host}"));
         }
         if missed > 0 {
-            told.push(format!("{missed} deliveries were given up since the start"));
+            let were = if missed == 1 { "was" } else { "were" };
+            told.push(format!("{} {were} given up since the start", counted(missed, "delivery")));
         }
         (!told.is_empty()).then(|| format!("The WebSub hub: {}.", told.join("; ")))
     }

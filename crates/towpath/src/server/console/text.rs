@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use maud::{Markup, html};
 use towpath_proto::Item;
 
+use crate::plural::noun_for;
+
 /// Returns the beginning of a text, of at most so many bytes.
 pub(super) fn prefix(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -79,8 +81,7 @@ pub(super) fn number(value: u64) -> String {
 
 /// Returns a count with its noun.
 pub(super) fn count(value: u64, noun: &str) -> String {
-    let plural = if value == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", number(value))
+    format!("{} {}", number(value), noun_for(value, noun))
 }
 
 /// Returns a size in bytes for people.
