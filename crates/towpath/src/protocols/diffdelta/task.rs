@@ -25,8 +25,10 @@ const MINT_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(2);
 /// Time until a feed is published again after an error that seldom passes by itself.
 const LONG_RETRY: Duration = Duration::from_secs(60);
-/// Time that the global feed waits for more sources to finish their runs.
+/// Time that the global feed waits for more sources to finish their runs, at least.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
+/// Part of the time that making the global feed's documents may take: one in so many.
+const COST_SHARE: u32 = 10;
 /// Shortest time between two documents of the global feed without news.
 const CARRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest time between such documents in a cluster, whose log keeps each of them.
@@ -185,10 +187,15 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
     let carries = if engine.is_shared() { SHARED_CARRY_INTERVAL } else { CARRY_INTERVAL };
     let mut last = Instant::now();
     let mut waiting = false;
+    let mut delay = BATCH_DELAY;
     loop {
         let due = last + carries;
+        let batched = async {
+            global.source_ran().await;
+            tokio::time::sleep(delay).await;
+        };
         tokio::select! {
-            () = global.source_ran() => tokio::time::sleep(BATCH_DELAY).await,
+            () = batched => {}
             () = tokio::time::sleep_until(due), if waiting => {}
             () = stopped(&stop) => break,
         }
@@ -203,10 +210,18 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
             // Tried again when the interval ends, not at once: the store may need time.
             waiting = true;
         }
+        delay = batch_delay(last.elapsed());
     }
     if let Err(e) = run_and_record(engine).await {
         report(&e);
     }
+}
+
+/// Returns how long the next document waits for more sources, by the time that the last one took.
+///
+/// A document says something of every source, so with a hundred thousand of them it takes a third of a second.
+fn batch_delay(took: Duration) -> Duration {
+    (took * (COST_SHARE - 1)).clamp(BATCH_DELAY, CARRY_INTERVAL)
 }
 
 async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
@@ -220,5 +235,16 @@ fn report(error: &StoreError) {
         tracing::info!("another node publishes the global feed");
     } else {
         tracing::error!(%error, "cannot publish the global feed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_over_many_feeds_come_less_often() {
+        let delay = |milliseconds| batch_delay(Duration::from_millis(milliseconds)).as_millis();
+        assert_eq!([0, 11, 12, 300, 60_000].map(delay), [100, 100, 108, 2700, 10_000]);
     }
 }
