@@ -36,9 +36,14 @@ impl SourceMetrics {
         feed.extensions.get::<Self>().map(|metrics| metrics.0.lock().clone())
     }
 
+    /// Returns true if the last attempt succeeded; `None` before the first one.
+    pub(crate) fn is_up(feed: &Feed) -> Option<bool> {
+        feed.extensions.get::<Self>().and_then(|metrics| metrics.0.lock().is_up)
+    }
+
     /// Returns true if the last attempt failed.
     pub(crate) fn is_failing(feed: &Feed) -> bool {
-        feed.extensions.get::<Self>().is_some_and(|metrics| metrics.0.lock().is_up == Some(false))
+        Self::is_up(feed) == Some(false)
     }
 
     /// Takes over what was saved before this process started.

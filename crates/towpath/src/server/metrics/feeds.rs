@@ -18,9 +18,15 @@ use crate::source::metrics::{SourceCounts, SourceMetrics};
 
 /// Feeds of a scrape, ordered by name.
 pub(super) struct FeedCollector {
-    feeds: Vec<Arc<Feed>>,
+    feeds: Vec<ScrapedFeed>,
     total: usize,
     sources: SourceTotals,
+}
+
+/// A feed, with the state of its source as it was when the scrape began.
+struct ScrapedFeed {
+    feed: Arc<Feed>,
+    source: Option<SourceCounts>,
 }
 
 /// Numbers of sources by the outcome of the last attempt.
@@ -37,6 +43,12 @@ impl fmt::Debug for FeedCollector {
     }
 }
 
+impl ScrapedFeed {
+    fn id(&self) -> &str {
+        self.feed.id().as_str()
+    }
+}
+
 impl FeedCollector {
     /// Takes the feeds that a client may see, up to `[server] metrics_feeds`, and counts the sources of all.
     pub(super) fn new(engine: &Engine, may_see: impl Fn(&str) -> bool) -> Self {
@@ -44,7 +56,7 @@ impl FeedCollector {
         let total = feeds.len();
         let mut sources = SourceTotals::default();
         for feed in feeds.iter().filter(|feed| feed.config.source.is_some()) {
-            match SourceMetrics::get(feed).and_then(|counts| counts.is_up) {
+            match SourceMetrics::is_up(feed) {
                 Some(true) => sources.up += 1,
                 Some(false) => sources.down += 1,
                 None => sources.new += 1,
@@ -54,7 +66,8 @@ impl FeedCollector {
         feeds.retain(|feed| !feed.is_filter() && may_see(feed.id().as_str()));
         feeds.sort_by(|a, b| a.id().cmp(b.id()));
         feeds.truncate(engine.config.server.metrics_feeds);
-        Self { feeds, total, sources }
+        let scraped = |feed: Arc<Feed>| ScrapedFeed { source: SourceMetrics::get(&feed), feed };
+        Self { feeds: feeds.into_iter().map(scraped).collect(), total, sources }
     }
 
     /// Returns true if there are series of single feeds.
@@ -67,32 +80,34 @@ impl FeedCollector {
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         (name, help): (&str, &str),
-        value: impl Fn(&Feed) -> Option<f64>,
+        value: impl Fn(&ScrapedFeed) -> Option<f64>,
     ) -> fmt::Result {
         let mut values = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for feed in &self.feeds {
-            if let Some(value) = value(feed) {
-                add(&mut values, &[("feed", feed.id().as_str())], &ConstGauge::new(value))?;
+        for scraped in &self.feeds {
+            if let Some(value) = value(scraped) {
+                add(&mut values, &[("feed", scraped.id())], &ConstGauge::new(value))?;
             }
         }
         Ok(())
     }
 
     fn logs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        self.gauges(encoder, ("feed_position", "Last position of the feed's log"), |feed| {
-            Some(float(feed.head.load(Ordering::Acquire)))
+        self.gauges(encoder, ("feed_position", "Last position of the feed's log"), |scraped| {
+            Some(float(scraped.feed.head.load(Ordering::Acquire)))
         })?;
-        self.gauges(encoder, ("feed_items", "Items that are not deleted"), |feed| Some(float(feed.live())))?;
+        self.gauges(encoder, ("feed_items", "Items that are not deleted"), |scraped| {
+            Some(float(scraped.feed.live()))
+        })?;
         let help = "Time of the last change since 1970 in seconds";
-        self.gauges(encoder, ("feed_last_change_timestamp_seconds", help), |feed| {
-            feed.last_append().map(seconds)
+        self.gauges(encoder, ("feed_last_change_timestamp_seconds", help), |scraped| {
+            scraped.feed.last_append().map(seconds)
         })?;
         let help = "Changes since the start by operation";
         let mut changes = encoder.encode_descriptor("feed_changes", help, None, MetricType::Counter)?;
-        for feed in &self.feeds {
-            let OpCounts { puts, patches, deletes } = AppendCounts::of(feed).get();
+        for scraped in &self.feeds {
+            let OpCounts { puts, patches, deletes } = AppendCounts::of(&scraped.feed).get();
             for (op, count) in [("put", puts), ("patch", patches), ("delete", deletes)] {
-                let labels = [("feed", feed.id().as_str()), ("op", op)];
+                let labels = [("feed", scraped.id()), ("op", op)];
                 add(&mut changes, &labels, &ConstCounter::new(count))?;
             }
         }
@@ -100,24 +115,26 @@ impl FeedCollector {
     }
 
     fn sources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let counts = |feed: &Feed| SourceMetrics::get(feed);
-        self.gauges(encoder, ("source_up", "1 if the last attempt to read the source succeeded"), |feed| {
-            counts(feed)?.is_up.map(|is_up| f64::from(u8::from(is_up)))
-        })?;
+        self.gauges(
+            encoder,
+            ("source_up", "1 if the last attempt to read the source succeeded"),
+            |scraped| scraped.source.as_ref()?.is_up.map(|is_up| f64::from(u8::from(is_up))),
+        )?;
         let help = "Time of the last success since 1970 in seconds";
-        self.gauges(encoder, ("source_last_success_timestamp_seconds", help), |feed| {
-            counts(feed)?.last_success.map(seconds)
+        self.gauges(encoder, ("source_last_success_timestamp_seconds", help), |scraped| {
+            scraped.source.as_ref()?.last_success.map(seconds)
         })?;
-        self.gauges(encoder, ("source_interval_seconds", "Interval of the polls in seconds"), |feed| {
-            feed.config.polled().map(|(source, _)| source.every().as_secs_f64())
+        self.gauges(encoder, ("source_interval_seconds", "Interval of the polls in seconds"), |scraped| {
+            scraped.feed.config.polled().map(|(source, _)| source.every().as_secs_f64())
         })?;
-        let with_counts = || self.feeds.iter().filter_map(|feed| Some((feed.id().as_str(), counts(feed)?)));
+        let with_counts =
+            || self.feeds.iter().filter_map(|scraped| Some((scraped.id(), scraped.source.as_ref()?)));
         let help = "Failed attempts since the start by code";
         let mut failures = encoder.encode_descriptor("source_failures", help, None, MetricType::Counter)?;
         for (feed, SourceCounts { failures: codes, .. }) in with_counts() {
             for (code, count) in codes {
                 let labels = [("feed", feed), ("code", code.as_str())];
-                add(&mut failures, &labels, &ConstCounter::new(count))?;
+                add(&mut failures, &labels, &ConstCounter::new(*count))?;
             }
         }
         let help = "Polls since the start";
