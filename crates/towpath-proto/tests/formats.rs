@@ -243,6 +243,29 @@ fn relative_addresses_in_contents_are_resolved_where_they_are_read() {
     assert_eq!(json.extra["json_feed"]["attachments"][0]["url"], "https://from.example/dir/a.mp3");
 }
 
+/// `xml:base` nests, in every format that is XML.
+#[test]
+fn xml_base_counts_within_contents() {
+    let content = |text: &str| {
+        let item = read(text.as_bytes(), &options()).unwrap().items.remove(0);
+        item.content
+            .as_ref()
+            .and_then(|content| content.text())
+            .or(item.summary.as_deref())
+            .unwrap()
+            .to_owned()
+    };
+    let rss = "<rss version='2.0' xml:base='https://cdn.example/a/'><channel xml:base='b/'><item xml:base='c/'><guid>1</guid>\
+        <description>&lt;img src='i.png'&gt;</description></item></channel></rss>";
+    assert_eq!(content(rss), "<img src='https://cdn.example/a/b/c/i.png'>");
+    let xhtml = "<feed xmlns='http://www.w3.org/2005/Atom' xml:base='https://cdn.example/'><entry><id>1</id>\
+        <content type='xhtml'><div xmlns='http://www.w3.org/1999/xhtml' xml:base='d/'><p xml:base='e/'><img src='i.png'/></p>\
+        <a href='x'>x</a></div></content></entry></feed>";
+    let xhtml = content(xhtml);
+    assert!(xhtml.contains("src=\"https://cdn.example/d/e/i.png\""), "{xhtml}");
+    assert!(xhtml.contains("href=\"https://cdn.example/d/x\"") && !xhtml.contains("xml:base"), "{xhtml}");
+}
+
 /// A published item may have relative addresses: they lead to the item's page, not to our own host, and our
 /// reader finds the item as it was.
 #[test]

@@ -8,11 +8,89 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
-use common::{TestFolder, wait_until};
+use common::{TestFolder, clustered, wait_until};
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The first start with many new feeds answers at once, and says how far it is.
+#[test]
+fn a_server_answers_while_it_publishes_new_feeds() {
+    const FEEDS: usize = 2000;
+    if clustered::skips("another node may publish them") {
+        return;
+    }
+    let config: String = (0..FEEDS).map(|n| format!("[[feed]]\nid = \"f{n}\"\n")).collect();
+    let dir = TestFolder::new(&config);
+    let server = dir.serve();
+    let mut starting = Vec::new();
+    loop {
+        assert_eq!(server.get("/livez").status, 200);
+        let ready = server.get("/readyz");
+        let publishing = &ready.json()["parts"]["publishing"];
+        if ready.status == 200 {
+            assert_eq!(publishing["status"], "ok");
+            break;
+        }
+        assert_eq!((ready.status, ready.header("retry-after")), (503, Some("1")), "{}", ready.text());
+        assert_eq!((&ready.json()["status"], &publishing["feeds"]), (&"starting".into(), &FEEDS.into()));
+        starting.push(publishing["published"].as_u64().unwrap());
+        // A feed's own documents do not wait for the others.
+        let number = FEEDS - starting.len();
+        assert_eq!(server.get(&format!("/diff/f{number}/head.json")).status, 200);
+        let site = server.get("/diff/sources.json");
+        match site.status {
+            200 => assert_eq!(site.json()["sources"].as_array().unwrap().len(), FEEDS),
+            status => assert_eq!((status, site.header("retry-after")), (503, Some("1")), "{}", site.text()),
+        }
+    }
+    assert!(starting.first().is_some_and(|published| *published < FEEDS as u64), "{starting:?}");
+    assert!(starting.is_sorted(), "{starting:?}");
+    assert_eq!(server.json("/diff/sources.json")["sources"].as_array().unwrap().len(), FEEDS);
+    assert_eq!(server.json("/diff/f0/head.json")["changed"], true);
+}
+
+/// A wrong time server, or an operator, sets the clock a year ahead while a server runs, and back.
+#[test]
+fn a_clock_a_year_ahead_dates_no_change() {
+    // Debian's libfaketime, which `cargo xtask setup` installs.
+    let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let library =
+        libraries.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+    let Some(library) = library else { panic!("libfaketime is missing: run cargo xtask setup") };
+    if clustered::skips("its nodes have clocks of their own") {
+        return;
+    }
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let set = |offset: &str| dir.write("clock", offset.as_bytes());
+    set("+0");
+    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", dir.path("clock"));
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let server = dir.start(command);
+    let logs = |text: &str| wait_until(text, || dir.log().contains(text));
+    let put = |id: &str| {
+        assert_eq!(server.ask("PUT", &format!("/feeds/notes/items/{id}"), &[], b"x").status, 201);
+        let line: serde_json::Value = server.get(&format!("/feeds/notes/items/{id}?as=line")).json();
+        line["modified"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap()
+    };
+    let first = put("a");
+    set("+365d");
+    let ahead = put("b");
+    logs("jumped ahead");
+    assert!(ahead >= first && ahead <= jiff::Timestamp::now(), "{first} {ahead}");
+    for path in ["/feeds/notes/items/b", "/feeds/notes/replication"] {
+        let answer = server.get(path);
+        let time =
+            |name: &str| towpath_proto::format::http_date::parse(answer.header(name).unwrap()).unwrap();
+        assert!(time("last-modified") <= time("date"), "{path}: {:?}", answer.headers);
+    }
+    set("+0");
+    let back = put("c");
+    logs("is back");
+    assert!(back >= ahead && back <= jiff::Timestamp::now(), "{ahead} {back}");
 }
 
 /// Feeds are added, changed and removed while a follower waits on another one.

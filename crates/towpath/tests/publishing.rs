@@ -131,6 +131,11 @@ fn one_of_two_writers_creates_and_one_of_two_deletes() {
         let mut deleted = at_once(&server, 2, |_, server| server.ask("DELETE", &path, &[], b"").status);
         deleted.sort_unstable();
         assert_eq!(deleted, [200, 404]);
+        let absent = [("if-none-match", "*")];
+        let mut created =
+            at_once(&server, 4, |n, server| server.ask("PUT", &path, &absent, body(n).as_bytes()).status);
+        created.sort_unstable();
+        assert_eq!(created, [201, 412, 412, 412]);
     }
 }
 
@@ -179,6 +184,25 @@ fn a_refused_request_creates_no_feed() {
     assert_eq!(server.ask("POST", "/feeds/made-up/items", &[], b"{\"id\":\"\"}").status, 400);
     assert_eq!(server.ask("DELETE", "/feeds/made-up/items/a", &[], b"").status, 404);
     assert_eq!(server.ask("POST", "/feeds/made-up/snapshots", &[], b"").status, 404);
+    let (json, line) = (("content-type", "application/json"), "{\"id\":\"a\",\"titel\":\"x\"}");
+    let merge = ("content-type", "application/merge-patch+json");
+    for (method, path, header, body, status) in [
+        ("PUT", "items/a", ("if-match", "\"v1\""), "x", 412),
+        ("PUT", "items/a?url=relative", json, "{}", 400),
+        ("PUT", "items/a?as=line", json, line, 400),
+        ("PATCH", "items/a", merge, "{\"a\":1}", 404),
+        ("POST", "items", json, line, 400),
+        ("POST", "items", json, "[{\"id\":\"a\"},7]", 400),
+        ("POST", "items", json, "{\"id\":\"a\",\"publish_at\":\"soon\"}", 400),
+        ("POST", "read-links", json, "{\"expires\":1}", 404),
+        ("GET", "items", json, "", 404),
+        ("GET", "atom", json, "", 404),
+    ] {
+        let answer = server.ask(method, &format!("/feeds/made-up/{path}"), &[header], body.as_bytes());
+        assert_eq!(answer.status, status, "{method} {path} {body}: {}", answer.text());
+        assert_eq!(server.get("/feeds/made-up").status, 404, "{method} {path} {body}");
+    }
+    assert!(!server.get("/feeds").text().contains("made-up"));
     assert_eq!(server.get("/feeds/made-up").status, 404);
     assert_eq!(server.ask("PUT", "/feeds/made-up/items/a", &[], b"x").status, 201);
     assert_eq!(server.get("/feeds/made-up").status, 200);

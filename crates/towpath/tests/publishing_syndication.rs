@@ -66,6 +66,42 @@ fn pages_link_to_their_feeds() {
     assert!(!filtered.contains("rel=\"alternate\""));
 }
 
+/// RFC 8288, section 3.3: a relation that is a URL must be quoted, and readers that split at commas and semicolons need the
+/// others quoted, too.
+#[test]
+fn link_relations_are_quoted_everywhere() {
+    let dir = TestFolder::new("[hub]\n[[feed]]\nid = \"open\"\npage_items = 2\n");
+    let server = dir.serve();
+    for n in 0..5 {
+        assert_eq!(server.ask("PUT", &format!("/feeds/open/items/{n}"), &[], b"x").status, 201);
+    }
+    assert_eq!(server.ask("POST", "/feeds/open/snapshots", &[], b"").status, 201);
+    let described = server.json("/feeds/open");
+    let mut paths: Vec<String> = described["addresses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|address| !["events", "hub"].contains(&address["name"].as_str().unwrap()))
+        .map(|address| address["url"].as_str().unwrap().strip_prefix(&server.base).unwrap().to_owned())
+        .collect();
+    for more in ["items?max=1", "items/0", "replication/pages/1", "snapshots/latest"] {
+        paths.push(format!("/feeds/open/{more}"));
+    }
+    let mut relations = std::collections::BTreeSet::new();
+    for path in paths {
+        for (_, links) in server.get(&path).headers.iter().filter(|(name, _)| name == "link") {
+            for relation in links.split("rel=").skip(1) {
+                let relation = relation.strip_prefix('"').and_then(|relation| relation.split_once('"'));
+                let Some((relation, _)) = relation else { panic!("{path}: {links}") };
+                relations.insert(relation.to_owned());
+            }
+        }
+    }
+    for known in ["self", "next", "prev", "hub", "alternate", "http://api.friendfeed.com/2008/03#sup"] {
+        assert!(relations.contains(known), "{known}: {relations:?}");
+    }
+}
+
 /// A feed whose elements have prefixes of their own, declared in unusual places.
 const PREFIXED: &str = r#"<a:feed xmlns:a="http://www.w3.org/2005/Atom" xmlns:geo="http://www.georss.org/georss">
 <a:id>tag:x.example,2026:f</a:id><a:title>F</a:title><a:updated>2026-01-01T00:00:00Z</a:updated>
@@ -132,6 +168,33 @@ for name in sys.argv[1:]:
     credit = thumb.find(media + "credit")
     print(entry.find(geo + "point").text, thumb.get("url"), credit.get(geo + "by"), credit.text, sep="|")
 "#;
+
+/// Parsers that share nothing with each other find the same entries.
+#[test]
+fn other_parsers_read_the_newest_documents() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    eleven(&server);
+    let expected: Vec<(String, String)> =
+        (1..=11).rev().map(|n| (format!("i{n}"), format!("t{n}"))).collect();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/parsers.py");
+    for (format, name, parsers) in [("atom", "atom", 3), ("rss", "rss", 3), ("json", "feed.json", 2)] {
+        let url = format!("{}/feeds/notes/{name}", server.base);
+        let received = Command::new(python()).arg(&script).args([format, &url]).output().unwrap();
+        assert!(received.status.success(), "{}", stderr(&received));
+        let read: BTreeMap<String, Vec<(String, String)>> = serde_json::from_slice(&received.stdout).unwrap();
+        assert_eq!(read.len(), parsers, "{read:?}");
+        for (parser, found) in read {
+            let found: Vec<(String, String)> = found
+                .into_iter()
+                // An Atom id is a URI that ends with the item's own.
+                .map(|(id, title)| (id.rsplit('/').next().unwrap().to_owned(), title))
+                .collect();
+            assert!(found.len() >= 5, "{parser} of {name}: {found:?}");
+            assert_eq!(found, expected[..found.len()], "{parser} of {name}");
+        }
+    }
+}
 
 /// Another reader finds the same entries in Atom and in RSS.
 #[test]

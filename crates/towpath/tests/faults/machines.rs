@@ -84,7 +84,7 @@ impl Machine {
         self.signal("TERM");
         let end = Instant::now() + Duration::from_secs(30);
         while self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none()) {
-            assert!(Instant::now() < end, "{} does not stop", self.site.name);
+            assert!(Instant::now() < end, "{} does not stop: {}", self.site.name, self.output());
             std::thread::sleep(Duration::from_millis(20));
         }
         self.child = None;

@@ -8,6 +8,7 @@ mod callback;
 mod common;
 
 mod deliveries;
+mod foreign;
 mod refusals;
 mod subscriptions;
 

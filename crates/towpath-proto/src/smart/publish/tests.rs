@@ -63,6 +63,28 @@ fn an_activitystreams_collection() {
     assert_eq!(page.get("next"), None);
 }
 
+/// A link that kept only the second would let in what came later in it.
+#[test]
+fn next_keeps_the_end_of_the_range_to_the_millisecond() {
+    let mut log = MemoryLog::default();
+    for (id, millisecond) in [("a", 8_000), ("b", 9_000), ("c", 10_000), ("d", 10_500)] {
+        log.append(NewChange::put(Item::new(id)), jiff::Timestamp::from_millisecond(millisecond).unwrap());
+    }
+    let mut query = "until=time:1970-01-01T00:00:10.000Z&max=1".to_owned();
+    let mut ids = Vec::new();
+    while ids.len() < 5 {
+        let page: Value = serde_json::from_slice(get(&mut log, &query, None).body()).unwrap();
+        ids.push(page["items"][0]["id"].clone());
+        let Some(next) = page["next"].as_str() else { break };
+        query = next.split_once('?').unwrap().1.to_owned();
+        assert!(query.contains("10.000Z"), "{query}");
+        // The same in Atom.
+        let atom = text(&get(&mut log, &query, ATOM));
+        assert!(!atom.contains("rel=\"next\"") || atom.contains("10.000Z"), "{atom}");
+    }
+    assert_eq!(ids, ["a", "b", "c"]);
+}
+
 /// JSON Activity Streams 1.0, section 4: a stream MUST include `items`, so an empty one does too.
 #[test]
 fn an_empty_collection_has_items() {

@@ -100,6 +100,43 @@ async fn new_feeds_are_published_many_at_a_time() {
     assert_eq!(sources["sources"].as_array().unwrap().len(), 100);
 }
 
+/// With a cache that is cut by cores, a large document was made and compressed again for each request.
+#[tokio::test]
+async fn a_large_document_is_made_once() {
+    let (engine, _) = failing_store::engine(NOTES).await;
+    let large = |n: usize| {
+        let content = towpath_proto::Content::new("text/plain", n.to_string().repeat(200_000));
+        NewChange::put(Item { content: Some(content), ..Item::new(n.to_string()) })
+    };
+    let id = FeedId::new("notes").unwrap();
+    engine.store.append(&id, Expected::Any, (10..30).map(large).collect()).await.unwrap();
+    publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
+    let path = "/diff/notes/latest.json";
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let first = serve::document(&engine, path, &segments).await.unwrap().unwrap();
+    assert!(first.body.len() > 4_300_000, "{}", first.body.len());
+    let kept = engine.documents.get(path).unwrap();
+    assert!(Arc::ptr_eq(&first, &kept));
+    let again = serve::document(&engine, path, &segments).await.unwrap().unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+}
+
+/// A chain of another node that could not be read is read again, and is not lost until its next write.
+#[tokio::test]
+async fn a_remote_chain_that_could_not_be_read_is_read_again() {
+    let (engine, store) = failing_store::engine(NOTES).await;
+    put(&engine, 0..1).await;
+    publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
+    super::on_chain_written(&engine, "notes");
+    *store.read_fault.lock() = Some("diffdelta/notes/chain");
+    assert!(!super::apply_remote(&engine).await);
+    assert!(store.read_fault.lock().is_none());
+    assert_eq!(DiffDelta::of(&engine).take_written(), ["notes"]);
+    super::on_chain_written(&engine, "notes");
+    assert!(super::apply_remote(&engine).await);
+    assert!(DiffDelta::of(&engine).take_written().is_empty());
+}
+
 /// Requests for a document over all feeds at the same time get one document, made once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documents_over_all_feeds_are_made_once_for_all_who_ask() {

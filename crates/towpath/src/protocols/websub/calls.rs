@@ -206,17 +206,23 @@ pub(super) fn on_call_written(engine: &Engine, key: &[u8]) -> bool {
     Inboxes::of(engine).on_write(key)
 }
 
-/// Reads calls and answers that other nodes wrote.
-pub(super) async fn apply_remote(engine: &Arc<Engine>) {
+/// Reads calls and answers that other nodes wrote. Returns false if one could not be read, which the next call reads again.
+pub(super) async fn apply_remote(engine: &Arc<Engine>) -> bool {
+    let mut is_done = true;
     let written = std::mem::take(&mut *Inboxes::of(engine).written.lock());
     for key in written {
         match engine.store.get(Table::Subscriptions, &key).await {
             Ok(Some(value)) => take(engine, &key, value),
             // It was answered, or the caller timed out.
             Ok(None) => {}
-            Err(e) => tracing::error!(error = %e, "cannot read a call of a hub"),
+            Err(e) => {
+                tracing::error!(error = %e, "cannot read a call of a hub");
+                Inboxes::of(engine).written.lock().push(key);
+                is_done = false;
+            }
         }
     }
+    is_done
 }
 
 fn take(engine: &Arc<Engine>, key: &[u8], value: Bytes) {

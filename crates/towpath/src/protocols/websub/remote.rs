@@ -27,12 +27,11 @@ pub(crate) async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     load::load(engine).await
 }
 
-/// Reads the subscriptions and calls that other nodes wrote. Returns false if a subscription could not be read, which
-/// the next call reads again.
+/// Reads the subscriptions and calls that other nodes wrote. Returns false if one could not be read, which the next
+/// call reads again.
 pub(crate) async fn apply_remote(engine: &Arc<Engine>) -> bool {
-    let mut is_done = true;
     // Calls first: a hub waits for their answers.
-    calls::apply_remote(engine).await;
+    let mut is_done = calls::apply_remote(engine).await;
     for id in HubState::of(engine).take_written() {
         if let Err(e) = load::refresh(engine, id).await {
             tracing::error!(error = %e, "cannot read a subscription");
