@@ -192,6 +192,27 @@ fn a_push_has_one_item() {
     assert_eq!(ids(&single), ["t"]);
 }
 
+/// XEP-0060, 8.4.2: subscribers are told when a node goes, and why. Other subscriptions stay.
+#[test]
+fn subscribers_of_a_removed_feed_are_told() {
+    let prosody = Prosody::start(&["alice"]);
+    let dir = dir(&prosody);
+    let server = dir.serve();
+    wait_for_log(&dir, CONNECTED, 1);
+    let mut client = prosody.client("alice", HOSTS[0], "1");
+    assert_eq!(server.ask("PUT", "/feeds/made", &[], b"").status, 201);
+    for node in ["made", "toc"] {
+        assert_eq!(client.ask("subscribe", json!({ "node": node }))["subscription"], "subscribed");
+    }
+    assert_eq!(server.ask("DELETE", "/feeds/made?reason=moved+to+toc", &[], b"").status, 200);
+    let told = client.send_command(&json!({ "do": "deleted" }));
+    let reason = "feed \"made\" was removed from this server: moved to toc";
+    assert_eq!(told, json!({ "from": SERVICE, "node": "made", "reason": reason }));
+    let left = client.ask("subscriptions", json!({}));
+    assert_eq!(left["subscriptions"].as_array().unwrap().len(), 1, "{left}");
+    assert_eq!(client.ask("items", json!({ "node": "made" }))["error"], "item-not-found");
+}
+
 /// XEP-0030, XEP-0060, XEP-0131: discovery, and errors for bad input.
 #[test]
 fn discovery_and_errors() {

@@ -38,6 +38,8 @@ class Client(slixmpp.ClientXMPP):
         self.add_event_handler("session_start", lambda _: self.ready.set())
         self.add_event_handler("disconnected", lambda _: self.ready.clear())
         self.register_handler(Callback("pushes", StanzaPath("message/pubsub_event/items"), self.on_push))
+        self.deleted = asyncio.Queue()
+        self.register_handler(Callback("deletions", StanzaPath("message/pubsub_event/delete"), self.on_delete))
         # The plugin's own event, which most programs use: it names one item.
         self.published = asyncio.Queue()
         self.add_event_handler("pubsub_publish", self.on_publish)
@@ -53,6 +55,9 @@ class Client(slixmpp.ClientXMPP):
             "headers": headers,
         })
 
+    def on_delete(self, message):
+        node = message.xml.find(f"{EVENT}event/{EVENT}delete").get("node")
+        self.deleted.put_nowait({"from": str(message["from"]), "node": node, "reason": message["body"]})
 
     def on_publish(self, message):
         self.published.put_nowait(message["pubsub_event"]["items"]["item"]["id"])
@@ -117,6 +122,11 @@ async def do_single(client, service, node, ids):
 async def do_published(client, service, count):
     """The next ids that the plugin's own event tells."""
     return {"ids": [await asyncio.wait_for(client.published.get(), 20) for _ in range(count)]}
+
+
+async def do_deleted(client):
+    """The next deletion of a node."""
+    return await asyncio.wait_for(client.deleted.get(), 20)
 
 
 async def do_subscribe(client, service, node, bare=False):
