@@ -119,6 +119,10 @@ fn a_run_without_changes_keeps_the_last_delta() {
     dir.write("kev.json", &kev(16));
     let server = dir.serve();
     server.wait_for_first("kev");
+    // Every item is new, and the document costs at most twice the bytes of its items.
+    let followed = dir.run(&["follow", &format!("{}/feeds/kev/items", server.base), "--once"]);
+    let (latest, items) = (server.get("/diff/kev/latest.json").body.len(), stdout(&followed).len());
+    assert!(latest <= 2 * items, "{latest} bytes for items of {items}");
     dir.write("kev.json", &kev(18));
     let first = server.json("/diff/kev/head.json")["cursor"].clone();
     let minted = server.wait_for("/diff/kev/head.json", |head| head["cursor"] != first);

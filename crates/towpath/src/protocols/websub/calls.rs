@@ -319,4 +319,22 @@ mod tests {
         assert!(is_of(&calls[2..], &feed("news")) && !is_of(&calls[2..], &feed("new")));
         assert!(!is_of(&key('k', &feed("news"), "")[2..], &feed("news")));
     }
+
+    /// The hub would get a 503, although another node has answered.
+    #[tokio::test]
+    async fn an_answer_that_could_not_be_read_is_read_again() {
+        let (engine, store) = crate::protocols::failing_store::engine("[[feed]]\nid = \"notes\"\n").await;
+        let key = key('a', &FeedId::new("notes").unwrap(), &"1".repeat(32));
+        let (sender, answered) = oneshot::channel();
+        Inboxes::of(&engine).waiting.lock().insert(key.clone(), sender);
+        let value = Bytes::from([&200_u16.to_be_bytes()[..], b"yes"].concat());
+        engine.store.write(vec![write(key.clone(), Some(value))], vec![]).await.unwrap();
+        on_call_written(&engine, &key);
+        *store.read_fault.lock() = Some("a/notes/");
+        assert!(!apply_remote(&engine).await);
+        assert!(store.read_fault.lock().is_none());
+        assert!(apply_remote(&engine).await);
+        let reply = answered.await.unwrap();
+        assert_eq!((reply.status, &reply.body[..]), (200, &b"yes"[..]));
+    }
 }
