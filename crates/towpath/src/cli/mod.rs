@@ -47,6 +47,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use futures_util::FutureExt as _;
 
 use crate::private_files;
 
@@ -148,7 +149,8 @@ pub fn main() -> ExitCode {
     };
     let is_server = matches!(cli.command, Subcommands::Serve(_));
     let guard = cli.logs.start(cli.command.is_talkative(), is_server, runtime.handle());
-    let exit = runtime.block_on(run_command(cli.command));
+    // Behind a pointer: the runtime's generic loops would each have a copy of all commands, 100 kB in size.
+    let exit = runtime.block_on(run_command(cli.command).boxed_local());
     guard.finish();
     // A blocked read of standard input or a name lookup must not delay the exit.
     runtime.shutdown_background();
