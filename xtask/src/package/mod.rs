@@ -20,6 +20,9 @@ use crate::setup;
 /// Highest exposure of the unit that `systemd-analyze security` may find.
 const MAX_EXPOSURE: f64 = 2.0;
 
+/// Largest wheel, in bytes: everyone who installs the package downloads it.
+const MAX_WHEEL: u64 = 20_000_000;
+
 /// Makes the Debian package in `target/debian`, from a release build, and the packages for other languages.
 pub(crate) fn package() -> Result<(), String> {
     crates()?;
@@ -107,6 +110,7 @@ pub(crate) fn wheel() -> Result<(PathBuf, PathBuf), String> {
     let (python, folder) = (setup::venv()?, target().join("wheels"));
     let wheel = pack_wheel(&folder, &program, &["--profile", release::PROFILE])?;
     println!("{}", wheel.display());
+    check_size(&wheel, MAX_WHEEL)?;
     sdist()?;
     let mut reference = Command::new(&python);
     // From the wheel, which Python imports from as from a folder once it is unpacked.
@@ -116,6 +120,17 @@ pub(crate) fn wheel() -> Result<(PathBuf, PathBuf), String> {
     reference.args(["-W", "error", "-m", "pdoc", "towpath", "-o"]).arg(folder.join("reference"));
     status(reference.env("PYTHONPATH", &unpacked))?;
     Ok((program, wheel))
+}
+
+/// Fails if a file is larger than what is promised of it.
+fn check_size(file: &Path, most: u64) -> Result<(), String> {
+    let size = fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len();
+    println!("{}: {size} bytes, of at most {most}", file.display());
+    if size <= most {
+        return Ok(());
+    }
+    let advice = "see which crates grew, and their levels of optimisation in Cargo.toml (profile dist)";
+    Err(format!("{} has {size} bytes, more than {most}; {advice}", file.display()))
 }
 
 /// Makes the source distribution in `target/wheels`, and installs from it into an empty environment.
@@ -202,6 +217,15 @@ fn security(unit: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn larger_files_are_refused() {
+        let file = root().join("Cargo.toml");
+        let size = fs::metadata(&file).unwrap().len();
+        assert_eq!(check_size(&file, size), Ok(()));
+        let error = check_size(&file, size - 1).unwrap_err();
+        assert!(error.contains(&format!("Cargo.toml has {size} bytes, more than {}", size - 1)), "{error}");
+    }
 
     fn read(path: &str) -> String {
         let path = root().join(path);
