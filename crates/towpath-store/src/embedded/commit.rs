@@ -117,7 +117,15 @@ impl Committer {
         let Some(feed) = feed.map_err(|e| e.of(ReadTarget::Feed(name.clone())))? else {
             return Ok(LogHead::EMPTY);
         };
-        let feed = engine.let_go(name, feed, to).map_err(|error| {
+        let end = StorageEngine::end_of_step(feed.head, to);
+        if end <= feed.head.horizon {
+            return Ok(feed.head);
+        }
+        // Before the records go: who reads the log and then its horizon must not take a log with holes for whole.
+        let ahead = FeedRow { head: LogHead { horizon: end, ..feed.head }, ..feed };
+        self.notifier.set_head(name, ahead);
+        let feed = engine.let_go(name, feed, end).map_err(|error| {
+            self.notifier.set_head(name, feed);
             if let LetGoError::Write(reason) = &error {
                 // The step is whole or not there; it is done again either way.
                 self.slot.fail(reason.clone(), None);

@@ -40,15 +40,14 @@ impl LetGoError {
 }
 
 impl StorageEngine {
-    /// Moves the horizon of a feed towards `to` by one step. Returns the feed's row after it.
-    pub(crate) fn let_go(&self, name: &FeedId, feed: FeedRow, to: Seq) -> Result<FeedRow, LetGoError> {
-        let head = feed.head;
+    /// Returns the horizon after one step towards `to`.
+    pub(crate) fn end_of_step(head: LogHead, to: Seq) -> Seq {
         // The last change stays: it carries the position and the time of the log's end.
-        let end = to.min(head.seq.saturating_sub(1)).min(head.horizon.saturating_add(STEP));
-        if end <= head.horizon { Ok(feed) } else { self.step(name, feed, end) }
+        to.min(head.seq.saturating_sub(1)).min(head.horizon.saturating_add(STEP))
     }
 
-    fn step(&self, name: &FeedId, feed: FeedRow, end: Seq) -> Result<FeedRow, LetGoError> {
+    /// Moves the horizon of a feed to `end`, which is [`Self::end_of_step`]. Returns the feed's row after it.
+    pub(crate) fn let_go(&self, name: &FeedId, feed: FeedRow, end: Seq) -> Result<FeedRow, LetGoError> {
         let read = LetGoError::Read;
         let (snapshot, number) = (self.db.snapshot(), feed.number);
         let mut batch = self.durable_batch();
