@@ -11,8 +11,9 @@ use common::{PATIENCE, TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::json;
 use towpath_proto::format::http_date;
 use towpath_proto::{FeedId, Item, NewChange};
+use towpath_store::embedded::copy::{CopySection, StoreBuilder, replace_store};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
-use towpath_store::{Expected, Store as _, Table, TableWrite};
+use towpath_store::{Expected, OpenError, Store as _, Table, TableWrite};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
 
@@ -138,6 +139,16 @@ fn a_damaged_record_that_a_reader_met_shows_in_health_status_and_metrics() {
     let verified = dir.run(&["verify"]);
     assert_eq!(verified.status.code(), Some(1), "{}", stdout(&verified));
     assert!(stderr(&verified).contains("restore"), "{}", stderr(&verified));
+
+    // The engine cannot read some blocks. What it can read is served without them.
+    let repaired = dir.run(&["repair"]);
+    assert_eq!(repaired.status.code(), Some(1), "{}", stderr(&repaired));
+    let lost = stdout(&repaired).matches("lost: feed notes, change ").count();
+    assert!((1..40).contains(&lost), "{}{}", stdout(&repaired), stderr(&repaired));
+    let server = dir.serve();
+    let answers = (0..40).map(|n| server.get(&format!("/feeds/notes/items/{n}")).status);
+    let served = answers.inspect(|status| assert!(*status < 500)).filter(|status| *status == 200).count();
+    assert_eq!(served, 40 - lost);
 }
 
 #[test]
@@ -280,4 +291,110 @@ fn no_document_of_a_log_that_is_dated_ahead_is_modified_after_its_date() {
     let item = server.get("/feeds/notes/items/a");
     let time = |name: &str| http_date::parse(item.header(name).unwrap()).unwrap();
     assert!(time("last-modified") <= time("date"), "{:?}", item.headers);
+}
+
+/// Ids and titles of the items that a server has, on all pages.
+fn titles(server: &TestServer) -> Vec<(String, String)> {
+    let text = |item: &serde_json::Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
+    let (mut titles, mut path) = (Vec::new(), "/feeds/notes/items?order=modified&timeout=0".to_owned());
+    loop {
+        let page = server.json(&path);
+        let items = page["items"].as_array().unwrap().iter();
+        titles.extend(items.map(|item| (text(item, "id"), text(item, "displayName"))));
+        let Some(next) = page["next"].as_str() else { return titles };
+        path = next.strip_prefix(&server.base).unwrap().to_owned();
+    }
+}
+
+/// Builds a folder anew without some of its entries, as a bug or a damaged disk would leave it.
+fn remove_entries(folder: &Path, from: CopySection, is_removed: impl Fn(&[u8]) -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = EmbeddedStore::open(folder, EmbeddedOptions::default()).unwrap();
+    let copy = store.copy_now().unwrap();
+    let sections = CopySection::ALL.map(|section| (section, copy.read(section, None, usize::MAX).unwrap()));
+    drop(copy);
+    runtime.block_on(store.close());
+    drop(store);
+    replace_store(folder, |building| {
+        let builder = StoreBuilder::create(building)?;
+        for (section, entries) in sections {
+            let kept = entries.into_iter().filter(|(key, _)| section != from || !is_removed(key));
+            builder.load(section, kept.map(Ok)).unwrap();
+        }
+        builder.finish().unwrap();
+        Ok::<_, OpenError>(())
+    })
+    .unwrap();
+}
+
+fn put_titles(server: &TestServer, titles: &[(&str, &str)]) {
+    let line = |(id, title): &(&str, &str)| {
+        format!("{}\n", json!({"op": "put", "id": id, "item": {"title": title}}))
+    };
+    let body: String = titles.iter().map(line).collect();
+    let type_ = [("content-type", "application/x-ndjson")];
+    assert_eq!(server.ask("POST", "/feeds/notes/items", &type_, body.as_bytes()).status, 200);
+}
+
+/// Damage is found by `verify`, which names the command. `repair` mends or names it, and then `verify` finds nothing.
+#[test]
+fn repair_rebuilds_what_the_log_gives_and_names_what_is_lost() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
+    let dir = TestFolder::new("[server]\nreserve_mib = 0\n[[feed]]\nid = \"notes\"\npage_items = 2\n");
+    let data = dir.path("data");
+    assert_eq!(dir.run(&["repair"]).status.code(), Some(2), "there is no folder");
+    let server = dir.serve();
+    put_titles(&server, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    put_titles(&server, &[("a", "2"), ("d", "1"), ("e", "1")]);
+    assert_eq!(server.get("/feeds/notes/replication").status, 200);
+    assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
+    assert_eq!(dir.run(&["repair"]).status.code(), Some(1), "a server has it open");
+    assert_eq!(server.stop(), Some(0));
+    let sound = dir.run(&["repair"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", stderr(&sound));
+    assert!(stdout(&sound).contains("nothing to repair") && !data.join("before-repair-1").exists());
+
+    // An index is gone.
+    remove_entries(&data, CopySection::Created, |_| true);
+    let found = dir.run(&["verify"]);
+    assert_eq!(found.status.code(), Some(1));
+    assert!(stderr(&found).contains("`towpath repair`"), "{}", stderr(&found));
+    let dry = dir.run(&["repair", "--dry-run"]);
+    assert_eq!(dry.status.code(), Some(0), "{}{}", stdout(&dry), stderr(&dry));
+    assert!(stdout(&dry).ends_with("nothing is lost\n"), "{}", stdout(&dry));
+    assert_eq!(dir.run(&["verify"]).status.code(), Some(1), "a dry run changes nothing");
+    let repaired = dir.run(&["repair"]);
+    assert_eq!(repaired.status.code(), Some(0), "{}{}", stdout(&repaired), stderr(&repaired));
+    let sound = dir.run(&["verify"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", stdout(&sound));
+    assert_eq!(dir.run(&["verify", "--data", "data/before-repair-1"]).status.code(), Some(1), "as it was");
+
+    // A change is gone: a's second version.
+    remove_entries(&data, CopySection::Log, |key| key.ends_with(&4_u64.to_be_bytes()));
+    assert_eq!(dir.run(&["verify"]).status.code(), Some(1));
+    let repaired = dir.run(&["repair"]);
+    assert_eq!(repaired.status.code(), Some(1));
+    assert!(
+        stdout(&repaired).contains("lost: feed notes, change 4, item \"a\": it is missing in the log\n"),
+        "{}{}",
+        stdout(&repaired),
+        stderr(&repaired)
+    );
+    let sound = dir.run(&["verify"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", stdout(&sound));
+    let server = dir.serve();
+    let mut left = titles(&server);
+    left.sort();
+    let expected = [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "1")];
+    assert_eq!(left, expected.map(|(id, title)| (id.to_owned(), title.to_owned())));
+    for path in ["/feeds/notes/replication", "/feeds/notes/atom"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    assert_eq!(server.get("/feeds/notes/replication/pages/1").status, 410);
+    put_titles(&server, &[("a", "3")]);
+    assert!(titles(&server).contains(&("a".into(), "3".into())));
+    assert_eq!(server.stop(), Some(0));
+    assert_eq!(dir.run(&["verify"]).status.code(), Some(0));
 }

@@ -114,6 +114,12 @@ impl StorageEngine {
         Ok(engine)
     }
 
+    /// Closes the engine, and leaves its folder locked.
+    pub(crate) fn into_folder(self) -> DataFolder {
+        let Self { folder, .. } = self;
+        folder
+    }
+
     /// Returns the error of a folder that cannot be opened.
     pub(crate) fn refuse(&self, reason: &str) -> OpenError {
         self.folder.refuse(reason.to_owned())

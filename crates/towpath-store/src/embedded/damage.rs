@@ -28,7 +28,7 @@ impl DamageLog {
                 // Only the first: readers may ask for the same record all the time.
                 tracing::error!(
                     error = first,
-                    "a read met damaged data; stop the server and run `towpath verify`, or restore a backup"
+                    "a read met damaged data; stop the server and run `towpath verify`, then `towpath repair`, or restore a backup"
                 );
                 StoreDamage { reads: 0, first }
             });

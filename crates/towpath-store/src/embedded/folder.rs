@@ -6,6 +6,7 @@
 //! towpath.format   "towpath store 2\n"; written once the engine has created its files
 //! towpath.version  version of the program that wrote the format; a program that cannot read it names that version
 //! format-N/        copy from before a migration from format N, see `migration`
+//! before-repair-N/ copy from before a repair
 //! towpath.journal  how far the engine's journal reached, see `journal_mark`
 //! engine/          the engine's files
 //! ```
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::journal_mark::{JournalMark, MARK};
-use super::migration::copy_before;
+use super::migration::copy_beside;
 use super::permissions;
 use crate::OpenError;
 
@@ -103,11 +104,22 @@ impl DataFolder {
 
     /// Copies a folder of an earlier format beside itself. Comes before anything in it is changed.
     pub(crate) fn copy_before_migration(&self) -> Result<(), OpenError> {
-        let copied = copy_before(&self.path, self.format, &[FORMAT, PROGRAM, MARK, ENGINE]);
+        let copied =
+            copy_beside(&self.path, &format!("format-{}", self.format), &[FORMAT, PROGRAM, MARK, ENGINE]);
         copied.map_err(|e| {
             let (from, reason) = (self.format, io_reason(&e));
             self.refuse(format!("it cannot be copied before its migration from format {from}: {reason}"))
         })
+    }
+
+    /// Copies the store beside itself before a repair takes its place. Returns the copy, which is a data folder.
+    pub(crate) fn copy_before_repair(&self) -> Result<PathBuf, OpenError> {
+        let mut copies = (1_u32..).map(|number| format!("before-repair-{number}"));
+        let name = copies.find(|name| !self.path.join(name).exists()).unwrap_or_default();
+        let copied = copy_beside(&self.path, &name, &[FORMAT, PROGRAM, MARK, ENGINE]);
+        copied
+            .map_err(|e| self.refuse(format!("it cannot be copied before its repair: {}", io_reason(&e))))?;
+        Ok(self.path.join(name))
     }
 
     /// Writes the current format, once everything has it.

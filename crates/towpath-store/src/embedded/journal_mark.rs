@@ -189,6 +189,6 @@ fn check_files(engine: &Path, end: JournalEnd) -> Result<(), String> {
 fn refusal(damage: &str) -> String {
     format!(
         "{damage}; changes that were acknowledged may be nowhere else. Bring the file back, or restore the whole \
-         folder from a backup. To go on without them, write the word {ACCEPT} into {MARK}, and run `towpath verify`"
+         folder from a backup. To go on without them, write the word {ACCEPT} into {MARK}, and run `towpath verify` and `towpath repair`"
     )
 }

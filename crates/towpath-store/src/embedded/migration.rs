@@ -20,13 +20,13 @@ const BATCH: usize = 10_000;
 /// Folders of the engine whose files never change.
 const IMMUTABLE: [&str; 2] = ["tables", "blobs"];
 
-/// Copies the files of a data folder of an earlier format beside them. A copy that is there already stays.
-pub(super) fn copy_before(folder: &Path, format: u32, files: &[&str]) -> io::Result<()> {
-    let copy = folder.join(format!("format-{format}"));
+/// Copies the files of a data folder into a folder of this name beside them. A copy that is there already stays.
+pub(super) fn copy_beside(folder: &Path, name: &str, files: &[&str]) -> io::Result<()> {
+    let copy = folder.join(name);
     if copy.exists() {
         return Ok(());
     }
-    let unfinished = folder.join(format!("format-{format}.new"));
+    let unfinished = folder.join(format!("{name}.new"));
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished)?;
     }

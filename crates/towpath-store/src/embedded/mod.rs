@@ -7,7 +7,7 @@
 //! - [`copy`]: a copy of everything, for backups, and a folder from one.
 //! - [`command`], [`replica`]: the same three in the order of a cluster's log.
 //! - `slot`: the engine, which is opened again after a failed write.
-//! - `let_go`: retention of a log.
+//! - `let_go`: retention of a log. `repair`: a new store from what a damaged one has.
 //! - `keys`, `record`, `folder`, `journal_mark`: the stored format. `migration` brings earlier ones to it.
 
 mod apply;
@@ -29,6 +29,7 @@ mod precondition;
 mod read;
 mod record;
 mod records;
+mod repair;
 pub mod replica;
 mod slot;
 mod verify;
@@ -48,6 +49,7 @@ use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
 pub use self::folder::holder;
+pub use self::repair::{FolderRepair, LostChange, RepairError, RepairReport};
 pub use self::verify::{StoreProblem, VerifyProgress, VerifyReport};
 
 use self::apply::StorageEngine;

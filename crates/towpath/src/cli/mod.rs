@@ -28,6 +28,7 @@ mod publish;
 mod publish_target;
 mod receipt;
 mod reload;
+mod repair;
 mod request_headers;
 mod run;
 mod running_server;
@@ -97,6 +98,8 @@ enum Subcommands {
     Status(status::StatusArgs),
     /// Check the data folder for damage; no server may have it open
     Verify(verify::VerifyArgs),
+    /// Rebuild the data folder's indexes from its log, and name what is lost; no server may have it open
+    Repair(repair::RepairArgs),
     /// Compact the data folder, so that what was removed takes no space; no server may have it open
     Compact(ConfigArgs),
     /// Back up the data folder to a folder or object storage, also while it is served; later runs write only changes
@@ -192,6 +195,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Export(args) => export::export(args).await,
         Subcommands::Status(args) => status::status(&args).await,
         Subcommands::Verify(args) => verify::verify(&args).await,
+        Subcommands::Repair(args) => repair::repair(&args).await,
         Subcommands::Compact(args) => compact::compact(&args).await,
         Subcommands::Backup(args) => backup::backup(&args).await,
         Subcommands::Restore(args) => backup::restore(args).await,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use towpath_store::Store as _;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, VerifyProgress, VerifyReport};
+use towpath_store::{ReadError, Store as _};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
@@ -58,21 +58,37 @@ pub(super) async fn open_folder(server: &ServerConfig) -> Result<EmbeddedStore, 
     Ok(opening.await.map_err(|e| CliError::failed(e.to_string()))??)
 }
 
-/// Checks the indexes and the state of all protocols against the log, and prints what is wrong.
-pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
-    let server = args.config.load()?.server;
-    let store = open_folder(&server).await?;
+/// Result of a check of a data folder.
+pub(super) struct FolderCheck {
+    report: VerifyReport,
+    problems: Vec<Finding>,
+    /// Number of problems, of which the list may have the first ones only.
+    pub(super) count: u64,
+}
+
+impl FolderCheck {
+    pub(super) fn is_sound(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns a line for each problem.
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|Finding { feed, place, problem }| {
+            let feed = feed.as_ref().map_or_else(String::new, |feed| format!("feed {feed}, "));
+            plain(&format!("{feed}{place}: {problem}"))
+        })
+    }
+}
+
+/// Checks the indexes and the state of all protocols against the log, and closes the store.
+pub(super) async fn check(store: EmbeddedStore) -> Result<FolderCheck, ReadError> {
     let progress = Arc::new(VerifyProgress::default());
     let bar = tokio::spawn(draw(progress.clone()));
     let report = store.verify_with(progress).await;
     let state = protocols::verify::verify(&store).await;
     bar.abort();
     store.close().await;
-    let restore = format!(
-        "move the folder {} away and bring it back with `towpath restore`, or publish the damaged items again",
-        server.data.display()
-    );
-    let report = report.map_err(|e| CliError::failed(format!("{e}; {restore}")))?;
+    let report = report?;
     let mut problems = problems(&report);
     match state {
         Ok(Findings(findings)) => problems.extend(findings),
@@ -81,24 +97,34 @@ pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
     }
     let unlisted = report.problem_count - report.problems.len() as u64;
     let count = problems.len() as u64 + unlisted;
+    Ok(FolderCheck { report, problems, count })
+}
+
+/// Checks the data folder, and prints what is wrong.
+pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
+    let server = args.config.load()?.server;
+    let folder = server.data.display();
+    let advice = format!(
+        "`towpath repair --dry-run` says what can be rebuilt from the log, and `towpath repair` does it; or move the folder \
+         {folder} away and bring it back with `towpath restore`"
+    );
+    let checked = check(open_folder(&server).await?).await;
+    let checked = checked.map_err(|e| CliError::failed(format!("{e}; {advice}")))?;
     let text = match args.format {
-        VerifyFormat::Text => as_text(&report, &problems, count),
-        VerifyFormat::Json => as_json(&report, &problems, count),
+        VerifyFormat::Text => as_text(&checked),
+        VerifyFormat::Json => as_json(&checked),
     };
     // The result is in the exit code even if standard output is closed.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
-    if count == 0 {
+    if checked.is_sound() {
         return Ok(Exit::Done);
     }
-    Err(CliError::failed(format!(
-        "{} in the data folder {}; {restore}",
-        counted(count, "problem"),
-        server.data.display()
-    )))
+    let count = counted(checked.count, "problem");
+    Err(CliError::failed(format!("{count} in the data folder {folder}; {advice}")))
 }
 
 /// Draws a bar on a terminal once the check takes long.
-async fn draw(progress: Arc<VerifyProgress>) {
+pub(super) async fn draw(progress: Arc<VerifyProgress>) {
     tokio::time::sleep(PATIENCE).await;
     // Hidden where standard error is no terminal.
     let bar = ProgressBar::with_draw_target(Some(progress.total()), ProgressDrawTarget::stderr());
@@ -120,23 +146,22 @@ fn problems(report: &VerifyReport) -> Vec<Finding> {
     report.problems.iter().map(finding).collect()
 }
 
-fn as_text(report: &VerifyReport, problems: &[Finding], count: u64) -> String {
-    let VerifyReport { feeds, changes, items, .. } = report;
-    let (feeds, changes) = (counted(*feeds, "feed"), counted(*changes, "change"));
-    let mut out = format!("{feeds}, {changes}, {}\n", counted(*items, "item"));
-    for Finding { feed, place, problem } in problems {
-        let feed = feed.as_ref().map_or_else(String::new, |feed| format!("feed {feed}, "));
+fn as_text(checked: &FolderCheck) -> String {
+    let VerifyReport { feeds, changes, items, .. } = checked.report;
+    let (feeds, changes) = (counted(feeds, "feed"), counted(changes, "change"));
+    let mut out = format!("{feeds}, {changes}, {}\n", counted(items, "item"));
+    for line in checked.lines() {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{}", plain(&format!("{feed}{place}: {problem}")));
+        let _ = writeln!(out, "{line}");
     }
-    if count == 0 {
+    if checked.is_sound() {
         out.push_str("no damage found\n");
     }
     out
 }
 
-fn as_json(report: &VerifyReport, problems: &[Finding], count: u64) -> String {
-    let VerifyReport { feeds, changes, items, .. } = report;
+fn as_json(checked: &FolderCheck) -> String {
+    let FolderCheck { report: VerifyReport { feeds, changes, items, .. }, problems, count } = checked;
     let value = json!({
         "feeds": feeds, "changes": changes, "items": items, "problem_count": count, "problems": problems,
     });

@@ -19,7 +19,7 @@ use towpath_store::{FeedSummary, Precondition, ReadLimit, Store, Table, TableWri
 
 use super::finding::Findings;
 use super::roles::{Lease, conditions};
-use super::table_scan::TableScan;
+use super::table_scan::{TableScan, remove_all};
 use super::{Engine, Feed, json_record};
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
@@ -214,6 +214,12 @@ pub(crate) async fn verify(
     }
     findings.expect(hours == due.hours, id, "counts of changes", "they are not those of the log");
     Ok(())
+}
+
+/// Removes the counts of a feed, so that it is counted from its begin.
+pub(crate) async fn forget(store: &dyn Store, feed: &FeedId) -> Result<(), StoreError> {
+    store.write(vec![json_record::remove(counted_key(feed))], Vec::new()).await?;
+    remove_all(store, Table::Chains, &days_prefix(feed)).await
 }
 
 /// Counts the logs of all feeds, beside other work, until `stop` turns true.

@@ -1,7 +1,7 @@
 //! Scanning a table page by page.
 
 use bytes::Bytes;
-use towpath_store::{Store, Table};
+use towpath_store::{Store, Table, TableWrite};
 
 use crate::store_error::StoreError;
 
@@ -42,9 +42,20 @@ impl<'a> TableScan<'a> {
     }
 }
 
+/// Removes all records of a table whose keys begin with a prefix.
+pub(crate) async fn remove_all(store: &dyn Store, table: Table, prefix: &[u8]) -> Result<(), StoreError> {
+    loop {
+        let records = store.scan(table, prefix, None, PAGE).await?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let remove = |(key, _): (Bytes, Bytes)| TableWrite { table, key: key.to_vec(), value: None };
+        store.write(records.into_iter().map(remove).collect(), Vec::new()).await?;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use towpath_store::TableWrite;
     use towpath_store::memory::MemoryStore;
 
     use super::*;

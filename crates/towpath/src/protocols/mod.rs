@@ -11,6 +11,7 @@ pub(crate) mod failing_store;
 pub mod history;
 pub mod pages;
 pub mod remote_writes;
+pub(crate) mod repair;
 pub mod replication;
 pub mod smart;
 mod start;

@@ -174,6 +174,16 @@ impl VerifiedStore<'_> {
                 report.add_problem(StoreProblem { feed: Some((*name).clone()), position: None, problem });
             }
         }
+        for entry in self.snapshot.prefix(&self.engine.tables, keys::FEED_NAMES) {
+            // What cannot be read is missing for its feed above.
+            let Ok((key, name)) = entry.into_inner() else { break };
+            let number = key[keys::FEED_NAMES.len()..].try_into().map(u32::from_be_bytes);
+            if number.is_ok_and(|number| numbers.binary_search_by_key(&number, |(known, _)| *known).is_err())
+            {
+                let name = String::from_utf8_lossy(&name);
+                report.add(format!("the list of feeds: the row of feed {name} is missing"));
+            }
+        }
         let next = self.snapshot.get(&self.engine.tables, keys::NEXT_FEED).ok().flatten();
         let next = next.and_then(|next| next[..].try_into().ok()).map_or(0, u32::from_be_bytes);
         if numbers.last().is_some_and(|(last, _)| *last >= next) {

@@ -20,11 +20,11 @@ impl VerifyProgress {
         self.total.load(Ordering::Relaxed)
     }
 
-    pub(super) fn expect(&self, changes: u64) {
+    pub(in crate::embedded) fn expect(&self, changes: u64) {
         self.total.store(changes, Ordering::Relaxed);
     }
 
-    pub(super) fn add(&self, changes: u64) {
+    pub(in crate::embedded) fn add(&self, changes: u64) {
         self.done.fetch_add(changes, Ordering::Relaxed);
     }
 }

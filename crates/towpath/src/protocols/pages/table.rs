@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, UnlinkedPages};
 use towpath_proto::replication::publish::{FeedPageLinks, MultipartPage};
-use towpath_store::{Store, Table};
+use towpath_store::{LogHead, Store, Table};
 
 use crate::engine::json_record;
 use crate::engine::table_scan::TableScan;
@@ -105,6 +105,35 @@ pub(crate) async fn sealed_pages_from(
         }
     }
     Ok(spans)
+}
+
+/// Ends the pages up to the horizon, which are gone from now on. The next page begins behind it.
+pub(crate) async fn end_pages(store: &dyn Store, feed: &FeedId, head: LogHead) -> Result<(), StoreError> {
+    let mut retention: RetentionRecord =
+        json_record::load(store, &retention_key(feed)).await?.unwrap_or_default();
+    let last: Option<PageSpan> = json_record::load(store, &last_key(feed)).await?;
+    let pages = sealed_pages_from(store, feed, retention.cleanup.gone_below).await?;
+    let mut writes = Vec::new();
+    let first = match pages.iter().find(|page| page.first > head.horizon) {
+        Some(page) => page.number,
+        None => {
+            let (number, first) = last.map_or((0, 1), |last| (last.number, last.last + 1));
+            if first > head.horizon {
+                number + 1
+            } else {
+                // The open page lost changes, too: it ends, and is gone.
+                let (oldest, modified) = (head.modified, head.modified);
+                let ended =
+                    PageSpan { number: number + 1, first, last: head.horizon, bytes: 0, oldest, modified };
+                writes.push(json_record::put(last_key(feed), &ended));
+                number + 2
+            }
+        }
+    };
+    retention.cleanup = Cleanup { first_page: first, gone_below: first };
+    retention.pending.clear();
+    writes.push(json_record::put(retention_key(feed), &retention));
+    Ok(store.write(writes, Vec::new()).await?)
 }
 
 /// Reads the record of a page; `None` before it is sealed.

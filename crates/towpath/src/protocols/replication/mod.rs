@@ -3,7 +3,7 @@
 pub(crate) mod documents;
 pub(crate) mod serve;
 pub mod snapshot;
-mod stored;
+pub(crate) mod stored;
 pub(crate) mod verify;
 
 pub(crate) use documents::{forget as forget_page, on_sealed};

@@ -4,8 +4,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
+use towpath_store::{Store, Table};
 
+use crate::engine::table_scan::remove_all;
 use crate::protocols::pages::PageHeaders;
+use crate::store_error::StoreError;
 
 /// A complete snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,15 @@ pub(crate) struct SnapshotPageRecord {
     /// Runs of consecutive positions: the first, and their number.
     pub(crate) places: Vec<(Seq, u64)>,
     pub(crate) made: PageHeaders,
+}
+
+/// Removes all snapshots of a feed.
+pub(crate) async fn remove_snapshots(store: &dyn Store, feed: &FeedId) -> Result<(), StoreError> {
+    // The indexes first: they must not lead to removed pages.
+    for kind in ["snapshot", "items", "begun"] {
+        remove_all(store, Table::Chains, format!("replication/{feed}/{kind}/").as_bytes()).await?;
+    }
+    Ok(())
 }
 
 pub(crate) fn snapshot_key(feed: &FeedId, id: u64) -> Vec<u8> {

@@ -1,0 +1,225 @@
+//! Repair of a data folder: a new store is built beside it from all that can be read.
+//!
+//! The log is the source: every index, the heads and the numbers are made from it. A change that cannot be read is lost,
+//! and named. The horizon of its log then moves to it, as it does by retention: up to there a log has the latest version
+//! of each item, and what is after it is whole. The old store is left as it is until the new one takes its place, and stays
+//! beside it after that.
+
+mod feed;
+mod log;
+mod sources;
+mod writes;
+
+use std::path::{Path, PathBuf};
+
+use fjall::{Keyspace, PersistMode, Readable as _, Snapshot};
+use towpath_proto::change::Seq;
+use towpath_proto::feed_id::FeedId;
+
+use super::EmbeddedOptions;
+use super::apply::StorageEngine;
+use super::engine_error::{engine_reason, read_error};
+use super::folder::{DataFolder, remove_folder};
+use super::keys;
+use super::verify::VerifyProgress;
+use crate::OpenError;
+use crate::error::StorageError;
+
+use self::writes::PendingWrites;
+
+/// Folder in which the new store is built.
+const BUILDING: &str = "towpath.repair";
+
+/// Change that cannot be read any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostChange {
+    /// The feed.
+    pub feed: FeedId,
+    /// Position in its log.
+    pub position: Seq,
+    /// Id of its item, where an index or a later version has it.
+    pub item: Option<String>,
+    /// Damage that was found there.
+    pub reason: String,
+}
+
+/// Result of a repair.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Number of feeds.
+    pub feeds: u64,
+    /// Number of changes that the new logs have.
+    pub changes: u64,
+    /// Number of changes whose links to earlier versions were mended.
+    pub mended: u64,
+    /// Changes that are lost.
+    pub lost: Vec<LostChange>,
+    /// Parts of tables that are lost, as text.
+    pub lost_rows: Vec<String>,
+    /// Feeds whose horizon moved, with the new one.
+    pub moved: Vec<(FeedId, Seq)>,
+}
+
+/// Failure of a repair. The data folder is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// A folder cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The new store cannot be written.
+    #[error("cannot write the repaired store beside the data folder: {0}")]
+    Write(String),
+}
+
+impl From<StorageError> for RepairError {
+    fn from(error: StorageError) -> Self {
+        // The old store is read with its errors. Only the new one is to have none.
+        Self::Write(error.to_string())
+    }
+}
+
+/// Repair of one data folder, which stays locked.
+pub struct FolderRepair {
+    path: PathBuf,
+    engine: StorageEngine,
+}
+
+impl FolderRepair {
+    /// Opens a data folder.
+    ///
+    /// # Errors
+    ///
+    /// If another process has it open, it is a replica, or its journal is damaged.
+    pub fn begin(path: &Path) -> Result<Self, OpenError> {
+        let engine = StorageEngine::open(DataFolder::open(path)?, &EmbeddedOptions::default())?;
+        if engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))? {
+            return Err(engine.refuse("it is a cluster's replica; replace it by an empty folder"));
+        }
+        Ok(Self { path: path.to_owned(), engine })
+    }
+
+    /// Builds the new store. Returns its folder, which is a data folder, and what was lost on the way.
+    ///
+    /// # Errors
+    ///
+    /// If the new store cannot be written.
+    pub fn build(&self, progress: &VerifyProgress) -> Result<(PathBuf, RepairReport), RepairError> {
+        self.discard()?;
+        let building = self.path.join(BUILDING);
+        let new = StorageEngine::open(DataFolder::open(&building)?, &EmbeddedOptions::default())?;
+        let mut salvage = Salvage {
+            old: &self.engine,
+            snapshot: self.engine.db.snapshot(),
+            new: &new,
+            report: RepairReport::default(),
+        };
+        salvage.run(progress)?;
+        let report = salvage.report;
+        new.db.persist(PersistMode::SyncAll).map_err(|e| RepairError::Write(engine_reason(&e)))?;
+        Ok((building, report))
+    }
+
+    /// Puts the new store in the place of the old one. Returns the folder with the old one, a data folder.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written.
+    pub fn install(self) -> Result<PathBuf, OpenError> {
+        // Closed before its files are copied, and locked until the new store is there.
+        let folder = self.engine.into_folder();
+        let kept = folder.copy_before_repair()?;
+        folder.replace(&self.path.join(BUILDING))?;
+        Ok(kept)
+    }
+
+    /// Removes the new store.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written.
+    pub fn discard(&self) -> Result<(), OpenError> {
+        remove_folder(&self.path.join(BUILDING)).map_err(|e| self.engine.refuse(&e.to_string()))
+    }
+}
+
+/// Building of the new store from the old one.
+struct Salvage<'a> {
+    old: &'a StorageEngine,
+    snapshot: Snapshot,
+    new: &'a StorageEngine,
+    report: RepairReport,
+}
+
+impl Salvage<'_> {
+    fn run(&mut self, progress: &VerifyProgress) -> Result<(), RepairError> {
+        self.copy_rows(&self.old.tables, &self.new.tables, "tables")?;
+        self.copy_rows(&self.old.documents, &self.new.documents, "documents")?;
+        let sources = self.sources();
+        let total = sources.iter().map(|source| source.end);
+        progress.expect(total.fold(0, u64::saturating_add));
+        let mut next = 0;
+        for source in &sources {
+            next = next.max(source.number.saturating_add(1));
+            self.build_feed(source, progress)?;
+        }
+        let found = self.snapshot.get(&self.old.tables, keys::NEXT_FEED).ok().flatten();
+        let found = found.and_then(|found| found[..].try_into().ok()).map_or(0, u32::from_be_bytes);
+        let mut writes = PendingWrites::new(self.new);
+        // Above every feed's own: two feeds of one number would share all keys.
+        writes.put(&self.new.tables, keys::NEXT_FEED, next.max(found).to_be_bytes().to_vec());
+        writes.flush()
+    }
+
+    /// Copies the rows of a keyspace: forwards up to what cannot be read, and then backwards to it.
+    fn copy_rows(&mut self, from: &Keyspace, to: &Keyspace, name: &str) -> Result<(), RepairError> {
+        let mut writes = PendingWrites::new(self.new);
+        let (mut last, mut damage) = (None, None);
+        for entry in self.snapshot.iter(from) {
+            match entry.into_inner() {
+                Ok((key, value)) => {
+                    last = Some(key.clone());
+                    copy_row(&mut writes, to, &key, &value)?;
+                }
+                Err(error) => {
+                    damage = Some(read_error(&error));
+                    break;
+                }
+            }
+        }
+        let Some(damage) = damage else { return writes.flush() };
+        let mut first = None;
+        for entry in self.snapshot.iter(from).rev() {
+            let Ok((key, value)) = entry.into_inner() else { break };
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                break;
+            }
+            copy_row(&mut writes, to, &key, &value)?;
+            first = Some(key);
+        }
+        let text = |key: Option<fjall::Slice>| {
+            key.map_or_else(|| "the end".to_owned(), |key| format!("{:?}", String::from_utf8_lossy(&key)))
+        };
+        let (after, before) =
+            (last.map_or_else(|| "the begin".to_owned(), |key| text(Some(key))), text(first));
+        self.report.lost_rows.push(format!("{name}: rows between {after} and {before}: {damage}"));
+        writes.flush()
+    }
+}
+
+/// Copies a row, unless it is one that the new store writes itself.
+fn copy_row(
+    writes: &mut PendingWrites<'_>,
+    to: &Keyspace,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), RepairError> {
+    let is_own = key == keys::COMMIT || key == keys::NEXT_FEED || key.starts_with(keys::FEED_NAMES);
+    if !is_own {
+        writes.put(to, key, value.to_vec());
+        writes.flush_if_large()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
