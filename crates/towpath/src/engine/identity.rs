@@ -6,7 +6,7 @@ use towpath_store::{Precondition, Store, Table, TableWrite, WriteError};
 use crate::store_error::StoreError;
 
 /// The key is older than this module, and part of the stored format.
-const IDENTITY: &[u8] = b"smart/identity";
+pub(crate) const IDENTITY: &[u8] = b"smart/identity";
 
 /// Returns the write that makes a data folder another one: the next start gives it a new identity. Followers learn from
 /// it that the log began anew.

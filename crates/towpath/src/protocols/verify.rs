@@ -6,6 +6,7 @@ use towpath_store::{Store, Table};
 
 use crate::engine::change_counts;
 use crate::engine::finding::Findings;
+use crate::engine::identity::IDENTITY;
 use crate::engine::table_scan::TableScan;
 use crate::protocols::{diffdelta, pages, replication};
 use crate::store_error::StoreError;
@@ -46,7 +47,9 @@ fn is_readable(table: Table, key: &[u8], value: &[u8]) -> bool {
         Table::Subscriptions if key.starts_with(b"x") => is_json(),
         // The indexes of times have all in their keys.
         Table::Sources | Table::Chains if value.is_empty() => true,
-        // Text rows, such as the folder's identity, are no JSON.
+        // Random bytes, which may begin as JSON does.
+        Table::Sources if key == IDENTITY => true,
+        // Other text rows are no JSON.
         Table::Sources | Table::Chains if matches!(value.first(), Some(b'{' | b'[')) => is_json(),
         Table::Sources | Table::Chains | Table::Subscriptions | Table::Documents => true,
     }
@@ -117,6 +120,15 @@ mod tests {
         }
         assert!(kinds.len() >= 9, "{kinds:?}");
         assert_eq!(findings(&store).await, []);
+    }
+
+    #[tokio::test]
+    async fn an_identity_may_begin_as_json_does() {
+        let (_engine, store) = node().await;
+        for value in [&b"[\x01\x02"[..], b"{\x01\x02"] {
+            write(&store, Table::Sources, IDENTITY, Some(Bytes::from_static(value))).await;
+            assert_eq!(findings(&store).await, []);
+        }
     }
 
     #[tokio::test]
