@@ -143,7 +143,19 @@ impl FeedConfig {
         let every = self.snapshots.every.unwrap_or(SECOND);
         problems.ensure(every >= SECOND, "snapshots.every", "snapshots.every is below one second");
         let is_empty = matches!(&self.retention, Some(RetentionConfig { age: None, bytes: None, .. }));
-        problems.ensure(!is_empty, "retention", "retention has neither age nor bytes");
+        // With a bounded log, pages go with what they are made of.
+        problems.ensure(
+            !is_empty || self.log.is_bounded(),
+            "retention",
+            "retention has neither age nor bytes",
+        );
+        problems.ensure(
+            self.log.keep.is_none_or(|keep| keep >= SECOND),
+            "log.keep",
+            "log.keep is below one second",
+        );
+        let message = "log: a feed with a filter has no log of its own; set it on the feed that it filters";
+        problems.ensure(!self.log.is_bounded() || self.filter.is_none(), "log", message);
     }
 }
 

@@ -1,6 +1,6 @@
 //! `[[feed]]`: a feed, with its snapshots and the retention of its pages.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -11,6 +11,7 @@ use towpath_proto::smart::cursor::CursorKind;
 use towpath_proto::{Author, FeedId};
 
 use super::access::{FilterConfig, ReaderConfig};
+use super::check::SECOND;
 use super::durations::{duration, five_minutes, one_day, some_duration};
 use super::problems::Problems;
 use super::schema::ByteSize;
@@ -55,6 +56,9 @@ pub struct FeedConfig {
     pub snapshots: SnapshotConfig,
     /// Retention of pages; without it all of them are served.
     pub retention: Option<RetentionConfig>,
+    /// Retention of the feed's log; without it every version is kept.
+    #[serde(default)]
+    pub log: LogConfig,
     /// Source of its items; without it they are published over HTTP or the command line.
     pub source: Option<Box<SourceConfig>>,
     /// Mapping of the bodies of other programs to items.
@@ -146,7 +150,7 @@ impl PublishConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct SnapshotConfig {
     /// Interval between snapshots.
-    #[schemars(example = &"1d", extend("x-default" = "none: they are created on demand only"))]
+    #[schemars(example = &"1d", extend("x-default" = "a quarter of `log.keep`, an hour with `log.keep_changes`; else none: they are created on demand only"))]
     #[serde(deserialize_with = "some_duration")]
     pub every: Option<Duration>,
     /// Number of snapshots that are retained; the oldest is deleted first.
@@ -159,7 +163,34 @@ impl Default for SnapshotConfig {
     }
 }
 
-/// Retention of Data Replication's pages. The log itself keeps everything.
+/// Retention of a feed's log: older versions and deletions are let go, and live items stay. With both keys, what either
+/// keeps stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// Time for which every change is kept. Later, a version that was replaced and a deletion may go.
+    #[schemars(example = &"90d", extend("x-default" = "for ever"))]
+    #[serde(deserialize_with = "some_duration")]
+    pub keep: Option<Duration>,
+    /// Number of last changes that are kept, whatever their age.
+    #[schemars(example = 100_000, extend("x-default" = "all, or none with `keep`"))]
+    pub keep_changes: Option<NonZeroU64>,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Reason why a node of a cluster does not let go.
+pub const NOT_IN_A_CLUSTER: &str = "log: the nodes of a cluster keep every version, because each lets go by itself; remove keep and keep_changes";
+
+impl LogConfig {
+    /// Returns true if old versions are let go.
+    pub fn is_bounded(&self) -> bool {
+        self.keep.is_some() || self.keep_changes.is_some()
+    }
+}
+
+/// Retention of Data Replication's pages. What the log keeps is `[feed.log]`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
@@ -207,6 +238,7 @@ impl FeedConfig {
             tags: Box::default(),
             snapshots: SnapshotConfig::default(),
             retention: None,
+            log: LogConfig::default(),
             source: None,
             publish: None,
             complete: false,
@@ -228,6 +260,18 @@ impl FeedConfig {
             let every = self.source.as_ref().map_or(Duration::MAX, |source| source.every());
             self.ttl = five_minutes().min(every);
         }
+    }
+
+    /// Replaces the defaults of `retention` and `snapshots` where the log lets go.
+    pub(super) fn resolve_retention(&mut self) {
+        if !self.log.is_bounded() {
+            return;
+        }
+        // Pages are made from the log, so they go before.
+        self.retention.get_or_insert(RetentionConfig { age: None, bytes: None, grace: one_day() });
+        // Who begins to follow after the first pages are gone begins with a snapshot.
+        let every = self.log.keep.map_or(HOUR, |keep| (keep / 4).clamp(SECOND, DAY));
+        self.snapshots.every.get_or_insert(every);
     }
 
     /// Id of the feed.

@@ -53,7 +53,9 @@ pub use durations::parse_duration;
 pub use error::{ConfigError, ConfigProblem};
 pub use export::ExportConfig;
 pub use export::ten_seconds;
-pub use feed::{FeedConfig, FeedVisibility, PublishConfig, RetentionConfig, SnapshotConfig};
+pub use feed::{
+    FeedConfig, FeedVisibility, LogConfig, NOT_IN_A_CLUSTER, PublishConfig, RetentionConfig, SnapshotConfig,
+};
 pub use hints::nearest;
 pub use hub::HubConfig;
 pub use include::IncludeConfig;
@@ -195,6 +197,7 @@ impl Config {
         }
         check_access::inherit_readers(&mut self.feeds);
         self.feeds.iter_mut().for_each(FeedConfig::resolve_ttl);
+        self.feeds.iter_mut().for_each(FeedConfig::resolve_retention);
         // Relative to the file, not to the working directory: the service manager chooses the latter.
         self.server.data = self.folder.join(&self.server.data);
         self.server.listen.resolve(&self.folder);
@@ -231,6 +234,8 @@ impl Config {
         for (index, feed) in self.feeds.iter().enumerate() {
             problems.enter("feed", Some(index), format!("feed {:?}: ", feed.id().as_str()));
             feed.check(problems);
+            let is_alone = self.server.cluster.is_none();
+            problems.ensure(is_alone || !feed.log.is_bounded(), "log", NOT_IN_A_CLUSTER);
         }
         check_access::check_filters(&self.feeds, problems);
         for (index, sink) in self.sinks.iter_mut().enumerate() {

@@ -71,6 +71,7 @@ fn read(log: &[Change], read: &LogRead) -> LogReadResult {
             seq: ITEMS,
             modified: log[log.len() - 1].modified,
             items: ITEMS,
+            horizon: 0,
         }),
         LogRead::LastBefore(time) => {
             LogReadResult::Position(log.partition_point(|c| c.modified < *time) as u64)
@@ -130,7 +131,8 @@ fn event(bencher: Bencher) {
     let (change, tag) = (change(1), feed(CursorKind::Sequence).tag);
     bencher.counter(ItemsCount::new(1_usize)).bench_local(|| {
         let mut out = Vec::with_capacity(2048);
-        events::push_event(&mut out, &tag, &change);
+        let cursor = tag.cursor(OrderBy::Modified, change.seq);
+        events::push_event(&mut out, &cursor, &change);
         out
     });
 }

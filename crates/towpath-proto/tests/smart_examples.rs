@@ -63,7 +63,8 @@ fn last_cursor(changes: &[Change]) -> Option<String> {
         let PullStep::Read(read) = step else { break };
         let answer = match read {
             LogRead::Head => {
-                LogReadResult::Head(LogReadHead { seq: last.seq, modified: last.modified, items: last.seq })
+                let (seq, modified) = (last.seq, last.modified);
+                LogReadResult::Head(LogReadHead { seq, modified, items: seq, horizon: 0 })
             }
             LogRead::LastBefore(time) => {
                 LogReadResult::Position(changes.iter().filter(|change| change.modified < time).count() as u64)

@@ -118,7 +118,7 @@ fn immutability_retention_never_loses_changes_silently() {
     let count = seeds.end;
     for seed in seeds {
         let mut world = RandomPublisher::new(seed);
-        let retention = Retention { age: Some(8), bytes: None, grace: world.random.i64(0..6) };
+        let retention = Retention { age: Some(8), bytes: None, up_to: None, grace: world.random.i64(0..6) };
         let consumer = run(&mut world, &StartFrom::Beginning, |world, _| {
             let now = time(world.second);
             world.publisher.clean_up(&retention, now);

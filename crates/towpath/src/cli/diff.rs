@@ -101,8 +101,15 @@ async fn item(target: &PublishTarget, feed: &FeedId, id: &str, seq: Seq) -> Resu
             Ok(change.map_err(|e| CliError::failed(format!("change {seq} of feed {feed}: {e}")))?.item)
         }
         PublishTarget::Folder(engine) => {
-            let found = version(engine.store.as_ref(), known_feed(engine, feed)?.log(), id, seq).await?;
-            let missing = || CliError::failed(format!("change {seq} of feed {feed} is none of item {id:?}"));
+            let known = known_feed(engine, feed)?;
+            let found = version(engine.store.as_ref(), known.log(), id, seq).await?;
+            let missing = || {
+                CliError::failed(if seq <= known.horizon() {
+                    format!("change {seq} of feed {feed} is no longer kept")
+                } else {
+                    format!("change {seq} of feed {feed} is none of item {id:?}")
+                })
+            };
             Ok(found.ok_or_else(missing)?.item)
         }
     }

@@ -31,7 +31,7 @@ use crate::protocols::diffdelta::Recovery;
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
 use crate::protocols::websub::pings;
-use crate::protocols::{diffdelta, pages, remote_writes, websub, xmpp};
+use crate::protocols::{diffdelta, log_retention, pages, remote_writes, websub, xmpp};
 use crate::server::{self, DescriptorBudget, Listeners, TlsIdentity};
 use crate::sink;
 use crate::source::mirror;
@@ -246,7 +246,8 @@ fn in_roles(
             let paging = pages::run(at.clone(), lease.clone(), stop.clone());
             let at = at.clone();
             Box::pin(async move {
-                tokio::join!(paging, copying, change_counts::run(&at, &lease, stop));
+                let letting_go = log_retention::run(&at, &lease, stop.clone());
+                tokio::join!(paging, copying, letting_go, change_counts::run(&at, &lease, stop));
             })
         }),
     );

@@ -222,6 +222,12 @@ pub(crate) async fn forget(store: &dyn Store, feed: &FeedId) -> Result<(), Store
     remove_all(store, Table::Chains, &days_prefix(feed)).await
 }
 
+/// Returns the position up to which a feed's changes are counted.
+pub(crate) async fn counted_up_to(store: &dyn Store, feed: &FeedId) -> Result<Seq, StoreError> {
+    let row: Option<CountedRow> = json_record::load(store, &counted_key(feed)).await?;
+    Ok(row.unwrap_or_default().upto)
+}
+
 /// Counts the logs of all feeds, beside other work, until `stop` turns true.
 pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
     let mut counted: HashMap<FeedId, Seq> = HashMap::new();
@@ -253,7 +259,12 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
 }
 
 /// Counts a feed's log to its head, and stores the counts; returns the position that it reached.
-async fn count(engine: &Engine, feed: &Feed, lease: &Lease, stop: &Stop) -> Result<Seq, StoreError> {
+pub(crate) async fn count(
+    engine: &Engine,
+    feed: &Feed,
+    lease: &Lease,
+    stop: &Stop,
+) -> Result<Seq, StoreError> {
     let store = engine.store.as_ref();
     let key = counted_key(feed.id());
     let mut stored = store.get(Table::Chains, &key).await?;

@@ -20,6 +20,8 @@ pub struct Feed {
     last_append: AtomicI64,
     /// Number of items that are not deleted, kept current; zero for a filter.
     live: AtomicU64,
+    /// Position up to which old versions were let go, kept current; zero for a filter.
+    horizon: AtomicU64,
     /// State that protocols keep for this feed. A feed that nobody reads has none.
     // Shared by the feed before and after a change of its settings: locks are among them.
     pub extensions: Arc<Extensions>,
@@ -43,6 +45,7 @@ impl Feed {
             head,
             last_append: AtomicI64::new(NEVER),
             live: AtomicU64::new(0),
+            horizon: AtomicU64::new(0),
             extensions: Arc::default(),
             config_extensions: Extensions::default(),
         }
@@ -55,6 +58,7 @@ impl Feed {
             head: self.head.clone(),
             last_append: AtomicI64::new(self.last_append.load(Ordering::Acquire)),
             live: AtomicU64::new(self.live()),
+            horizon: AtomicU64::new(self.horizon()),
             extensions: self.extensions.clone(),
             config_extensions: Extensions::default(),
         })
@@ -78,6 +82,16 @@ impl Feed {
     /// Records the number of items that are not deleted.
     pub(crate) fn set_live(&self, items: u64) {
         self.live.store(items, Ordering::Relaxed);
+    }
+
+    /// Position up to which old versions were let go.
+    pub(crate) fn horizon(&self) -> u64 {
+        self.horizon.load(Ordering::Relaxed)
+    }
+
+    /// Records the position up to which old versions were let go.
+    pub(crate) fn set_horizon(&self, horizon: u64) {
+        self.horizon.store(horizon, Ordering::Relaxed);
     }
 
     /// Id of the feed.

@@ -27,6 +27,7 @@ pub(crate) mod json_record;
 mod log_health;
 pub(crate) mod log_upkeep;
 mod metrics;
+pub(crate) mod mirror_state;
 mod private_feeds;
 pub mod publish;
 pub(crate) mod rate_limit;

@@ -160,6 +160,7 @@ impl Engine {
             feed.head.store(head.seq, Ordering::Release);
             feed.set_last_append(*appended);
             feed.set_live(head.live);
+            feed.set_horizon(head.horizon);
         }
         // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
         feeds.extend(filters);

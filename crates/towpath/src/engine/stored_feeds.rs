@@ -11,7 +11,7 @@ use super::feed_changes::{FeedChanges, added, changed};
 use super::feed_records::{FeedRecord, StoredFeeds, key};
 use super::removed_feed::RemovedFeed;
 use super::{Engine, Feed, json_record, private_feeds};
-use crate::config::FeedConfig;
+use crate::config::{FeedConfig, NOT_IN_A_CLUSTER};
 use crate::document::route_error::RouteError;
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
@@ -38,6 +38,9 @@ impl Engine {
         let lock = self.extensions.get_or_insert_with(FeedsLock::default);
         let _changing = lock.0.lock().await;
         let config = FeedConfig::from_json(id, &keys).map_err(RouteError::bad_request)?;
+        if config.log.is_bounded() && self.is_shared() {
+            return Err(RouteError::bad_request(NOT_IN_A_CLUSTER));
+        }
         let known = self.feed(id.as_str());
         let (feed, is_new) = match &known {
             Some(known) if !known.config.is_from_http => {

@@ -40,6 +40,9 @@ pub(crate) struct FeedStatus<S: Serialize> {
     pub(crate) items: u64,
     pub(crate) live: u64,
     pub(crate) modified: Option<jiff::Timestamp>,
+    /// Position up to which old versions and deletions were let go; left out if the log has everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) horizon: Option<u64>,
     /// Changes that are to be published later, for those who may see details.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) scheduled: Vec<ScheduledChange>,
@@ -86,7 +89,7 @@ pub(crate) async fn feed_status<S: Serialize>(
     feed: &Feed,
     source: Option<S>,
 ) -> Result<FeedStatus<S>, StoreError> {
-    let LogHead { seq, modified, items, live, .. } = engine.store.head(feed.log()).await?;
+    let LogHead { seq, modified, items, live, horizon } = engine.store.head(feed.log()).await?;
     // An empty log has 1970 as its time, which would look like a date.
     let modified = (seq > 0).then_some(modified);
     Ok(FeedStatus {
@@ -94,6 +97,7 @@ pub(crate) async fn feed_status<S: Serialize>(
         items,
         live,
         modified,
+        horizon: Some(horizon).filter(|horizon| *horizon > 0),
         scheduled: Vec::new(),
         failure: None,
         hubs: Vec::new(),

@@ -135,6 +135,10 @@ impl Store for FailingStore {
         self.inner.write(writes, conditions).await
     }
 
+    async fn let_go(&self, feed: &FeedId, horizon: Seq) -> Result<LogHead, WriteError> {
+        self.inner.let_go(feed, horizon).await
+    }
+
     fn on_append(&self, hook: AppendHook) {
         self.inner.on_append(hook);
     }

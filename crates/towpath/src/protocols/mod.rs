@@ -9,6 +9,7 @@ pub mod diffdelta;
 #[cfg(test)]
 pub(crate) mod failing_store;
 pub mod history;
+pub(crate) mod log_retention;
 pub mod pages;
 pub mod remote_writes;
 pub(crate) mod repair;

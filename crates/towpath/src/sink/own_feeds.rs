@@ -27,8 +27,31 @@ const TURN: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LogCheckpoint {
     seq: Seq,
+    /// Horizon of the log when what is before it was read; zero behind it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    horizon: Seq,
     /// Identity of the log: another log under the same name is another feed.
     log: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(seq: &Seq) -> bool {
+    *seq == 0
+}
+
+/// Position up to which a feed was sent, and the horizon with which it was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct SentPosition {
+    seq: Seq,
+    horizon: Seq,
+}
+
+impl SentPosition {
+    /// Returns true if deletions after the position may have been let go: then the feed is copied anew.
+    fn is_behind(self, horizon: Seq) -> bool {
+        // One that began at the start after the horizon moved there misses nothing.
+        self.seq > 0 && self.seq < horizon && self.horizon != horizon
+    }
 }
 
 /// Reason why nothing more is copied.
@@ -47,7 +70,7 @@ pub(super) struct OwnFeeds {
     pub(super) opener: SinkOpener,
     pub(super) changes: Arc<ChangedFeeds>,
     /// Last positions that were sent, of the feeds that were opened.
-    pub(super) sent: HashMap<FeedId, Seq>,
+    pub(super) sent: HashMap<FeedId, SentPosition>,
 }
 
 impl OwnFeeds {
@@ -85,31 +108,40 @@ impl OwnFeeds {
     /// Sends the changes of a feed. Returns true if there are more.
     async fn copy_feed(&mut self, feed: &FeedId) -> Result<bool, CopyError> {
         let source = source(&self.sink, feed);
-        let mut after = match self.sent.get(feed) {
-            Some(seq) => *seq,
+        let mut sent = match self.sent.get(feed) {
+            Some(sent) => *sent,
             None => self.open(feed, &source).await?,
         };
         for _ in 0..TURN {
-            let page = self.engine.store.read(feed, after, PAGE).await.map_err(StoreError::from)?;
+            let page = self.engine.store.read(feed, sent.seq, PAGE).await.map_err(StoreError::from)?;
+            // After the page: retention may have let go of a part of it.
+            let horizon = self.engine.store.head(feed).await.map_err(StoreError::from)?.horizon;
+            if sent.is_behind(horizon) {
+                self.reset(feed, &source, "the log no longer has its deletions since then").await?;
+                sent = SentPosition::default();
+                continue;
+            }
             let Some(last) = page.last() else {
-                self.sent.insert(feed.clone(), after);
+                self.sent.insert(feed.clone(), sent);
                 return Ok(false);
             };
-            after = last.seq;
+            sent.seq = last.seq;
+            sent.horizon = if sent.seq < horizon { horizon } else { 0 };
             let events = page.into_iter().map(|change| event(feed, change)).collect();
-            self.opener.write(&source, events, Some(self.checkpoint(feed, after))).await?;
-            self.sent.insert(feed.clone(), after);
+            self.opener.write(&source, events, Some(self.checkpoint(feed, sent))).await?;
+            self.sent.insert(feed.clone(), sent);
         }
         Ok(true)
     }
 
     /// Opens a feed in the sink, and returns the position after which it goes on.
-    async fn open(&self, feed: &FeedId, source: &Arc<str>) -> Result<Seq, CopyError> {
+    async fn open(&self, feed: &FeedId, source: &Arc<str>) -> Result<SentPosition, CopyError> {
         let head = self.engine.store.head(feed).await.map_err(StoreError::from)?.seq;
         let Some(kept) = self.opener.open(source).await? else {
             if self.sink.config.from == SinkStart::Beginning {
-                return Ok(0);
+                return Ok(SentPosition::default());
             }
+            let head = SentPosition { seq: head, horizon: 0 };
             // Kept at once: what is published before the first batch is not to be left out after a restart.
             self.opener.write(source, Vec::new(), Some(self.checkpoint(feed, head))).await?;
             return Ok(head);
@@ -120,20 +152,28 @@ impl OwnFeeds {
             ))
         })?;
         if kept.seq <= head && kept.log == self.log_identity(feed) {
-            return Ok(kept.seq);
+            return Ok(SentPosition { seq: kept.seq, horizon: kept.horizon });
         }
         // A data folder that was lost, or brought back from an older copy.
-        tracing::warn!(sink = %self.sink.config.name, %feed, "the log began anew: it is copied again from its beginning");
-        let reset = FeedReset { feed: feed.to_string(), reason: "the log began anew".into() };
-        self.opener.write(source, vec![SinkEvent::Reset(reset)], None).await?;
-        // Also for an empty log, whose first change may be long in coming.
-        self.opener.write(source, Vec::new(), Some(self.checkpoint(feed, 0))).await?;
-        Ok(0)
+        self.reset(feed, source, "the log began anew").await?;
+        Ok(SentPosition::default())
     }
 
-    fn checkpoint(&self, feed: &FeedId, seq: Seq) -> Vec<u8> {
+    /// Tells the destination that a feed is copied again from the start of its log.
+    async fn reset(&self, feed: &FeedId, source: &Arc<str>, reason: &str) -> Result<(), CopyError> {
+        tracing::warn!(sink = %self.sink.config.name, %feed, reason, "the feed is copied again from its beginning");
+        let reset = FeedReset { feed: feed.to_string(), reason: reason.into() };
+        self.opener.write(source, vec![SinkEvent::Reset(reset)], None).await?;
+        // Also for an empty log, whose first change may be long in coming.
+        let start = self.checkpoint(feed, SentPosition::default());
+        self.opener.write(source, Vec::new(), Some(start)).await?;
+        Ok(())
+    }
+
+    fn checkpoint(&self, feed: &FeedId, sent: SentPosition) -> Vec<u8> {
+        let SentPosition { seq, horizon } = sent;
         // Numbers and text into memory: this cannot fail.
-        serde_json::to_vec(&LogCheckpoint { seq, log: self.log_identity(feed) }).unwrap_or_default()
+        serde_json::to_vec(&LogCheckpoint { seq, horizon, log: self.log_identity(feed) }).unwrap_or_default()
     }
 
     /// Returns the identity of a log. Hashed, because the data folder's own identity is a secret.

@@ -5,13 +5,14 @@ use serde::Serialize;
 use towpath_client::redact;
 use towpath_proto::diffdelta::wire::GLOBAL;
 
+use crate::engine::mirror_state;
 use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
 use crate::protocols::websub::pings::{HubStatus, ping_statuses};
+use crate::source::poll;
 use crate::source::pushed::PushStatus;
 use crate::source::state::{SourceFailure, SourceState};
-use crate::source::{mirror, poll};
 use crate::store_error::StoreError;
 
 /// Limit of scheduled changes in the status of a feed.
@@ -131,7 +132,7 @@ pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json
 /// Returns the protocol that a mirror follows by, once it is known.
 pub(crate) async fn source_protocol(engine: &Engine, feed: &Feed) -> Result<Option<String>, StoreError> {
     match feed.config.mirrored() {
-        Some((_, url)) => mirror::protocol(engine, feed, url).await,
+        Some((_, url)) => mirror_state::protocol(engine, feed, url).await,
         None => Ok(None),
     }
 }

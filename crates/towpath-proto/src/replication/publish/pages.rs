@@ -97,6 +97,8 @@ pub struct Retention {
     pub age: Option<i64>,
     /// Highest total size in bytes. The oldest pages are unlisted while it is exceeded.
     pub bytes: Option<u64>,
+    /// Position up to which the log lets go of old versions. Pages that end there are unlisted.
+    pub up_to: Option<Seq>,
     /// Seconds for which an unlisted page is still served, before it is gone (410).
     pub grace: i64,
 }
@@ -169,7 +171,8 @@ impl Retention {
             let too_old =
                 self.age.is_some_and(|age| page.modified.as_second() < now.as_second().saturating_sub(age));
             let too_much = self.bytes.is_some_and(|limit| bytes > limit);
-            if !too_old && !too_much {
+            let let_go = self.up_to.is_some_and(|seq| page.last <= seq);
+            if !too_old && !too_much && !let_go {
                 break;
             }
             bytes -= page.bytes;
@@ -272,7 +275,7 @@ mod tests {
 
     #[test]
     fn immutability_prev_is_removed_first_and_pages_go_after_the_grace_period() {
-        let retention = Retention { age: Some(250), bytes: None, grace: 60 };
+        let retention = Retention { age: Some(250), bytes: None, up_to: None, grace: 60 };
         let mut pending = Vec::new();
         let before = Cleanup::default();
         assert!(before.has_prev(2) && !before.has_prev(1));
@@ -291,12 +294,12 @@ mod tests {
 
     #[test]
     fn the_oldest_pages_go_while_there_are_too_many_bytes() {
-        let retention = Retention { age: None, bytes: Some(25), grace: 0 };
+        let retention = Retention { age: None, bytes: Some(25), up_to: None, grace: 0 };
         let mut pending = Vec::new();
         let after = retention.decide(time(0), &spans(5), Cleanup::default(), &mut pending);
         assert_eq!(after, Cleanup { first_page: 4, gone_below: 4 });
         assert!(pending.is_empty());
-        let keep_all = Retention { age: None, bytes: None, grace: 0 };
+        let keep_all = Retention { age: None, bytes: None, up_to: None, grace: 0 };
         assert_eq!(keep_all.decide(time(0), &spans(5), after, &mut pending), after);
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn write_with(
     let elements: Vec<Vec<String>> = page
         .changes
         .iter()
-        .map(|change| change_elements(change, &feed.tag.cursor(by, by.position(change)), &head.ids))
+        .map(|change| change_elements(change, &page.cursor(&feed.tag, by, change), &head.ids))
         .collect();
     let entries = page.changes.iter().zip(&elements);
     let entries = entries.map(|(change, elements)| DocumentEntry {

@@ -3,6 +3,9 @@
 //! A sequence cursor is `{letter}{seq}-{check}`: `c` or `m` for the sort key, the position in decimal, and a check
 //! of ten hex digits over both and the log's identity. So a cursor of another feed, another server or the other
 //! order, and a truncated one, is detected without reading the log. To the client a cursor is opaque.
+//!
+//! Up to the horizon of a log, deletions were let go. A client there has to begin anew, unless it began after that. So the
+//! cursor of a page that ends there names the horizon too: `m{seq}.{horizon}-{check}`. It counts until the horizon moves.
 
 use std::sync::Arc;
 
@@ -38,17 +41,28 @@ impl LogTag {
     }
 
     // Forty bits are enough: a cursor that passes by chance only selects another position of the same feed.
-    fn check(&self, by: OrderBy, seq: Seq) -> String {
+    fn check(&self, by: OrderBy, seq: Seq, horizon: Option<Seq>) -> String {
         // The hasher has absorbed the identity already: a page of cursors hashes only the positions.
         let mut hasher = Sha256::clone(&self.0);
         hasher.update([letter(by)]);
         hasher.update(seq.to_be_bytes());
+        if let Some(horizon) = horizon {
+            hasher.update(horizon.to_be_bytes());
+        }
         hex::encode(&hasher.finalize()[..5])
     }
 
     /// Returns the sequence cursor of a position.
     pub fn cursor(&self, by: OrderBy, seq: Seq) -> String {
-        format!("{}{seq}-{}", char::from(letter(by)), self.check(by, seq))
+        format!("{}{seq}-{}", char::from(letter(by)), self.check(by, seq, None))
+    }
+
+    /// Returns the cursor of a position of a log that was read with this horizon.
+    pub fn cursor_within(&self, by: OrderBy, seq: Seq, horizon: Seq) -> String {
+        if by == OrderBy::Created || seq == 0 || seq >= horizon {
+            return self.cursor(by, seq);
+        }
+        format!("{}{seq}.{horizon}-{}", char::from(letter(by)), self.check(by, seq, Some(horizon)))
     }
 }
 
@@ -70,8 +84,20 @@ fn letter(by: OrderBy) -> u8 {
 pub enum ParsedCursor {
     /// A position of this log and this order.
     Sequence(Seq),
+    /// A position before the horizon, and the horizon at which its page was read.
+    Replay(Seq, Seq),
     /// A T+O+C cursor, still to be compared with the log.
     Toc(TocCursor),
+}
+
+impl ParsedCursor {
+    /// Returns the position; `None` for a T+O+C cursor.
+    pub fn seq(self) -> Option<Seq> {
+        match self {
+            Self::Sequence(seq) | Self::Replay(seq, _) => Some(seq),
+            Self::Toc(_) => None,
+        }
+    }
 }
 
 /// Maximum length of a cursor of either kind, in bytes.
@@ -88,6 +114,11 @@ pub fn read(text: &str, tag: &LogTag, by: OrderBy) -> Option<ParsedCursor> {
         return Some(ParsedCursor::Toc(toc));
     }
     let digits = text.get(1..)?.split_once('-')?.0;
+    if let Some((seq, horizon)) = digits.split_once('.') {
+        let (seq, horizon) = (seq.parse().ok()?, horizon.parse().ok()?);
+        let is_own = by == OrderBy::Modified && tag.cursor_within(by, seq, horizon) == text;
+        return is_own.then_some(ParsedCursor::Replay(seq, horizon));
+    }
     let seq: Seq = digits.parse().ok()?;
     // Comparing the whole text also rejects leading zeros and signs: a cursor has one spelling.
     (tag.cursor(by, seq) == text).then_some(ParsedCursor::Sequence(seq))
@@ -97,7 +128,11 @@ pub fn read(text: &str, tag: &LogTag, by: OrderBy) -> Option<ParsedCursor> {
 pub(super) fn is_cursor(text: &str) -> bool {
     let sequence = |text: &str| {
         let (seq, check) = text.strip_prefix(['c', 'm'])?.split_once('-')?;
-        let is_seq = !seq.is_empty() && seq.bytes().all(|b| b.is_ascii_digit());
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let is_seq = match seq.split_once('.') {
+            Some((seq, horizon)) => is_number(seq) && is_number(horizon),
+            None => is_number(seq),
+        };
         Some(is_seq && check.len() == 10 && check.bytes().all(|b| b.is_ascii_hexdigit()))
     };
     text.len() <= MAX_CURSOR && (TocCursor::parse(text).is_some() || sequence(text) == Some(true))
@@ -140,6 +175,28 @@ mod tests {
             "m".repeat(1 << 20),
         ] {
             assert_eq!(read(&bad, &tag, OrderBy::Modified), None, "{bad:.40}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_before_the_horizon_names_it() {
+        let (tag, by) = (LogTag::new("a"), OrderBy::Modified);
+        for seq in [0, 5, 6] {
+            assert_eq!(tag.cursor_within(by, seq, 5), tag.cursor(by, seq));
+        }
+        assert_eq!(tag.cursor_within(OrderBy::Created, 3, 5), tag.cursor(OrderBy::Created, 3));
+        let cursor = tag.cursor_within(by, 3, u64::MAX);
+        assert!(is_cursor(&cursor), "{cursor}");
+        assert_eq!(read(&cursor, &tag, by), Some(ParsedCursor::Replay(3, u64::MAX)));
+        assert_eq!(read(&cursor, &LogTag::new("b"), by), None);
+        let check = &cursor[cursor.find('-').unwrap()..];
+        for bad in
+            [format!("m3.5{check}"), format!("m3{check}"), format!("m9.5{check}"), "m3.-0000000000".into()]
+        {
+            assert_eq!(read(&bad, &tag, by), None, "{bad}");
+        }
+        for cut in 0..cursor.len() {
+            assert_eq!(read(&cursor[..cut], &tag, by), None, "{cut}");
         }
     }
 

@@ -45,16 +45,15 @@ pub fn stream_query(
     }
 }
 
-/// Appends one change as an event: `id` is its cursor, `event` its operation, `data` its object.
-pub fn push_event(out: &mut Vec<u8>, tag: &LogTag, change: &Change) {
-    let cursor = tag.cursor(OrderBy::Modified, OrderBy::Modified.position(change));
+/// Appends one change as an event: `id` is its cursor in a page of [`FeedOrder::MODIFIED`], `event` its operation, `data` its object.
+pub fn push_event(out: &mut Vec<u8>, cursor: &str, change: &Change) {
     out.extend_from_slice(b"id: ");
     out.extend_from_slice(cursor.as_bytes());
     out.extend_from_slice(b"\nevent: ");
     out.extend_from_slice(change.op.as_str().as_bytes());
     out.extend_from_slice(b"\ndata: ");
     // JSON escapes line ends, so `data` is one line. Neither the object nor the writer can fail.
-    let written = serde_json::to_writer(&mut *out, &ActivityObject { change, cursor: Some(&cursor) });
+    let written = serde_json::to_writer(&mut *out, &ActivityObject { change, cursor: Some(cursor) });
     debug_assert!(written.is_ok());
     out.extend_from_slice(b"\n\n");
 }
@@ -67,7 +66,7 @@ pub fn push_lines(out: &mut Vec<u8>, feed: &FeedSettings, page: &PullPage) {
         push_line(out, &feed.tag.cursor(by, 0), "reset", &ResetLine::new(feed.name.clone()));
     }
     for change in &page.changes {
-        let line = lines::line(feed, by, change);
+        let line = lines::line_of_page(feed, by, page, change);
         push_line(out, line.position.as_deref().unwrap_or_default(), change.op.as_str(), &line);
     }
 }
@@ -94,7 +93,7 @@ pub fn push_page(out: &mut Vec<u8>, tag: &LogTag, page: &PullPage) {
         push_reset(out, tag);
     }
     for change in &page.changes {
-        push_event(out, tag, change);
+        push_event(out, &page.cursor(tag, OrderBy::Modified, change), change);
     }
 }
 

@@ -7,7 +7,6 @@ use super::links::PullPageLinks;
 use super::page::PullPage;
 use super::query::PullQuery;
 use super::settings::FeedSettings;
-use crate::change::Change;
 use crate::format::activity_streams::ActivityObject;
 
 /// An ActivityStreams collection. `items` is present even if it is empty (JSON Activity Streams 1.0, section 4:
@@ -30,16 +29,16 @@ struct CollectionBody<'a> {
 struct CollectionItems<'a> {
     feed: &'a FeedSettings,
     query: &'a PullQuery,
-    changes: &'a [Change],
+    page: &'a PullPage,
 }
 
 // Items are serialised from the log's records as they are written, so a page is never held twice in memory.
 impl Serialize for CollectionItems<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let by = self.query.order.by;
-        let mut list = serializer.serialize_seq(Some(self.changes.len()))?;
-        for change in self.changes {
-            let cursor = self.feed.tag.cursor(by, by.position(change));
+        let mut list = serializer.serialize_seq(Some(self.page.changes.len()))?;
+        for change in &self.page.changes {
+            let cursor = self.page.cursor(&self.feed.tag, by, change);
             list.serialize_element(&ActivityObject { change, cursor: Some(&cursor) })?;
         }
         list.end()
@@ -65,7 +64,7 @@ pub(super) fn json_with(
         prev_cursor,
         last_cursor: page.last_cursor.as_deref(),
         next: links.next.as_deref(),
-        items: CollectionItems { feed, query, changes: &page.changes },
+        items: CollectionItems { feed, query, page },
     };
     to_json(&body)
 }

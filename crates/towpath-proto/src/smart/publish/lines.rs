@@ -17,6 +17,10 @@ pub fn line(feed: &FeedSettings, by: OrderBy, change: &Change) -> Line {
     Line::of_state(&feed.name, change, feed.tag.cursor(by, by.position(change)))
 }
 
+pub(super) fn line_of_page(feed: &FeedSettings, by: OrderBy, page: &PullPage, change: &Change) -> Line {
+    Line::of_state(&feed.name, change, page.cursor(&feed.tag, by, change))
+}
+
 /// Writes a page as lines, after the line of a reset if the page tells one.
 pub fn lines(feed: &FeedSettings, query: &PullQuery, page: &PullPage) -> Vec<u8> {
     let mut out = Vec::new();
@@ -24,7 +28,7 @@ pub fn lines(feed: &FeedSettings, query: &PullQuery, page: &PullPage) -> Vec<u8>
         push(&mut out, &ResetLine::new(feed.name.clone()));
     }
     for change in &page.changes {
-        push(&mut out, &line(feed, query.order.by, change));
+        push(&mut out, &line_of_page(feed, query.order.by, page, change));
     }
     out
 }

@@ -43,6 +43,8 @@ pub struct LogReadHead {
     pub modified: Timestamp,
     /// Number of ids, including deleted items.
     pub items: u64,
+    /// Position up to which old versions and deletions were let go; zero for a whole log.
+    pub horizon: Seq,
 }
 
 impl LogReadHead {

@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 
-use crate::change::Change;
+use super::cursor::LogTag;
+use crate::change::{Change, Seq};
+use crate::smart::wire::spec::OrderBy;
 
 /// Result of a pull request, independent of its format.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,13 +19,20 @@ pub struct PullPage {
     pub total: u64,
     /// Time of the feed's last change; the Unix epoch if it has none.
     pub updated: Timestamp,
-    /// True if `since` is a cursor of another log or order: the page begins at the start of this one.
+    /// True if `since` is a cursor of another log or order, or behind the horizon: the page begins at the log's start.
     pub reset: bool,
+    /// Horizon of the log when it was read.
+    pub horizon: Seq,
 }
 
 impl PullPage {
     /// Returns a page without items.
     pub fn empty(total: u64, updated: Timestamp) -> Self {
-        Self { changes: Vec::new(), last_cursor: None, more: false, total, updated, reset: false }
+        Self { changes: Vec::new(), last_cursor: None, more: false, total, updated, reset: false, horizon: 0 }
+    }
+
+    /// Returns the cursor of an item of the page.
+    pub fn cursor(&self, tag: &LogTag, by: OrderBy, change: &Change) -> String {
+        tag.cursor_within(by, by.position(change), self.horizon)
     }
 }

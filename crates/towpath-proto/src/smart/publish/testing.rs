@@ -15,6 +15,8 @@ use crate::smart::wire::spec::OrderBy;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryLog {
     pub(crate) changes: Vec<Change>,
+    /// Position up to which deletions were let go.
+    pub(crate) horizon: Seq,
     /// Number of items that reads have returned so far.
     pub(crate) read: usize,
 }
@@ -58,6 +60,7 @@ impl MemoryLog {
         let mut seen = std::collections::HashSet::new();
         let mut items: Vec<_> =
             self.changes.iter().rev().filter(|c| seen.insert(c.item.id.as_str())).cloned().collect();
+        items.retain(|change| change.op != Op::Delete || change.seq > self.horizon);
         items.sort_by_key(|change| by.position(change));
         items
     }
@@ -68,6 +71,7 @@ impl MemoryLog {
             seq: self.changes.len() as Seq,
             modified,
             items: self.items(OrderBy::Modified).len() as u64,
+            horizon: self.horizon,
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) mod site;
 mod site_documents;
 mod source_chain;
 mod state;
-mod stored;
+pub(crate) mod stored;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use towpath_store::{Store, Table, TableWrite};
 use crate::config::RetentionConfig;
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, Feed, json_record};
+use crate::protocols::log_retention;
 use crate::protocols::pages::cleanup::{notify_removed, set_cleanup};
 use crate::protocols::pages::log_range::report;
 use crate::protocols::pages::table::{self, RECORDS, RetentionRecord};
@@ -33,7 +34,9 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
             .into_iter()
             .filter_map(|feed| Some((feed.clone(), feed.config.retention?)))
             .collect();
-        let times = feeds.iter().flat_map(|(_, retention)| [Some(retention.grace), retention.age]);
+        let times = feeds
+            .iter()
+            .flat_map(|(feed, retention)| [Some(retention.grace), retention.age, feed.config.log.keep]);
         let Some(shortest) = times.flatten().min() else {
             tokio::select! {
                 _ = changes.changed() => continue,
@@ -65,8 +68,12 @@ async fn remove_old(
     let before: RetentionRecord = json_record::load(store, &key).await?.unwrap_or_default();
     let sealed = table::sealed_pages_from(store, feed.id(), before.cleanup.first_page).await?;
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    let retention =
-        Retention { age: config.age.map(seconds), bytes: config.bytes, grace: seconds(config.grace) };
+    let retention = Retention {
+        age: config.age.map(seconds),
+        bytes: config.bytes,
+        up_to: Some(log_retention::due(engine, feed, now).await?),
+        grace: seconds(config.grace),
+    };
     let mut after = before.clone();
     after.cleanup = retention.decide(now, &sealed, before.cleanup, &mut after.pending);
     if after == before {

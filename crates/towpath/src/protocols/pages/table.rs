@@ -5,6 +5,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use towpath_proto::FeedId;
+use towpath_proto::change::Seq;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, UnlinkedPages};
 use towpath_proto::replication::publish::{FeedPageLinks, MultipartPage};
 use towpath_store::{LogHead, Store, Table};
@@ -134,6 +135,23 @@ pub(crate) async fn end_pages(store: &dyn Store, feed: &FeedId, head: LogHead) -
     retention.pending.clear();
     writes.push(json_record::put(retention_key(feed), &retention));
     Ok(store.write(writes, Vec::new()).await?)
+}
+
+/// Returns the position before the first page that is still served: what is after it must stay in the log.
+pub(crate) async fn end_of_gone_pages(store: &dyn Store, feed: &FeedId) -> Result<Seq, StoreError> {
+    let retention: Option<RetentionRecord> = json_record::load(store, &retention_key(feed)).await?;
+    let first = retention.unwrap_or_default().cleanup.gone_below;
+    if first <= 1 {
+        return Ok(0);
+    }
+    match sealed_page(store, feed, first).await? {
+        Some(page) => Ok(page.span.first.saturating_sub(1)),
+        // The last sealed page is gone too. The newest page follows it.
+        None => {
+            let last: Option<PageSpan> = json_record::load(store, &last_key(feed)).await?;
+            Ok(last.filter(|last| last.number < first).map_or(0, |last| last.last))
+        }
+    }
 }
 
 /// Reads the record of a page; `None` before it is sealed.

@@ -44,6 +44,19 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct SnapshotLock(tokio::sync::Mutex<()>);
 
+/// Position of the log at which the snapshot was begun that is being made.
+#[derive(Default)]
+struct SnapshotBase(parking_lot::Mutex<Option<Seq>>);
+
+/// Clears the [`SnapshotBase`] when a snapshot is made, or was given up.
+struct BaseGuard<'a>(&'a SnapshotBase);
+
+impl Drop for BaseGuard<'_> {
+    fn drop(&mut self) {
+        *self.0.0.lock() = None;
+    }
+}
+
 /// Makes the configured snapshots when they are due, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     let (engine, lease) = (&engine, &lease);
@@ -115,6 +128,10 @@ pub async fn make(
         return Ok(None);
     }
     let head = engine.store.head(feed.id()).await?;
+    // Before the first item is read: retention of the log leaves what is read from here on.
+    let base = feed.extensions.get_or_insert_with(SnapshotBase::default);
+    *base.0.lock() = Some(head.seq);
+    let _base = BaseGuard(base);
     let feed_goes_on = goes_on(engine, feed, head.seq).await?;
     let created_at = creation_time(engine, feed, head).await?;
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
@@ -274,16 +291,42 @@ async fn drop_old(engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
     let all = list(engine, feed).await?;
     let surplus = all.len().saturating_sub(feed.config.snapshots.keep);
     for old in &all[..surplus] {
-        // The index is removed first: it must not lead to removed pages.
-        let index = json_record::remove(stored::snapshot_key(feed.id(), old.id));
-        engine.store.write(vec![index], Vec::new()).await?;
-        engine.documents.forget(&index_path(feed, old.id));
-        for number in 0..old.pages {
-            engine.documents.forget(&page_path(feed, old.id, number));
-        }
-        remove_pages(engine, feed, old.id).await?;
+        remove(engine, feed, old).await?;
     }
     Ok(())
+}
+
+/// Removes a snapshot.
+async fn remove(engine: &Engine, feed: &Feed, old: &Snapshot) -> Result<(), StoreError> {
+    // The index is removed first: it must not lead to removed pages.
+    let index = json_record::remove(stored::snapshot_key(feed.id(), old.id));
+    engine.store.write(vec![index], Vec::new()).await?;
+    engine.documents.forget(&index_path(feed, old.id));
+    for number in 0..old.pages {
+        engine.documents.forget(&page_path(feed, old.id, number));
+    }
+    remove_pages(engine, feed, old.id).await
+}
+
+/// Returns the position up to which no snapshot needs the log: what comes after replaces a version that one has.
+///
+/// Removes snapshots from which nobody can go on, because the page at their end is `gone`.
+///
+/// # Errors
+///
+/// The store's.
+pub(crate) async fn needed_after(engine: &Engine, feed: &Feed, gone: Seq) -> Result<Seq, StoreError> {
+    // Before the list: a snapshot that is complete by then is in it.
+    let base = *feed.extensions.get_or_insert_with(SnapshotBase::default).0.lock();
+    let mut needed = base.unwrap_or(Seq::MAX);
+    for snapshot in list(engine, feed).await? {
+        if gone > 0 && snapshot.seq <= gone {
+            remove(engine, feed, &snapshot).await?;
+        } else {
+            needed = needed.min(snapshot.seq);
+        }
+    }
+    Ok(needed)
 }
 
 /// Removes pages of snapshots that a crash left incomplete. Returns false if another node may still write one.

@@ -112,20 +112,37 @@ impl PullRequest {
         self.run_once().await
     }
 
+    /// Answers from the log, and again if retention let go of a part of it meanwhile.
     async fn run_once(&self) -> Result<PullResult, PullRequestError> {
+        loop {
+            let (horizon, result) = self.run_within_horizon().await?;
+            // A page that was read across the move may lack deletions. Moves are seldom, so this ends.
+            let head = self.engine.store.head(self.feed.log()).await.map_err(StoreError::from)?;
+            if head.horizon == horizon {
+                return Ok(result);
+            }
+        }
+    }
+
+    async fn run_within_horizon(&self) -> Result<(Seq, PullResult), PullRequestError> {
+        let mut horizon = 0;
         let view = Smart::of(&self.engine).view(&self.engine, &self.feed, self.access);
         let mut pull = Pull::new(self.query.clone(), self.settings(), self.engine.now())
             .of_replica(self.engine.is_shared());
         let mut step = pull.begin();
         loop {
             match step {
-                PullStep::Page(page) => return Ok(PullResult::Page(page)),
+                PullStep::Page(page) => return Ok((horizon, PullResult::Page(page))),
                 // `waiting_query` is equal for all requests at one position, whatever their spelling.
                 PullStep::Wait { after, .. } => {
-                    return Ok(PullResult::AtHead { after, query: Box::new(pull.waiting_query()) });
+                    let query = Box::new(pull.waiting_query());
+                    return Ok((horizon, PullResult::AtHead { after, query }));
                 }
                 PullStep::Read(read) => {
                     let answer = read_log(self.engine.store.as_ref(), self.feed.log(), read).await?;
+                    if let LogReadResult::Head(head) = &answer {
+                        horizon = head.horizon;
+                    }
                     // A filter that is behind the head would hide items that the page's cursor goes past.
                     if let (LogReadResult::Head(head), Some(view)) = (&answer, &view) {
                         view.catch_up(&self.engine, head.seq).await?;
@@ -147,9 +164,10 @@ impl PullRequest {
         latest.query.order = FeedOrder { by, descending: true };
         latest.query.since = None;
         latest.query.max = wanted.saturating_mul(2).min(self.settings().limits.max_items);
-        let mut start = 0;
+        let (mut start, mut horizon) = (0, 0);
         for _ in 0..MAX_LAST_PAGES {
             let page = latest.clone().run_without_waiting().await?;
+            horizon = page.horizon;
             for change in page.changes.iter().filter(|change| change.op != Op::Delete) {
                 start = by.position(change).saturating_sub(1);
                 wanted -= 1;
@@ -162,7 +180,7 @@ impl PullRequest {
             }
             latest.query.since = page.last_cursor.map(PositionSpec::Cursor);
         }
-        self.query.since = Some(PositionSpec::Cursor(self.settings().tag.cursor(by, start)));
+        self.query.since = Some(PositionSpec::Cursor(self.settings().tag.cursor_within(by, start, horizon)));
         Ok(())
     }
 
@@ -281,7 +299,12 @@ async fn read_log(store: &dyn Store, log: &FeedId, read: LogRead) -> Result<LogR
     Ok(match read {
         LogRead::Head => {
             let head = store.head(log).await?;
-            LogReadResult::Head(LogReadHead { seq: head.seq, modified: head.modified, items: head.items })
+            LogReadResult::Head(LogReadHead {
+                seq: head.seq,
+                modified: head.modified,
+                items: head.items,
+                horizon: head.horizon,
+            })
         }
         LogRead::LastBefore(time) => LogReadResult::Position(store.last_before(log, time).await?),
         LogRead::Latest(id) => LogReadResult::Item(store.latest(log, &id).await?.map(Box::new)),

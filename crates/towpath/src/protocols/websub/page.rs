@@ -25,6 +25,7 @@ use crate::protocols::history::feed_info;
 use crate::protocols::smart::{Access, PullRequest, PullRequestError, settings};
 use crate::protocols::websub::state::VerifiedSubscriber;
 use crate::protocols::websub::topic::Topic;
+use crate::store_error::StoreError;
 
 /// Limit of items in one delivery.
 // A subscriber far behind gets several deliveries, each acknowledged, instead of one that may fail.
@@ -103,7 +104,9 @@ async fn make(
     (after, head): (Seq, Seq),
 ) -> Result<PushPage, PullRequestError> {
     let (settings, by, limit) = (settings(engine, &topic.feed), topic.by(), engine.config.hub.push_bytes);
-    let since = (after > 0).then(|| PositionSpec::Cursor(settings.tag.cursor(by, after)));
+    // A subscriber cannot be told to begin anew. One that failed for so long gets what is left.
+    let horizon = engine.store.head(topic.feed.log()).await.map_err(StoreError::from)?.horizon;
+    let since = (after > 0).then(|| PositionSpec::Cursor(settings.tag.cursor_within(by, after, horizon)));
     let mut query = PullQuery { since, max: ITEMS.min(settings.limits.max_items), ..topic.ascending() };
     loop {
         let page = ask(engine, topic, access, query.clone()).await?;
@@ -175,10 +178,7 @@ fn headers(content_type: &'static str, links: Option<HeaderValue>) -> HeaderMap 
 }
 
 fn carried(settings: &FeedSettings, page: &PullPage, by: OrderBy, after: Seq, head: Seq) -> DeliveredRange {
-    let scanned = || match read_cursor(page.last_cursor.as_deref()?, &settings.tag, by)? {
-        ParsedCursor::Sequence(seq) => Some(seq),
-        ParsedCursor::Toc(_) => None,
-    };
+    let scanned = || read_cursor(page.last_cursor.as_deref()?, &settings.tag, by).and_then(ParsedCursor::seq);
     let last = page.changes.last().map(|change| by.position(change));
     // Where a filter hides many, a page may be empty and still lead on.
     let through = last.or_else(|| scanned().filter(|_| page.more)).unwrap_or(after);

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 use towpath_proto::change::Seq;
+use towpath_store::LogHead;
 
 use super::clock;
 use super::text::number;
@@ -24,7 +25,16 @@ impl Moment {
         let at = clock::parse(text, "at")?;
         // A change of the very moment belongs to it, and the index finds what lies before a time.
         let end = at.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(at);
-        Ok(Some(Self { at, seq: visit.engine.store.last_before(feed.log(), end).await? }))
+        let store = &visit.engine.store;
+        let seq = store.last_before(feed.log(), end).await?;
+        let horizon = store.head(feed.log()).await?.horizon;
+        if seq < horizon {
+            return Err(RouteError::gone(format!(
+                "Feed {} as it was at {at} is no longer kept: its old versions up to change {horizon} were let go",
+                feed.id()
+            )));
+        }
+        Ok(Some(Self { at, seq }))
     }
 
     /// Returns the moment as addresses name it.
@@ -39,7 +49,7 @@ pub(super) async fn time_of(visit: &Visit, feed: &Feed, seq: Seq) -> Result<Opti
 }
 
 /// Makes the form that leads to a moment: a slider along the log, and a field for a time.
-pub(super) fn picker(past: Option<Moment>, head: Seq) -> Markup {
+pub(super) fn picker(past: Option<Moment>, LogHead { seq: head, horizon, .. }: LogHead) -> Markup {
     let seq = past.map_or(head, |past| past.seq);
     let shown = past.map(|past| past.at.strftime("%Y-%m-%dT%H:%M:%S").to_string());
     html! {
@@ -49,7 +59,7 @@ pub(super) fn picker(past: Option<Moment>, head: Seq) -> Markup {
                 form class="slide" method="get" {
                     div class="field wide" {
                         label for="moment" { "Along the log: " span id="moment-shown" { "change " (number(seq)) " of " (number(head)) } }
-                        input id="moment" type="range" name="change" min="1" max=(head.max(1)) value=(seq.max(1)) data-slider="moment-shown";
+                        input id="moment" type="range" name="change" min=(horizon + 1) max=(head.max(1)) value=(seq.max(1)) data-slider="moment-shown";
                     }
                     button type="submit" { "Go there" }
                 }

@@ -300,6 +300,10 @@ async fn get(
         None => engine.store.latest(known.id(), id).await?,
     };
     let latest = latest.ok_or_else(|| match position {
+        Some(seq) if seq <= known.horizon() => RouteError::gone(format!(
+            "change {seq} of feed {feed} is no longer kept: old versions up to change {} were let go",
+            known.horizon()
+        )),
         Some(seq) => RouteError::not_found(format!("change {seq} of feed {feed} is none of item {id:?}")),
         None => RouteError::not_found(format!("feed {feed} has no item {id:?}")),
     })?;

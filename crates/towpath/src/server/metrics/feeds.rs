@@ -98,6 +98,10 @@ impl FeedCollector {
         self.gauges(encoder, ("feed_items", "Items that are not deleted"), |scraped| {
             Some(float(scraped.feed.live()))
         })?;
+        let help = "Position up to which the log let go of old versions";
+        self.gauges(encoder, ("feed_horizon", help), |scraped| {
+            Some(scraped.feed.horizon()).filter(|horizon| *horizon > 0).map(float)
+        })?;
         let help = "Time of the last change since 1970 in seconds";
         self.gauges(encoder, ("feed_last_change_timestamp_seconds", help), |scraped| {
             scraped.feed.last_append().map(seconds)

@@ -1,7 +1,6 @@
 //! Mirrors: feeds that follow another feed.
 
 mod run;
-mod state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use tracing::Instrument as _;
 
 use super::metrics::SourceMetrics;
 use super::state::{SourceFailure, SourceState};
+use crate::engine::mirror_state::{MirrorState, key};
 use crate::engine::roles::{self, Lease, conditions};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::{Run, publish};
@@ -30,8 +30,6 @@ use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
 
 pub use run::run;
-pub(crate) use state::protocol;
-use state::{MirrorState, key};
 
 /// Waits between attempts to follow.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(600));

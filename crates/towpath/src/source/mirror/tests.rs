@@ -7,6 +7,7 @@ use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
 use crate::config::Config;
+use crate::engine::mirror_state;
 
 const CONFIG: &str = "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"http://a.example/feed\"\n";
 
@@ -132,4 +133,20 @@ async fn redelivered_changes_are_recognised_and_different_ones_are_new() {
     }
     new_mirror(&target).await.deliver(all()[1..].to_vec(), Some(Value::Null)).await.unwrap();
     assert_eq!(seq().await, 7, "new");
+}
+
+/// Retention of the log leaves the changes that a redelivery is compared with.
+#[tokio::test]
+async fn changes_after_the_checkpoint_are_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path()).await;
+    let needed = async || mirror_state::confirmed_up_to(&target.engine, &target.feed).await.unwrap();
+    let mut mirror = new_mirror(&target).await;
+    assert_eq!(needed().await, Some(0), "nothing is confirmed");
+    mirror.deliver(vec![followed(Op::Put, "a", "x")], None).await.unwrap();
+    assert_eq!(needed().await, Some(0));
+    mirror.deliver(vec![followed(Op::Put, "b", "x")], Some(Value::Null)).await.unwrap();
+    assert_eq!(needed().await, Some(2));
+    mirror.deliver(vec![followed(Op::Put, "c", "x")], None).await.unwrap();
+    assert_eq!(needed().await, Some(2));
 }

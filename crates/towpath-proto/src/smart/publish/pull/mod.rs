@@ -103,7 +103,7 @@ impl Pull {
             is_replica: false,
             limits: feed.limits,
             now,
-            head: LogReadHead { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0 },
+            head: LogReadHead { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, horizon: 0 },
             specs,
             after: None,
             before: None,
@@ -147,6 +147,7 @@ impl Pull {
                 self.head = head;
                 self.check_positions()?;
                 self.page.updated = head.modified;
+                self.page.horizon = head.horizon;
                 self.page.total = view.map_or(head.items, FilterView::total);
                 Ok(self.resolve_next())
             }
@@ -197,7 +198,8 @@ impl Pull {
     fn check_positions(&self) -> Result<(), PullError> {
         for (spec, _) in self.specs.iter().filter(|_| self.is_replica) {
             if let PositionSpec::Cursor(text) = spec
-                && let Some(ParsedCursor::Sequence(seq)) = cursor::read(text, &self.tag, self.query.order.by)
+                && let Some(seq) =
+                    cursor::read(text, &self.tag, self.query.order.by).and_then(ParsedCursor::seq)
                 && seq > self.head.seq
             {
                 return Err(PullError::Behind(seq));
@@ -218,6 +220,10 @@ impl Pull {
                 self.stage = PullStage::Resolve(pending, end);
                 return PullStep::Read(read);
             }
+            (ResolveProgress::At(Some(position)), RangeEnd::After) if self.is_behind_horizon(position) => {
+                self.page.reset = true;
+                self.begin_after(None);
+            }
             (ResolveProgress::At(position), RangeEnd::After) => self.begin_after(position),
             (ResolveProgress::At(position), RangeEnd::Before) => self.before = position,
             (ResolveProgress::Unknown, RangeEnd::After) => {
@@ -235,11 +241,28 @@ impl Pull {
         self.resolve_next()
     }
 
+    /// Returns true if deletions after the client's position may have been let go, so that it has to begin anew.
+    ///
+    /// A client that begins at the start is not behind, nor is one that replays what is left up to the horizon. By
+    /// creation nobody is told of later versions, so nothing is missed. A time is a choice, not what a client has.
+    fn is_behind_horizon(&self, position: Seq) -> bool {
+        let (order, horizon) = (self.query.order, self.head.horizon);
+        if order.descending || order.by != OrderBy::Modified || position == 0 || position >= horizon {
+            return false;
+        }
+        let Some(PositionSpec::Cursor(text)) = &self.query.since else { return false };
+        !matches!(cursor::read(text, &self.tag, order.by), Some(ParsedCursor::Replay(_, since)) if since == horizon)
+    }
+
+    /// Returns the cursor of a position, as this request read the log.
+    fn cursor(&self, position: Seq) -> String {
+        self.tag.cursor_within(self.query.order.by, position, self.head.horizon)
+    }
+
     /// Sets the begin of the range: after this position.
     fn begin_after(&mut self, position: Option<Seq>) {
         self.after = position;
-        self.waiting_since =
-            position.map(|at| PositionSpec::Cursor(self.tag.cursor(self.query.order.by, at)));
+        self.waiting_since = position.map(|at| PositionSpec::Cursor(self.cursor(at)));
     }
 
     /// Returns the number of items of the next read: one more than fits, to learn if there is more.
@@ -343,16 +366,17 @@ impl Pull {
             return self.finish();
         }
         match (scanned, last, self.kind) {
-            (None, Some(change), CursorKind::Toc) => {
+            // T+O+C has no room for a horizon, and every feed accepts both kinds.
+            (None, Some(change), CursorKind::Toc)
+                if by == OrderBy::Created || by.position(change) >= self.head.horizon =>
+            {
                 let (encoder, read) = TocEncoder::new(by, change);
                 self.stage = PullStage::EncodeCursor(encoder);
                 return PullStep::Read(read);
             }
-            (None, Some(change), CursorKind::Sequence) => {
-                self.page.last_cursor = Some(self.tag.cursor(by, by.position(change)));
-            }
+            (None, Some(change), _) => self.page.last_cursor = Some(self.cursor(by.position(change))),
             // Only the position of a hidden item is known, so a T+O+C feed has a sequence cursor here too.
-            (scanned, _, _) => self.page.last_cursor = scanned.map(|position| self.tag.cursor(by, position)),
+            (scanned, _, _) => self.page.last_cursor = scanned.map(|position| self.cursor(position)),
         }
         self.finish()
     }
@@ -371,7 +395,7 @@ impl Pull {
         // A cursor of this log, so that the client is told once.
         if self.page.reset && self.page.last_cursor.is_none() {
             let start = self.after.unwrap_or_default();
-            self.page.last_cursor = Some(self.tag.cursor(self.query.order.by, start));
+            self.page.last_cursor = Some(self.cursor(start));
         }
         // A client that polls an idle feed keeps its cursor: without it, it would begin again.
         if self.page.changes.is_empty()

@@ -60,11 +60,13 @@ impl ResolveContext<'_> {
                 ResolveProgress::Read(PendingResolve::Id(id.clone()), LogRead::Latest(id.clone()))
             }
             PositionSpec::Cursor(text) => match cursor::read(text, self.tag, self.by) {
-                Some(ParsedCursor::Sequence(seq)) if seq <= self.head.seq => ResolveProgress::At(Some(seq)),
                 Some(ParsedCursor::Toc(toc)) => self.toc(toc),
+                Some(ParsedCursor::Sequence(seq) | ParsedCursor::Replay(seq, _)) if seq <= self.head.seq => {
+                    ResolveProgress::At(Some(seq))
+                }
                 // Beyond the head: everything is sent again. An error would stop the client for good, and to skip would
                 // lose items.
-                Some(ParsedCursor::Sequence(_)) => ResolveProgress::At(None),
+                Some(ParsedCursor::Sequence(_) | ParsedCursor::Replay(..)) => ResolveProgress::At(None),
                 // Of another log or order, or truncated: likewise, and the client is told.
                 None => ResolveProgress::Unknown,
             },

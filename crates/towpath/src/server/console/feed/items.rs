@@ -20,7 +20,8 @@ pub(super) async fn redirect(visit: &Visit, head: &FeedHead) -> Result<Option<St
     if seq >= head.head.seq || head.feed.is_filter() {
         return Ok(Some(path));
     }
-    let at = time_of(visit, &head.feed, seq.max(1)).await?;
+    // Up to the horizon a change may be gone.
+    let at = time_of(visit, &head.feed, seq.max(head.head.horizon + 1)).await?;
     let query = at.map(|at| visit.query.with(&[("change", ""), ("before", ""), ("at", &at.to_string())]));
     Ok(Some(format!("{path}{}", query.unwrap_or_default())))
 }

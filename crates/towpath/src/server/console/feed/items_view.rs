@@ -15,7 +15,7 @@ pub(super) fn body(visit: &Visit, head: &FeedHead, found: &FoundItems) -> Markup
     html! {
         @if let Some(past) = &head.past { (past_note(past, &path)) }
         (filter(visit, head))
-        @if !head.feed.is_filter() && head.head.seq > 0 { (picker(head.past, head.head.seq)) }
+        @if !head.feed.is_filter() && head.head.seq > 0 { (picker(head.past, head.head)) }
         @if visit.query.search().1 { div class="note late" { p { "The search was cut to its first 200 bytes." } } }
         @if found.items.is_empty() { (nothing(visit, head, found)) } @else {
             div class="sheet" id="items" data-live=[is_live(visit, head)] {

@@ -108,8 +108,11 @@ async fn version(visit: &Visit, head: &FeedHead, latest: &Arc<Change>) -> Result
 
 async fn version_of(visit: &Visit, head: &FeedHead, id: &str, seq: u64) -> Result<Change, RouteError> {
     let change = visit.engine.store.change(head.feed.log(), seq).await?;
-    let own = change.filter(|change| change.item.id == id);
+    let (own, feed) = (change.filter(|change| change.item.id == id), head.feed.id());
     own.ok_or_else(|| {
-        RouteError::not_found(format!("Change {seq} of feed {} is no version of this item", head.feed.id()))
+        if seq <= head.head.horizon {
+            return RouteError::gone(format!("Change {seq} of feed {feed} is no longer kept"));
+        }
+        RouteError::not_found(format!("Change {seq} of feed {feed} is no version of this item"))
     })
 }

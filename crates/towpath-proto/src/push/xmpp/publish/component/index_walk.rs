@@ -53,7 +53,7 @@ impl IndexWalk {
             None => return self.choose_end(page.total),
             Some(left) => left.saturating_sub(page.changes.len() as u64),
         };
-        let last = page.changes.last().map(|change| feed.tag.cursor(by, by.position(change)));
+        let last = page.changes.last().map(|change| page.cursor(&feed.tag, by, change));
         self.left = Some(left);
         match (left, last.or_else(|| page.last_cursor.clone())) {
             (0, Some(cursor)) => {

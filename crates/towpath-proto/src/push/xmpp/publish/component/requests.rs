@@ -269,7 +269,7 @@ fn bounds(
     cut: bool,
 ) -> RsmBounds {
     let uid = |cursor: String| format!("cursor:{cursor}");
-    let own = |index: usize| page.changes.get(index).map(|change| feed.tag.cursor(by, by.position(change)));
+    let own = |index: usize| page.changes.get(index).map(|change| page.cursor(&feed.tag, by, change));
     let total = page.total;
     let Some(end) = count.checked_sub(1) else {
         return RsmBounds { count: Some(total), ..RsmBounds::default() };

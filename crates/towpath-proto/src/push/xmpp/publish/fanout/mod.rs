@@ -377,9 +377,9 @@ impl TopicProgress {
             }
             return;
         };
-        let own = |change| feed.tag.cursor(by, by.position(change));
+        let own = |change| page.cursor(&feed.tag, by, change);
         // A cut page ends at its own last item.
-        let given = if fitting.cut { None } else { page.last_cursor };
+        let given = if fitting.cut { None } else { page.last_cursor.clone() };
         let given = given.unwrap_or_else(|| own(last));
         self.has_news |= fitting.cut || page.more;
         self.position = PushPosition::At { since: Some(own(last)), previous: Some(given.clone()) };

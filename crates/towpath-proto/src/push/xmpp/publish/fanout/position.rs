@@ -81,7 +81,7 @@ impl PushPosition {
     pub fn of_end(feed: &FeedSettings, by: OrderBy, page: &PullPage) -> Self {
         match page.changes.first() {
             Some(change) => Self::At {
-                since: Some(feed.tag.cursor(by, by.position(change))),
+                since: Some(page.cursor(&feed.tag, by, change)),
                 previous: page.last_cursor.clone(),
             },
             None if page.more => Self::Unknown(page.last_cursor.clone()),

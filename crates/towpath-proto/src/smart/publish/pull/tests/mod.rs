@@ -306,3 +306,62 @@ fn an_unexpected_read_result_is_an_error() {
     assert!(matches!(pull.begin(), PullStep::Read(LogRead::Head)));
     assert_eq!(pull.handle_read(LogReadResult::Position(1), None).unwrap_err(), PullError::UnexpectedResult);
 }
+
+/// A log whose deletions up to a horizon were let go: c, then the horizon at 5, then b's deletion and e.
+fn log_with_horizon() -> MemoryLog {
+    let mut log = log(&[("a", 10), ("b", 20), ("c", 20), ("d", 20), ("-a", 30), ("-b", 40), ("e", 40)]);
+    log.horizon = 5;
+    log
+}
+
+/// Reads along a log from a cursor, an item at a time. Returns the ids, and whether a reset was told.
+fn walk(log: &mut MemoryLog, kind: CursorKind, since: &str) -> (String, bool) {
+    let (mut seen, mut reset, mut since) = (String::new(), false, since.to_owned());
+    loop {
+        let query = format!("order=modified&max=1&timeout=0&since=cursor:{since}");
+        let page = pull(log, kind, &query).unwrap();
+        reset |= page.reset;
+        seen += &ids(&page).concat();
+        since = page.last_cursor.unwrap();
+        if !page.more {
+            return (seen, reset);
+        }
+    }
+}
+
+/// A client behind the horizon is told to begin anew, once, and then gets every live item once.
+#[test]
+fn a_client_behind_the_horizon_begins_anew() {
+    for kind in BOTH {
+        let mut log = log_with_horizon();
+        let tag = settings(kind).tag;
+        for (seq, expected, reset) in
+            [(0, "cdbe", false), (2, "cdbe", true), (4, "cdbe", true), (5, "be", false)]
+        {
+            let since = tag.cursor(OrderBy::Modified, seq);
+            assert_eq!(walk(&mut log, kind, &since), (expected.to_owned(), reset), "{kind:?} {seq}");
+        }
+        // Items keep their places by creation, so nothing is missed there. A time is a choice.
+        for query in [
+            format!("order=created&since=cursor:{}", tag.cursor(OrderBy::Created, 2)),
+            "since=time:20".into(),
+        ] {
+            assert!(!pull(&mut log, kind, &format!("{query}&timeout=0")).unwrap().reset, "{query}");
+        }
+    }
+}
+
+/// A cursor of a page in front of the horizon counts until the horizon moves over what comes after it.
+#[test]
+fn a_replay_goes_on_until_the_horizon_moves() {
+    for kind in BOTH {
+        let mut log = log_with_horizon();
+        let first = pull(&mut log, kind, "order=modified&max=1&timeout=0").unwrap();
+        assert_eq!((ids(&first).concat(), first.reset), ("c".to_owned(), false));
+        let cursor = first.last_cursor.unwrap();
+        assert_eq!(walk(&mut log, kind, &cursor), ("dbe".to_owned(), false));
+        // Now b's deletion goes, of which this client may have had the item.
+        log.horizon = 6;
+        assert_eq!(walk(&mut log, kind, &cursor), ("cde".to_owned(), true), "{kind:?}");
+    }
+}

@@ -2,22 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_proto::change::Seq;
 use towpath_store::Table;
 
-use crate::engine::{Engine, Feed};
+use super::{Engine, Feed};
 use crate::store_error::StoreError;
 
 /// Saved position of a mirror.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct MirrorState {
+pub(crate) struct MirrorState {
     /// Configured URL; a state for another one is ignored.
-    pub(super) url: String,
+    pub(crate) url: String,
     /// URL that is followed, after discovery.
-    pub(super) follows: String,
-    pub(super) protocol: String,
+    pub(crate) follows: String,
+    pub(crate) protocol: String,
     /// Last `seq` of the local log when `state` was saved.
-    pub(super) seq: u64,
-    pub(super) state: Value,
+    pub(crate) seq: Seq,
+    pub(crate) state: Value,
 }
 
 /// Protocol of a mirror, once discovered.
@@ -25,12 +26,21 @@ pub(crate) async fn protocol(engine: &Engine, feed: &Feed, url: &str) -> Result<
     Ok(MirrorState::load(engine, feed, url).await?.map(|saved| saved.protocol))
 }
 
-pub(super) fn key(feed: &Feed) -> Vec<u8> {
+pub(crate) fn key(feed: &Feed) -> Vec<u8> {
     format!("follow/{}", feed.id()).into_bytes()
 }
 
+/// Returns the position up to which a mirror needs no change of its log; `None` if the feed is no mirror.
+///
+/// Changes after it were appended without a checkpoint. The publisher delivers them again, and the log tells which.
+pub(crate) async fn confirmed_up_to(engine: &Engine, feed: &Feed) -> Result<Option<Seq>, StoreError> {
+    let Some((_, url)) = feed.config.mirrored() else { return Ok(None) };
+    let saved = MirrorState::load(engine, feed, url).await?;
+    Ok(Some(saved.map_or(0, |saved| saved.seq)))
+}
+
 impl MirrorState {
-    pub(super) async fn load(engine: &Engine, feed: &Feed, url: &str) -> Result<Option<Self>, StoreError> {
+    pub(crate) async fn load(engine: &Engine, feed: &Feed, url: &str) -> Result<Option<Self>, StoreError> {
         let Some(bytes) = engine.store.get(Table::Sources, &key(feed)).await? else { return Ok(None) };
         let saved: Self = serde_json::from_slice(&bytes)
             .map_err(|e| StoreError::Damaged(format!("the mirror state of {}: {e}", feed.id())))?;
