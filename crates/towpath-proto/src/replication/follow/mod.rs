@@ -11,8 +11,9 @@
 //!
 //! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
 //!   continues with the available pages.
-//! - If the position's entity changed or never was, and the feed has nothing older than it, the publisher began anew:
-//!   [`Event::Reset`]. Everything is delivered.
+//! - If the position's page changed or never was, and the feed has nothing as old as the position, the publisher began
+//!   anew: [`Event::Reset`]. So it did if the position's entity has other bytes, and nothing is older. Everything is
+//!   delivered.
 //! - Timestamps that go backwards are an [`Event::Warning`].
 //! - Any other violation is a [`FollowError::Protocol`] with the page's URL and the entity's number. Complete
 //!   entities before it are delivered, and the next attempt continues after them.

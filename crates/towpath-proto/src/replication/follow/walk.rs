@@ -64,6 +64,8 @@ pub(super) struct ForwardWalk {
     from: Option<FeedPageHead>,
     /// True if the page before the first one is known to be older than the start.
     proven: bool,
+    /// True if the start's entity was met with other bytes.
+    is_other: bool,
     /// The last entity that was read, delivered or skipped.
     pub(super) last: Option<EntityPosition>,
     page: Option<OpenPage>,
@@ -89,6 +91,7 @@ impl ForwardWalk {
             visited: VisitedPages::default(),
             from: None,
             proven,
+            is_other: false,
             last: None,
             page: None,
         }
@@ -212,10 +215,11 @@ impl ForwardWalk {
             SkipRule::Through { content_id, modified, crc } => {
                 // Retention never removes a later page alone: the log has entities older than the position.
                 self.proven |= is_first && modified.is_some_and(|m| current.modified < m);
-                if *content_id == current.content_id
-                    && modified.is_none_or(|m| current.modified == m)
-                    && crc.is_none_or(|crc| current.last_crc == Some(crc))
-                {
+                let is_named =
+                    *content_id == current.content_id && modified.is_none_or(|m| current.modified == m);
+                let is_same = crc.is_none_or(|crc| current.last_crc == Some(crc));
+                self.is_other |= is_named && !is_same;
+                if is_named && is_same {
                     self.skip = SkipRule::Nothing;
                 } else if modified.is_some_and(|m| current.modified > m) {
                     return Err(WalkError::NoContentId);
@@ -275,9 +279,10 @@ impl ForwardWalk {
         Ok(Some(page.head))
     }
 
-    /// Returns true if the feed has nothing older than the start.
+    /// Returns true if the feed has nothing as old as the start, or nothing older and the start's entity is another one.
     pub(super) fn begins_late(&self) -> bool {
-        !self.proven
+        // An error at the first entity leaves no last one.
+        !self.proven && (self.last.is_none() || self.is_other)
     }
 
     /// Returns true if the walk skips through an entity with a known checksum.
