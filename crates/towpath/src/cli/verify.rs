@@ -84,8 +84,8 @@ impl FolderCheck {
 pub(super) async fn check(store: EmbeddedStore) -> Result<FolderCheck, ReadError> {
     let progress = Arc::new(VerifyProgress::default());
     let bar = tokio::spawn(draw(progress.clone()));
-    let report = store.verify_with(progress).await;
-    let state = protocols::verify::verify(&store).await;
+    // Side by side: each is bound by a processor.
+    let (report, state) = tokio::join!(store.verify_with(progress), protocols::verify::verify(&store));
     bar.abort();
     store.close().await;
     let report = report?;
