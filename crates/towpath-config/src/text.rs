@@ -148,6 +148,8 @@ impl<'e> ConfigSource<'e> {
     fn recover(&self, folder: &Path) -> ReadConfig<'_> {
         let Tree { mut table, variables, unreplaced, mut problems, .. } = self.tree(folder);
         let (mut damaged, mut is_incomplete) = (Vec::new(), false);
+        // The table of each value that was removed, and the value's name.
+        let mut removed: Vec<(Option<usize>, String)> = Vec::new();
         let mut config = None;
         while problems.len() < MAX_ERRORS {
             let error = match deserialize(table.clone()) {
@@ -158,12 +160,19 @@ impl<'e> ConfigSource<'e> {
                 Err(error) => error,
             };
             let at = error.span().map(|span| span.start);
-            if !at.is_some_and(|at| unreplaced.contains(&at)) {
+            // A value that was removed for its own error is not missing.
+            let is_missing = |(table, name): &(Option<usize>, String)| {
+                *table == at && error.message() == format!("missing field `{name}`")
+            };
+            let is_told = at.is_some_and(|at| unreplaced.contains(&at)) || removed.iter().any(is_missing);
+            if !is_told {
                 problems.push(self.describe(&table, &error, &variables));
             }
+            let name = at.and_then(|at| tree::keys_at(&table, at).pop());
             let Some(steps) = at.and_then(|at| tree::remove_at(&mut table, at)) else { break };
             is_incomplete |= steps == [Step::Key("feed".into())];
             damaged.extend(tree::place_of(&table, &steps[..steps.len().min(2)]));
+            removed.extend(name.map(|name| (tree::place_of(&table, &steps), name)));
         }
         ReadConfig { config, problems, variables, tree: Some(table), damaged, is_incomplete }
     }
@@ -343,6 +352,17 @@ mod tests {
         assert!(places.is_sorted(), "in the order of the file: {places:?}");
         places.dedup();
         assert_eq!(places.len(), problems.len(), "each once: {found:#?}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_not_missing_as_well() {
+        let text = "[[feed]]\nid = 'a'\n[[feed]]\nid = 'b'\nttl = 'soon'\n[[feed]]\nttl = '5m'\n";
+        let Err(crate::ConfigError::Invalid(problems)) = Config::parse(text, Path::new("towpath.toml"))
+        else {
+            panic!("it is invalid");
+        };
+        let lines: Vec<_> = problems.iter().map(|problem| problem.place.unwrap().0).collect();
+        assert_eq!(lines, [2, 4, 5, 6], "{problems:#?}");
     }
 
     #[test]
