@@ -3,7 +3,7 @@
 //! A poll has four independent steps: [`load`] fetches bytes, [`towpath_proto::format`] parses them,
 //! [`towpath_proto::diff`] compares them with the known items, and the store appends the changes. [`poll`] runs the
 //! steps, [`schedule`] decides when, by [`waits`]. [`mirror`] follows another feed instead.
-//! [`pushed`] polls a source when its hub says so.
+//! `pushed` polls a source when its hub says so.
 
 pub mod document;
 pub mod load;

@@ -2,7 +2,7 @@
 //!
 //! The store holds each subscription and its position. Deliveries are built from the log after appends, once for all
 //! subscribers at the same position. [`run`] is the one task that delivers; requests to the hub change its state
-//! ([`subscribe`]). [`pings`] tells hubs of others of changes.
+//! ([`subscribe`]). `pings` tells hubs of others of changes.
 
 mod calls;
 mod confirm;
