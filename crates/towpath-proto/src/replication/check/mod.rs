@@ -17,9 +17,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, header};
 
 use self::page::{PageKind, PageVisit};
-use super::wire::{FeedPageHead, SnapshotIndex, says_empty};
+use super::wire::{FeedPageHead, SnapshotIndex, says_empty, says_json};
 use crate::follow::{Checker, Exchange, Monotonic, Now, Request, RequestId, ResponseHead, TransferError};
-use crate::format::media_type::essence;
 use crate::report::{Report, Rule};
 
 /// Returns the rules of the check, in the order in which they are first tested.
@@ -173,7 +172,7 @@ impl ReplicationChecker {
         }
         let Some(head) = answer.head else { return };
         match job {
-            CheckRequest::Head { url } if is_json(&head) && self.feed_pages.is_empty() => {
+            CheckRequest::Head { url } if says_json(&head) && self.feed_pages.is_empty() => {
                 self.jobs.push_front(CheckRequest::Index { url, again: false });
             }
             CheckRequest::Head { url } => {
@@ -305,7 +304,7 @@ impl ReplicationChecker {
             let problem = (!same && !is_other).then(|| url.to_owned());
             return self.judge(rules::INDEX_STAYS, problem);
         }
-        let problem = (!is_json(head)).then(|| format!("{url}: {:?}", head.header("content-type")));
+        let problem = (!says_json(head)).then(|| format!("{url}: {:?}", head.header("content-type")));
         self.judge(rules::INDEX_TYPE, problem);
         let index = match SnapshotIndex::parse(&body) {
             Ok(index) => index,
@@ -330,10 +329,6 @@ fn neighbours(older: &FeedPageHead, newer: &PageVisit) -> Option<String> {
     let next = older.next.as_deref();
     (next != Some(&newer.own))
         .then(|| format!("{} has the prev {}, whose next is {next:?}", newer.own, older.own))
-}
-
-fn is_json(head: &ResponseHead) -> bool {
-    head.header("content-type").is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }
 
 impl Exchange for ReplicationChecker {

@@ -9,9 +9,7 @@ use super::state::{FollowStart, SnapshotCheckpoint};
 use super::walk::{ForwardWalk, SkipRule, WalkError};
 use super::{FollowPhase, ReplicationFollower};
 use crate::follow::{Event, FeedReset, FollowError, Now, ResponseHead};
-use crate::format::media_type::essence;
-use crate::replication::wire::ReplicationError;
-use crate::replication::wire::{FeedPageHead, says_empty};
+use crate::replication::wire::{FeedPageHead, ReplicationError, says_empty, says_json};
 
 /// Time for which a feed that ends before the position is taken for a lagging replica.
 const MAX_REPLICA_LAG: SignedDuration = SignedDuration::from_secs(30);
@@ -23,7 +21,7 @@ impl ReplicationFollower {
         let (url, is_entry) = (url.clone(), !crawl.has_begun());
         match head.status {
             // A user may pass the URL of a snapshot's index in place of the feed.
-            200 if is_entry && is_json(head) => self.enter_snapshot(url),
+            200 if is_entry && says_json(head) => self.enter_snapshot(url),
             200 => match FeedPageHead::parse(&head.url, &head.headers) {
                 Ok(page) => self.crawl_page(now, &url, page),
                 Err(error) => self.fail_protocol(now, &url, &error),
@@ -299,8 +297,4 @@ impl ReplicationFollower {
             }
         }
     }
-}
-
-fn is_json(head: &ResponseHead) -> bool {
-    head.header("content-type").is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }

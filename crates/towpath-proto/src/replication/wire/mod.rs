@@ -13,4 +13,5 @@ pub use headers::{
     CONTENT_ID, EntityHead, FeedEntityHead, FeedPageHead, IN_BODY, IN_BODY_TYPE, ITEM, OPERATION_TYPE,
     PageHead, operation_type, parse_operation_type,
 };
+pub(super) use snapshot::says_json;
 pub use snapshot::{Continuation, SnapshotIndex, floor_to_second};

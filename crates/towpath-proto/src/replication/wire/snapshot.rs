@@ -1,8 +1,10 @@
 //! The index of a snapshot.
 
+use crate::follow::ResponseHead;
 use crate::format::DocumentLimits;
 use crate::format::budget::Budget;
 use crate::format::json_value::read_value;
+use crate::format::media_type::essence;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -96,6 +98,11 @@ pub fn floor_to_second(time: Timestamp) -> Timestamp {
     // Rounds down before 1970 too.
     let seconds = time.as_nanosecond().div_euclid(1_000_000_000);
     i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok()).unwrap_or(time)
+}
+
+/// Returns true if a response is of the media type of an index.
+pub(in crate::replication) fn says_json(head: &ResponseHead) -> bool {
+    head.header("content-type").is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }
 
 #[cfg(test)]
