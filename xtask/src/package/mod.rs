@@ -108,7 +108,11 @@ pub(crate) fn npm_tarball() -> Result<PathBuf, String> {
 pub(crate) fn wheel() -> Result<(PathBuf, PathBuf), String> {
     let program = release::release()?;
     let (python, folder) = (setup::venv()?, target().join("wheels"));
-    let wheel = pack_wheel(&folder, &program, &["--profile", release::PROFILE])?;
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let packed = folder.join("towpath");
+    // A build with the list of its dependencies keeps its symbols, a sixth of it, whatever the profile says.
+    deb::strip(&program, &packed)?;
+    let wheel = pack_wheel(&folder, &packed, &["--profile", release::PROFILE])?;
     println!("{}", wheel.display());
     check_size(&wheel, MAX_WHEEL)?;
     sdist()?;
@@ -164,8 +168,7 @@ pub(crate) fn page_wheel(built: &Path) -> Result<PathBuf, String> {
     let folder = target().join("pages/wheel");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let program = folder.join("towpath");
-    // Symbols of a build for development are most of its size.
-    status(Command::new("strip").arg("-o").arg(&program).arg(built.join("towpath")))?;
+    deb::strip(&built.join("towpath"), &program)?;
     pack_wheel(&folder, &program, &["--profile", "dev"])
 }
 
