@@ -294,6 +294,144 @@ fn no_address_is_relative_to_our_own_document() {
     }
 }
 
+/// An item without a URL of its own is a part of its feed's page. Readers of Atom take the document's own URL first
+/// (RFC 3986, section 5.1.3); RSS and JSON Feed have no such rule.
+#[test]
+fn items_without_url_are_resolved_against_the_feeds_page() {
+    const HOME: &str = "https://blog.example/w/";
+    let page = "<a href='a'>&lt;";
+    let escaped = "&lt;a href='a'>&amp;lt;";
+    let atom = format!(
+        "<feed xmlns='http://www.w3.org/2005/Atom'><link href='{HOME}'/><entry><id>1</id>\
+         <content type='html'>{escaped}</content></entry></feed>"
+    );
+    let rss = format!(
+        "<rss version='2.0' xmlns:m='http://search.yahoo.com/mrss/'><channel><link>{HOME}</link>\
+         <item><guid isPermaLink='false'>1</guid><link>p</link><description>{escaped}</description>\
+         <m:thumbnail url='t.png'/><enclosure url='e.mp3'/></item></channel></rss>"
+    );
+    let json = serde_json::json!({
+        "version": "https://jsonfeed.org/version/1.1",
+        "items": [{"id": "1", "content_html": page, "image": "t.png"}],
+        "home_page_url": HOME,
+    });
+    for (format, document, known, alone) in [
+        ("atom", atom, "https://from.example/dir/a", "https://blog.example/w/a"),
+        ("rss", rss, "https://blog.example/w/a", "https://blog.example/w/a"),
+        ("json", json.to_string(), "https://blog.example/w/a", "https://blog.example/w/a"),
+    ] {
+        for (options, expected) in [(options(), known), (ReadOptions::default(), alone)] {
+            let item = read(document.as_bytes(), &options).unwrap().items.remove(0);
+            let shown = item.content.as_ref().and_then(|content| content.text()).or(item.summary.as_deref());
+            assert_eq!(shown, Some(format!("<a href='{expected}'>&lt;").as_str()), "{format}");
+            if format != "atom" {
+                let extra = serde_json::to_string(&item.extra).unwrap();
+                assert!(extra.contains("https://blog.example/w/t.png"), "{format}: {extra}");
+            }
+            if format == "rss" {
+                assert_eq!(item.url.as_deref(), Some("https://blog.example/w/p"));
+                let extra = serde_json::to_string(&item.extra).unwrap();
+                assert!(extra.contains("https://blog.example/w/e.mp3"), "{extra}");
+            }
+        }
+    }
+    // The base of the text itself comes before both.
+    let based = format!(
+        "<rss version='2.0' xml:base='https://cdn.example/x/'><channel><link>{HOME}</link>\
+         <item><guid>1</guid><description>&lt;img src='i'></description></item></channel></rss>"
+    );
+    let item = read(based.as_bytes(), &options()).unwrap().items.remove(0);
+    assert_eq!(item.summary.as_deref(), Some("<img src='https://cdn.example/x/i'>"));
+    // Links of the feed itself are the document's own.
+    let paged = format!(
+        "<rss version='2.0' xmlns:a='http://www.w3.org/2005/Atom'><channel><link>{HOME}</link>\
+         <a:link rel='next' href='?page=2'/></channel></rss>"
+    );
+    let feed = read(paged.as_bytes(), &options()).unwrap();
+    assert!(feed.link("next").unwrap().starts_with("https://from.example/"), "{:?}", feed.links);
+}
+
+/// JSON has no base of its own: HTML in it is a part of the item's page, or else of the document.
+#[test]
+fn addresses_in_mapped_json_are_resolved() {
+    let mapping = Mapping {
+        id: "/id".into(),
+        url: Some("/url".into()),
+        content: Some("/html".into()),
+        ..Mapping::default()
+    };
+    let document = br#"[{"id": 1, "url": "/p/1", "html": "<img src=i.png>"}, {"id": 2, "html": "<img src=i.png>"}]"#;
+    let options = ReadOptions { mapping: Some(&mapping), ..options() };
+    let items = read(document, &options).unwrap().items;
+    let texts: Vec<_> = items.iter().map(|item| item.content.as_ref().unwrap().text().unwrap()).collect();
+    assert_eq!(texts, ["<img src=https://from.example/p/i.png>", "<img src=https://from.example/dir/i.png>"]);
+}
+
+/// A page from a file has the URL that it says of itself.
+#[test]
+fn addresses_in_pages_are_resolved() {
+    use towpath_proto::format::HtmlMapping;
+
+    let html = HtmlMapping { items: "article".into(), ..HtmlMapping::default() };
+    let page = "<title>T</title><link rel=canonical href='https://blog.example/w/'><article><a href=p>x</a>\
+        <video poster=v.png></video><img srcset='a.png 1x, /b.png 2x'></article>";
+    let content = |options: &ReadOptions| {
+        let item = read(page.as_bytes(), options).unwrap().items.remove(0);
+        item.content.unwrap().text().unwrap().to_owned()
+    };
+    let alone = ReadOptions { format: Some(Format::Html), html: Some(&html), ..ReadOptions::default() };
+    for (options, base) in
+        [(alone.clone(), "https://blog.example"), (ReadOptions { base_url: Some("https://from.example/w/x"), ..alone }, "https://from.example")]
+    {
+        let content = content(&options);
+        for address in ["href=\"/w/p\"", "poster=\"/w/v.png\"", "srcset=\"/w/a.png 1x, /b.png 2x\""] {
+            let expected = address.replace("\"/", &format!("\"{base}/")).replace(", /", &format!(", {base}/"));
+            assert!(content.contains(&expected), "{expected} in {content}");
+        }
+    }
+}
+
+/// Nobody knows what the relative addresses of an item without URL lead to in a feed without a page, except that it is
+/// nothing on our own host.
+#[test]
+fn addresses_without_any_base_lead_nowhere() {
+    use towpath_proto::format::document::{DocumentEntry, DocumentHead};
+    use towpath_proto::format::{atom, json_feed, rss};
+    use towpath_proto::{Content, Item};
+
+    let content = |media_type: &str, text: &str| Item {
+        content: Some(Content::new(media_type, text.to_owned())),
+        ..Item::new("1")
+    };
+    let html = content("text/html", "<img src='/i.png'>");
+    let xhtml = content(
+        "application/xhtml+xml",
+        "<div xmlns=\"http://www.w3.org/1999/xhtml\"><img src=\"/i.png\"/></div>",
+    );
+    let mut head = DocumentHead::new("https://ours.example/feeds/x", "X", towpath_proto::Timestamp::UNIX_EPOCH);
+    // A feed without a page has ours.
+    let ours = Some("https://ours.example/feeds/x");
+    for (told, home) in [(None, None), (ours, None), (Some("https://blog.example/w/"), Some("https://blog.example/w/"))] {
+        head.home = told;
+        for item in [&html, &xhtml] {
+            let entries = || [DocumentEntry::new(item, head.updated)];
+            let base = format!("xml:base=\"{}\"", home.unwrap_or("about:invalid"));
+            let resolved = home.map_or("about:invalid#/i.png", |_| "https://blog.example/i.png");
+            for (written, shown) in [
+                (atom::write(&head, entries()), base.as_str()),
+                (rss::write(&head, entries()), base.as_str()),
+                (json_feed::write(&head, entries()), resolved),
+            ] {
+                assert!(written.contains(shown), "{shown} in {written}");
+                let ours =
+                    ReadOptions { base_url: Some("https://ours.example/feeds/x/atom"), ..ReadOptions::default() };
+                let read = read(written.as_bytes(), &ours).unwrap();
+                assert_eq!(read.items, std::slice::from_ref(item), "{written}");
+            }
+        }
+    }
+}
+
 /// RFC 4287, section 4.1.3.3: XML is a child element, not Base 64.
 #[test]
 fn xml_stays_xml_in_atom() {

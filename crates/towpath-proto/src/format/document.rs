@@ -73,6 +73,12 @@ impl<'a> DocumentHead<'a> {
     pub fn link(&self, rel: &str) -> Option<&str> {
         self.links.iter().find(|l| l.rel == rel).map(|l| l.href.as_str())
     }
+
+    /// Returns the page that items without a URL are parts of. A feed without a page of its own has ours as its home,
+    /// where their relative addresses lead nowhere.
+    pub(crate) fn items_page(&self) -> Option<&'a str> {
+        self.home.filter(|home| *home != self.id)
+    }
 }
 
 /// Naming of entries.

@@ -45,6 +45,7 @@ fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatEr
         let is_page = media_type.as_deref().is_none_or(|t| t.contains("html"));
         if rel == "alternate" && is_page && feed.home.is_none() {
             feed.home = Some(href.clone());
+            xml.found_home(Some(&href));
         }
         let texts = rel.len() + href.len() + media_type.as_ref().map_or(0, String::len);
         xml.budget().store(size_of::<FeedLink>() + texts)?;

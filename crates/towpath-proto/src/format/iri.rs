@@ -1,5 +1,7 @@
 //! Absolute URLs and IRIs, recognized by their characters.
 
+use url::Url;
+
 use super::xml::is_xml_char;
 
 /// Returns `true` if an address begins with a scheme (RFC 3986, section 3.1) and is thus absolute.
@@ -7,6 +9,11 @@ pub(crate) fn has_scheme(address: &str) -> bool {
     let Some((scheme, _)) = address.split_once(':') else { return false };
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+}
+
+/// Returns the URL of a page that relative addresses can be resolved against: one of HTTP.
+pub(crate) fn web_page(address: &str) -> Option<Url> {
+    Url::parse(address.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 /// Returns `true` if the characters of a text make it an absolute IRI (RFC 3987, section 2.2).

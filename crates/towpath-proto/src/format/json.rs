@@ -8,7 +8,7 @@ use url::Url;
 use super::budget::Budget;
 use super::error::FormatError;
 use super::html;
-use super::iri::has_scheme;
+use super::iri::{has_scheme, web_page};
 use super::position::line_and_column;
 
 /// Removes a byte order mark, which JSON does not allow and some publishers send.
@@ -70,12 +70,30 @@ impl Base {
         Self { url: url.and_then(|u| Url::parse(u).ok()), budget }
     }
 
-    /// Resolves a relative URL against the document's URL.
+    /// Resolves from now on against the feed's page, if there is one.
+    pub(crate) fn set_home(&mut self, home: Option<&str>) {
+        self.url = home.and_then(web_page).or(self.url.take());
+    }
+
+    /// Resolves a relative URL against the base.
     pub(crate) fn resolve(&mut self, address: String) -> Result<String, FormatError> {
         let Some(base) = self.url.as_ref().filter(|_| !has_scheme(&address)) else { return Ok(address) };
         let reason = || "the document's address is too long for so many relative ones".to_owned();
         self.budget.spend(base.as_str().len(), reason)?;
         Ok(base.join(&address).map_or(address, String::from))
+    }
+
+    /// Resolves the relative addresses in HTML against an item's page if it is known, else against the base.
+    pub(crate) fn resolve_html_of(
+        &mut self,
+        page: Option<&str>,
+        text: &str,
+    ) -> Result<Option<String>, FormatError> {
+        let Some(page) = page.and_then(web_page) else { return self.resolve_html(text) };
+        let of_feed = self.url.replace(page);
+        let resolved = self.resolve_html(text);
+        self.url = of_feed;
+        resolved
     }
 
     /// Resolves the relative addresses in HTML.

@@ -52,7 +52,7 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         deleted_entry(&mut xml, head, deleted);
     }
     for entry in entries {
-        xml.line().start("entry").optional_attribute("xml:base", content_base(entry.item));
+        xml.line().start("entry").optional_attribute("xml:base", content_base(entry.item, head.items_page()));
         entry_elements(&mut xml, &entry, &head.ids);
         xml.end();
     }
@@ -66,7 +66,7 @@ pub fn write_entry(entry: &DocumentEntry<'_>, ids: &EntryIds<'_>, title: &str) -
     let mut xml = XmlWriter::default();
     xml.start("entry").attribute("xmlns", ATOM);
     xml.attribute("xmlns:fo", FANOUT).attribute("xmlns:tp", TOWPATH);
-    if let Some(base) = content_base(entry.item) {
+    if let Some(base) = content_base(entry.item, None) {
         xml.attribute("tp:addresses", "kept").attribute("xml:base", base);
     }
     // A standalone entry has no feed element that could name the author.
@@ -77,12 +77,20 @@ pub fn write_entry(entry: &DocumentEntry<'_>, ids: &EntryIds<'_>, title: &str) -
     xml.finish()
 }
 
-/// Returns the base of relative addresses in an item's texts, if it has any: the item's page. Without a base,
-/// readers would look for them beside our document.
-pub(crate) fn content_base(item: &Item) -> Option<&str> {
-    let url = item.url.as_deref().filter(|url| is_iri(url) && url.starts_with("http"))?;
+/// Base of relative addresses that lead nowhere. A reader must not look for them beside our document.
+pub(crate) const NOWHERE: &str = "about:invalid";
+
+/// Returns the base of relative addresses in an item's texts, if it has any: the item's page, or the feed's.
+pub(crate) fn content_base<'a>(item: &'a Item, home: Option<&'a str>) -> Option<&'a str> {
     let text = item.content.as_ref().and_then(|content| content.shown()).map(|(_, text)| text);
-    [text, item.summary.as_deref()].into_iter().flatten().any(html::has_relative).then_some(url)
+    let is_needed = [text, item.summary.as_deref()].into_iter().flatten().any(html::has_relative);
+    is_needed.then(|| page(item, home).unwrap_or(NOWHERE))
+}
+
+/// Returns the page that an item is a part of: its own, or the feed's.
+pub(crate) fn page<'a>(item: &'a Item, home: Option<&'a str>) -> Option<&'a str> {
+    let is_page = |url: &&str| is_iri(url) && url.starts_with("http");
+    item.url.as_deref().filter(is_page).or(home.filter(is_page))
 }
 
 /// Writes the placeholder author for items without authors.

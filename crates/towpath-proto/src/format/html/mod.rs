@@ -16,7 +16,7 @@ pub(crate) use content::is_void;
 pub use content::{HtmlContent, HtmlLink, content};
 pub(crate) use entity::entity;
 pub use head_links::head_links;
-pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved};
+pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved, resolved_attribute};
 pub(crate) use text::title;
 pub use text::to_text;
 pub(crate) use tokens::{TextSink, is_block, read};

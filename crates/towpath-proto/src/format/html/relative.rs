@@ -71,6 +71,19 @@ fn resolved_value<E>(
     }))
 }
 
+/// Resolves the relative addresses in the value of an attribute. `None` if it stays.
+pub(crate) fn resolved_attribute<E>(
+    name: &str,
+    value: &str,
+    resolve: &mut impl FnMut(&str) -> Result<String, E>,
+) -> Result<Option<String>, E> {
+    match name {
+        "srcset" => resolved_set(value, resolve),
+        name if is_address_attribute(name) => resolved_one(value, resolve),
+        _ => Ok(None),
+    }
+}
+
 fn resolved_one<E>(
     text: &str,
     resolve: &mut impl FnMut(&str) -> Result<String, E>,

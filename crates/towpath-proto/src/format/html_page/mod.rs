@@ -15,6 +15,7 @@ use super::budget::Budget;
 use super::date;
 use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
+use super::iri::web_page;
 use super::json::Base;
 use super::problems::Problems;
 use crate::Timestamp;
@@ -70,14 +71,25 @@ pub(crate) fn read_whole(html: &str, url: &str, mut budget: Budget) -> Result<It
     Ok(Item { url, title, content, ..Item::default() })
 }
 
-/// Returns the URL that relative ones are resolved against: the page's `base` element, if it has one.
+/// Returns the URL that relative ones are resolved against: that of the page's `base` element, if it has one, or the
+/// page's own. A page from a file may tell its own as its canonical one.
 fn page_base(tree: &Tree, base_url: Option<&str>) -> Option<String> {
     let own = first(tree, "base", 0..tree.nodes.len()).and_then(|base| tree.attribute(base, "href"));
     match (own, base_url) {
         (Some(own), Some(url)) => url::Url::parse(url).ok()?.join(own.trim()).ok().map(String::from),
         (Some(own), None) => Some(own.trim().to_owned()),
-        (None, url) => url.map(str::to_owned),
+        (None, Some(url)) => Some(url.to_owned()),
+        (None, None) => canonical(tree).map(str::to_owned),
     }
+}
+
+/// Returns the canonical URL of a page (RFC 6596), if it is absolute.
+fn canonical(tree: &Tree) -> Option<&str> {
+    let links = (0..tree.nodes.len()).filter(|node| tree.name(*node) == Some("link"));
+    let mut canonical =
+        links.filter(|link| tree.attribute(*link, "rel").is_some_and(|rel| rel.eq_ignore_ascii_case("canonical")));
+    let href = tree.attribute(canonical.next()?, "href")?.trim();
+    web_page(href).map(|_| href)
 }
 
 fn first(tree: &Tree, name: &str, mut nodes: Range<usize>) -> Option<usize> {

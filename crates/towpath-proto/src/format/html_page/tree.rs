@@ -1,6 +1,6 @@
 //! Elements and texts of a page, in document order.
 
-use crate::format::html::{TextSink, is_block, is_void};
+use crate::format::html::{TextSink, is_block, is_void, resolved_attribute};
 use crate::format::xml::{push_attribute, push_text};
 
 /// Nodes of a page in document order, so that the nodes below one stand directly behind it.
@@ -126,8 +126,11 @@ impl Tree {
                         out.push_str(name);
                         out.push_str("=\"");
                         match name.as_str() {
-                            "href" | "src" => push_attribute(&mut out, &resolve(value)?),
-                            _ => push_attribute(&mut out, value),
+                            "href" | "src" => push_attribute(&mut out, &resolve(value.trim())?),
+                            name => {
+                                let resolved = resolved_attribute(name, value, &mut resolve)?;
+                                push_attribute(&mut out, resolved.as_deref().unwrap_or(value));
+                            }
                         }
                         out.push('"');
                     }

@@ -33,10 +33,6 @@ pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result
     }
     let FeedReader { mut base, mut feed, problems } = reader;
     (feed.problems, feed.counts) = problems.into_parts();
-    // In our own documents, addresses are as the items have them.
-    if !top.contains_key(OWN) {
-        feed.items.iter_mut().try_for_each(|item| resolve_addresses(item, &mut base))?;
-    }
     feed.title = take_text(&mut top, "title");
     feed.home = take_text(&mut top, "home_page_url").map(|u| base.resolve(u)).transpose()?;
     feed.lang = take_text(&mut top, "language");
@@ -44,6 +40,12 @@ pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result
     let icon = take_text(&mut top, "icon").or_else(|| take_text(&mut top, "favicon"));
     feed.image = icon.map(|u| base.resolve(u)).transpose()?;
     feed.links = links(&mut top, &mut base)?;
+    // In our own documents, addresses are as the items have them.
+    if !top.contains_key(OWN) {
+        // JSON Feed has no base: its texts are parts of the feed's pages, which may be on another host.
+        base.set_home(feed.home.as_deref());
+        feed.items.iter_mut().try_for_each(|item| resolve_addresses(item, &mut base))?;
+    }
     own_head(&mut top, &mut feed);
     let authors = take_authors(&mut top);
     // Our writer's own form: the author of the feed alone, not of its items.
@@ -124,6 +126,8 @@ fn links(top: &mut JsonObject, base: &mut Base) -> Result<Vec<FeedLink>, FormatE
 
 /// Resolves the relative addresses of an item's content, images and attachments.
 fn resolve_addresses(item: &mut Item, base: &mut Base) -> Result<(), FormatError> {
+    // Still relative if the document's own URL is unknown.
+    item.url = item.url.take().map(|url| base.resolve(url)).transpose()?;
     if let Some(content) = item.content.as_mut().filter(|content| content.media_type == "text/html") {
         let resolved = content.text().map(|html| base.resolve_html(html)).transpose()?;
         content.bytes = resolved.flatten().map_or_else(|| content.bytes.clone(), Bytes::from);

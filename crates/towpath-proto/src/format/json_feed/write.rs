@@ -11,6 +11,7 @@ use url::Url;
 use super::extension::{EXTRA, JsonObject, OWN};
 use super::read::take_authors;
 use crate::attachment::{self, Attachment};
+use crate::format::atom;
 use crate::format::document::{DocumentEntry, DocumentHead};
 use crate::format::html;
 use crate::item::{Author, ContentForm, Item};
@@ -47,7 +48,7 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         }
     }
     top.insert(OWN.into(), own_head(head));
-    top.insert("items".into(), entries.into_iter().map(|entry| item(&entry)).collect());
+    top.insert("items".into(), entries.into_iter().map(|entry| item(&entry, head.items_page())).collect());
     Value::Object(top).to_string()
 }
 
@@ -89,7 +90,7 @@ fn own_head(head: &DocumentHead<'_>) -> Value {
     Value::Object(own)
 }
 
-fn item(entry: &DocumentEntry<'_>) -> Value {
+fn item(entry: &DocumentEntry<'_>, home: Option<&str>) -> Value {
     let item = entry.item;
     let mut own = JsonObject::new();
     if entry.tells_modified {
@@ -114,7 +115,7 @@ fn item(entry: &DocumentEntry<'_>) -> Value {
     }
     authors(&item.authors, &mut object, &mut own);
     media(item, &mut object, &mut own);
-    content(item, &mut object, &mut own);
+    content(item, home, &mut object, &mut own);
     if !own.is_empty() {
         object.insert(OWN.into(), own.into());
     }
@@ -196,14 +197,14 @@ fn json_attachment(attachment: &Attachment) -> Value {
 }
 
 /// "content_html and content_text are each optional strings — but one or both must be present."
-fn content(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
+fn content(item: &Item, home: Option<&str>, object: &mut JsonObject, own: &mut JsonObject) {
     let content = item.content.as_ref();
     if let Some((content, (shown, text))) = content.and_then(|content| Some((content, content.shown()?))) {
         let key = match shown {
             ContentForm::Html => "content_html",
             ContentForm::Text => "content_text",
         };
-        if let Some(resolved) = resolved(item, shown, text) {
+        if let Some(resolved) = resolved(item, home, shown, text) {
             object.insert(key.into(), resolved.into());
             own.insert("content".into(), json!({"type": content.media_type, "text": text}));
             return;
@@ -225,13 +226,16 @@ fn content(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
     object.entry("content_text").or_insert_with(|| "".into());
 }
 
-/// Returns HTML with its relative addresses resolved against the item's page, if it has any. JSON Feed has no
-/// base, and readers would look for them beside our document.
-fn resolved(item: &Item, shown: ContentForm, text: &str) -> Option<String> {
+/// Returns HTML with its relative addresses resolved against the item's page or the feed's, if it has any. JSON Feed has
+/// no base, and readers would look for them beside our document.
+fn resolved(item: &Item, home: Option<&str>, shown: ContentForm, text: &str) -> Option<String> {
     if shown != ContentForm::Html || !html::has_relative(text) {
         return None;
     }
-    let base = Url::parse(item.url.as_deref()?).ok().filter(|base| base.scheme().starts_with("http"))?;
-    let join = |address: &str| base.join(address).map_or_else(|_| address.to_owned(), String::from);
+    let base = atom::page(item, home).and_then(|page| Url::parse(page).ok());
+    let nowhere = |address: &str| format!("{}#{address}", atom::NOWHERE);
+    let join = |address: &str| {
+        base.as_ref().and_then(|base| base.join(address).ok()).map_or_else(|| nowhere(address), String::from)
+    };
     html::resolved(text, |address| Ok::<_, Infallible>(join(address))).ok().map(Cow::into_owned)
 }

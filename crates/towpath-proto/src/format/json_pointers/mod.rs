@@ -12,6 +12,7 @@ use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
 use super::json::{Base, kind, scalar, syntax_error, without_mark};
 use super::json_value::{BoundedValue, SharedBudget};
+use super::media_type;
 use super::problems::Problems;
 use crate::Timestamp;
 use crate::item::{Author, Content, Item};
@@ -236,12 +237,13 @@ impl MappedItemReader<'_> {
             return Ok(None);
         };
         let url = self.text(mapping.url.as_ref()).map(|u| self.base.resolve(u)).transpose()?;
+        let content = self.content(url.as_deref())?;
         Ok(Some(Item {
             id,
             url,
             title: self.text(mapping.title.as_ref()),
             summary: self.text(mapping.summary.as_ref()),
-            content: self.content(),
+            content,
             authors: self.authors(),
             tags: self.list(mapping.tags.as_ref(), scalar),
             published: self.date(mapping.published.as_ref()),
@@ -271,16 +273,21 @@ impl MappedItemReader<'_> {
         text
     }
 
-    fn content(&mut self) -> Option<Content> {
+    /// Returns the content. HTML is a part of the item's page, which its relative addresses are resolved against.
+    fn content(&mut self, page: Option<&str>) -> Result<Option<Content>, FormatError> {
         let Some(pointer) = &self.mapping.content else {
-            return Some(Content::new("application/json", self.item.compact()));
+            return Ok(Some(Content::new("application/json", self.item.compact())));
         };
         let text = match self.item.value.pointer(pointer) {
             Some(Value::Array(_) | Value::Object(_)) => self.item.at(pointer).map(RawNode::compact),
             _ => self.text(Some(pointer)),
         };
         let media_type = self.mapping.content_type.as_deref().unwrap_or("text/html");
-        text.map(|text| Content::new(media_type, text))
+        let Some(mut text) = text else { return Ok(None) };
+        if media_type::essence(media_type).eq_ignore_ascii_case("text/html") {
+            text = self.base.resolve_html_of(page, &text)?.unwrap_or(text);
+        }
+        Ok(Some(Content::new(media_type, text)))
     }
 
     fn authors(&mut self) -> Vec<Author> {

@@ -44,7 +44,10 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
                     feed.push(read, xml.budget())?;
                 }
                 (Ns::Rss, "title") => feed.title = some_text(xml)?,
-                (Ns::Rss, "link") => feed.home = address(xml)?,
+                (Ns::Rss, "link") => {
+                    feed.home = address(xml)?.or(feed.home.take());
+                    xml.found_home(feed.home.as_deref());
+                }
                 (Ns::Rss, "description") => feed.description = some_text(xml)?,
                 (Ns::Rss, "image") => image(xml, feed)?,
                 (Ns::Rss, "managingEditor") => feed.authors.extend(some_text(xml)?.map(|t| author(&t))),
@@ -92,6 +95,7 @@ fn item<'i>(
     let mut builder = ItemBuilder::default();
     builder.format_id = xml.attribute_in(Ns::Rdf, "about")?.map(Cow::into_owned);
     let mut seen = SeenElements::default();
+    xml.prefers_home = true;
     loop {
         match xml.next()? {
             XmlToken::Start(tag) if tag.ns == Ns::Rss => element(xml, tag, &mut builder, &mut seen)?,
@@ -100,6 +104,7 @@ fn item<'i>(
             XmlToken::End | XmlToken::Eof => break,
         }
     }
+    xml.prefers_home = false;
     Ok(builder.finish(xml, root.offset))
 }
 

@@ -41,6 +41,10 @@ pub(crate) struct XmlReader<'i> {
     pub(super) has_carriage_returns: bool,
     /// `true` in our own documents, whose addresses are as the items have them.
     pub(crate) keeps_addresses: bool,
+    /// URL of the feed's page, once the document has told it.
+    pub(super) home: Option<Url>,
+    /// `true` where the feed's page comes before the document's own URL: in items of RSS.
+    pub(crate) prefers_home: bool,
     pub(super) declares_entities: bool,
     pub(super) problems: Problems,
 }
@@ -68,6 +72,8 @@ impl<'i> XmlReader<'i> {
             has_carriage_returns: memchr::memchr(b'\r', text.as_bytes()).is_some(),
             declares_entities: false,
             keeps_addresses: false,
+            home: None,
+            prefers_home: false,
             problems: Problems::default(),
         }
     }

@@ -8,7 +8,7 @@ use super::reader::XmlReader;
 use crate::format::budget::Budget;
 use crate::format::error::FormatError;
 use crate::format::html;
-use crate::format::iri::has_scheme;
+use crate::format::iri::{has_scheme, web_page};
 use crate::format::position::line_and_column;
 
 impl XmlReader<'_> {
@@ -32,8 +32,22 @@ impl XmlReader<'_> {
     }
 
     /// Returns the base of relative addresses, if they are to be resolved.
+    ///
+    /// This is `xml:base`, then the document's URL (RFC 3986, section 5.1), then the feed's page. In items of RSS,
+    /// which has no such rule, the page comes before the document: a feed is often on another host than its pages.
     pub(super) fn base(&self) -> Option<&Url> {
-        self.bases.last().and_then(|(_, base)| base.as_ref()).filter(|_| !self.keeps_addresses)
+        let own = self.bases.last().and_then(|(_, base)| base.as_ref());
+        let base = match self.bases.len() {
+            0 | 1 if self.prefers_home => self.home.as_ref().or(own),
+            0 | 1 => own.or(self.home.as_ref()),
+            _ => own,
+        };
+        base.filter(|_| !self.keeps_addresses)
+    }
+
+    /// Tells the URL of the feed's page.
+    pub(crate) fn found_home(&mut self, url: Option<&str>) {
+        self.home = url.and_then(web_page).or(self.home.take());
     }
 
     /// Returns the base at this position, for a text that is read later.
