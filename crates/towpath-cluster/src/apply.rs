@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -129,6 +129,8 @@ pub(crate) enum ApplyEvent {
 
 /// State of the applying thread.
 pub(crate) struct Applier {
+    /// True once the store closes.
+    pub(crate) closing: Arc<AtomicBool>,
     pub(crate) replica: ReplicaWriter,
     pub(crate) position: ReplicaPosition,
     pub(crate) sessions: Sessions,
@@ -157,6 +159,9 @@ impl Applier {
     /// Runs until the consumer ends, or the replica cannot continue.
     pub(crate) fn run(mut self, mut messages: mpsc::Receiver<LogMessage>) {
         while let Some(first) = messages.blocking_recv() {
+            if self.closing.load(Ordering::Acquire) {
+                return;
+            }
             let group = gather(first, &mut messages);
             let writable = self.wait_until_writable(&messages).map_err(ApplyError::from);
             match writable.and_then(|()| self.apply(group)) {

@@ -62,13 +62,15 @@ mod stream;
 mod upkeep;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
@@ -136,8 +138,13 @@ pub struct ClusterStore {
     roles: RoleRequests,
     upkeep: LogUpkeep,
     supported: u8,
+    /// Tells the applying thread to leave what was read ahead.
+    closing: Arc<AtomicBool>,
     running: Mutex<Option<StoreTasks>>,
 }
+
+/// Time that closing waits for the cluster: to release roles, and for requests that are left.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Tasks of an open store.
 struct StoreTasks {
@@ -293,23 +300,39 @@ impl Store for ClusterStore {
         self.replica.damage()
     }
 
+    fn bound_writes(&self, limit: Duration) {
+        self.requests.end_at(Instant::now() + limit);
+    }
+
     async fn close(&self) {
         let running = self.running.lock().take();
+        self.requests.end_at(Instant::now() + CLOSE_TIMEOUT);
         // Ends the lease task, which releases all roles.
         self.roles.close();
         if let Some(StoreTasks { producer, leases, consuming, applier }) = running {
             // Leases first: releasing them is a last request, after which other nodes take over at once.
-            drop(leases.await);
+            ended(leases, "releases of roles").await;
             self.requests.close();
-            // Pending requests get their replies first. Their deadlines bound the wait.
-            drop(producer.await);
+            // Pending requests get their replies first.
+            ended(producer, "requests").await;
             for task in consuming {
                 task.abort();
                 drop(task.await);
             }
+            // The next process reads again what was read ahead.
+            self.closing.store(true, Ordering::Release);
             drop(tokio::task::spawn_blocking(move || applier.join()).await);
         }
         self.replica.close().await;
+    }
+}
+
+/// Waits for a task of a store that closes. A cluster that does not answer must not keep the process.
+async fn ended(mut task: JoinHandle<()>, what: &str) {
+    // Longer than the deadlines of its requests, which have better errors.
+    if timeout(CLOSE_TIMEOUT * 2, &mut task).await.is_err() {
+        tracing::warn!(what, "not answered by the cluster before the store closed");
+        task.abort();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
@@ -124,7 +124,9 @@ impl ClusterStore {
         let (queue, requests) = mpsc::channel(producer::QUEUE);
         let (events, applied) = mpsc::unbounded_channel();
         let (messages, delivered) = mpsc::channel(consumer::AHEAD);
+        let closing = Arc::new(AtomicBool::new(false));
         let applier = Applier {
+            closing: Arc::clone(&closing),
             replica,
             position,
             sessions,
@@ -178,7 +180,7 @@ impl ClusterStore {
             snapshots: options.snapshots.clone(),
             state: tokio::sync::Mutex::default(),
         };
-        let store = Self { replica: reader, health, requests, roles, upkeep, supported, running };
+        let store = Self { replica: reader, health, requests, roles, upkeep, supported, closing, running };
         // A node that is far behind would serve old data: it opens only when it has caught up.
         if let Ok(found) = found {
             store.catch_up(found.stream.cached_info().state.last_sequence).await;

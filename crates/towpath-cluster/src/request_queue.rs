@@ -18,6 +18,8 @@ pub(crate) struct RequestQueue {
     queue: Mutex<Option<mpsc::Sender<PendingRequest>>>,
     health: Arc<NodeHealth>,
     timeout: Duration,
+    /// Time after which no request waits any more: the process is stopping.
+    end: Mutex<Option<Instant>>,
 }
 
 impl RequestQueue {
@@ -26,7 +28,18 @@ impl RequestQueue {
         health: Arc<NodeHealth>,
         timeout: Duration,
     ) -> Self {
-        Self { queue: Mutex::new(Some(queue)), health, timeout }
+        Self { queue: Mutex::new(Some(queue)), health, timeout, end: Mutex::new(None) }
+    }
+
+    /// Refuses requests from this time on, and lets none wait longer.
+    pub(crate) fn end_at(&self, end: Instant) {
+        *self.end.lock() = Some(end);
+    }
+
+    /// Returns the deadline of a request.
+    fn deadline(&self) -> Instant {
+        let usual = Instant::now() + self.timeout;
+        self.end.lock().map_or(usual, |end| usual.min(end))
     }
 
     /// Refuses later requests.
@@ -48,11 +61,11 @@ impl RequestQueue {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let (sender, result) = oneshot::channel();
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         let level = command.level();
         let request = PendingRequest { command: bytes, level, deadline, reply: reply(sender) };
         // The queue is full while the cluster is slow or gone: callers wait no longer than for a result.
-        match tokio::time::timeout(self.timeout, queue.send(request)).await {
+        match tokio::time::timeout_at(deadline.into(), queue.send(request)).await {
             Ok(sent) => sent.map_err(|_| LogRequestError::Refused(STOPPED.into()))?,
             Err(_) => return Err(LogRequestError::Refused("too many requests are waiting".into())),
         }

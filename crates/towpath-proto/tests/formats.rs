@@ -360,7 +360,8 @@ fn addresses_in_mapped_json_are_resolved() {
         content: Some("/html".into()),
         ..Mapping::default()
     };
-    let document = br#"[{"id": 1, "url": "/p/1", "html": "<img src=i.png>"}, {"id": 2, "html": "<img src=i.png>"}]"#;
+    let document =
+        br#"[{"id": 1, "url": "/p/1", "html": "<img src=i.png>"}, {"id": 2, "html": "<img src=i.png>"}]"#;
     let options = ReadOptions { mapping: Some(&mapping), ..options() };
     let items = read(document, &options).unwrap().items;
     let texts: Vec<_> = items.iter().map(|item| item.content.as_ref().unwrap().text().unwrap()).collect();
@@ -380,12 +381,14 @@ fn addresses_in_pages_are_resolved() {
         item.content.unwrap().text().unwrap().to_owned()
     };
     let alone = ReadOptions { format: Some(Format::Html), html: Some(&html), ..ReadOptions::default() };
-    for (options, base) in
-        [(alone.clone(), "https://blog.example"), (ReadOptions { base_url: Some("https://from.example/w/x"), ..alone }, "https://from.example")]
-    {
+    for (options, base) in [
+        (alone.clone(), "https://blog.example"),
+        (ReadOptions { base_url: Some("https://from.example/w/x"), ..alone }, "https://from.example"),
+    ] {
         let content = content(&options);
         for address in ["href=\"/w/p\"", "poster=\"/w/v.png\"", "srcset=\"/w/a.png 1x, /b.png 2x\""] {
-            let expected = address.replace("\"/", &format!("\"{base}/")).replace(", /", &format!(", {base}/"));
+            let expected =
+                address.replace("\"/", &format!("\"{base}/")).replace(", /", &format!(", {base}/"));
             assert!(content.contains(&expected), "{expected} in {content}");
         }
     }
@@ -408,10 +411,13 @@ fn addresses_without_any_base_lead_nowhere() {
         "application/xhtml+xml",
         "<div xmlns=\"http://www.w3.org/1999/xhtml\"><img src=\"/i.png\"/></div>",
     );
-    let mut head = DocumentHead::new("https://ours.example/feeds/x", "X", towpath_proto::Timestamp::UNIX_EPOCH);
+    let mut head =
+        DocumentHead::new("https://ours.example/feeds/x", "X", towpath_proto::Timestamp::UNIX_EPOCH);
     // A feed without a page has ours.
     let ours = Some("https://ours.example/feeds/x");
-    for (told, home) in [(None, None), (ours, None), (Some("https://blog.example/w/"), Some("https://blog.example/w/"))] {
+    for (told, home) in
+        [(None, None), (ours, None), (Some("https://blog.example/w/"), Some("https://blog.example/w/"))]
+    {
         head.home = told;
         for item in [&html, &xhtml] {
             let entries = || [DocumentEntry::new(item, head.updated)];
@@ -423,8 +429,10 @@ fn addresses_without_any_base_lead_nowhere() {
                 (json_feed::write(&head, entries()), resolved),
             ] {
                 assert!(written.contains(shown), "{shown} in {written}");
-                let ours =
-                    ReadOptions { base_url: Some("https://ours.example/feeds/x/atom"), ..ReadOptions::default() };
+                let ours = ReadOptions {
+                    base_url: Some("https://ours.example/feeds/x/atom"),
+                    ..ReadOptions::default()
+                };
                 let read = read(written.as_bytes(), &ours).unwrap();
                 assert_eq!(read.items, std::slice::from_ref(item), "{written}");
             }

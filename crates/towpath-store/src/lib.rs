@@ -44,6 +44,7 @@ pub mod lease;
 pub mod memory;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -482,6 +483,12 @@ pub trait Store: Send + Sync + 'static {
     /// cluster.
     fn copy(&self) -> Result<Option<StoreCopy>, ReadError> {
         Ok(None)
+    }
+
+    /// Bounds the writes before [`Self::close`]: one that waits for other processes fails after this time. A store that
+    /// waits for nobody needs no bound.
+    fn bound_writes(&self, limit: Duration) {
+        let _ = limit;
     }
 
     /// Acknowledges pending requests, refuses later ones, and releases the engine.

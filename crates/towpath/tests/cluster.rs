@@ -315,6 +315,38 @@ fn without_the_log_reading_goes_on() {
 }
 
 /// Error messages for a user whose cluster is down, or who may not use it.
+/// Its last writes fail, and its roles are not released: neither may keep the process. It ends by itself with a status
+/// of 1 where something does.
+#[test]
+fn a_node_stops_although_nats_does_not_answer() {
+    let origin = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let publisher = origin.serve();
+    let nats = common::nats::single("");
+    let dir = TestFolder::new(&format!(
+        "[server]\ncluster = \"{}\"\n[[feed]]\nid = \"news\"\n[[feed]]\nid = \"copy\"\n[feed.source]\n\
+         follow = \"{}/feeds/notes\"\n[export]\nto = \"tree\"\nbase_url = \"https://x.example\"\n",
+        nats.server.url(),
+        publisher.base
+    ));
+    let node = dir.serve();
+    publish(&publisher, "notes", "first");
+    node.wait_for("/feeds/copy", |feed| feed["seq"] == 1);
+    publish(&node, "news", "first");
+    nats.server.signal("STOP");
+    publish(&publisher, "notes", "second");
+    let append = std::thread::spawn({
+        let base = node.base.clone();
+        move || common::ask_at(&base, "PUT", "/feeds/news/items/second", &[], b"text")
+    });
+    let stopped = node.stop();
+    nats.server.signal("CONT");
+    assert_eq!(stopped, Some(0), "{}", dir.log());
+    // One that came after the signal has no answer.
+    if let Ok(answer) = append.join().unwrap() {
+        assert_eq!(answer.status, 503, "{}", answer.text());
+    }
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let dir = |cluster: &str| {

@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
+use common::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
 use serde_json::{Value, json};
 
 const FEED: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\ncursor = \"toc\"\n";
@@ -83,10 +83,6 @@ impl PullFollow {
 /// Serves on the same port after each restart.
 fn serve_on(dir: &TestFolder, port: u16) -> TestServer {
     dir.serve_at(port)
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Updates/Synchronization via Pull, against a server that is killed while items are edited and deleted: the

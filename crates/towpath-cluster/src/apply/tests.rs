@@ -38,6 +38,7 @@ impl TestReplica {
         let (position, sessions) = checkpoint::load(&replica).unwrap();
         let position = position.unwrap_or(ReplicaPosition { log, at: 0, mark: None });
         let applier = Applier {
+            closing: Arc::default(),
             replica,
             position,
             sessions,

@@ -37,6 +37,7 @@ mod sink;
 mod snapshot;
 mod state_log;
 mod status;
+mod stop_limit;
 mod style;
 mod tail;
 mod terminal;

@@ -18,6 +18,7 @@ use super::export::{base_url, report_private};
 use super::open;
 use super::reload;
 use super::running_server;
+use super::stop_limit::StopLimit;
 use crate::alerts::{self, AlertScope, AlertSenders};
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::change_counts;
@@ -112,6 +113,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // For the checks of the web page.
     engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
     let (stopper, stop) = stop::on_signal_or_request();
+    let stopping = StopLimit::watch(engine.store.clone(), stop.clone());
     if engine.is_shared() {
         // The listener is bound already: connections queue in its backlog until the server accepts them.
         remote_writes::recover(&engine).await?;
@@ -146,15 +148,22 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     });
     // Few feeds are published by then, and the first request finds the server ready.
     let _ = timeout(START, Recovery::of(&engine).ended()).await;
+    stopping.waits_for("running answers");
     let served = server::serve(listeners, engine.clone(), budget, tls, stop).await;
     // Background tasks end before the store closes, so that their last writes succeed.
+    stopping.waits_for("background tasks");
     while tasks.join_next().await.is_some() {}
+    stopping.waits_for("the export");
     let _ = exporting.await;
+    stopping.waits_for("writes of other nodes");
     let _ = following.await;
+    stopping.waits_for("a reload");
     let _ = reloading.await;
+    stopping.waits_for("a backup");
     let _ = copying.await;
     let failure = watching.await.ok().flatten();
     running_server::forget(&engine);
+    stopping.waits_for("the store");
     engine.store.close().await;
     served?;
     if let Some(failure) = failure {

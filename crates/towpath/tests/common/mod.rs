@@ -14,6 +14,8 @@ pub mod sink_kill;
 pub mod tree;
 pub mod waiting;
 
+pub use nats::free_port;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -342,10 +344,6 @@ impl TestResponse {
 }
 
 /// A port that was free a moment ago, for servers that restart at the same address.
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }

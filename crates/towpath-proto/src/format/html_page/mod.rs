@@ -86,8 +86,8 @@ fn page_base(tree: &Tree, base_url: Option<&str>) -> Option<String> {
 /// Returns the canonical URL of a page (RFC 6596), if it is absolute.
 fn canonical(tree: &Tree) -> Option<&str> {
     let links = (0..tree.nodes.len()).filter(|node| tree.name(*node) == Some("link"));
-    let mut canonical =
-        links.filter(|link| tree.attribute(*link, "rel").is_some_and(|rel| rel.eq_ignore_ascii_case("canonical")));
+    let mut canonical = links
+        .filter(|link| tree.attribute(*link, "rel").is_some_and(|rel| rel.eq_ignore_ascii_case("canonical")));
     let href = tree.attribute(canonical.next()?, "href")?.trim();
     web_page(href).map(|_| href)
 }

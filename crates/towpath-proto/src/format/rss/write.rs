@@ -62,7 +62,9 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         deleted_entry(&mut xml, head, deleted);
     }
     for entry in entries {
-        xml.line().start("item").optional_attribute("xml:base", atom::content_base(entry.item, head.items_page()));
+        xml.line()
+            .start("item")
+            .optional_attribute("xml:base", atom::content_base(entry.item, head.items_page()));
         item_elements(&mut xml, &entry, &head.ids);
         xml.end();
     }
