@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::run::{have, root, status, target};
 
 /// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP; a validator of
-/// Atom; the XMPP server of the component's tests; the web servers of exported trees and of docs/deployment.md; a browser;
+/// Atom; the XMPP servers of the component's tests; the web servers of exported trees and of docs/deployment.md; a browser;
 /// a clock that runs fast; and the tools for network namespaces.
 pub(crate) fn tests() -> Result<PathBuf, String> {
     if !have("xmllint") {
@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
         apt(&["python3", "python3-venv"])?;
     }
     prosody()?;
+    ejabberd()?;
     postgresql()?;
     for (program, package) in
         [("nginx", "nginx-light"), ("caddy", "caddy"), ("curl", "curl"), ("chromium", "chromium")]
@@ -105,6 +106,11 @@ pub(crate) fn programs(names: &[String]) -> Result<(), String> {
 /// their own.
 pub(crate) fn prosody() -> Result<(), String> {
     if have("prosody") { Ok(()) } else { apt(&["prosody"]) }
+}
+
+/// Debian's ejabberd. Its package may start a server for the machine; the tests' servers are nodes of their own.
+fn ejabberd() -> Result<(), String> {
+    if have("ejabberdctl") && have("erl") { Ok(()) } else { apt(&["ejabberd"]) }
 }
 
 /// Debian's PostgreSQL, whose programs are in a folder of their version. Its package may start a server for the machine; the

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::load_balancer::LoadBalancer;
 use common::nats::say;
-use common::prosody::Prosody;
+use common::xmpp::XmppServer;
 use faults::clients::{self, FEEDS, Workload, deleted};
 use faults::followers::{self, DeliveredChange, FollowProcess, POLLED};
 use faults::injector::FaultInjector;
@@ -66,7 +66,7 @@ fn the_log_is_linearizable_and_followers_miss_nothing() {
     let mut servers = machines::servers(&network, folder.path());
     servers.iter_mut().for_each(Machine::start);
     servers.iter().for_each(Machine::wait);
-    let prosody = Prosody::start_apart(&["alice"], network.own_ip());
+    let prosody = XmppServer::prosody_apart(&["alice"], network.own_ip());
     let config = format!("{}{CONFIG}", prosody.component());
     let mut nodes = machines::nodes(&network, folder.path(), &servers, &base, &config);
     nodes.iter_mut().for_each(Machine::start);

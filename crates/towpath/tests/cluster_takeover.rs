@@ -12,7 +12,7 @@ mod raw_server;
 use std::time::{Duration, Instant};
 
 use callback::{CallbackRequest, CallbackServer};
-use common::prosody::{HOSTS, Prosody};
+use common::xmpp::{HOSTS, XmppServer};
 use common::{TestFolder, TestServer, free_port, lines, stderr};
 use nodes::{NODES, TestCluster, holder_of_source, publish, same_shard, wait_until};
 use raw_server::{RawServer, answer};
@@ -235,7 +235,7 @@ fn chains_go_on_when_the_node_that_makes_them_is_killed() {
 /// The XMPP component beside a real server pushes every item, in log order.
 #[test]
 fn pushes_over_xmpp_go_on_when_the_node_that_makes_them_is_killed() {
-    let prosody = Prosody::start(&["alice"]);
+    let prosody = XmppServer::prosody(&["alice"]);
     let mut cluster = TestCluster::start(&format!("{}[[feed]]\nid = \"news\"\n", prosody.component()));
     // The component's role comes on top.
     cluster.wait_for_roles(ROLES + 1);

@@ -1,4 +1,4 @@
-//! The XMPP component beside Debian's Prosody, with slixmpp as client ("XMPP Pull/Push").
+//! The XMPP component beside Debian's Prosody and ejabberd, with slixmpp as client ("XMPP Pull/Push").
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -6,9 +6,20 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::prosody::{HOSTS, Prosody, SECRET, SERVICE};
+use common::xmpp::{HOSTS, SECRET, SERVICE, Software, XmppServer};
 use common::{PATIENCE, TestFolder, TestServer};
 use serde_json::{Value, json};
+
+beside_xmpp_servers!(
+    both: [
+        pages_in_both_directions,
+        pushes_to_accounts_of_two_servers,
+        discovery_and_errors,
+        restarts,
+        a_server_that_refuses,
+    ],
+    prosody: [a_push_has_one_item, subscribers_of_a_removed_feed_are_told, large_items]
+);
 
 const FEEDS: &str = "
 [[feed]]
@@ -25,8 +36,8 @@ id = \"private\"
 readers = [\"token\"]
 ";
 
-fn dir(prosody: &Prosody) -> TestFolder {
-    TestFolder::new(&format!("{}{FEEDS}", prosody.component()))
+fn dir(xmpp_server: &XmppServer) -> TestFolder {
+    TestFolder::new(&format!("{}{FEEDS}", xmpp_server.component()))
 }
 
 fn publish(server: &TestServer, feed: &str, lines: &[Value]) {
@@ -62,13 +73,12 @@ fn ids(page: &Value) -> Vec<&str> {
 }
 
 /// "XMPP Pull/Push", pull: pages in both directions by the client's own iterator, and every part of a page.
-#[test]
-fn pages_in_both_directions() {
-    let prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn pages_in_both_directions(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
-    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let mut client = xmpp_server.client("alice", HOSTS[0], "1");
     for feed in ["comments", "toc"] {
         let all = publish_many(&server, feed, 57);
         for order in ["created", "modified"] {
@@ -123,13 +133,12 @@ fn pages_in_both_directions() {
 }
 
 /// "Once subscribed, the server can push message notifications", to accounts of several servers.
-#[test]
-fn pushes_to_accounts_of_two_servers() {
-    let prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn pushes_to_accounts_of_two_servers(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
-    let mut clients = HOSTS.map(|host| prosody.client("alice", host, "1"));
+    let mut clients = HOSTS.map(|host| xmpp_server.client("alice", host, "1"));
     let node = "comments?order=modified";
     for client in &mut clients {
         let jid = client.jid.clone();
@@ -176,13 +185,12 @@ fn pushes_to_accounts_of_two_servers() {
 
 /// Several items that are published together are told one by one by the client's own event, and single items of a
 /// filter are those that it shows.
-#[test]
-fn a_push_has_one_item() {
-    let prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn a_push_has_one_item(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
-    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let mut client = xmpp_server.client("alice", HOSTS[0], "1");
     client.ask("subscribe", json!({ "node": "comments" }));
     let ids_published = publish_many(&server, "comments", 5);
     let told = client.ask("published", json!({ "count": 5 }));
@@ -193,13 +201,12 @@ fn a_push_has_one_item() {
 }
 
 /// XEP-0060, 8.4.2: subscribers are told when a node goes, and why. Other subscriptions stay.
-#[test]
-fn subscribers_of_a_removed_feed_are_told() {
-    let prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn subscribers_of_a_removed_feed_are_told(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
-    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let mut client = xmpp_server.client("alice", HOSTS[0], "1");
     assert_eq!(server.ask("PUT", "/feeds/made", &[], b"").status, 201);
     for node in ["made", "toc"] {
         assert_eq!(client.ask("subscribe", json!({ "node": node }))["subscription"], "subscribed");
@@ -214,14 +221,13 @@ fn subscribers_of_a_removed_feed_are_told() {
 }
 
 /// XEP-0030, XEP-0060, XEP-0131: discovery, and errors for bad input.
-#[test]
-fn discovery_and_errors() {
-    let prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn discovery_and_errors(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
     publish_many(&server, "comments", 3);
-    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let mut client = xmpp_server.client("alice", HOSTS[0], "1");
     let info = client.ask("info", json!({}));
     for feature in ["pubsub", "rsm", "shim", "disco#items"] {
         let feature = json!(format!("http://jabber.org/protocol/{feature}"));
@@ -276,17 +282,16 @@ fn discovery_and_errors() {
 }
 
 /// A page of large items stays below the server's limit, and a larger item is sent as a link.
-#[test]
-fn large_items() {
-    let prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn large_items(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
     let lines: Vec<Value> =
         // Escaping makes most of these characters several times as long.
         (0..12).map(|number| put(&format!("c{number:03}"), &"<&\"x".repeat(15_000))).collect();
     publish(&server, "comments", &lines);
-    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let mut client = xmpp_server.client("alice", HOSTS[0], "1");
     client.ask("subscribe", json!({ "node": "comments" }));
     let walk = client.ask("walk", json!({ "node": "comments", "amount": 50, "reverse": false }));
     assert_eq!(walk["ids"].as_array().unwrap().len(), 12, "{walk}");
@@ -299,21 +304,20 @@ fn large_items() {
 }
 
 /// The component reconnects, and no client has to subscribe again: after restarts of the server, of towpath, of both.
-#[test]
-fn restarts() {
-    let mut prosody = Prosody::start(&["alice"]);
-    let dir = dir(&prosody);
+fn restarts(software: Software) {
+    let mut xmpp_server = XmppServer::start(software, &["alice"]);
+    let dir = dir(&xmpp_server);
     let mut server = dir.serve();
     wait_for_log(&dir, CONNECTED, 1);
-    let mut client = prosody.client("alice", HOSTS[0], "1");
+    let mut client = xmpp_server.client("alice", HOSTS[0], "1");
     client.ask("subscribe", json!({ "node": "comments" }));
     publish(&server, "comments", &[put("a", "1")]);
     let mut last = client.pushed()["headers"]["LastCursor"].clone();
 
-    prosody.stop();
+    xmpp_server.stop();
     publish(&server, "comments", &[put("b", "2")]);
-    prosody.run();
-    client.wait_until_ready(&prosody);
+    xmpp_server.run();
+    client.wait_until_ready(&xmpp_server);
     wait_for_log(&dir, CONNECTED, 2);
     publish(&server, "comments", &[put("c", "3")]);
     // Items published while the client was away may have been pushed before it was back.
@@ -351,13 +355,16 @@ fn restarts() {
 }
 
 /// XEP-0114, 3: a refused secret or name is reported once, and towpath serves all the same.
-#[test]
-fn a_server_that_refuses() {
-    let prosody = Prosody::start(&["alice"]);
-    for (jid, secret, needle) in
-        [(SERVICE, "wrong", "not-authorized"), ("other.localhost", SECRET, "host-unknown")]
+fn a_server_that_refuses(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    // ejabberd does not tell whether it knows the name.
+    let unknown = match software {
+        Software::Prosody => "host-unknown",
+        Software::Ejabberd => "no component of this name",
+    };
+    for (jid, secret, needle) in [(SERVICE, "wrong", "not-authorized"), ("other.localhost", SECRET, unknown)]
     {
-        let dir = TestFolder::new(&format!("{}{FEEDS}", prosody.component_with(jid, secret)));
+        let dir = TestFolder::new(&format!("{}{FEEDS}", xmpp_server.component_with(jid, secret)));
         let server = dir.serve();
         wait_for_log(&dir, needle, 1);
         // Time for several attempts, each of which is refused again.
@@ -368,11 +375,11 @@ fn a_server_that_refuses() {
         assert_eq!(server.stop(), Some(0));
     }
     // towpath waits for a server that is down.
-    let dir = dir(&prosody);
-    let mut prosody = prosody;
-    prosody.stop();
+    let dir = dir(&xmpp_server);
+    let mut xmpp_server = xmpp_server;
+    xmpp_server.stop();
     let _server = dir.serve();
     wait_for_log(&dir, "is not connected to", 1);
-    prosody.run();
+    xmpp_server.run();
     wait_for_log(&dir, CONNECTED, 1);
 }

@@ -1,5 +1,5 @@
-//! `towpath follow xmpp:…` beside Debian's Prosody: the same output as over HTTP, by push, over restarts of every
-//! part.
+//! `towpath follow xmpp:…` beside Debian's Prosody and ejabberd: the same output as over HTTP, by push, over restarts
+//! of every part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -10,9 +10,14 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
+use common::xmpp::{HOSTS, PASSWORD, SERVICE, Software, XmppServer};
 use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 use serde_json::{Value, json};
+
+beside_xmpp_servers!(
+    both: [the_output_equals_that_of_pulling_over_http, an_encrypted_stream, pushes_over_restarts],
+    prosody: [unfollowable_addresses_are_reported, a_node_is_checked]
+);
 
 const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
 
@@ -48,14 +53,14 @@ fn address(feed: &str) -> String {
     format!("xmpp:{SERVICE}?;node={feed}%3Forder%3Dmodified")
 }
 
-fn account(prosody: &Prosody) -> Vec<String> {
+fn account(xmpp_server: &XmppServer) -> Vec<String> {
     let jid = format!("alice@{}", HOSTS[0]);
-    let server = format!("127.0.0.1:{}", prosody.client_port);
+    let server = format!("127.0.0.1:{}", xmpp_server.client_port);
     ["--jid", &jid, "--xmpp-server", &server].map(str::to_owned).into()
 }
 
-fn started(prosody: &Prosody) -> (TestFolder, TestServer) {
-    let dir = TestFolder::new(&format!("{}{FEEDS}", prosody.component()));
+fn started(xmpp_server: &XmppServer) -> (TestFolder, TestServer) {
+    let dir = TestFolder::new(&format!("{}{FEEDS}", xmpp_server.component()));
     let server = dir.serve();
     wait_until("the component is connected", || dir.log().contains("is connected to"));
     (dir, server)
@@ -70,45 +75,48 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn follow_once(dir: &TestFolder, prosody: &Prosody, feed: &str, more: &[&str]) -> std::process::Output {
+fn follow_once(
+    dir: &TestFolder,
+    xmpp_server: &XmppServer,
+    feed: &str,
+    more: &[&str],
+) -> std::process::Output {
     let mut command = dir.command(&["follow", &address(feed), "--once"]);
-    command.args(account(prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
+    command.args(account(xmpp_server)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-#[test]
-fn the_output_equals_that_of_pulling_over_http() {
-    let prosody = Prosody::start(&["alice"]);
-    let (dir, server) = started(&prosody);
+fn the_output_equals_that_of_pulling_over_http(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let (dir, server) = started(&xmpp_server);
     for feed in ["aa", "toc"] {
         publish(&server, feed, &items());
         let url = format!("{}/feeds/{feed}/items", server.base);
         let http = dir.run(&["follow", &url, "--protocol", "smart", "--once"]);
-        let xmpp = follow_once(&dir, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        let xmpp = follow_once(&dir, &xmpp_server, feed, &["--state", &format!("{feed}.json")]);
         assert_eq!(xmpp.status.code(), Some(0), "{}", stderr(&xmpp));
         let [http, printed] =
             [&http, &xmpp].map(|output| lines(output).into_iter().map(comparable).collect::<Vec<_>>());
         assert_eq!((printed.len(), &printed), (6, &http));
         // From its state on there is nothing, and then the new items.
-        let again = follow_once(&dir, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        let again = follow_once(&dir, &xmpp_server, feed, &["--state", &format!("{feed}.json")]);
         assert!(again.stdout.is_empty(), "{again:?}");
         publish(&server, feed, &[json!({ "id": "new", "content": "x" })]);
-        let again = follow_once(&dir, &prosody, feed, &["--state", &format!("{feed}.json")]);
+        let again = follow_once(&dir, &xmpp_server, feed, &["--state", &format!("{feed}.json")]);
         assert_eq!(lines(&again).len(), 1);
     }
-    let now = follow_once(&dir, &prosody, "aa", &["--from", "now"]);
+    let now = follow_once(&dir, &xmpp_server, "aa", &["--from", "now"]);
     assert_eq!((now.status.code(), now.stdout.len()), (Some(0), 0), "{}", stderr(&now));
 }
 
-#[test]
-fn unfollowable_addresses_are_reported() {
-    let prosody = Prosody::start(&["alice"]);
-    let (dir, _server) = started(&prosody);
-    let unknown = follow_once(&dir, &prosody, "nothing", &[]);
+fn unfollowable_addresses_are_reported(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let (dir, _server) = started(&xmpp_server);
+    let unknown = follow_once(&dir, &xmpp_server, "nothing", &[]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(stderr(&unknown).contains("item-not-found"), "{}", stderr(&unknown));
     let mut wrong = dir.command(&["follow", &address("aa"), "--once", "--password", "wrong"]);
-    let wrong = wrong.args(account(&prosody)).stdin(Stdio::null()).output().unwrap();
+    let wrong = wrong.args(account(&xmpp_server)).stdin(Stdio::null()).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
         stderr(&wrong).contains("not-authorized") && !stderr(&wrong).contains("wrong"),
@@ -132,26 +140,31 @@ fn unfollowable_addresses_are_reported() {
 
 /// RFC 6120, 5: the stream is encrypted before any stanza is sent, with a server whose certificate a known authority
 /// signed.
-#[test]
-fn an_encrypted_stream() {
-    let prosody = Prosody::start_encrypted(&["alice"]);
-    let (dir, server) = started(&prosody);
+fn an_encrypted_stream(software: Software) {
+    let xmpp_server = XmppServer::start_encrypted(software, &["alice"]);
+    let (dir, server) = started(&xmpp_server);
     publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
     let follow = |trusted: &std::path::Path, account: &str| {
         let mut command = dir.command(&["follow", &address("aa"), "--once", "--jid", account]);
-        command.args(["--xmpp-server", &format!("127.0.0.1:{}", prosody.client_port)]);
+        command.args(["--xmpp-server", &format!("127.0.0.1:{}", xmpp_server.client_port)]);
         command.env("TOWPATH_XMPP_PASSWORD", PASSWORD).env("SSL_CERT_FILE", trusted);
         command.stdin(Stdio::null()).output().unwrap()
     };
     let alice = format!("alice@{}", HOSTS[0]);
-    let printed = follow(&prosody.authority(), &alice);
-    assert_eq!((printed.status.code(), lines(&printed).len()), (Some(0), 1), "{}", stderr(&printed));
+    let printed = follow(&xmpp_server.authority(), &alice);
+    assert_eq!(
+        (printed.status.code(), lines(&printed).len()),
+        (Some(0), 1),
+        "{}{}",
+        stderr(&printed),
+        xmpp_server.log()
+    );
     // A server with another authority's certificate gets no stanza, and no password.
-    let other = Prosody::start_encrypted(&["alice"]);
+    let other = XmppServer::start_encrypted(software, &["alice"]);
     let printed = follow(&other.authority(), &alice);
     assert_eq!((printed.status.code(), printed.stdout.len()), (Some(1), 0), "{}", stderr(&printed));
     assert!(stderr(&printed).contains("certificate"), "{}", stderr(&printed));
-    assert!(!prosody.log().contains("not-authorized"), "{}", prosody.log());
+    assert!(!xmpp_server.log().contains("not-authorized"), "{}", xmpp_server.log());
 }
 
 /// A running follow, and the lines that it printed.
@@ -161,13 +174,13 @@ struct XmppFollow {
 }
 
 impl XmppFollow {
-    fn start(dir: &TestFolder, prosody: &Prosody) -> Self {
+    fn start(dir: &TestFolder, xmpp_server: &XmppServer) -> Self {
         // Editors end a file with a line feed, which is no part of the password.
         dir.write("password", format!("{PASSWORD}\n").as_bytes());
         let mut command =
             dir.command(&["follow", &address("aa"), "--state", "s.json", "--password-file", "password"]);
         let log = std::fs::File::options().create(true).append(true).open(dir.path("follow.log")).unwrap();
-        command.args(account(prosody)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command.args(account(xmpp_server)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let printed = Arc::new(Mutex::new(Vec::new()));
@@ -196,12 +209,11 @@ impl XmppFollow {
 }
 
 /// Every part is restarted, and the output is the log: each change once, in order.
-#[test]
-fn pushes_over_restarts() {
-    let mut prosody = Prosody::start(&["alice"]);
-    let (dir, mut server) = started(&prosody);
+fn pushes_over_restarts(software: Software) {
+    let mut xmpp_server = XmppServer::start(software, &["alice"]);
+    let (dir, mut server) = started(&xmpp_server);
     publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
-    let mut following = XmppFollow::start(&dir, &prosody);
+    let mut following = XmppFollow::start(&dir, &xmpp_server);
     wait_until("the first is printed", || following.ids() == ["i0"]);
     let mut expected = vec!["i0".to_owned()];
     let mut told_before = Vec::new();
@@ -213,8 +225,8 @@ fn pushes_over_restarts() {
         wait_until(&format!("{expected:?} is printed"), || all(&following, &told_before) == expected);
         match round {
             1 => {
-                prosody.stop();
-                prosody.run();
+                xmpp_server.stop();
+                xmpp_server.run();
             }
             2 => {
                 assert_eq!(server.stop(), Some(0));
@@ -223,7 +235,7 @@ fn pushes_over_restarts() {
             3 => {
                 told_before = all(&following, &told_before);
                 following.stop();
-                following = XmppFollow::start(&dir, &prosody);
+                following = XmppFollow::start(&dir, &xmpp_server);
             }
             _ => {}
         }
@@ -233,14 +245,13 @@ fn pushes_over_restarts() {
 }
 
 /// `towpath check`: our own node conforms; a service without nodes does not.
-#[test]
-fn a_node_is_checked() {
-    let prosody = Prosody::start(&["alice"]);
-    let (dir, server) = started(&prosody);
+fn a_node_is_checked(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let (dir, server) = started(&xmpp_server);
     publish(&server, "aa", &items());
     let check = |url: &str, more: &[&str]| {
         let mut command = dir.command(&["check", url]);
-        command.args(account(&prosody)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
+        command.args(account(&xmpp_server)).args(more).env("TOWPATH_XMPP_PASSWORD", PASSWORD);
         command.stdin(Stdio::null()).output().unwrap()
     };
     let good = check(&address("aa"), &["--format", "json"]);

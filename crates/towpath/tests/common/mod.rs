@@ -9,10 +9,10 @@ pub mod load_balancer;
 pub mod nats;
 pub mod notes;
 pub mod pages;
-pub mod prosody;
 pub mod sink_kill;
 pub mod tree;
 pub mod waiting;
+pub mod xmpp;
 
 pub use nats::free_port;
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::clients::{FEEDS, deleted};
 use super::events;
 use crate::common::free_port;
-use crate::common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
+use crate::common::xmpp::{HOSTS, PASSWORD, SERVICE, XmppServer};
 
 /// Delivery guarantee of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub fn start_all(
     balancer: &str,
     node: &str,
     own_ip: &str,
-    prosody: &Prosody,
+    prosody: &XmppServer,
 ) -> Vec<FollowProcess> {
     let all: Vec<usize> = (0..FEEDS.len()).collect();
     let mut followers: Vec<FollowProcess> = POLLED

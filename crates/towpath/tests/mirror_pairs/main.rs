@@ -14,7 +14,7 @@ mod transports;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::prosody::Prosody;
+use common::xmpp::XmppServer;
 use common::{PATIENCE, TestFolder, TestServer};
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn fold(lines: &[Value]) -> Items {
 
 #[test]
 fn every_pair_keeps_every_item() {
-    let prosody = [Prosody::start(&["alice"]), Prosody::start(&["alice"])];
+    let prosody = [XmppServer::prosody(&["alice"]), XmppServer::prosody(&["alice"])];
     let origin = TestFolder::new(&transports::origin(&prosody[0]));
     let origin_server = origin.serve();
     let mirror = TestFolder::new(&transports::mirror(&prosody[1], &origin_server));

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::prosody::{HOSTS, PASSWORD, Prosody, SERVICE};
+use crate::common::xmpp::{HOSTS, PASSWORD, SERVICE, XmppServer};
 use crate::common::{self, TestFolder, TestServer, stderr};
 
 /// The feed that is copied.
@@ -14,7 +14,7 @@ pub(crate) const ORIGIN: &str = "origin";
 pub(crate) struct Reach<'a> {
     pub(crate) folder: &'a TestFolder,
     pub(crate) server: &'a TestServer,
-    pub(crate) prosody: &'a Prosody,
+    pub(crate) prosody: &'a XmppServer,
 }
 
 /// Way in which a mirror gets its items.
@@ -62,7 +62,7 @@ const fn source(name: &'static str, feed: &'static str, path: &'static str) -> T
 }
 
 /// Configuration of the publisher.
-pub(crate) fn origin(prosody: &Prosody) -> String {
+pub(crate) fn origin(prosody: &XmppServer) -> String {
     // A second feed, which a follower of many feeds follows too.
     format!(
         "[server]\nallow_private_callbacks = true\n{}[[feed]]\nid = \"{ORIGIN}\"\nttl = 1\n[[feed]]\nid = \"other\"\n",
@@ -71,7 +71,7 @@ pub(crate) fn origin(prosody: &Prosody) -> String {
 }
 
 /// Configuration of the mirror: a feed for each transport.
-pub(crate) fn mirror(prosody: &Prosody, origin: &TestServer) -> String {
+pub(crate) fn mirror(prosody: &XmppServer, origin: &TestServer) -> String {
     let feeds: String = TRANSPORTS.iter().map(|transport| transport.mirrored(&origin.base)).collect();
     format!("{}[[feed]]\nid = \"other\"\n{feeds}", prosody.component())
 }

@@ -227,6 +227,14 @@ fn what_a_session_refuses() {
     );
     assert!(follower.is_finished() && !follower.session().poll_connect(Now::simulated(time(9999))));
 
+    // RFC 6120, 5.4.2.2: a server without a usable certificate fails the negotiation.
+    let (mut follower, _) = begin(false, tls);
+    let failure = b"<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:stream>";
+    follower.session().handle_bytes(Now::simulated(time(1)), failure);
+    follower.handle_received(Now::simulated(time(1)));
+    assert!(follower.session().is_down());
+    assert!(matches!(follower.poll_event(), Some(Event::Warning(text)) if text.contains("STARTTLS")));
+
     // Over loopback the stream is encrypted if the server requires it.
     let required = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>";
     for (features, is_encrypted) in

@@ -239,6 +239,10 @@ impl ClientSession {
         match (self.stage, stanza.name.as_str(), &*stanza.ns) {
             (LoginStage::Features, "features", ns::STREAM) => self.take_features(now, stanza),
             (LoginStage::Proceed, "proceed", TLS) => self.stage = LoginStage::Encrypting,
+            // RFC 6120, 5.4.2.2: the server closes the stream after it.
+            (LoginStage::Proceed, "failure", TLS) => {
+                self.end(now, "", "the server cannot encrypt the stream: it failed STARTTLS".into());
+            }
             (LoginStage::Authenticating, "challenge", SASL) => self.challenged(now, stanza),
             (LoginStage::Authenticating, "success", SASL) => self.succeeded(now, stanza),
             (LoginStage::Authenticating, "failure", SASL) => self.refused(now, stanza),

@@ -141,7 +141,10 @@ impl ComponentStream {
         let (condition, text) = stream_error(error);
         let advice = match condition.as_str() {
             // These three are mistakes in the configuration, so the operator gets the cause.
-            "not-authorized" => ", because the secret is not the one it has",
+            // ejabberd refuses a name that it does not know in this way, too.
+            "not-authorized" => {
+                ", because the secret is not the one it has, or it has no component of this name"
+            }
             "host-unknown" => ", because it has no component of this name",
             "conflict" => ", because another component has this name",
             _ => "",
