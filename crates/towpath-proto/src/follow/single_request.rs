@@ -1,4 +1,4 @@
-//! A single request in flight and its response, collected as a whole.
+//! A single request in flight and its response, collected as a whole. The next one may be sent ahead.
 //!
 //! Responses that are read piece by piece (pages of Data Replication) do without.
 
@@ -6,10 +6,12 @@ use bytes::{Bytes, BytesMut};
 
 use super::{Exchange, Monotonic, Now, Request, RequestId, ResponseHead, TransferError};
 
-/// At most one request in flight, with its purpose.
+/// At most one request in flight, with its purpose, and the one sent ahead of its end.
 #[derive(Debug)]
 pub(crate) struct SingleRequest<P> {
     in_flight: Option<InFlight<P>>,
+    /// Becomes the one in flight when that ends.
+    ahead: Option<InFlight<P>>,
     /// Number of requests so far, from which ids are made.
     count: u64,
 }
@@ -47,7 +49,7 @@ pub(crate) struct CollectedResponse<P> {
 
 impl<P> Default for SingleRequest<P> {
     fn default() -> Self {
-        Self { in_flight: None, count: 0 }
+        Self { in_flight: None, ahead: None, count: 0 }
     }
 }
 
@@ -69,17 +71,28 @@ impl<P> SingleRequest<P> {
         Request::get(RequestId(self.count), url)
     }
 
-    /// Puts a request in flight. An earlier one is dropped: its response will be ignored.
+    /// Puts a request in flight. Earlier ones are dropped: their responses will be ignored.
     pub(crate) fn send(&mut self, now: Now, purpose: P, request: Request) -> Request {
-        let sent = SentRequest { purpose, url: request.url.clone(), sent: now.monotonic };
-        self.in_flight = Some(InFlight {
-            id: request.id,
-            max_body: request.max_body,
-            response: CollectedResponse { request: sent, head: None, body: Ok(Bytes::new()) },
-            body: BytesMut::new(),
-            is_too_large: false,
-        });
+        (self.in_flight, self.ahead) = (Some(InFlight::new(now, purpose, &request)), None);
         request
+    }
+
+    /// Returns the request in flight and the head of its response, once that is there and while none was sent ahead.
+    pub(crate) fn before_ahead(&self) -> Option<(&SentRequest<P>, &ResponseHead)> {
+        let response = &self.in_flight.as_ref().filter(|_| self.ahead.is_none())?.response;
+        Some((&response.request, response.head.as_ref()?))
+    }
+
+    /// Sends a request before the one in flight has ended, so that the publisher prepares its response meanwhile.
+    pub(crate) fn send_ahead(&mut self, now: Now, purpose: P, mut request: Request) -> Request {
+        request.after = self.in_flight.as_ref().map(|in_flight| in_flight.id);
+        self.ahead = Some(InFlight::new(now, purpose, &request));
+        request
+    }
+
+    /// Drops the request in flight unless it is the wanted one. Used when the one before it has ended.
+    pub(crate) fn keep_if(&mut self, is_wanted: impl FnOnce(&SentRequest<P>) -> bool) {
+        self.in_flight.take_if(|in_flight| !is_wanted(&in_flight.response.request));
     }
 
     /// Takes the head of the response. Parts of any other request's response are ignored, here and below.
@@ -108,9 +121,12 @@ impl<P> SingleRequest<P> {
         id: RequestId,
         result: Result<(), TransferError>,
     ) -> Option<CollectedResponse<P>> {
+        // One sent ahead that ends first has failed in a driver of another kind. It is sent again in its turn.
+        self.ahead.take_if(|ahead| ahead.id == id);
         let InFlight { max_body, mut response, body, is_too_large, .. } =
             // The end of a dropped request must not end the one that replaced it.
             self.in_flight.take_if(|in_flight| in_flight.id == id)?;
+        self.in_flight = self.ahead.take();
         response.body = match result {
             Ok(()) if is_too_large => Err(TransferError::TooLarge { limit: max_body }),
             Ok(()) if response.head.is_none() => Err(no_response()),
@@ -122,12 +138,27 @@ impl<P> SingleRequest<P> {
 
     /// Ends the request without a response, for one that was answered in another way.
     pub(crate) fn cancel(&mut self, id: RequestId) -> Option<SentRequest<P>> {
-        self.in_flight.take_if(|in_flight| in_flight.id == id).map(|in_flight| in_flight.response.request)
+        let cancelled = self.in_flight.take_if(|in_flight| in_flight.id == id)?;
+        self.in_flight = self.ahead.take();
+        Some(cancelled.response.request)
     }
 
     // A late part of a dropped request must not become part of the one in flight.
     fn with_id(&mut self, id: RequestId) -> Option<&mut InFlight<P>> {
-        self.in_flight.as_mut().filter(|in_flight| in_flight.id == id)
+        [&mut self.in_flight, &mut self.ahead].into_iter().flatten().find(|in_flight| in_flight.id == id)
+    }
+}
+
+impl<P> InFlight<P> {
+    fn new(now: Now, purpose: P, request: &Request) -> Self {
+        let sent = SentRequest { purpose, url: request.url.clone(), sent: now.monotonic };
+        Self {
+            id: request.id,
+            max_body: request.max_body,
+            response: CollectedResponse { request: sent, head: None, body: Ok(Bytes::new()) },
+            body: BytesMut::new(),
+            is_too_large: false,
+        }
     }
 }
 
@@ -238,6 +269,39 @@ mod tests {
         let response = single.handle_end(id, Ok(())).unwrap();
         assert_eq!(response.body, Err(TransferError::TooLarge { limit: 4 }));
         assert!(response.head.is_some());
+    }
+
+    #[test]
+    fn a_request_sent_ahead_takes_the_place_of_the_one_before() {
+        let now = Now::simulated(Timestamp::UNIX_EPOCH);
+        for is_wanted in [true, false] {
+            let (mut single, first) = sent(9);
+            assert!(single.before_ahead().is_none(), "its head is not there");
+            single.handle_head(first, head());
+            assert_eq!(single.before_ahead().map(|(sent, _)| sent.url.as_str()), Some("http://a/"));
+            let next = single.get("http://a/2");
+            let next = single.send_ahead(now, "more", next);
+            assert_eq!(next.after, Some(first));
+            assert!(single.before_ahead().is_none(), "one at a time");
+            assert_eq!(single.handle_end(first, Ok(())).unwrap().request.purpose, "why");
+            single.keep_if(|sent| is_wanted && sent.url == "http://a/2");
+            assert_eq!(single.is_in_flight(), is_wanted);
+            single.handle_head(next.id, head());
+            single.handle_chunk(next.id, b"two");
+            let response = single.handle_end(next.id, Ok(()));
+            assert_eq!(response.map(|response| response.body), is_wanted.then(|| Ok("two".into())));
+        }
+    }
+
+    #[test]
+    fn a_request_sent_ahead_that_ends_first_is_dropped() {
+        let (mut single, first) = sent(9);
+        single.handle_head(first, head());
+        let next = single.get("http://a/2");
+        let next = single.send_ahead(Now::simulated(Timestamp::UNIX_EPOCH), "more", next);
+        assert!(single.handle_end(next.id, Err(no_response())).is_none());
+        assert!(single.handle_end(first, Ok(())).is_some());
+        assert!(!single.is_in_flight());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Item orders.
 
+use std::collections::HashMap;
+
 use towpath_proto::change::{NewChange, Seq};
 
-use super::{Backend, append, feed, ids, open, put, seqs};
+use super::{Backend, append, feed, ids, log, open, put, seqs};
 use crate::{ItemOrder, ReadLimit, SeqRange};
 
 const ALL: ReadLimit = ReadLimit { items: usize::MAX, bytes: usize::MAX };
@@ -104,4 +106,15 @@ pub async fn orders_hold_many_items(backend: &dyn Backend) {
     let unchanged = (0..count).step_by(2);
     let changed = (0..count).rev().step_by(2);
     assert_eq!(found, unchanged.chain(changed).map(|n| n.to_string()).collect::<Vec<_>>());
+    // In one read, along both orders and in both directions: the last version of each, as the log has it.
+    let last: HashMap<_, _> =
+        log(&*store, &f).await.into_iter().map(|change| (change.item.id.clone(), change)).collect();
+    for order in [ItemOrder::Created, ItemOrder::Modified] {
+        let mut expected: Vec<_> = last.values().cloned().collect();
+        expected
+            .sort_by_key(|change| if order == ItemOrder::Created { change.first_seq } else { change.seq });
+        assert!(store.items(&f, order, SeqRange::default(), ALL).await.unwrap() == expected, "{order:?}");
+        expected.reverse();
+        assert!(store.items(&f, order, backwards(), ALL).await.unwrap() == expected, "{order:?}, backwards");
+    }
 }

@@ -1,5 +1,7 @@
 //! Reads. Each uses one snapshot of the engine, so it sees whole appends only.
 
+use std::ops::RangeInclusive;
+
 use bytes::Bytes;
 use fjall::{Guard, Readable, Snapshot};
 use jiff::Timestamp;
@@ -13,6 +15,12 @@ use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::{self, bytes_of};
 use crate::error::StorageError;
 use crate::{FeedSummary, ItemOrder, ReadLimit, SeqRange, Table};
+
+/// Largest number of positions that are read before their changes.
+const POSITIONS: usize = 256;
+
+/// Number of changes for which a pass over the log does not pay.
+const FEW: usize = 4;
 
 impl StorageEngine {
     /// Returns the names of all feeds.
@@ -112,26 +120,68 @@ impl StorageEngine {
         let entries = snapshot.range(index, places);
         let entries: &mut dyn Iterator<Item = Guard> =
             if range.descending { &mut entries.rev() } else { &mut { entries } };
-        let mut page = ChangePage::new(limit);
-        for entry in entries {
-            if page.is_full() {
-                break;
-            }
+        let mut positions = entries.map(|entry| {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
-            let seq = match order {
-                ItemOrder::Created => keys::read_seq(&value)?,
-                ItemOrder::Modified => keys::read_position(&key)?,
-            };
-            if !page.add(seq, &self.record_in(&snapshot, feed, seq)?)? {
-                break;
+            match order {
+                ItemOrder::Created => keys::read_seq(&value),
+                ItemOrder::Modified => keys::read_position(&key),
+            }
+        });
+        let mut page = ChangePage::new(limit);
+        loop {
+            let next = positions.by_ref().take(page.room().min(POSITIONS));
+            let next = next.collect::<Result<Vec<Seq>, StorageError>>()?;
+            if next.is_empty() || !self.add_records(&snapshot, feed, &next, &mut page)? {
+                return Ok(page.changes);
             }
         }
-        Ok(page.changes)
+    }
+
+    /// Adds the changes at positions, in their order; returns false once the page is full.
+    fn add_records(
+        &self,
+        snapshot: &Snapshot,
+        feed: FeedNumber,
+        positions: &[Seq],
+        page: &mut ChangePage,
+    ) -> Result<bool, StorageError> {
+        let Some(range) = dense_range(positions) else {
+            for seq in positions {
+                if !page.add(*seq, &self.record_in(snapshot, feed, *seq)?)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        };
+        // One pass over neighbours costs less than a search for each.
+        let is_rising = positions[0] == *range.start();
+        let keys = keys::position_key(feed, *range.start())..=keys::position_key(feed, *range.end());
+        let records = snapshot.range(&self.log, keys);
+        let records: &mut dyn Iterator<Item = Guard> =
+            if is_rising { &mut { records } } else { &mut records.rev() };
+        for seq in positions {
+            let key = keys::position_key(feed, *seq);
+            // Positions between are of versions that were replaced: their values stay unread.
+            let record = loop {
+                let Some(entry) = records.next() else { return Err(missing(*seq)) };
+                let (found, value) =
+                    entry.into_inner_if(|found| found[..] == key[..]).map_err(|e| read_error(&e))?;
+                match value {
+                    Some(value) => break value,
+                    None if (found[..] > key[..]) == is_rising => return Err(missing(*seq)),
+                    None => {}
+                }
+            };
+            if !page.add(*seq, &bytes_of(record))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn record_in(&self, snapshot: &Snapshot, feed: FeedNumber, seq: Seq) -> Result<Bytes, StorageError> {
         let record = snapshot.get(&self.log, keys::position_key(feed, seq)).map_err(|e| read_error(&e))?;
-        record.map(bytes_of).ok_or_else(|| StorageError::Damaged(format!("change {seq} is missing")))
+        record.map(bytes_of).ok_or_else(|| missing(seq))
     }
 
     /// Returns the content hashes of a feed's ids.
@@ -206,6 +256,19 @@ pub(super) fn name(key: &[u8]) -> Result<FeedId, StorageError> {
     })
 }
 
+fn missing(seq: Seq) -> StorageError {
+    StorageError::Damaged(format!("change {seq} is missing"))
+}
+
+/// Returns the range of positions that rise or fall, unless most of it is other positions.
+fn dense_range(positions: &[Seq]) -> Option<RangeInclusive<Seq>> {
+    let (first, last) = (*positions.first()?, *positions.last()?);
+    let is_ordered = positions.is_sorted() || positions.is_sorted_by(|a, b| a > b);
+    let range = first.min(last)..=first.max(last);
+    let is_dense = range.end() - range.start() < 2 * positions.len() as u64;
+    (positions.len() >= FEW && is_ordered && is_dense).then_some(range)
+}
+
 /// Changes collected up to a limit.
 struct ChangePage {
     changes: Vec<Change>,
@@ -216,6 +279,11 @@ struct ChangePage {
 impl ChangePage {
     fn new(limit: ReadLimit) -> Self {
         Self { changes: Vec::new(), limit, bytes: 0 }
+    }
+
+    /// Number of changes that the limit still allows.
+    fn room(&self) -> usize {
+        self.limit.items.max(1) - self.changes.len()
     }
 
     fn is_full(&self) -> bool {

@@ -172,7 +172,7 @@ fn object_type(change: &Change) -> &'static str {
 /// Escapes text as HTML.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
     // Most text has nothing to escape, and is borrowed.
-    if !text.contains(['&', '<', '>']) {
+    if memchr::memchr3(b'&', b'<', b'>', text.as_bytes()).is_none() {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))

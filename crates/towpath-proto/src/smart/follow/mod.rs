@@ -4,6 +4,7 @@
 //! it lets the publisher hold the request (long poll). It needs only the required parts of the text: `last_cursor` and
 //! `since=cursor:`. A publisher that cannot read a cursor sends items again; none is missed.
 
+mod ahead;
 pub mod push;
 mod start;
 mod state;
@@ -165,14 +166,17 @@ impl SmartFollower {
             // The latest item is the first in the descending order.
             return with_parameter(&reversed(url), "max", "1");
         }
-        let mut next = url.clone();
-        if let Some(since) = since {
-            next = with_parameter(&next, "since", since);
-        }
         // Items are there while behind, and a single pass must not wait for new ones.
         let hold = if self.once || self.behind || self.interval.is_some() { 0 } else { HOLD };
-        next = with_parameter(&next, "max", &PAGE.to_string());
-        with_parameter(&next, "timeout", &hold.to_string())
+        page_url(url, since.as_deref(), hold)
+    }
+
+    fn get(&mut self, url: String) -> Request {
+        let mut request = self.request.get(url).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
+        request.max_body = self.limits.largest_document(request.max_body);
+        // The publisher may be silent for the whole hold.
+        request.patience += Duration::from_secs(HOLD);
+        request
     }
 
     fn end(&mut self, now: Now, answer: CollectedResponse<PullGoal>) {
@@ -372,6 +376,12 @@ impl SmartFollower {
     }
 }
 
+/// Returns the URL of the page after a position, with the longest time to wait for its first item, in seconds.
+fn page_url(base: &str, since: Option<&str>, hold: u64) -> String {
+    let page = since.map_or_else(|| base.to_owned(), |since| with_parameter(base, "since", since));
+    with_parameter(&with_parameter(&page, "max", &PAGE.to_string()), "timeout", &hold.to_string())
+}
+
 fn no_cursor(url: &str) -> FollowError {
     FollowError::Protocol {
         url: url.to_owned(),
@@ -391,21 +401,21 @@ impl SingleRequestExchange for SmartFollower {
     }
 
     fn next_request(&mut self, now: Now) -> Option<Request> {
+        if self.request.is_in_flight() {
+            return self.request_ahead(now);
+        }
         let early = self.not_before.is_some_and(|time| now.monotonic < time);
-        if self.finished || self.request.is_in_flight() || early {
+        if self.finished || early {
             return None;
         }
         self.not_before = None;
-        let url = self.next_url();
-        let mut request = self.request.get(url).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
-        request.max_body = self.limits.largest_document(request.max_body);
-        // The publisher may be silent for the whole hold.
-        request.patience += Duration::from_secs(HOLD);
+        let request = self.get(self.next_url());
         Some(self.request.send(now, self.goal, request))
     }
 
     fn handle_response(&mut self, now: Now, response: CollectedResponse<PullGoal>) {
         self.end(now, response);
+        self.keep_ahead();
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {

@@ -43,7 +43,7 @@ pub(super) fn base_of(page: &str) -> Option<String> {
 }
 
 /// Returns the value of a parameter.
-fn value(url: &Url, name: &str) -> Option<String> {
+pub(super) fn value(url: &Url, name: &str) -> Option<String> {
     url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 

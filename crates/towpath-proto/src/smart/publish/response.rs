@@ -16,6 +16,7 @@ use super::page::PullPage;
 use super::query::{PullQuery, QueryError};
 use super::settings::FeedSettings;
 use crate::follow::TOWPATH_RESET;
+use crate::format::link;
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::{ATOM_TYPE, JSON_TYPE, SCRIPT_TYPE, base_url};
 
@@ -62,11 +63,10 @@ pub fn respond(
         let position = HeaderValue::from_static("position-unknown");
         page_response.headers_mut().insert(HeaderName::from_static(TOWPATH_RESET), position);
     }
-    if format == PageFormat::Lines
-        && let Some(next) = PullPageLinks::new(feed, query, page).next
-        && let Ok(next) = HeaderValue::from_str(&format!("<{next}>; rel=\"next\""))
+    if let Some(next) = PullPageLinks::new(feed, query, page).next
+        && let Ok(next) = HeaderValue::from_str(&link::write(&next, "next"))
     {
-        // Lines have no other place for it.
+        // Lines have no other place for it. A reader of the others may request the next page while it reads this one.
         page_response.headers_mut().append(LINK, next);
     }
     page_response.headers_mut().extend(topic_links(feed, query, format).map(|links| (LINK, links)));

@@ -1,5 +1,6 @@
 //! A follower of a simulated publisher.
 
+mod ahead;
 mod urls;
 
 use std::time::Duration;
