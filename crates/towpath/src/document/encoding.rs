@@ -1,6 +1,7 @@
 //! Content codings: which one a client wants (RFC 9110, section 12.5.3), and making it.
 
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -97,22 +98,42 @@ fn weighted(part: &str) -> (&str, f32) {
     (name, weight.map_or(1.0, |q| q.parse().unwrap_or(0.0)))
 }
 
+/// Compressor that no thread uses. Its tables, a megabyte or two, take longer to make than a page to compress.
+static SPARE: Mutex<Option<zstd::bulk::Compressor<'static>>> = Mutex::new(None);
+
+fn zstd(body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let spare = || SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    let taken = spare().take();
+    let mut compressor = taken.map_or_else(|| zstd::bulk::Compressor::new(3), Ok)?;
+    let mut compressed = compressor.compress(body)?;
+    *spare() = Some(compressor);
+    // It has room for a body that cannot be compressed.
+    compressed.shrink_to_fit();
+    Ok(compressed)
+}
+
+fn brotli(body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = brotli::CompressorWriter::new(Vec::with_capacity(body.len() / 3), 64 << 10, 4, 20);
+    encoder.write_all(body)?;
+    Ok(encoder.into_inner())
+}
+
+fn gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let out = Vec::with_capacity(body.len() / 3);
+    let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(5));
+    encoder.write_all(body)?;
+    encoder.finish()
+}
+
 /// The body in a coding; `None` where that is no shorter.
 pub fn compress(body: &[u8], coding: Coding) -> Option<Bytes> {
-    let mut out = Vec::with_capacity(body.len() / 3);
-    let written = match coding {
-        // Levels 5, 3 and 4: a body is compressed while a client waits, though only once per version.
-        Coding::Gzip => {
-            let mut encoder = flate2::write::GzEncoder::new(&mut out, flate2::Compression::new(5));
-            encoder.write_all(body).and_then(|()| encoder.finish().map(drop))
-        }
-        Coding::Zstd => zstd::stream::copy_encode(body, &mut out, 3),
-        Coding::Brotli => {
-            let mut encoder = brotli::CompressorWriter::new(&mut out, 64 << 10, 4, 20);
-            encoder.write_all(body).and_then(|()| encoder.flush())
-        }
+    // Levels 3, 4 and 5: a body is compressed while a client waits, though only once per version.
+    let compressed = match coding {
+        Coding::Zstd => zstd(body),
+        Coding::Brotli => brotli(body),
+        Coding::Gzip => gzip(body),
     };
-    (written.is_ok() && out.len() < body.len()).then(|| out.into())
+    compressed.ok().filter(|compressed| compressed.len() < body.len()).map(Bytes::from)
 }
 
 #[cfg(test)]
