@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
-use common::{TestFolder, clustered, wait_until};
+use common::{TestFolder, TestServer, clustered, wait_until};
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
@@ -52,24 +52,28 @@ fn a_server_answers_while_it_publishes_new_feeds() {
     assert_eq!(server.json("/diff/f0/head.json")["changed"], true);
 }
 
-/// A wrong time server, or an operator, sets the clock a year ahead while a server runs, and back.
-#[test]
-fn a_clock_a_year_ahead_dates_no_change() {
-    // Debian's libfaketime, which `cargo xtask setup` installs.
+/// A server whose clock is off by what the file `clock` says, by Debian's libfaketime, which `cargo xtask setup` installs.
+fn with_clock(dir: &TestFolder) -> Command {
     let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let library =
         libraries.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
     let Some(library) = library else { panic!("libfaketime is missing: run cargo xtask setup") };
+    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", dir.path("clock"));
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
+}
+
+/// A wrong time server, or an operator, sets the clock a year ahead while a server runs, and back.
+#[test]
+fn a_clock_a_year_ahead_dates_no_change() {
     if clustered::skips("its nodes have clocks of their own") {
         return;
     }
     let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
     let set = |offset: &str| dir.write("clock", offset.as_bytes());
     set("+0");
-    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
-    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", dir.path("clock"));
-    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    let server = dir.start(command);
+    let server = dir.start(with_clock(&dir));
     let logs = |text: &str| wait_until(text, || dir.log().contains(text));
     let put = |id: &str| {
         assert_eq!(server.ask("PUT", &format!("/feeds/notes/items/{id}"), &[], b"x").status, 201);
@@ -91,6 +95,80 @@ fn a_clock_a_year_ahead_dates_no_change() {
     let back = put("c");
     logs("is back");
     assert!(back >= ahead && back <= jiff::Timestamp::now(), "{ahead} {back}");
+}
+
+/// The clock is a year ahead when the server starts, with nothing but the stored changes to compare it with, and is set
+/// right while it runs.
+#[test]
+fn a_clock_that_was_ahead_at_the_start_is_told_and_mended() {
+    if clustered::skips("its nodes have clocks of their own") {
+        return;
+    }
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let serve = |offset: &str| {
+        dir.write("clock", offset.as_bytes());
+        let server = dir.start(with_clock(&dir));
+        (server, dir.log())
+    };
+    let put = |server: &TestServer, id: &str| {
+        assert_eq!(server.ask("PUT", &format!("/feeds/notes/items/{id}"), &[], b"x").status, 201);
+        let line: serde_json::Value = server.get(&format!("/feeds/notes/items/{id}?as=line")).json();
+        line["modified"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap()
+    };
+    // Each of them is a document of its own kind, kept as it was made before the clock was set.
+    let paths = [
+        "/feeds/notes/items/b",
+        "/feeds/notes/replication",
+        "/feeds/notes/atom",
+        "/feeds/notes/snapshots/latest",
+    ];
+    let is_dated = |server: &TestServer| {
+        for path in paths {
+            let answer = server.get(path);
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+            let time =
+                |name: &str| Some(towpath_proto::format::http_date::parse(answer.header(name)?).unwrap());
+            assert!(time("last-modified") <= time("date"), "{path}: {:?}", answer.headers);
+            let is_ahead = time("date") > Some(jiff::Timestamp::now() + std::time::Duration::from_secs(60));
+            let clock = std::fs::read(dir.path("clock")).unwrap();
+            assert_eq!(is_ahead, clock == b"+365d", "{path}: {:?}", answer.headers);
+        }
+    };
+    let clock = |server: &TestServer| server.json("/readyz")["parts"]["clock"].clone();
+    let (server, log) = serve("+0");
+    let first = put(&server, "a");
+    assert!(!log.contains("clock") && clock(&server).is_null(), "{log}");
+    assert_eq!(server.stop(), Some(0));
+
+    let (server, log) = serve("+365d");
+    assert!(log.contains("far ahead of the last append") && log.contains("docs/storage.md"), "{log}");
+    let ahead = put(&server, "b");
+    assert!(ahead.duration_since(first).as_hours() > 8000, "it has to be believed: {first} {ahead}");
+    assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
+    is_dated(&server);
+    dir.write("clock", b"+0");
+    wait_until("it is noticed", || dir.log().contains("was set back"));
+    is_dated(&server);
+    assert_eq!(put(&server, "c"), ahead, "times never decrease, nor run on ahead");
+    wait_until("health tells", || clock(&server)["status"] == "degraded");
+    assert_eq!(server.stop(), Some(0));
+
+    let (server, log) = serve("+0");
+    assert!(log.contains("dated ahead of this machine's clock"), "{log}");
+    is_dated(&server);
+    // As docs/storage.md says.
+    let follow = |state: &str| {
+        dir.run(&["follow", &format!("{}/feeds/notes", server.base), "--once", "--state", state])
+    };
+    let lines = follow("state").stdout;
+    assert_eq!(server.stop(), Some(0));
+    std::fs::rename(dir.path("data"), dir.path("data.ahead")).unwrap();
+    let (server, _) = serve("+0");
+    dir.write("notes.ndjson", &lines);
+    let imported = dir.run(&["import", "notes", "notes.ndjson", "--server", &server.base]);
+    assert!(imported.status.success(), "{}", common::stderr(&imported));
+    assert!(put(&server, "d") <= jiff::Timestamp::now() && clock(&server).is_null());
+    assert_eq!(server.json("/feeds/notes")["seq"], 4);
 }
 
 /// Feeds are added, changed and removed while a follower waits on another one.

@@ -117,12 +117,13 @@ fn a_mirror_is_paused_and_synced() {
     };
     put("first");
     server.wait_for("/feeds/copy", |feed| feed["seq"] == 1);
+    wait_until("it waits for more", || publisher.get("/metrics").text().contains("towpath_waiters 1"));
     let session = Session::begin(&server);
     let order = |action: &str| assert_eq!(session.send(&format!("/feeds/copy/{action}"), "").status, 303);
     order("pause");
     wait_until("its state is shown", || session.page("/feeds/copy/source").contains(">paused<"));
     // The follow ends beside the answer: what it still takes comes before the pause.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    wait_until("it waits no more", || publisher.get("/metrics").text().contains("towpath_waiters 0"));
     put("second");
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(server.json("/feeds/copy")["seq"], 1, "nothing is copied meanwhile");

@@ -38,6 +38,7 @@ use crate::sink;
 use crate::source::mirror;
 use crate::source::schedule::{self, PollContext};
 use crate::stop::{self, Stop};
+use crate::wall_clock;
 
 /// Time for which the first requests wait for feeds that are being published.
 const START: Duration = Duration::from_millis(100);
@@ -130,6 +131,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     if let Err(e) = running_server::record(&engine) {
         tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
     }
+    wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
+    tokio::spawn(wall_clock::watch(stop.clone()));
     greet(&engine);
     let filters = engine.clone();
     tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());

@@ -55,6 +55,8 @@ pub struct Document {
     headers: HeaderMap,
     not_modified: HeaderMap,
     valid: Valid,
+    /// Number of times that the clock had been set back when its `Last-Modified` was written; `None` without one.
+    dated_after: Option<u64>,
     negotiated: Option<Negotiated>,
     is_dated: bool,
     compressible: bool,
@@ -111,10 +113,22 @@ impl Document {
         }
         // A date that was limited is that of the building, which another document may share.
         let is_dated = !last_modified::limit(&mut headers, wall_clock::now());
+        let dated_after = headers.contains_key(LAST_MODIFIED).then(wall_clock::set_backs);
         let not_modified = not_modified(&headers);
         let coded_tag = headers.get(ETAG).and_then(weak);
         let (negotiated, compressed) = Default::default();
-        Self { body, headers, not_modified, valid, negotiated, is_dated, compressible, coded_tag, compressed }
+        Self {
+            body,
+            headers,
+            not_modified,
+            valid,
+            dated_after,
+            negotiated,
+            is_dated,
+            compressible,
+            coded_tag,
+            compressed,
+        }
     }
 
     /// Keeps one ETag for all codings: it identifies the content, not the bytes.
@@ -175,6 +189,11 @@ impl Document {
 
     /// Returns true if the document may still be served.
     pub fn is_current(&self) -> bool {
+        let is_dated_right = self.dated_after.is_none_or(|set_backs| set_backs == wall_clock::set_backs());
+        // A date that was limited to the present may be in the future of a clock that was set back since.
+        if !is_dated_right && !matches!(self.valid, Valid::UntilReplaced) {
+            return false;
+        }
         match &self.valid {
             Valid::Immutable | Valid::UntilReplaced => true,
             Valid::At { head, seq } => head.load(Ordering::Acquire) == *seq,

@@ -18,6 +18,8 @@ pub struct Feed {
     pub head: Arc<AtomicU64>,
     /// Time of the last append in milliseconds since 1970, or [`NEVER`].
     last_append: AtomicI64,
+    /// Time of the log's last change, as [`Self::last_append`]. It is later where the clock was ahead once.
+    last_change: AtomicI64,
     /// Number of items that are not deleted, kept current; zero for a filter.
     live: AtomicU64,
     /// Position up to which old versions were let go, kept current; zero for a filter.
@@ -44,6 +46,7 @@ impl Feed {
             config,
             head,
             last_append: AtomicI64::new(NEVER),
+            last_change: AtomicI64::new(NEVER),
             live: AtomicU64::new(0),
             horizon: AtomicU64::new(0),
             extensions: Arc::default(),
@@ -57,6 +60,7 @@ impl Feed {
             config,
             head: self.head.clone(),
             last_append: AtomicI64::new(self.last_append.load(Ordering::Acquire)),
+            last_change: AtomicI64::new(self.last_change.load(Ordering::Acquire)),
             live: AtomicU64::new(self.live()),
             horizon: AtomicU64::new(self.horizon()),
             extensions: self.extensions.clone(),
@@ -69,9 +73,15 @@ impl Feed {
         Timestamp::from_millisecond(self.last_append.load(Ordering::Acquire)).ok()
     }
 
-    /// Records the time of an append.
-    pub(crate) fn set_last_append(&self, at: Timestamp) {
+    /// Time of the log's last change, if it is known: for a mirror by its publisher's clock.
+    pub(crate) fn last_change(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(self.last_change.load(Ordering::Acquire)).ok()
+    }
+
+    /// Records the times of an append and of its last change.
+    pub(crate) fn set_last_append(&self, at: Timestamp, change: Timestamp) {
         self.last_append.store(at.as_millisecond(), Ordering::Release);
+        self.last_change.store(change.as_millisecond(), Ordering::Release);
     }
 
     /// Number of items that are not deleted.

@@ -197,7 +197,7 @@ pub(super) fn added(config: &FeedConfig, log: Option<&FeedSummary>) -> Arc<Feed>
     let feed = Feed::new(config.clone());
     if let Some(log) = log {
         feed.head.store(log.head.seq, Ordering::Release);
-        feed.set_last_append(log.appended);
+        feed.set_last_append(log.appended, log.head.modified);
         feed.set_horizon(log.head.horizon);
     }
     Arc::new(feed)

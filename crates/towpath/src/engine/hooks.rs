@@ -70,7 +70,7 @@ impl Engine {
     fn appended(self: &Arc<Self>, feed: &Arc<Feed>, appended: &Appended, hooks: Hooks) {
         let append = Append { seq: appended.head.seq, at: self.now() };
         // Before the head moves: a reader that sees the head knows at least that time.
-        feed.set_last_append(append.at);
+        feed.set_last_append(append.at, appended.head.modified);
         feed.set_live(appended.head.live);
         AppendCounts::of(feed).add(appended.ops);
         hooks.before_head.iter().for_each(|hook| hook(self, feed, append));
@@ -90,7 +90,7 @@ impl Engine {
             let Some(feed) = self.feed_of_log(&id) else { continue };
             // A hook may have moved the head past this summary by now; a plain store would move it back.
             if feed.head.fetch_max(head.seq, Ordering::AcqRel) < head.seq {
-                feed.set_last_append(appended);
+                feed.set_last_append(appended, head.modified);
                 feed.set_live(head.live);
                 moved.push((feed, Append { seq: head.seq, at: appended }));
             }

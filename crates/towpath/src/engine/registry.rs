@@ -158,7 +158,7 @@ impl Engine {
             let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
             let feed = feeds.entry(id.clone()).or_insert_with(new);
             feed.head.store(head.seq, Ordering::Release);
-            feed.set_last_append(*appended);
+            feed.set_last_append(*appended, head.modified);
             feed.set_live(head.live);
             feed.set_horizon(head.horizon);
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use towpath_proto::diffdelta::discovery::SinkCounts;
@@ -21,6 +22,8 @@ use crate::source::metrics::SourceMetrics;
 const STALE_SECONDS: u64 = 60;
 /// Remaining days of the certificate below which it should have been renewed.
 const CERTIFICATE_DAYS: i64 = 14;
+/// Time by which appends may be ahead of the clock.
+const CLOCK_SLACK: SignedDuration = SignedDuration::from_mins(1);
 /// Time for which counts of sources are kept.
 const SOURCES_PAUSE: Duration = Duration::from_secs(2);
 
@@ -52,6 +55,7 @@ pub(super) fn parts(engine: &Engine) -> Map<String, Value> {
     let mut parts =
         vec![("store", store(engine)), ("replica", replica(engine)), ("publishing", publishing(engine))];
     parts.extend(disk(engine).map(|part| ("disk", part)));
+    parts.extend(clock(engine).map(|part| ("clock", part)));
     parts.extend(certificate(engine).map(|part| ("certificate", part)));
     parts.extend(sources(engine).map(|part| ("sources", part)));
     parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
@@ -112,6 +116,31 @@ fn disk(engine: &Engine) -> Option<Value> {
         json!({ "status": "ok" })
     })
 }
+
+/// Says that a log has changes in this clock's future: it is wrong now, or was then.
+fn clock(engine: &Engine) -> Option<Value> {
+    let counted = engine.extensions.get_or_insert_with(NewestChange::default);
+    let mut counted = counted.0.lock();
+    let newest = match *counted {
+        Some((at, newest)) if at.elapsed() < SOURCES_PAUSE => newest,
+        _ => {
+            let feeds = engine.feeds();
+            // A mirror has its publisher's times.
+            let own = feeds.iter().filter(|feed| feed.is_polled() || feed.config.source.is_none());
+            let newest = own.filter_map(|feed| feed.last_change()).max();
+            *counted = Some((Instant::now(), newest));
+            newest
+        }
+    };
+    // Other nodes' clocks differ a little.
+    let newest = newest.filter(|newest| newest.duration_since(engine.now()) > CLOCK_SLACK)?;
+    let error = "changes are dated ahead of this machine's clock";
+    Some(json!({ "status": "degraded", "error": error, "until": newest }))
+}
+
+/// Time of the newest change of any own feed, with the time of the look.
+#[derive(Default)]
+struct NewestChange(Mutex<Option<(Instant, Option<Timestamp>)>>);
 
 fn certificate(engine: &Engine) -> Option<Value> {
     let end = engine.extensions.get::<Arc<CertificateEnd>>()?.get()?;

@@ -10,6 +10,7 @@ mod admission;
 mod browser_policy;
 mod connection;
 pub(crate) mod console;
+mod date;
 mod descriptors;
 mod expensive;
 mod feed_settings;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, ORIGIN};
+use http::header::{CONNECTION, DATE, HOST, ORIGIN};
 use http::{Method, Request, Response, Version};
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
@@ -30,6 +30,7 @@ use crate::document::prebuilt::Answer;
 use crate::document::response_memory::{MIN_BODY, ResponseMemory};
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
+use crate::server::date::http_date_now;
 use crate::server::read_your_writes::{POSITION, set_age};
 use crate::spans;
 use crate::stop::Stop;
@@ -255,8 +256,10 @@ impl HttpService {
     }
 }
 
-/// Adds the header that says how old the answer may be.
+/// Adds the headers that say when it is answered, and how old the answer may be.
 pub(super) fn with_age(engine: &Engine, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    // Hyper's own date stands still after the clock was set back, until that has passed the time before.
+    response.headers_mut().insert(DATE, http_date_now());
     set_age(engine, response.headers_mut());
     response
 }

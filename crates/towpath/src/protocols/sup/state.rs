@@ -243,7 +243,7 @@ mod tests {
         let config = Config::parse("", Path::new("towpath.toml")).unwrap();
         let sup = Sup::recover(&config, &links, [], time(0));
         let feed = Feed::new(FeedConfig::unnamed(id("news")));
-        feed.set_last_append(time(0));
+        feed.set_last_append(time(0), time(0));
         sup.note(&feed, Append { seq: 5, at: time(0) }, false);
         sup.on_late_document(&feed, 5, time(0));
         assert!(listed(&sup, time(0)).is_empty(), "not yet");

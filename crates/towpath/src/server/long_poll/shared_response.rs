@@ -12,6 +12,7 @@ use towpath_proto::format::http_date;
 use super::parked::ClientStream;
 use crate::document::prebuilt::Answer;
 use crate::protocols::smart::SharedResponse;
+use crate::wall_clock;
 
 /// Length from which a body is written from where it is. Below it, one piece is quicker to write than two.
 const LARGE_BODY: usize = 16 << 10;
@@ -24,7 +25,7 @@ impl SharedResponse {
 
     /// Writes the response to a parked connection, which stays open after it.
     pub(super) async fn write_http1(&self, stream: &mut ClientStream) -> io::Result<()> {
-        let head = self.http1.get_or_init(|| write_http1(self, Timestamp::now()));
+        let head = self.http1.get_or_init(|| write_http1(self, wall_clock::now()));
         if self.has_own_body() {
             return stream.write_all_buf(&mut head.clone().chain(self.body.clone())).await;
         }
