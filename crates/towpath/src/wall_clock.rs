@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-use crate::stop::{Stop, stopped};
-
 /// Jump ahead that is believed: a clock that drifted, or a laptop that slept for a moment.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 /// Time after which a clock that stays ahead is believed: it was wrong before, as on a machine without a battery.
@@ -42,13 +40,10 @@ pub(crate) fn set_backs() -> u64 {
 }
 
 /// Looks at the clock every second, so that a jump is noticed also while nothing asks for the time.
-pub(crate) async fn watch(stop: Stop) {
+pub(crate) async fn watch() {
     loop {
         now();
-        tokio::select! {
-            () = tokio::time::sleep(INTERVAL) => {}
-            () = stopped(&stop) => return,
-        }
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 

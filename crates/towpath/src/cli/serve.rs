@@ -132,7 +132,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
         tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
     }
     wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
-    tokio::spawn(wall_clock::watch(stop.clone()));
+    tokio::spawn(wall_clock::watch());
     greet(&engine);
     let filters = engine.clone();
     tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
