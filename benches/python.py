@@ -1,9 +1,11 @@
 """Changes a second through the Python package's loop, beside the command line: python3 benches/python.py PROGRAM WHEEL [CHANGES]
 
 A server has a feed of CHANGES items (200,000) of 1 kB. The command line and a loop follow it whole, in turn, three times. The
-medians of rates and processor times are printed, with the ratio of the processor times, and the time of the import.
+medians of rates and processor times are printed, with the ratio of the processor times, and the time of the import. Then the
+loop follows pages that were made before, so that no server's work is measured.
 """
 
+import http.server
 import json
 import os
 import resource
@@ -12,18 +14,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.parse
 import urllib.request
 import zipfile
 
-PORT, ROUNDS, BATCH = 18191, 3, 5000
+PORT, ROUNDS, BATCH, PAGE = 18191, 3, 5000, 200
 URL = f"http://127.0.0.1:{PORT}/feeds/bench"
 LOOP = """
 import sys
 import towpath
 
 count = size = 0
-for change in towpath.follow(sys.argv[1], once=True):
+for change in towpath.follow(sys.argv[1], once=True, protocol="smart"):
     count += 1
     size += len(change.content)
 print(count, size)
@@ -51,6 +55,46 @@ def publish(changes):
                  for n in range(first, min(first + BATCH, changes)))
         body = "\n".join(lines).encode()
         urllib.request.urlopen(urllib.request.Request(f"{URL}/items", body, {"Content-Type": "application/x-ndjson"})).close()
+
+
+class MadeBefore(http.server.BaseHTTPRequestHandler):
+    """Pages of a Smart Feed, with the same items again and again, and cursors of their own."""
+
+    protocol_version = "HTTP/1.1"
+    changes = 0
+    items = json.dumps([{"objectType": "article", "id": f"item-{n}", "displayName": f"Boat {n}", "content": "A boat came in. " * 64,
+                         "updated": "2026-01-02T03:04:05Z"} for n in range(PAGE)]).encode()
+
+    def do_GET(self):
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        at = int(query.get("since", ["cursor:0"])[0].removeprefix("cursor:"))
+        items, at = (self.items, at + PAGE) if at < self.changes else (b"[]", at)
+        head = b'{"count":%d,"last_cursor":"%d","items":' % (PAGE, at)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(head) + len(items) + 1))
+        if at < self.changes:
+            self.send_header("Link", f'</?order=modified&since=cursor%3A{at}>; rel="next"')
+        self.end_headers()
+        self.wfile.write(head + items + b"}")
+
+    def log_message(self, *_):
+        pass
+
+
+def made_before(changes, python):
+    """Follows pages that were made before; returns the seconds and the processor seconds."""
+    MadeBefore.changes = changes
+    pages = http.server.ThreadingHTTPServer(("127.0.0.1", 0), MadeBefore)
+    threading.Thread(target=pages.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{pages.server_port}/"
+    runs = []
+    for _ in range(ROUNDS):
+        seconds, cpu, last = run([sys.executable, "-c", LOOP, address], python)
+        assert int(last.split()[0]) == changes, last
+        runs.append((seconds, cpu))
+    pages.shutdown()
+    return runs
 
 
 def run(command, environment=None):
@@ -83,12 +127,13 @@ def main():
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(timeout=60)
+        of_pages = made_before(changes, python)
         imports = [run([sys.executable, "-c", f"{what}print()"], python)[0] for what in ("", "import towpath;") * 10]
     rates = {}
-    for name, runs in (("command line", of_program), ("Python", of_python)):
+    for name, runs in (("command line", of_program), ("Python", of_python), ("Python, pages made before", of_pages)):
         seconds, cpu = (statistics.median(column) for column in zip(*runs))
         rates[name] = cpu
-        print(f"{name:12}  {changes / seconds:9,.0f} changes/s  {cpu / changes * 1e6:6.2f} µs of CPU each")
+        print(f"{name:25}  {changes / seconds:9,.0f} changes/s  {cpu / changes * 1e6:6.2f} µs of CPU each")
     print(f"CPU of Python / of the command line: {rates['Python'] / rates['command line']:.2f}")
     import_time = statistics.median(imports[1::2]) - statistics.median(imports[::2])
     print(f"import: {import_time * 1000:.0f} ms")
