@@ -274,16 +274,21 @@ impl Item {
             updated: self.updated,
             url: self.url.as_deref(),
         };
-        let mut hasher = HashWriter(Sha256::new());
-        // Writing to a hasher cannot fail, and all keys of the form are text.
-        let written = serde_json::to_writer(&mut hasher, &form);
+        // Whole before it is hashed: the serializer writes a few bytes at a time, and a hasher given such pieces runs at a
+        // quarter of its speed. All keys of the form are text, so writing cannot fail.
+        let mut text = Vec::with_capacity(256);
+        let written = serde_json::to_writer(&mut text, &form);
         debug_assert!(written.is_ok());
+        let mut hasher = Sha256::new();
         if let Some(content) = &self.content {
             // The separator cannot occur in JSON text, so form and content cannot be confused.
-            hasher.0.update([0]);
-            hasher.0.update(&content.bytes);
+            text.push(0);
+            hasher.update(&text);
+            hasher.update(&content.bytes);
+        } else {
+            hasher.update(&text);
         }
-        ContentHash(hasher.0.finalize().into())
+        ContentHash(hasher.finalize().into())
     }
 }
 
@@ -321,18 +326,6 @@ struct CanonicalItem<'a> {
     updated: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
-}
-
-struct HashWriter(Sha256);
-
-impl std::io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// SHA-256 of an item's canonical form.

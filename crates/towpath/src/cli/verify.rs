@@ -84,8 +84,9 @@ impl FolderCheck {
 pub(super) async fn check(store: EmbeddedStore) -> Result<FolderCheck, ReadError> {
     let progress = Arc::new(VerifyProgress::default());
     let bar = tokio::spawn(draw(progress.clone()));
+    let store = Arc::new(store);
     // Side by side: each is bound by a processor.
-    let (report, state) = tokio::join!(store.verify_with(progress), protocols::verify::verify(&store));
+    let (report, state) = tokio::join!(store.verify_with(progress), protocols::verify::verify(store.clone()));
     bar.abort();
     store.close().await;
     let report = report?;

@@ -9,6 +9,7 @@ pub(crate) mod attachments;
 pub(crate) mod certificate;
 pub(crate) mod change_counts;
 pub(crate) mod changed_feeds;
+pub(crate) mod check_pool;
 pub(crate) mod client_address;
 mod disk;
 mod extensions;

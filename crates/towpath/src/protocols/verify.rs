@@ -1,10 +1,13 @@
 //! Check of everything that the protocols keep beside the logs.
 
+use std::sync::Arc;
+
 use towpath_proto::push::websub::subscription::HubSubscription;
 use towpath_store::lease::LeaseRow;
-use towpath_store::{Store, Table};
+use towpath_store::{FeedSummary, Store, Table};
 
 use crate::engine::change_counts;
+use crate::engine::check_pool::CheckPool;
 use crate::engine::finding::Findings;
 use crate::engine::identity::IDENTITY;
 use crate::engine::table_scan::TableScan;
@@ -15,14 +18,33 @@ use crate::store_error::StoreError;
 const TABLES: [Table; 4] = [Table::Sources, Table::Chains, Table::Subscriptions, Table::Leases];
 
 /// Checks the state of all protocols against the logs, and that every row can be read.
-pub(crate) async fn verify(store: &dyn Store) -> Result<Findings, StoreError> {
+pub(crate) async fn verify(store: Arc<dyn Store>) -> Result<Findings, StoreError> {
+    let pool = CheckPool::new(store);
+    let (feeds, chains, rows) =
+        tokio::try_join!(verify_feeds(&pool), diffdelta::verify::verify(&pool), verify_rows(&*pool.store))?;
+    Ok(Findings([feeds.0, chains.0, rows.0].concat()))
+}
+
+async fn verify_feeds(pool: &CheckPool) -> Result<Findings, StoreError> {
+    let feeds = pool.store.heads().await?;
+    pool.join(feeds.into_iter().map(|feed| verify_feed(pool, feed))).await
+}
+
+async fn verify_feed(pool: &CheckPool, feed: FeedSummary) -> Result<Findings, StoreError> {
+    let (store, summary) = (pool.store.clone(), feed.clone());
+    let others = pool.run(async move {
+        let mut findings = Findings::default();
+        replication::verify::verify(&*store, &summary, &mut findings).await?;
+        change_counts::verify(&*store, &summary, &mut findings).await?;
+        Ok(findings)
+    });
+    let (pages, others) = tokio::try_join!(pages::verify::verify(pool, &feed), others)?;
+    Ok(Findings([pages.0, others.0].concat()))
+}
+
+/// Checks that every row of [`TABLES`] can be read.
+async fn verify_rows(store: &dyn Store) -> Result<Findings, StoreError> {
     let mut findings = Findings::default();
-    for feed in store.heads().await? {
-        pages::verify::verify(store, &feed, &mut findings).await?;
-        replication::verify::verify(store, &feed, &mut findings).await?;
-        change_counts::verify(store, &feed, &mut findings).await?;
-    }
-    diffdelta::verify::verify(store, &mut findings).await?;
     for table in TABLES {
         let mut scan = TableScan::new(store, table, b"");
         while let Some(page) = scan.next().await? {
@@ -58,7 +80,6 @@ fn is_readable(table: Table, key: &[u8], value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::Arc;
 
     use bytes::Bytes;
     use towpath_proto::{FeedId, Item, NewChange};
@@ -90,8 +111,8 @@ mod tests {
         (engine, store)
     }
 
-    async fn findings(store: &MemoryStore) -> Vec<Finding> {
-        verify(store).await.unwrap().0
+    async fn findings(store: &Arc<MemoryStore>) -> Vec<Finding> {
+        verify(store.clone()).await.unwrap().0
     }
 
     async fn write(store: &MemoryStore, table: Table, key: &[u8], value: Option<Bytes>) {

@@ -124,6 +124,8 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 pub struct PageBuilder {
     entities: Vec<Entity>,
     digest: Sha256,
+    /// Digest input of one entity's headers.
+    scratch: Vec<u8>,
     last_modified: Option<Timestamp>,
 }
 
@@ -131,21 +133,24 @@ impl PageBuilder {
     /// Creates an empty page. `name` distinguishes pages of equal content.
     pub fn new(name: &str) -> Self {
         let digest = Sha256::new().chain_update(FORM).chain_update(name);
-        Self { entities: Vec::new(), digest, last_modified: None }
+        Self { entities: Vec::new(), digest, scratch: Vec::new(), last_modified: None }
     }
 
     /// Appends an entity.
     pub fn push(&mut self, entity: Entity, modified: Timestamp) {
+        // Joined, because a hasher is slow with pieces of a few bytes.
+        self.scratch.clear();
         for (name, value) in entity.headers.iter() {
             for text in [name, value] {
                 // Lengths keep different headers from giving the same digest input.
-                self.digest.update((text.len() as u64).to_be_bytes());
-                self.digest.update(text);
+                self.scratch.extend_from_slice(&(text.len() as u64).to_be_bytes());
+                self.scratch.extend_from_slice(text.as_bytes());
             }
         }
         // No header has this length, so it separates the headers from the body.
-        self.digest.update(u64::MAX.to_be_bytes());
-        self.digest.update((entity.body.len() as u64).to_be_bytes());
+        self.scratch.extend_from_slice(&u64::MAX.to_be_bytes());
+        self.scratch.extend_from_slice(&(entity.body.len() as u64).to_be_bytes());
+        self.digest.update(&self.scratch);
         self.digest.update(&entity.body);
         self.last_modified = self.last_modified.max(Some(modified));
         self.entities.push(entity);

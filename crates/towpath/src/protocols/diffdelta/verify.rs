@@ -1,14 +1,16 @@
-//! Check of stored chains: every snapshot has its bytes and its cursor, and follows the one before.
+//! Check of stored chains: every snapshot has the bytes and the cursors of the index, and follows the one before.
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use towpath_proto::FeedId;
-use towpath_proto::diffdelta::cursor::{Cursor, Proof, prove};
+use towpath_proto::diffdelta::cursor::Cursor;
 use towpath_proto::diffdelta::publish::DocumentChain;
 use towpath_proto::diffdelta::wire::{GLOBAL, SnapshotEntry};
 use towpath_store::{Store, Table};
 
+use crate::engine::check_pool::CheckPool;
 use crate::engine::finding::Findings;
 use crate::engine::table_scan::TableScan;
 use crate::protocols::diffdelta::documents::archive_path;
@@ -17,10 +19,10 @@ use crate::protocols::diffdelta::stored::{StoredChain, snapshot_index};
 use crate::store_error::StoreError;
 
 /// Checks the chain of every feed, also of those that the configuration no longer has, and the global one.
-pub(crate) async fn verify(store: &dyn Store, findings: &mut Findings) -> Result<(), StoreError> {
+pub(crate) async fn verify(pool: &CheckPool) -> Result<Findings, StoreError> {
     // By any of its rows: a chain whose own row is lost must be found, too.
     let mut names = BTreeSet::new();
-    let mut scan = TableScan::new(store, Table::Chains, b"diffdelta/");
+    let mut scan = TableScan::new(&*pool.store, Table::Chains, b"diffdelta/");
     while let Some(page) = scan.next().await? {
         let name = |key: &[u8]| -> Option<String> {
             let key = std::str::from_utf8(key).ok()?;
@@ -28,30 +30,35 @@ pub(crate) async fn verify(store: &dyn Store, findings: &mut Findings) -> Result
         };
         names.extend(page.iter().filter_map(|(key, _)| name(key)));
     }
-    for name in names {
-        let chain = match name.as_str() {
-            GLOBAL => global::stored_chain(store).await.map(Option::unwrap_or_default),
-            feed => StoredChain::load(store, feed).await.map(|stored| stored.chain()),
-        };
-        match chain {
-            Ok(chain) => ChainCheck { store, name: &name, findings }.check(&chain).await?,
-            Err(StoreError::Damaged(reason)) => findings.add(Some(&name), "DiffDelta chain", reason),
-            Err(error) => return Err(error),
-        }
+    pool.join(names.into_iter().map(|name| verify_chain(pool, name))).await
+}
+
+async fn verify_chain(pool: &CheckPool, name: String) -> Result<Findings, StoreError> {
+    let store = &*pool.store;
+    let chain = match name.as_str() {
+        GLOBAL => global::stored_chain(store).await.map(Option::unwrap_or_default),
+        feed => StoredChain::load(store, feed).await.map(|stored| stored.chain()),
+    };
+    let mut findings = Findings::default();
+    match chain {
+        Ok(chain) => ChainCheck { pool, name: &name, findings: &mut findings }.check(&chain).await?,
+        Err(StoreError::Damaged(reason)) => findings.add(Some(&name), "DiffDelta chain", reason),
+        Err(error) => return Err(error),
     }
-    Ok(())
+    Ok(findings)
 }
 
 /// Check of one chain.
 struct ChainCheck<'a> {
-    store: &'a dyn Store,
+    pool: &'a CheckPool,
     name: &'a str,
     findings: &'a mut Findings,
 }
 
 impl ChainCheck<'_> {
     async fn check(&mut self, chain: &DocumentChain) -> Result<(), StoreError> {
-        let entries = match snapshot_index(self.store, self.name, 0).await {
+        let store = &*self.pool.store;
+        let entries = match snapshot_index(store, self.name, 0).await {
             Ok(entries) => entries,
             Err(StoreError::Damaged(reason)) => {
                 self.add("DiffDelta archive index", &reason);
@@ -72,43 +79,61 @@ impl ChainCheck<'_> {
                 );
             }
             before.clone_from(&entry.cursor);
-            self.check_snapshot(entry).await?;
         }
         if before != chain.cursor.to_string() {
             self.add("DiffDelta chain", "its cursor is not that of the last snapshot");
         }
         if let Ok(feed) = FeedId::new(self.name)
-            && self.store.head(&feed).await?.seq < chain.minted_seq
+            && store.head(&feed).await?.seq < chain.minted_seq
         {
             self.add("DiffDelta chain", "it has changes that the log does not have");
         }
-        Ok(())
-    }
-
-    async fn check_snapshot(&mut self, entry: &SnapshotEntry) -> Result<(), StoreError> {
-        let path = archive_path(&entry.url);
-        let Some(document) = self.store.get(Table::Documents, path.as_bytes()).await? else {
-            self.add(path, "it is missing");
-            return Ok(());
-        };
-        let (digest, cursor) = (entry.sha256.clone(), entry.cursor.clone());
-        let checking = tokio::task::spawn_blocking(move || {
-            if hex::encode(Sha256::digest(&document)) != digest {
-                return Some("its bytes do not have the SHA-256 of the archive index".to_owned());
-            }
-            match prove(&document, &cursor) {
-                Ok(Proof::Differs) => Some("its cursor is not that of its content".to_owned()),
-                Ok(Proof::Jcs | Proof::Python) => None,
-                Err(e) => Some(format!("its cursor cannot be computed: {e}")),
-            }
+        let checks = entries.into_iter().map(|entry| {
+            let (store, name) = (self.pool.store.clone(), self.name.to_owned());
+            self.pool.run(async move { check_snapshot(&*store, &name, &entry).await })
         });
-        if let Some(problem) = checking.await.map_err(|e| StoreError::View(e.to_string()))? {
-            self.add(path, &problem);
-        }
+        let found = self.pool.join(checks).await?;
+        self.findings.0.extend(found.0);
         Ok(())
     }
 
     fn add(&mut self, place: &str, problem: &str) {
         self.findings.add(Some(self.name), place, problem);
     }
+}
+
+/// Members of a document that its entry in the archive index repeats.
+#[derive(Deserialize)]
+struct DocumentCursors {
+    cursor: String,
+    prev_cursor: String,
+}
+
+/// Checks a snapshot by the SHA-256 of its bytes, which have its cursor.
+// The cursor was computed when the document was minted. Bytes with the right digest are those of that moment, and to
+// compute it again would hash the document a second time, after it was brought into canonical form.
+async fn check_snapshot(
+    store: &dyn Store,
+    name: &str,
+    entry: &SnapshotEntry,
+) -> Result<Findings, StoreError> {
+    let path = archive_path(&entry.url);
+    let problem = match store.get(Table::Documents, path.as_bytes()).await? {
+        None => Some("it is missing".to_owned()),
+        Some(document) if hex::encode(Sha256::digest(&document)) != entry.sha256 => {
+            Some("its bytes do not have the SHA-256 of the archive index".to_owned())
+        }
+        Some(document) => match serde_json::from_slice(&document) {
+            Ok(DocumentCursors { cursor, prev_cursor }) => {
+                let is_same = cursor == entry.cursor && prev_cursor == entry.prev_cursor;
+                (!is_same).then(|| "its cursors are not those of the archive index".to_owned())
+            }
+            Err(e) => Some(format!("its cursors cannot be read: {e}")),
+        },
+    };
+    let mut findings = Findings::default();
+    if let Some(problem) = problem {
+        findings.add(Some(name), path, problem);
+    }
+    Ok(findings)
 }
