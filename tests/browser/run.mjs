@@ -400,6 +400,14 @@ const tests = {
     await put("live-3", "x", "text/plain", "?title=Everywhere", "moving");
     await tail.waitForSelector("#tail li:has-text('moving') >> text=Everywhere");
     await tail.waitForTimeout(300);
+    // A feed that is removed ends its tail, which says why.
+    const leaving = `${base}/feeds/leaving`;
+    assert.equal((await fetch(leaving, { method: "PUT", headers: bearer })).status, 201);
+    const ending = await guest.context.newPage();
+    await ending.goto(`${leaving}/live`);
+    await ending.waitForSelector("#tail-status:has-text('Connected')");
+    assert.ok((await fetch(`${leaving}?reason=moved+elsewhere`, { method: "DELETE", headers: bearer })).ok);
+    await ending.waitForSelector("#tail-status:has-text('Ended'):has-text('moved elsewhere')");
     await guest.page.bringToFront();
     await guest.page.waitForFunction((n) => [...document.querySelectorAll("tr")].some((row) => row.textContent.includes("A feed that moves") && row.querySelectorAll("td")[1].textContent === String(n)), before + 3);
     await guest.close();

@@ -7,6 +7,8 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use callback::CallbackServer;
 use common::waiting::{PollClient, publish, put, until, waiters};
@@ -204,4 +206,38 @@ fn subscriptions_at_the_hub_end() {
         });
         until("no subscription is left", || facts(&server).contains("0 WebSub subscribers"));
     }
+}
+
+/// A subscriber that confirms after its feed was removed: nothing is stored, and it is told why.
+#[test]
+fn a_subscription_that_is_being_verified_ends() {
+    let dir = TestFolder::new(CONFIG);
+    let server = server(&dir);
+    let is_removed = Arc::new(AtomicBool::new(false));
+    let confirms = is_removed.clone();
+    let callback = CallbackServer::start(move |call| {
+        if call.argument("hub.challenge").is_some() {
+            until("the feed is removed", || confirms.load(Ordering::Acquire));
+        }
+        callback::good(call)
+    });
+    let topic = format!("{}/feeds/made/items", server.base);
+    let form = url::form_urlencoded::Serializer::new(String::new())
+        .extend_pairs([
+            ("hub.mode", "subscribe"),
+            ("hub.topic", &topic),
+            ("hub.callback", &callback.url("/late")),
+        ])
+        .finish();
+    let headers = [("Content-Type", "application/x-www-form-urlencoded")];
+    assert_eq!(server.ask("POST", "/feeds/made/hub", &headers, form.as_bytes()).status, 202);
+    let reason = remove(&server, &dir, "made");
+    is_removed.store(true, Ordering::Release);
+    callback.wait_for("a denial", |calls| {
+        calls.iter().any(|call| {
+            call.argument("hub.mode").as_deref() == Some("denied")
+                && call.argument("hub.reason").is_some_and(|text| text.contains(reason))
+        })
+    });
+    assert!(facts(&server).contains("0 WebSub subscribers"), "{}", facts(&server));
 }

@@ -7,6 +7,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use crate::document::cors::CorsPolicy;
+use crate::document::feed_path::{feed_in, segments};
 use crate::document::prebuilt::Document;
 use crate::document::sup_links::SupLinks;
 
@@ -23,7 +24,11 @@ pub struct Documents {
     sup_links: Arc<SupLinks>,
     has_warned: AtomicBool,
     cors: Arc<CorsPolicy>,
+    is_removed: Option<IsRemoved>,
 }
+
+/// Returns true for the name of a feed that was removed.
+pub type IsRemoved = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 type DocumentCache = Cache<Box<str>, Arc<Document>, ByBytes>;
 
@@ -74,7 +79,14 @@ impl Documents {
             sup_links,
             cors: Arc::default(),
             has_warned: AtomicBool::new(false),
+            is_removed: None,
         }
+    }
+
+    /// Keeps no document of a removed feed. The feed must be marked as removed before [`clear`](Self::clear) is called.
+    #[must_use]
+    pub fn without_removed(self, is_removed: IsRemoved) -> Self {
+        Self { is_removed: Some(is_removed), ..self }
     }
 
     /// Adds the headers of a CORS policy to all documents.
@@ -97,6 +109,9 @@ impl Documents {
         let is_small = path.len() <= MAX_ANSWER_PATH && document.body.len() <= MAX_ANSWER;
         if is_small && !self.sup_links.is_private(path) {
             self.answers.insert(path.into(), document.clone());
+            if self.is_of_removed(path) {
+                self.answers.remove(path);
+            }
         }
         document
     }
@@ -119,11 +134,28 @@ impl Documents {
             // The earlier document may have been of the other size.
             other.remove(*path);
             cache.insert((*path).into(), document.clone());
+            if self.is_of_removed(path) {
+                cache.remove(*path);
+            }
         }
         if is_large {
             self.warn_if_too_large(paths, &document);
         }
         document
+    }
+
+    /// Returns true for a document that was made while its feed was being removed, and comes after all were forgotten.
+    // Asked after the document is in the cache. A removal that this does not see yet has still to clear the cache.
+    fn is_of_removed(&self, path: &str) -> bool {
+        let Some(is_removed) = &self.is_removed else { return false };
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        // DiffDelta, section 1.3: the archive of a removed feed stays.
+        if path.starts_with("/archive/") {
+            return false;
+        }
+        let Ok(segments) = segments(path) else { return true };
+        let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        feed_in(&segments).is_some_and(is_removed)
     }
 
     /// Warns once of a document that is made anew for each request, since the cache has no room for it.
@@ -209,6 +241,31 @@ mod tests {
         documents.forget("/0");
         documents.forget("/4");
         assert!(documents.get("/0").is_none() && documents.get("/4").is_none());
+    }
+
+    #[test]
+    fn a_page_that_is_ready_after_its_feed_was_removed_is_not_kept() {
+        let is_removed = Arc::new(AtomicBool::new(false));
+        let removed = is_removed.clone();
+        let documents = Documents::new(1 << 20, Arc::default())
+            .without_removed(Box::new(move |feed| feed == "news" && removed.load(Ordering::Acquire)));
+        let paths = ["/feeds/news/pages/1", "/diff/source/news/latest.json", "/diff/news/head.json"];
+        let answers = ["/feeds/news/items?max=1", "/feeds/%6eews/items#atom"];
+        let others = ["/feeds/other/pages/1", "/archive/news/index.json", "/sup.json"];
+        for is_gone in [false, true] {
+            is_removed.store(is_gone, Ordering::Release);
+            documents.clear();
+            // The requests for these began before.
+            for path in paths.into_iter().chain(others) {
+                documents.put(path, plain(b"x"));
+            }
+            for path in answers {
+                documents.put_answer(path, plain(b"x"));
+            }
+            let is_kept = |path: &&str| documents.get(path).is_some();
+            assert!(paths.iter().chain(&answers).all(|path| is_kept(path) != is_gone), "{is_gone}");
+            assert!(others.iter().all(is_kept));
+        }
     }
 
     #[test]

@@ -165,12 +165,16 @@ impl Engine {
         // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
         feeds.extend(filters);
         let metrics = Metrics::default();
+        let removed = Arc::new(RwLock::new(removed));
+        let notes = removed.clone();
+        let is_removed = Box::new(move |feed: &str| notes.read().contains_key(feed));
         let engine = Self {
             base_url: config.base_url(),
             is_tree: false,
             tokens: Arc::new(ArcSwap::from_pointee(TokenSet::new(&config))),
             documents: Documents::new(config.server.cache_mib << 20, sup_links.clone())
-                .with_cors(cors.clone()),
+                .with_cors(cors.clone())
+                .without_removed(is_removed),
             response_memory: ResponseMemory::new(config.server.response_mib << 20),
             sup_links,
             cors,
@@ -189,7 +193,7 @@ impl Engine {
             log_upkeep: LogUpkeepHealth::default(),
             is_shared,
             feeds: Arc::new(RwLock::new(feeds)),
-            removed: Arc::new(RwLock::new(removed)),
+            removed,
             feed_changes: Arc::default(),
             removal_hooks: OnceLock::new(),
             config,

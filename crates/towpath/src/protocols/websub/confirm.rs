@@ -8,7 +8,7 @@ use towpath_proto::push::websub::address_block::AddressBlock;
 
 use crate::engine::Engine;
 use crate::protocols::websub::jobs::{PendingVerification, now};
-use crate::protocols::websub::request::SubscribeError;
+use crate::protocols::websub::request::{SubscribeError, removal_reason};
 use crate::protocols::websub::state::HubState;
 use crate::protocols::websub::stored;
 
@@ -38,6 +38,7 @@ async fn begin(
 ) -> Result<(), SubscribeError> {
     let PendingVerification { request, lease, id, .. } = pending;
     let id = *id;
+    require_feed(engine, request.topic.feed.id().as_str())?;
     let subscription = request.subscription(*lease, now().date_of(ends))?.confirmed_by(address);
     let known = match engine.is_shared() {
         // The delivering node knows the position, and stores it from time to time.
@@ -58,6 +59,20 @@ async fn begin(
     let new = if known.is_some() && engine.is_shared() { None } else { Some(position) };
     stored::save(engine.store.as_ref(), id, &subscription, new).await?;
     let (topic, access) = (Arc::new(request.topic.clone()), request.access);
+    let feed = topic.feed.id().clone();
     HubState::of(engine).add(id, position, subscription, topic, access);
+    // A removal meanwhile may have ended the subscriptions before this one was among them.
+    if let Err(gone) = require_feed(engine, feed.as_str()) {
+        HubState::of(engine).end(id);
+        return Err(gone);
+    }
     Ok(())
+}
+
+/// Fails for a feed that is not served any more.
+fn require_feed(engine: &Engine, feed: &str) -> Result<(), SubscribeError> {
+    if engine.feed(feed).is_some() {
+        return Ok(());
+    }
+    Err(SubscribeError::Gone(removal_reason(engine, feed)))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use towpath_proto::push::websub::subscription::HubSubscription;
 use towpath_proto::push::websub::verify::denial;
 
-use crate::engine::request::gone_feed;
 use crate::engine::{Engine, Feed};
+use crate::protocols::websub::request::removal_reason;
 use crate::protocols::websub::state::HubState;
 use crate::protocols::websub::topic::Topic;
 use crate::protocols::websub::verifier::notify_denial;
@@ -40,12 +40,7 @@ pub(super) fn end_removed(engine: &Arc<Engine>) {
 
 /// WebSub 5.2: "If (and when) the subscription is denied, the hub MUST inform the subscriber".
 pub(super) fn deny(engine: &Arc<Engine>, subscription: &HubSubscription) {
-    let feed = Topic::feed_of_key(&subscription.topic);
-    // The reason of a private feed is for its readers, and this one may be none any more.
-    let reason = match engine.removed_feed(feed).filter(|removed| removed.is_public) {
-        Some(removed) => gone_feed(feed, &removed).detail,
-        None => "the feed is not there for this subscriber any more".to_owned(),
-    };
+    let reason = removal_reason(engine, Topic::feed_of_key(&subscription.topic));
     let topic = Topic::url_of_key(engine, &subscription.topic);
     notify_denial(engine, denial(&subscription.callback, &topic, &reason));
 }

@@ -10,7 +10,9 @@ use towpath_proto::push::websub::request::SubscriptionRequest;
 use towpath_proto::push::websub::subscription::{HubSubscription, SubscriptionTooLarge};
 use towpath_proto::push::websub::verification_queue::QueueFull;
 
+use crate::engine::Engine;
 use crate::engine::access::Access;
+use crate::engine::request::gone_feed;
 use crate::protocols::websub::topic::Topic;
 use crate::store_error::StoreError;
 
@@ -35,12 +37,24 @@ pub enum SubscribeError {
     /// The subscriber, verified synchronously, did not confirm.
     #[error("not verified: {0}")]
     NotVerified(String),
+    /// The feed was removed while the subscriber was asked.
+    #[error("{0}")]
+    Gone(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The HTTP client cannot be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
+}
+
+/// Returns the reason why a feed is not there for a subscriber.
+pub(super) fn removal_reason(engine: &Engine, feed: &str) -> String {
+    // The reason of a private feed is for its readers, and this one may be none any more.
+    match engine.removed_feed(feed).filter(|removed| removed.is_public) {
+        Some(removed) => gone_feed(feed, &removed).detail,
+        None => "the feed is not there for this subscriber any more".to_owned(),
+    }
 }
 
 /// A request to the hub, with the access of its sender.

@@ -114,6 +114,7 @@ impl From<SubscribeError> for RouteError {
     fn from(error: SubscribeError) -> Self {
         match error {
             SubscribeError::Callback(_) | SubscribeError::TooLarge(_) => Self::bad_request(error.to_string()),
+            SubscribeError::Gone(reason) => Self::gone(reason),
             SubscribeError::Full(_) | SubscribeError::Busy(_) | SubscribeError::Evicted => {
                 Self::busy(error.to_string())
             }

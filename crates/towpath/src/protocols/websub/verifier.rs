@@ -171,9 +171,9 @@ async fn save(
 ) {
     let done = apply_confirmed(engine, &pending, ends, address).await;
     let now = now().monotonic;
-    if let Err(SubscribeError::Full(full)) = &done {
+    if let Err(error @ (SubscribeError::Full(_) | SubscribeError::Gone(_))) = &done {
         let form = &pending.request.form;
-        notify_denial(engine, denial(&form.callback, &form.topic, &full.to_string()));
+        notify_denial(engine, denial(&form.callback, &form.topic, &error.to_string()));
     }
     match done {
         // The subscriber has confirmed and relies on it, so storing is tried until it works.

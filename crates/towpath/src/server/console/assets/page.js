@@ -96,7 +96,9 @@
       while (tail.children.length > 500) tail.lastChild.remove();
       document.getElementById("tail-empty")?.remove();
     };
+    let ended = "";
     const rate = () => {
+      if (ended) { status.textContent = ended; return; }
       const minute = Date.now() - 60000;
       while (seen.length && seen[0] < minute) seen.shift();
       const held = waiting.length ? `, ${waiting.length} held back` : "";
@@ -133,7 +135,18 @@
     const source = new EventSource(tail.dataset.source);
     for (const name of ["message", "put", "patch", "delete"]) source.addEventListener(name, arrived);
     source.addEventListener("open", () => { status.dataset.state = "Connected"; rate(); });
-    source.addEventListener("error", () => { status.dataset.state = "Connecting again"; rate(); });
+    const end = (text) => { ended = text; status.dataset.state = "Ended"; source.close(); rate(); };
+    source.addEventListener("gone", (event) => {
+      let problem = {};
+      try { problem = JSON.parse(event.data); } catch (_) { /* Said without a reason. */ }
+      end(`Ended: ${problem.detail || "the feed was removed"}`);
+    });
+    source.addEventListener("error", () => {
+      // Closed by the browser: the server refused the stream, and will again.
+      if (source.readyState === EventSource.CLOSED) return end(ended || "Ended: load this page again to see why");
+      status.dataset.state = "Connecting again";
+      rate();
+    });
     pause.hidden = false;
     pause.addEventListener("click", () => {
       paused = !paused;
