@@ -13,7 +13,7 @@ use std::process::Command;
 use towpath_proto::change::NewChange;
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, Item};
-use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, FolderRepair};
 use towpath_store::{AppendError, Expected, OpenError, Store};
 
 fn options() -> EmbeddedOptions {
@@ -79,13 +79,29 @@ async fn a_folder_without_its_format_is_refused_and_never_emptied() {
     fs::remove_file(&format).unwrap();
     for _ in 0..2 {
         let text = refusal(folder.path());
-        assert!(text.contains("towpath.format is missing") && text.contains("\"towpath store 2\""), "{text}");
+        assert!(text.contains("towpath.format is missing") && text.contains("`towpath repair`"), "{text}");
     }
-    // The error says what brings the folder back.
-    fs::write(&format, "towpath store 1").unwrap();
-    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
-    assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
-    store.close().await;
+    // Written by another program, it may have any format.
+    let program = folder.path().join("towpath.version");
+    let own = fs::read_to_string(&program).unwrap();
+    fs::write(&program, "99.0.0\n").unwrap();
+    let refused = FolderRepair::write_lost_format(folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("99.0.0") && !format.exists(), "{refused}");
+    // Format 1 had no file with the program's version.
+    for (program_version, written) in [(Some(own), "towpath store 2\n"), (None, "towpath store 1\n")] {
+        match &program_version {
+            Some(version) => fs::write(&program, version).unwrap(),
+            None => fs::remove_file(&program).unwrap(),
+        }
+        drop(fs::remove_file(&format));
+        assert!(FolderRepair::has_lost_format(folder.path()));
+        FolderRepair::write_lost_format(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(&format).unwrap(), written);
+        assert!(!FolderRepair::has_lost_format(folder.path()));
+        let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+        assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
+        store.close().await;
+    }
 
     // A creation that crashed is finished by the next.
     let folder = tempfile::tempdir().unwrap();

@@ -178,6 +178,32 @@ fn a_lost_journal_ends_every_command_with_the_next_step() {
     assert!(!dir.path("nowhere").exists());
 }
 
+/// The file with the format is small and looks unimportant: a copy of a folder may lack it.
+#[test]
+fn a_lost_format_file_is_written_again_by_repair() {
+    if clustered::skips("a replica gets what it lost from the log") {
+        return;
+    }
+    let dir = TestFolder::new(NOTES);
+    let put = dir.run_with(&["put", "notes", "a", "-"], b"text");
+    assert!(put.status.success(), "{}", stderr(&put));
+    let format = dir.path("data/towpath.format");
+    std::fs::remove_file(&format).unwrap();
+    for command in [&["verify"][..], &["status"], &["serve", "--listen", "127.0.0.1:0"]] {
+        let output = dir.run(command);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", stdout(&output));
+        let error = stderr(&output);
+        assert!(error.contains("towpath.format is missing") && error.contains("`towpath repair`"), "{error}");
+    }
+    let dry = dir.run(&["repair", "--dry-run"]);
+    assert!(dry.status.code() == Some(1) && !format.exists(), "{}", stderr(&dry));
+    let repaired = dir.run(&["repair"]);
+    assert_eq!(repaired.status.code(), Some(0), "{}", stderr(&repaired));
+    assert!(stdout(&repaired).starts_with("wrote the missing file"), "{}", stdout(&repaired));
+    let sound = dir.run(&["verify"]);
+    assert!(sound.status.success() && stdout(&sound).contains("1 item\n"), "{}", stdout(&sound));
+}
+
 /// Ids of a server's items.
 fn items(server: &TestServer) -> Vec<String> {
     common::waiting::ids(&server.json("/feeds/notes/items?max=100&timeout=0"))

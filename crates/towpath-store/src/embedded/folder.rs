@@ -137,6 +137,10 @@ impl DataFolder {
     }
 
     fn write_format(&self) -> io::Result<()> {
+        self.write_format_of(FORMAT_VERSION)
+    }
+
+    fn write_format_of(&self, format: u32) -> io::Result<()> {
         let write = |name: &str, text: String| {
             // Renamed into place: half a format would make the folder unreadable.
             let unfinished = self.path.join(format!("{name}.new"));
@@ -145,8 +149,10 @@ impl DataFolder {
             file.sync_all()?;
             fs::rename(&unfinished, self.path.join(name))
         };
-        write(PROGRAM, format!("{}\n", env!("CARGO_PKG_VERSION")))?;
-        write(FORMAT, format!("{FORMAT_NAME}{FORMAT_VERSION}\n"))?;
+        if format == FORMAT_VERSION {
+            write(PROGRAM, format!("{}\n", env!("CARGO_PKG_VERSION")))?;
+        }
+        write(FORMAT, format!("{FORMAT_NAME}{format}\n"))?;
         // The folder as well, or a power loss could undo the new directory entry.
         File::open(&self.path)?.sync_all()
     }
@@ -213,16 +219,51 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns true for a folder with data whose format file is lost.
+pub(super) fn has_lost_format(path: &Path) -> bool {
+    !path.join(FORMAT).exists() && !path.join(NEW).exists() && holds_files(&path.join(ENGINE))
+}
+
+/// Writes the format file of a folder that lost it.
+///
+/// The file with the version of the program tells which format it was: it came with format 2.
+pub(super) fn write_lost_format(path: &Path) -> Result<(), OpenError> {
+    let refuse = |reason: String| refuse(path, reason);
+    let lock = lock(path).map_err(refuse)?;
+    if !has_lost_format(path) {
+        return Ok(());
+    }
+    let own = env!("CARGO_PKG_VERSION");
+    let format = match fs::read_to_string(path.join(PROGRAM)) {
+        Ok(program) if program.trim() == own => FORMAT_VERSION,
+        // Another program may have had another format, and what it wrote must not be taken for this one's.
+        Ok(program) => {
+            return Err(refuse(format!(
+                "its file {FORMAT} is missing, and towpath {} wrote it; repair it by that version, or restore a backup",
+                program.trim()
+            )));
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => 1,
+        Err(e) => return Err(refuse(io_reason(&e))),
+    };
+    let folder = DataFolder { path: path.to_owned(), new: false, format, _lock: lock };
+    folder.write_format_of(format).map_err(|e| folder.refuse(io_reason(&e)))
+}
+
+fn holds_files(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some())
+}
+
 /// Marks a folder as one that is being created, so that a crash until it is complete loses nothing.
 fn begin(path: &Path) -> Result<(), String> {
     let engine = path.join(ENGINE);
     let is_unfinished = path.join(NEW).exists();
-    let holds_files = fs::read_dir(&engine).is_ok_and(|mut files| files.next().is_some());
+    let holds_files = holds_files(&engine);
     if holds_files && !is_unfinished {
         // Somebody removed the file, or a copy left it out: the engine may hold everything.
         return Err(format!(
-            "its file {FORMAT} is missing, and {ENGINE} holds data; bring the file back from a backup, or write \
-             \"{FORMAT_NAME}{FORMAT_VERSION}\" into it if the rest is whole; nothing was changed"
+            "its file {FORMAT} is missing, and {ENGINE} holds data; `towpath repair` writes the file again and checks the \
+             rest, or restore a backup; nothing was changed"
         ));
     }
     let start = || {

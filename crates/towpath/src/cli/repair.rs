@@ -31,6 +31,17 @@ pub(crate) struct RepairArgs {
 pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
     let server = args.config.load()?.server;
     let folder = server.data.clone();
+    if server.cluster.is_none() && FolderRepair::has_lost_format(&folder) {
+        let shown = plain(&folder.display().to_string());
+        if args.dry_run {
+            return Err(CliError::failed(format!(
+                "the file towpath.format of {shown} is missing; `towpath repair` writes it again, and the rest can be checked \
+                 only then"
+            )));
+        }
+        FolderRepair::write_lost_format(&folder)?;
+        println!("wrote the missing file towpath.format of {shown}");
+    }
     let before = check(open_folder(&server).await?).await;
     if before.as_ref().is_ok_and(FolderCheck::is_sound) {
         println!("no damage found in {}: nothing to repair", plain(&folder.display().to_string()));

@@ -19,7 +19,7 @@ use towpath_proto::feed_id::FeedId;
 use super::EmbeddedOptions;
 use super::apply::StorageEngine;
 use super::engine_error::{engine_reason, read_error};
-use super::folder::{DataFolder, remove_folder};
+use super::folder::{DataFolder, has_lost_format, remove_folder, write_lost_format};
 use super::keys;
 use super::verify::VerifyProgress;
 use crate::OpenError;
@@ -85,6 +85,20 @@ pub struct FolderRepair {
 }
 
 impl FolderRepair {
+    /// Returns true for a data folder that does not open because its format file is lost.
+    pub fn has_lost_format(path: &Path) -> bool {
+        has_lost_format(path)
+    }
+
+    /// Writes the lost format file of a data folder, which opens then.
+    ///
+    /// # Errors
+    ///
+    /// If another process has it open, another version of the program wrote it, or it cannot be written.
+    pub fn write_lost_format(path: &Path) -> Result<(), OpenError> {
+        write_lost_format(path)
+    }
+
     /// Opens a data folder.
     ///
     /// # Errors
