@@ -9,7 +9,9 @@ use towpath_client::Fetcher;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::open;
+use super::progress::LateBar;
 use super::running_server::{FolderUser, user_of};
+use super::style::print_done;
 use crate::config::{Config, check_base_url};
 use crate::engine::{Engine, roles};
 use crate::export::target::Target;
@@ -71,7 +73,14 @@ async fn export_once(
         CliError::failed("another node of the cluster maintains this tree; no manual export is needed")
     })?;
     let tree = Tree::open(engine, target, &name, base_url, lease.clone()).await?;
+    let late = LateBar::new("{spinner} {pos} of {len} feeds, {elapsed}");
+    let bar = late.counter();
+    let tree = tree.with_progress(Box::new(move |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+    }));
     let summary = tree.export(ExportedFeeds::All).await?;
+    drop(late);
     let pinger = Pinger::open(engine, fetcher, PingSite::tree(&name, base_url), lease).await;
     for (feed, seq) in tree.take_moved() {
         pinger.handle_change(&feed, seq);
@@ -126,11 +135,11 @@ fn print_summary(summary: &ExportSummary) {
     for failed in failed {
         eprintln!("towpath: {failed}");
     }
-    eprintln!(
+    print_done(&format!(
         "exported {}: {} written, {unchanged} unchanged, {removed} removed, {}, {:.1} s",
         counted(*feeds, "feed"),
         counted(*written, "document"),
         counted(*bytes, "byte"),
         took.as_secs_f64()
-    );
+    ));
 }

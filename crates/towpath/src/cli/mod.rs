@@ -23,6 +23,7 @@ mod logging;
 mod manual;
 mod node;
 mod open;
+mod progress;
 mod protocol_arg;
 mod publish;
 mod publish_target;

@@ -32,13 +32,24 @@ pub(super) fn set_quiet(is_quiet: bool) {
     IS_QUIET.store(is_quiet, Ordering::Relaxed);
 }
 
+/// Returns true after `--quiet`.
+pub(super) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Prints what a command did to standard error, for people.
+pub(super) fn print_done(text: &str) {
+    if !is_quiet() {
+        eprintln!("{text}");
+    }
+}
+
 /// Prints the result of a command that changed something: words for people on standard error, or a receipt for programs
 /// on standard output.
 // Standard output is for what programs read, in every command.
 pub(super) fn print_result(format: OutputFormat, text: &str, receipt: &Value) {
     match format {
-        OutputFormat::Text if IS_QUIET.load(Ordering::Relaxed) => {}
-        OutputFormat::Text => eprintln!("{text}"),
+        OutputFormat::Text => print_done(text),
         // The change is made even if standard output is closed.
         OutputFormat::Json => drop(writeln!(std::io::stdout().lock(), "{receipt}")),
     }
@@ -123,6 +134,9 @@ pub(super) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T
     tokio::select! {
         done = &mut work => return done,
         () = tokio::time::sleep(PATIENCE) => {}
+    }
+    if is_quiet() {
+        return work.await;
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     bar.set_message(what.to_owned());

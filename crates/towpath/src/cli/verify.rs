@@ -6,21 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, VerifyProgress, VerifyReport};
 use towpath_store::{ReadError, Store as _};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
+use super::progress::LateBar;
 use super::terminal::{plain, visible_json};
 use crate::config::ServerConfig;
 use crate::engine::finding::{Finding, Findings};
 use crate::plural::counted;
 use crate::protocols;
 
-/// Time from which a bar is drawn, and the interval at which it moves.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval at which the bar moves.
 const TICK: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -124,13 +123,10 @@ pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
     Err(CliError::failed(format!("{count} in the data folder {folder}; {advice}")))
 }
 
-/// Draws a bar on a terminal once the check takes long.
+/// Draws a bar on a terminal once the check takes long, until it is aborted.
 pub(super) async fn draw(progress: Arc<VerifyProgress>) {
-    tokio::time::sleep(PATIENCE).await;
-    // Hidden where standard error is no terminal.
-    let bar = ProgressBar::with_draw_target(Some(progress.total()), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} changes, {per_sec}, {eta} left");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let late = LateBar::new("{bar:30} {pos} of {len} changes, {per_sec}, {eta} left");
+    let bar = late.counter();
     loop {
         bar.set_length(progress.total());
         bar.set_position(progress.done().min(progress.total()));

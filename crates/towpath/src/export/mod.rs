@@ -29,5 +29,5 @@ pub(crate) use open::PlaceAddress;
 pub use open::open_target;
 pub use summary::ExportSummary;
 pub use task::{KeptTree, keep};
-pub use tree::{ExportError, ExportedFeeds, Tree, name_of};
+pub use tree::{ExportError, ExportedFeeds, OnProgress, Tree, name_of};
 pub use tree_document::TreeDocument;

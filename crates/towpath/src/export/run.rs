@@ -98,12 +98,17 @@ impl Tree {
     ) -> Result<(), ExportError> {
         let mut staged: Vec<StagedFeed> = Vec::new();
         let mut bytes = 0;
+        let (mut done_feeds, all_feeds) = (0, feeds.len() as u64);
         let (mut feeds, mut under_way) = (feeds.into_iter(), FuturesUnordered::new());
         loop {
             for feed in feeds.by_ref().take(CONCURRENCY - under_way.len()) {
                 under_way.push(self.try_stage(feed));
             }
+            if let Some(on_progress) = &self.on_progress {
+                on_progress(done_feeds, all_feeds);
+            }
             let Some(done) = under_way.next().await else { break };
+            done_feeds += 1;
             match done {
                 Ok(Some(one)) => {
                     bytes += one.bytes();

@@ -72,7 +72,12 @@ pub struct Tree {
     pub(super) late: Mutex<Vec<FeedId>>,
     /// Feeds whose changes were put, with the last one, and that hubs may be told of.
     pub(super) moved: Mutex<Vec<(FeedId, Seq)>>,
+    /// Told how many feeds of how many are exported.
+    pub(super) on_progress: Option<OnProgress>,
 }
+
+/// Called with the number of feeds that are exported, and of all.
+pub type OnProgress = Box<dyn Fn(u64, u64) + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct TreeContents {
@@ -136,7 +141,14 @@ impl Tree {
             contents: Mutex::default(),
             late: Mutex::default(),
             moved: Mutex::default(),
+            on_progress: None,
         })
+    }
+
+    /// Tells how far an export is.
+    #[must_use]
+    pub fn with_progress(self, on_progress: OnProgress) -> Self {
+        Self { on_progress: Some(on_progress), ..self }
     }
 
     /// Stores states of the tree, unless another node has the role.

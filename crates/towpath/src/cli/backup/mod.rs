@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 use jiff::Timestamp;
 use towpath_store::Store as _;
 use towpath_store::backup::{
@@ -23,16 +23,15 @@ use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
+use super::progress::LateBar;
 use super::running_server::{FolderUser, user_of};
+use super::style::print_done;
 use super::terminal::plain;
 use crate::config::ServerConfig;
 use crate::plural::counted;
 
 pub(super) use place::BackupPlace;
 pub(super) use socket::serve;
-
-/// Interval at which the bar moves while nothing is read.
-const TICK: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
@@ -82,7 +81,8 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
         )));
     }
     let (begin, made) = (Instant::now(), Timestamp::now());
-    let bar = progress();
+    let late = progress();
+    let bar = late.counter();
     let summary = match user_of(folder) {
         FolderUser::Server(_) => {
             let asked = folder.clone();
@@ -108,11 +108,11 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
             done?
         }
     };
-    bar.finish_and_clear();
+    drop(late);
     print_summary(&summary, &place, begin.elapsed());
     if let Some(keep) = args.keep {
         let removed = keep_newest(&place, keep as usize).await.map_err(failed)?;
-        eprintln!("removed {removed} older backups");
+        print_done(&format!("removed {}", counted(removed, "older backup")));
     }
     Ok(Exit::Done)
 }
@@ -125,11 +125,12 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     }
     let manifest = restore::find(&place, args.backup.as_deref()).await.map_err(failed)?;
     let name = manifest.name();
-    let bar = progress();
+    let late = LateBar::new("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    let bar = late.counter();
     bar.set_length(manifest.bytes());
     if args.check {
         let wrong = backup::check(&place, &manifest, &|bytes| bar.inc(bytes)).await;
-        bar.finish_and_clear();
+        drop(late);
         wrong.iter().for_each(|fault| println!("{}", plain(&fault.to_string())));
         if wrong.is_empty() {
             println!(
@@ -158,14 +159,14 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     let begin = Instant::now();
     let (entries, bytes) = (manifest.entries(), manifest.bytes());
     restore::restore(place, manifest, folder.clone(), args.same_log, bar.clone()).await.map_err(failed)?;
-    bar.finish_and_clear();
-    eprintln!(
+    drop(late);
+    print_done(&format!(
         "restored {name} into {}: {}, {}, {:.1} s",
         folder.display(),
         counted(entries, "entry"),
         HumanBytes(bytes),
         begin.elapsed().as_secs_f64()
-    );
+    ));
     Ok(Exit::Done)
 }
 
@@ -206,18 +207,14 @@ fn refuse_cluster(server: &ServerConfig) -> Result<(), CliError> {
     }
 }
 
-/// Returns a bar that is drawn where standard error is a terminal.
-fn progress() -> ProgressBar {
-    let bar = ProgressBar::no_length();
-    let style = ProgressStyle::with_template("{spinner} {bytes} of the store, {bytes_per_sec}, {elapsed}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    bar.enable_steady_tick(TICK);
-    bar
+/// Bar of the bytes of the store that were copied.
+fn progress() -> LateBar {
+    LateBar::new("{spinner} {bytes} of the store, {bytes_per_sec}, {elapsed}")
 }
 
 fn print_summary(summary: &BackupSummary, place: &BackupPlace, took: Duration) {
     let BackupSummary { manifest, written, written_bytes } = summary;
-    eprintln!(
+    print_done(&format!(
         "backed up as {} in {}: {}, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
         manifest.name(),
         place.address(),
@@ -226,7 +223,7 @@ fn print_summary(summary: &BackupSummary, place: &BackupPlace, took: Duration) {
         manifest.pieces.len(),
         HumanBytes(*written_bytes),
         took.as_secs_f64()
-    );
+    ));
 }
 
 fn failed(error: impl std::fmt::Display) -> CliError {
