@@ -423,6 +423,8 @@ fn consumer_algorithm_a_reset_publisher_is_followed_from_the_last_time() {
                 break;
             }
             assert!(new < old && consumer.told.is_empty(), "{old} {new}: {:?}", consumer.failed);
+            let says_why = |failed: &FollowError| failed.to_string().contains("ends before the last entity");
+            assert!(consumer.failed.iter().all(says_why), "{:?}", consumer.failed);
             consumer.failed.clear();
             run_at(second_of_day, &mut consumer, &second, |_, _| {});
         }

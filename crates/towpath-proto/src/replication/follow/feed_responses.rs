@@ -13,6 +13,9 @@ use crate::replication::wire::{FeedPageHead, ReplicationError, says_empty, says_
 
 /// Time for which a feed that ends before the position is taken for a lagging replica.
 const MAX_REPLICA_LAG: SignedDuration = SignedDuration::from_secs(30);
+/// Reason of the failures meanwhile.
+const ENDS_EARLY: &str = "the feed ends before the last entity that was delivered: this server is behind, or the publisher \
+                          began anew, which counts after 30 s; ask again";
 
 impl ReplicationFollower {
     pub(super) fn crawl_head(&mut self, now: Now, head: &ResponseHead) {
@@ -205,8 +208,8 @@ impl ReplicationFollower {
                 self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
                 self.crawl();
             }
-            WalkError::Behind(error) if self.may_be_lagging(now) => {
-                self.wait_for_replica(now, FollowError::Protocol { url, reason: error.to_string() });
+            WalkError::Behind(_) if self.may_be_lagging(now) => {
+                self.wait_for_replica(now, FollowError::Protocol { url, reason: ENDS_EARLY.into() });
             }
             WalkError::Behind(ReplicationError::MissingContentId(_)) => {
                 self.handle_missing_content_id(now, &url);
