@@ -25,7 +25,7 @@ mod write;
 pub(crate) use content::write as write_content;
 pub(crate) use read::{element, read};
 pub(crate) use write::{
-    ElementForm, NOWHERE, category, content_base, derived_image, extras, history, is_kept, own_id_element,
-    page, person, start_deleted_entry,
+    ElementForm, NOWHERE, category, derived_image, extras, history, is_kept, own_id_element, page, person,
+    start_deleted_entry,
 };
-pub use write::{write, write_entry};
+pub use write::{content_base, write, write_entry};

@@ -81,7 +81,7 @@ pub fn write_entry(entry: &DocumentEntry<'_>, ids: &EntryIds<'_>, title: &str) -
 pub(crate) const NOWHERE: &str = "about:invalid";
 
 /// Returns the base of relative addresses in an item's texts, if it has any: the item's page, or the feed's.
-pub(crate) fn content_base<'a>(item: &'a Item, home: Option<&'a str>) -> Option<&'a str> {
+pub fn content_base<'a>(item: &'a Item, home: Option<&'a str>) -> Option<&'a str> {
     let text = item.content.as_ref().and_then(|content| content.shown()).map(|(_, text)| text);
     let is_needed = [text, item.summary.as_deref()].into_iter().flatten().any(html::has_relative);
     is_needed.then(|| page(item, home).unwrap_or(NOWHERE))
