@@ -4,6 +4,9 @@
 
 mod common;
 
+use std::io::Write as _;
+
+use common::waiting::PollClient;
 use common::{TestFolder, TestServer, wait_until};
 
 fn metrics(server: &TestServer) -> String {
@@ -75,6 +78,18 @@ fn a_parked_long_poll_is_counted_when_it_is_answered() {
         assert_eq!(waiting.join().unwrap().status, 200);
     });
     wait_until("it is counted", || value(&metrics(&server), series) > before + 0.5);
+    let delivered = r#"towpath_deliveries_total{kind="long_poll"}"#;
+    assert!((value(&metrics(&server), delivered) - 1.0).abs() < 1e-9);
+    // A stream that begins after the first change has a page of the second.
+    let mut stream = PollClient::new(&server);
+    let head = format!("GET /feeds/news/events?since=cursor:{cursor} HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.0.write_all(head.as_bytes()).unwrap();
+    wait_until("the page is sent", || {
+        value(&metrics(&server), r#"towpath_deliveries_total{kind="events"}"#) > 0.5
+    });
+    for kind in ["websub", "xmpp"] {
+        assert!(value(&metrics(&server), &format!("towpath_deliveries_total{{kind=\"{kind}\"}}")) < 0.5);
+    }
 }
 
 #[test]

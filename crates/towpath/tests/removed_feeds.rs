@@ -194,6 +194,8 @@ fn subscriptions_at_the_hub_end() {
         let asked = server.ask("POST", &format!("/feeds/{feed}/hub"), &headers, form.as_bytes());
         assert_eq!(asked.status, 202, "{}", asked.text());
         until("the subscription is there", || facts(&server).contains("1 WebSub subscriber"));
+        let hub = server.json("/readyz")["parts"]["hub"].clone();
+        assert_eq!(hub, serde_json::json!({ "status": "ok", "total": 1, "failing": 0 }));
         let reason = remove(&server, &dir, feed);
         callback.wait_for("a denial", |calls| {
             calls.iter().any(|call| {

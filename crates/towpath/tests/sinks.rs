@@ -87,6 +87,7 @@ fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
     assert_eq!((&state["lag"], &sink(&server, "alive")["lag"]), (&json!(3), &json!(0)));
     let metrics = server.get("/metrics").text();
     assert!(metrics.contains("towpath_sink_lag{sink=\"dead\"} 3"), "{metrics}");
+    assert!(metrics.contains("towpath_sink_lag_seconds{sink=\"dead\"} "), "{metrics}");
     assert!(metrics.contains("towpath_sink_up{sink=\"alive\"} 1"), "{metrics}");
     assert!(metrics.contains("towpath_sink_up{sink=\"dead\"} 0"), "{metrics}");
     assert!(metrics.contains("towpath_sink_last_delivery_timestamp_seconds{sink=\"alive\"} "), "{metrics}");

@@ -30,6 +30,8 @@ pub struct Metrics {
     pub sup_documents: Counter,
     /// Feeds with updates within the longest SUP window.
     pub sup_feeds: Gauge,
+    /// Deliveries of changes, by the way that they took.
+    pub deliveries: DeliveryCounters,
     /// Deliveries that subscribers took.
     pub pushes_ok: Counter,
     /// Deliveries that subscribers refused, or that did not reach them.
@@ -73,6 +75,33 @@ pub struct Metrics {
     registry: Registry,
 }
 
+/// Deliveries of changes to those who wait or subscribed, by kind.
+// Resolved once: counting one is an addition, on whatever path.
+pub struct DeliveryCounters {
+    /// Long polls that were answered after an append.
+    pub long_polls: Counter,
+    /// Pages of changes that were sent into event streams.
+    pub events: Counter,
+    /// Deliveries that subscribers at the WebSub hub took.
+    pub websub: Counter,
+    /// Notifications that were sent over XMPP.
+    pub xmpp: Counter,
+}
+
+impl DeliveryCounters {
+    fn registered(registry: &mut Registry) -> Self {
+        let family = Family::<[(&'static str, &'static str); 1], Counter>::default();
+        registry.register("deliveries", "Deliveries of changes by kind", family.clone());
+        let kind = |kind| family.get_or_create_owned(&[("kind", kind)]);
+        Self {
+            long_polls: kind("long_poll"),
+            events: kind("events"),
+            websub: kind("websub"),
+            xmpp: kind("xmpp"),
+        }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         // Names are what dashboards query: a changed one is a breaking change.
@@ -113,6 +142,7 @@ impl Default for Metrics {
         );
         registry.register("alert_messages", "Attempts to tell of events", Family::clone(&alert_messages));
         let sinks = SinkMetrics::registered(&mut registry);
+        let deliveries = DeliveryCounters::registered(&mut registry);
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -129,6 +159,7 @@ impl Default for Metrics {
             mints: counter("diffdelta_mints", "DiffDelta documents minted"),
             sup_documents: counter("sup_documents", "SUP documents made"),
             sup_feeds,
+            deliveries,
             pushes_ok: counter("pushes_ok", "Deliveries that subscribers took"),
             pushes_failed: counter("pushes_failed", "Deliveries that failed"),
             hub_pings_ok: counter("hub_pings_ok", "Pings that hubs of others took"),

@@ -6,11 +6,16 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
+use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
+use towpath_store::ReadLimit;
 
 use crate::engine::sinks::{SinkControl, SinkEntry, SinkOutage, SinkRecord, SinkState};
 use crate::engine::{Engine, Feed, json_record};
 use crate::store_error::StoreError;
+
+/// Most feeds of a sink whose oldest change is read for one scrape of the metrics.
+const MAX_AGED_FEEDS: usize = 100;
 
 /// State of a sink, as lists and pages show it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -124,14 +129,31 @@ impl Engine {
     }
 
     /// Sets the gauges of the lags, which change with every append.
-    pub(crate) fn refresh_sink_lags(&self) {
+    pub(crate) async fn refresh_sink_lags(&self) {
         for sink in self.sinks.all() {
             // Elsewhere the other node counts it.
-            if *sink.is_here.borrow() {
-                let lag: u64 = self.sink_feeds(sink, &sink.record()).iter().filter_map(|feed| feed.lag).sum();
-                let gauge = sink.metrics.lag.get_or_create_owned(&[("sink", sink.config.name.clone())]);
-                gauge.set(i64::try_from(lag).unwrap_or(i64::MAX));
+            if !*sink.is_here.borrow() {
+                continue;
             }
+            let feeds = self.sink_feeds(sink, &sink.record());
+            let lag: u64 = feeds.iter().filter_map(|feed| feed.lag).sum();
+            let label = [("sink", sink.config.name.clone())];
+            sink.metrics.lag.get_or_create_owned(&label).set(i64::try_from(lag).unwrap_or(i64::MAX));
+            let age = self.lag_seconds(&feeds).await;
+            sink.metrics.lag_seconds.get_or_create_owned(&label).set(age);
         }
+    }
+
+    /// Returns the age of the oldest change that is not delivered, 0 if there is none or it cannot be read.
+    async fn lag_seconds(&self, feeds: &[SinkFeedStatus]) -> i64 {
+        let mut oldest: Option<Timestamp> = None;
+        for feed in feeds.iter().filter(|feed| feed.lag.is_some_and(|lag| lag > 0)).take(MAX_AGED_FEEDS) {
+            let Ok(id) = FeedId::new(&feed.feed) else { continue };
+            let after = feed.position.as_deref().and_then(|position| position.parse().ok()).unwrap_or(0);
+            let next = self.store.read(&id, after, ReadLimit::items(1)).await.unwrap_or_default();
+            let modified = next.first().map(|change| change.modified);
+            oldest = oldest.into_iter().chain(modified).min();
+        }
+        oldest.map_or(0, |oldest| self.now().duration_since(oldest).as_secs().max(0))
     }
 }

@@ -92,6 +92,8 @@ pub struct SinkMetrics {
     pub up: Family<[(&'static str, String); 1], Gauge>,
     /// Changes that are not delivered yet.
     pub lag: Family<[(&'static str, String); 1], Gauge>,
+    /// Age of the oldest change that is not delivered yet, in seconds.
+    pub lag_seconds: Family<[(&'static str, String); 1], Gauge>,
     /// Changes that were delivered.
     pub delivered: Family<[(&'static str, String); 1], Counter>,
     /// Attempts that failed.
@@ -110,6 +112,11 @@ impl SinkMetrics {
         let metrics = Self::default();
         registry.register("sink_up", "1 while the destination of a sink takes batches", metrics.up.clone());
         registry.register("sink_lag", "Changes that a sink has not delivered yet", metrics.lag.clone());
+        registry.register(
+            "sink_lag_seconds",
+            "Age of the oldest change that a sink has not delivered yet",
+            metrics.lag_seconds.clone(),
+        );
         registry.register("sink_delivered", "Changes that a sink has delivered", metrics.delivered.clone());
         registry.register("sink_failed", "Attempts of a sink that failed", metrics.failed.clone());
         let letters = metrics.dead_letters.clone();
@@ -145,7 +152,9 @@ impl SinkMetrics {
     /// Removes the gauges of a sink that another node runs now. Left as they were, they would tell of a failure for ever.
     fn hide(&self, name: &str) {
         let label = [("sink", name.to_owned())];
-        for gauges in [&self.up, &self.lag, &self.dead_letters, &self.paused, &self.last_delivery] {
+        for gauges in
+            [&self.up, &self.lag, &self.lag_seconds, &self.dead_letters, &self.paused, &self.last_delivery]
+        {
             gauges.remove(&label);
         }
     }

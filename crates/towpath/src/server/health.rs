@@ -15,6 +15,7 @@ use crate::document::respond::whole;
 use crate::engine::Engine;
 use crate::engine::certificate::CertificateEnd;
 use crate::protocols::diffdelta::Recovery;
+use crate::protocols::websub::HubState;
 use crate::protocols::websub::pings::PingHealth;
 use crate::source::metrics::SourceMetrics;
 
@@ -60,6 +61,7 @@ pub(super) fn parts(engine: &Engine) -> Map<String, Value> {
     parts.extend(sources(engine).map(|part| ("sources", part)));
     parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
     parts.extend(PingHealth::of(engine).counts().map(|(failing, total)| ("hubs", hubs(failing, total))));
+    parts.extend(HubState::of(engine).counts().map(|(failing, total)| ("hub", hubs(failing, total))));
     if engine.is_shared() {
         parts.push(("cluster", json!({ "status": "ok", "roles": engine.metrics.roles.get() })));
     }
@@ -182,8 +184,9 @@ fn sinks(counts: SinkCounts) -> Value {
     json!({ "status": status, "total": total, "failing": failing, "paused": paused, "dead_letters": dead_letters })
 }
 
+/// State of hubs of others, or of the subscribers at the own hub.
 fn hubs(failing: usize, total: usize) -> Value {
-    // Readers are served whatever becomes of other hubs, and their subscribers pull.
+    // Readers are served whatever becomes of them, and subscribers can pull.
     let status = if failing > 0 { "degraded" } else { "ok" };
     json!({ "status": status, "total": total, "failing": failing })
 }

@@ -215,6 +215,7 @@ fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<Work> 
     match outcome {
         DeliveryOutcome::Accepted => {
             metrics.pushes_ok.inc();
+            metrics.deliveries.websub.inc();
         }
         DeliveryOutcome::Gone
         | DeliveryOutcome::Refused(_)

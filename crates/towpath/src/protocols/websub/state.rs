@@ -149,6 +149,16 @@ impl HubState {
         self.len() == 0
     }
 
+    /// Returns how many subscribers are behind a failed delivery, and the number of all; `None` if there are none, or
+    /// another node delivers.
+    pub(crate) fn counts(&self) -> Option<(usize, usize)> {
+        if !self.delivers() {
+            return None;
+        }
+        let subscribers = self.subscribers.lock();
+        (!subscribers.is_empty()).then(|| (subscribers.failing().len(), subscribers.len()))
+    }
+
     /// Describes the deliveries that fail, in a sentence; `None` if all is well, or another node delivers.
     pub(crate) fn problem(&self) -> Option<String> {
         let subscribers = self.subscribers.lock();

@@ -146,7 +146,9 @@ impl ComponentDriver {
             self.tell(notice);
         }
         let pushes = self.component.pushes();
-        self.engine.metrics.pushes_ok.inc_by(pushes - self.counted);
+        let metrics = &self.engine.metrics;
+        metrics.pushes_ok.inc_by(pushes - self.counted);
+        metrics.deliveries.xmpp.inc_by(pushes - self.counted);
         self.counted = pushes;
     }
 

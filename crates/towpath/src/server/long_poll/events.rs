@@ -220,7 +220,11 @@ impl EventStream {
         if let Some(cursor) = &response.cursor {
             self.request.query.since = Some(PositionSpec::Cursor(cursor.clone()));
         }
-        if response.body.is_empty() { Ok(()) } else { self.sender.send(response.body.clone()).await }
+        if response.body.is_empty() {
+            return Ok(());
+        }
+        self.request.engine.metrics.deliveries.events.inc();
+        self.sender.send(response.body.clone()).await
     }
 
     /// Logs an error. The status is sent already, so the client gets the problem when it reconnects.

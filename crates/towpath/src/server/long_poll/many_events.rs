@@ -218,6 +218,10 @@ impl ManyEvents {
             cursor.clone_into(&mut member.position);
             member.request.query.since = Some(PositionSpec::Cursor(cursor.clone()));
         }
-        if out.is_empty() { Ok(()) } else { self.sender.send(Bytes::from(out)).await }
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.members[index].request.engine.metrics.deliveries.events.inc();
+        self.sender.send(Bytes::from(out)).await
     }
 }

@@ -125,6 +125,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
                 let answer = Some(long_poll.answer_error(error));
                 return Some(UnparkedConnection { stream, answer, access, read, keep_alive });
             }
+            long_poll.request.engine.metrics.deliveries.long_polls.inc();
             // Leaves the registry before the write, which takes as long as the client lets it.
             drop(long_poll);
             // hyper pipelines the requests that are read already, and closes a connection that is not kept.

@@ -57,6 +57,7 @@ impl LongPoll {
                 if let Some(error) = &shared.error {
                     return self.answer_error(error);
                 }
+                self.request.engine.metrics.deliveries.long_polls.inc();
                 let mut answer = shared.answer();
                 self.request.engine.cors.add_for(self.origin.as_deref(), &mut answer.headers);
                 return answer;

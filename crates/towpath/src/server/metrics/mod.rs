@@ -39,7 +39,7 @@ pub(super) async fn metrics<B>(
     if let Some(Ok(recent)) = Sup::of(engine).recent().map(i64::try_from) {
         engine.metrics.sup_feeds.set(recent);
     }
-    engine.refresh_sink_lags();
+    engine.refresh_sink_lags().await;
     let tokens = engine.tokens.load_full();
     let may_see = |id: &str| may_see_details(&tokens, id, peer, request);
     let collector = FeedCollector::new(engine, may_see);
