@@ -274,8 +274,8 @@ impl Item {
             updated: self.updated,
             url: self.url.as_deref(),
         };
-        // Whole before it is hashed: the serializer writes a few bytes at a time, and a hasher given such pieces runs at a
-        // quarter of its speed. All keys of the form are text, so writing cannot fail.
+        // Whole before it is hashed: the serializer writes a few bytes at a time, which a hasher would copy into its block
+        // one by one. All keys of the form are text, so writing cannot fail.
         let mut text = Vec::with_capacity(256);
         let written = serde_json::to_writer(&mut text, &form);
         debug_assert!(written.is_ok());
