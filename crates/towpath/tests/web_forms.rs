@@ -131,6 +131,8 @@ fn a_mirror_is_paused_and_synced() {
     server.wait_for("/feeds/copy", |feed| feed["seq"] == 2);
     // A publisher that was away is asked again at once, and not after minutes.
     publisher.stop();
+    // By itself it asks 30 s after its stream broke off, which is as long as this test waits.
+    order("poll");
     wait_until("it fails", || session.page("/feeds/copy/source").contains(">failing<"));
     let publisher = origin.serve_at(port);
     order("poll");
