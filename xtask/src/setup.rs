@@ -33,6 +33,7 @@ pub(crate) fn tests() -> Result<PathBuf, String> {
     strace()?;
     browser()?;
     js_tools()?;
+    feed_readers()?;
     venv()?;
     Ok(target().join("venv"))
 }
@@ -186,6 +187,11 @@ pub(crate) fn lighthouse() -> Result<PathBuf, String> {
 /// Compiler, bundler and documentation generator of the JavaScript package, below the target folder; returns the folder.
 pub(crate) fn js_tools() -> Result<PathBuf, String> {
     npm_packages("js-tools", "clients/js/tools")
+}
+
+/// Parsers of feeds and a subscriber in JavaScript, below the target folder.
+fn feed_readers() -> Result<PathBuf, String> {
+    npm_packages("feed-readers", "tests/feed-readers")
 }
 
 /// Packages that the lock file of a folder of the workspace names, below the target folder; returns the folder.

@@ -8,6 +8,7 @@ pub mod load_balancer;
 #[path = "../../../towpath-cluster/tests/common/mod.rs"]
 pub mod nats;
 pub mod notes;
+pub mod npm;
 pub mod pages;
 pub mod sink_kill;
 pub mod tree;
@@ -411,15 +412,29 @@ pub fn python() -> &'static Path {
     static PYTHON: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     PYTHON.get_or_init(|| {
         let venv = target().join("venv");
-        let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requirements.txt");
-        let installed = std::fs::read(venv.join("requirements.txt")).ok();
-        // Compared by content, so that changed requirements are installed and others not.
-        if installed != Some(std::fs::read(wanted).unwrap()) {
-            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-            let mut setup = Command::new(cargo);
-            let setup = setup.args(["xtask", "setup"]).env("CARGO_TARGET_DIR", target());
-            assert!(setup.status().unwrap().success(), "`cargo xtask setup` sets up Python");
-        }
+        set_up("requirements.txt", &venv.join("requirements.txt"));
         venv.join("bin/python")
     })
+}
+
+/// Folder with the packages of `tests/feed-readers`; set up on first use.
+pub fn npm_packages() -> &'static Path {
+    static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = target().join("feed-readers");
+        set_up("feed-readers/package-lock.json", &folder.join("installed.json"));
+        folder
+    })
+}
+
+/// Sets up the tests' programs and packages if those that a file below `tests` names are not the installed ones.
+fn set_up(wanted: &str, installed: &Path) {
+    let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(wanted);
+    // Compared by content, so that changed requirements are installed and others not.
+    if std::fs::read(installed).ok() != Some(std::fs::read(wanted).unwrap()) {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let mut setup = Command::new(cargo);
+        let setup = setup.args(["xtask", "setup"]).env("CARGO_TARGET_DIR", target());
+        assert!(setup.status().unwrap().success(), "`cargo xtask setup` installs what tests need");
+    }
 }

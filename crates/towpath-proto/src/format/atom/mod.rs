@@ -7,10 +7,10 @@
 //! |---|---|
 //! | `<tp:id>` | the item's id, percent-encoded, if `fo:id` cannot hold it |
 //! | `<tp:assigned>updated</tp:assigned>` | `updated` is required by Atom, absent in the item; it is as
-//! `<tp:modified>` |
+//! `<tp:changed>` |
 //! | `tp:assigned` on `link`, `media:thumbnail` | attachments and images that `extra` holds in another form |
 //! | `tp:assigned` on `author` | required by Atom, absent in the item; `feed`: the author of the feed alone |
-//! | `<tp:modified>` | time of the last change in the feed, if the item's own dates do not distinguish
+//! | `<tp:changed>` | time of the last change in the feed, if the item's own dates do not distinguish
 //! versions |
 //! | `tp:addresses` on the root | addresses are as the items have them: nothing in the document is relative to it |
 //! | `tp:before`, `tp:after`, `tp:plain`, `tp:base64` on `content` | the bytes of an XML document beside its element |

@@ -97,7 +97,8 @@ pub(crate) fn element<'i>(
             builder.item.published = date_element(xml, tag)?.or(builder.item.published);
         }
         (Ns::Atom, "updated" | "modified") => updated(xml, tag, builder)?,
-        (Ns::Towpath, "modified") => builder.modified = date_element(xml, tag)?,
+        // Earlier documents have the second name.
+        (Ns::Towpath, "changed" | "modified") => builder.modified = date_element(xml, tag)?,
         (Ns::Towpath, "assigned") => builder.has_assigned_date |= xml.text()?.trim() == "updated",
         (Ns::Towpath, "extra") => {
             let text = xml.text()?;

@@ -163,7 +163,8 @@ fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds
         None => xml.element("updated", &entry.modified.to_string()).element("tp:assigned", "updated"),
     };
     if entry.tells_modified && item.updated.is_some() {
-        xml.element("tp:modified", &entry.modified.to_string());
+        // Not "modified": parsers that ignore namespaces take that for the date of Atom 0.3.
+        xml.element("tp:changed", &entry.modified.to_string());
     }
     if let Some(published) = item.published {
         xml.element("published", &published.to_string());

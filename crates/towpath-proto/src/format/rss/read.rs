@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use super::plain_text;
 use crate::Timestamp;
 use crate::format::error::FormatError;
 use crate::format::feed_document::FeedDocument;
 use crate::format::item_builder::{ItemBuilder, address, date_element, some_text};
 use crate::format::xml::{ATOM, Ns, Tag, XmlReader, XmlToken, escape_attribute};
 use crate::format::{atom, feed_head};
-use crate::item::{Author, Content, Item};
+use crate::item::{Author, Content, ContentForm, Item};
 
 /// Reads the feed whose root element (`rss`, or RDF's) was just started.
 pub(crate) fn read<'i>(
@@ -116,6 +117,11 @@ pub(super) fn keeps(kept: &str, item: &Item) -> bool {
     })
 }
 
+/// Returns `true` for our writer's form of something that the item holds elsewhere, or not at all.
+fn is_derived(xml: &mut XmlReader<'_>) -> Result<bool, FormatError> {
+    Ok(xml.attribute_in(Ns::Towpath, "assigned")?.is_some_and(|mark| mark == "1"))
+}
+
 /// Reads an element of RSS itself.
 fn element<'i>(
     xml: &mut XmlReader<'i>,
@@ -123,6 +129,9 @@ fn element<'i>(
     builder: &mut ItemBuilder,
     seen: &mut SeenElements,
 ) -> Result<(), FormatError> {
+    if is_derived(xml)? {
+        return xml.skip();
+    }
     match tag.local {
         "title" => builder.item.title = some_text(xml)?,
         "link" => {
@@ -154,10 +163,6 @@ fn element<'i>(
                 builder.tag(xml.trimmed_text()?, false);
             }
         }
-        // Our writer's form of an attachment that the item holds elsewhere.
-        "enclosure" if xml.attribute_in(Ns::Towpath, "assigned")?.is_some_and(|mark| mark == "1") => {
-            xml.skip()?;
-        }
         "enclosure" => {
             let link = enclosure(xml)?;
             builder.keep(xml, link)?;
@@ -175,11 +180,27 @@ fn module_element<'i>(
     builder: &mut ItemBuilder,
     seen: &SeenElements,
 ) -> Result<(), FormatError> {
+    if is_derived(xml)? {
+        return xml.skip();
+    }
     match (tag.ns, tag.local) {
+        // The writer's mark stands after the date.
+        (Ns::Towpath, "assigned") => {
+            if xml.text()?.trim() == "published" {
+                builder.item.published = None;
+            }
+        }
         (Ns::Content, "encoded") => {
-            let media_type = xml.attribute_in(Ns::Towpath, "type")?.unwrap_or(Cow::Borrowed("text/html"));
+            let is_text = xml.attribute_in(Ns::Towpath, "form")?.is_some_and(|form| form == "text");
+            let usual = if is_text { ContentForm::Text } else { ContentForm::Html }.media_type();
+            let media_type = xml.attribute_in(Ns::Towpath, "type")?.map_or(usual.to_owned(), Cow::into_owned);
             let base = xml.content_base();
             let text = xml.text()?.into_owned();
+            if is_text {
+                let text = plain_text::from_html(&text).into_owned();
+                builder.item.content = Some(Content::new(media_type, text));
+                return Ok(());
+            }
             builder.item.content = Some(Content::new(media_type, xml.resolve_html(text, base.as_ref())?));
         }
         (Ns::DublinCore, "creator") => builder.item.authors.extend(some_text(xml)?.map(Author::named)),

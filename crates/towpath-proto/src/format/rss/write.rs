@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use jiff::fmt::rfc2822;
 use jiff::tz::TimeZone;
 
+use super::plain_text;
 use crate::Timestamp;
 use crate::attachment;
 use crate::format::atom;
@@ -93,9 +94,9 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
         xml.element("link", url);
     }
     guid(xml, item, ids);
-    dates(xml, item);
+    dates(xml, item, entry.modified);
     if entry.tells_modified {
-        xml.element("tp:modified", &entry.modified.to_string());
+        xml.element("tp:changed", &entry.modified.to_string());
     }
     for author in &item.authors {
         match (&author.email, &author.url) {
@@ -103,7 +104,14 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
             (None, None) => {
                 xml.element("dc:creator", &author.name);
             }
-            _ => atom::person(xml, PERSON, author),
+            _ => {
+                atom::person(xml, PERSON, author);
+                // Most readers of RSS know no other element for an author.
+                let shown = Some(&author.name).filter(|name| !name.is_empty()).or(author.email.as_ref());
+                if let Some(shown) = shown {
+                    xml.start("dc:creator").attribute("tp:assigned", "1").text(shown).end();
+                }
+            }
         }
     }
     if let Some(summary) = &item.summary {
@@ -165,8 +173,9 @@ fn deleted_entry(xml: &mut XmlWriter, head: &DocumentHead<'_>, deleted: &Deleted
     xml.end();
 }
 
-/// Writes the dates. RSS has whole seconds; Atom's elements hold the fraction.
-fn dates(xml: &mut XmlWriter, item: &Item) {
+/// Writes the dates. RSS has whole seconds; Atom's elements hold the fraction. Readers of RSS show `pubDate` only, so an
+/// item without one gets the time of its last change, marked.
+fn dates(xml: &mut XmlWriter, item: &Item, modified: Timestamp) {
     if let Some(published) = item.published {
         let date = rfc822(published);
         if let Some(date) = &date {
@@ -177,6 +186,11 @@ fn dates(xml: &mut XmlWriter, item: &Item) {
             xml.element("atom:published", &published.to_string());
         }
     }
+    let shown = Some(item.updated.unwrap_or(modified)).filter(|_| item.published.is_none());
+    if let Some(date) = shown.and_then(rfc822) {
+        // Not an attribute: parsers lose a date that has one.
+        xml.element("pubDate", &date).element("tp:assigned", "published");
+    }
     if let Some(updated) = item.updated {
         xml.element("atom:updated", &updated.to_string());
     }
@@ -186,15 +200,17 @@ fn rfc822(time: Timestamp) -> Option<String> {
     rfc2822::to_string(&time.to_zoned(TimeZone::UTC)).ok()
 }
 
+/// Writes the content. Readers of RSS show HTML only, so other text is written as HTML that shows it.
 fn write_content(xml: &mut XmlWriter, content: &Content) {
-    match content.shown().filter(|(shown, text)| *shown == ContentForm::Html && is_xml_text(text)) {
-        Some((shown, html)) => {
-            let own_type = content.type_beyond(shown);
-            // A type other than text/html is held in our attribute.
-            xml.start("content:encoded").optional_attribute("tp:type", own_type).text(html).end();
-        }
-        None => atom::write_content(xml, "atom:content", content),
-    }
+    let Some((shown, text)) = content.shown().filter(|(_, text)| is_xml_text(text)) else {
+        return atom::write_content(xml, "atom:content", content);
+    };
+    // A type that says more than the form is held in our attribute.
+    xml.start("content:encoded").optional_attribute("tp:type", content.type_beyond(shown));
+    match shown {
+        ContentForm::Html => xml.text(text).end(),
+        ContentForm::Text => xml.attribute("tp:form", "text").text(&plain_text::to_html(text)).end(),
+    };
 }
 
 /// Returns a stored element in RSS's form: without a redundant declaration, and enclosures as RSS's own.
