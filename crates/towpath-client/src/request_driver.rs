@@ -1,7 +1,9 @@
 //! Request driver: sends the requests of a state machine and hands the responses back to it.
 
 use std::collections::HashSet;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -28,6 +30,8 @@ pub(super) struct RequestDriver {
     /// SUP links and `Retry-After`, collected from the responses.
     pub(super) hints: ResponseHints,
     in_flight: FuturesUnordered<BoxFuture<'static, IoEvent>>,
+    /// Requests that are sent ahead, before their first poll.
+    ahead: Vec<BoxFuture<'static, IoEvent>>,
     /// Requests that have not ended.
     open: HashSet<RequestId>,
     /// Events of prefetched requests, each with the request that must end first.
@@ -70,6 +74,7 @@ impl RequestDriver {
             clock,
             hints: ResponseHints::default(),
             in_flight: FuturesUnordered::new(),
+            ahead: Vec::new(),
             open: HashSet::new(),
             deferred: Vec::new(),
         }
@@ -80,9 +85,9 @@ impl RequestDriver {
     /// Returns true if there was one.
     pub(super) fn send<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> bool {
         let fetcher = self.fetcher.clone();
-        let before = self.in_flight.len();
+        let before = self.open.len();
         self.send_by(exchange, |_, _| fetcher.clone());
-        self.in_flight.len() > before
+        self.open.len() > before
     }
 
     /// Like [`send`](Self::send), with a fetcher for each request.
@@ -98,7 +103,9 @@ impl RequestDriver {
             // Counts a request until its body ends; the set of futures lacks it while a chunk is handled.
             self.open.insert(request.id);
             let fetcher = fetcher(exchange, request.id);
-            self.in_flight.push(Box::pin(send_request(fetcher, request)));
+            let is_ahead = request.after.is_some();
+            let sending = Box::pin(send_request(fetcher, request));
+            if is_ahead { self.ahead.push(sending) } else { self.in_flight.push(sending) }
         }
     }
 
@@ -109,6 +116,7 @@ impl RequestDriver {
         let Some(until) = timer else {
             return self.next_response(exchange).await;
         };
+        self.start_ahead().await;
         // A simulated clock may advance only while nothing is in flight.
         let due = self.clock.sleep_until(until, !self.is_busy());
         tokio::select! {
@@ -119,8 +127,25 @@ impl RequestDriver {
 
     /// Waits for the next event of a request in flight, ignoring the exchange's timer. Cancel-safe.
     pub(super) async fn next_response<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> ExchangeProgress {
+        self.start_ahead().await;
         let Some(event) = self.in_flight.next().await else { return ExchangeProgress::Idle };
         self.accept(exchange, event)
+    }
+
+    /// Puts requests that are sent ahead on their way. Otherwise they would wait while the body that has arrived is read.
+    async fn start_ahead(&mut self) {
+        if self.ahead.is_empty() {
+            return;
+        }
+        while let Some(mut sending) = self.ahead.pop() {
+            let polled = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx))).await;
+            self.in_flight.push(match polled {
+                Poll::Ready(event) => Box::pin(std::future::ready(event)),
+                Poll::Pending => sending,
+            });
+        }
+        // Lets the connection's task write them.
+        tokio::task::yield_now().await;
     }
 
     /// Returns true while requests are in flight.
