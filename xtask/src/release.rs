@@ -38,10 +38,8 @@ pub(crate) fn without_paths(profile: &str) -> Vec<(&'static str, String)> {
     if profile == "dev" {
         return Vec::new();
     }
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let paths: Vec<(PathBuf, &str)> =
-        std::iter::once((root(), "/towpath")).chain(home.map(|home| (home, "/cargo"))).collect();
+        std::iter::once((root(), "/towpath")).chain(cargo_home().map(|home| (home, "/cargo"))).collect();
     let flags = |option: &str, separator: &str| {
         let flags = paths.iter().map(|(path, name)| format!("{option}={}={name}", path.display()));
         flags.collect::<Vec<_>>().join(separator)
@@ -51,6 +49,12 @@ pub(crate) fn without_paths(profile: &str) -> Vec<(&'static str, String)> {
         ("CARGO_ENCODED_RUSTFLAGS", flags("--remap-path-prefix", "\x1f")),
         ("CFLAGS", flags("-ffile-prefix-map", " ")),
     ]
+}
+
+/// Folder in which cargo keeps what it has from registries.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
 }
 
 /// The command `cargo deb`, without its arguments.

@@ -71,12 +71,30 @@ fn installed() -> Result<(), String> {
 
 /// Makes the crates in `target/package`, and builds each from its file.
 pub(crate) fn crates() -> Result<(), String> {
+    forget_unpacked(&release::cargo_home().unwrap_or_default().join("registry/src"))?;
     // The crate of the wheel is for that alone.
     let others = ["--exclude", "xtask", "--exclude", "towpath-python", "--locked"];
     cargo(&[&["package", "--workspace"], &others[..]].concat())?;
     // The reference of the crates' names, without a warning.
     let documents = [&["doc", "--workspace", "--no-deps"], &others[..]].concat();
     cargo_with(&documents, &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+/// Removes what cargo has unpacked of this workspace's crates below a folder. Cargo takes a version that is there for the
+/// same, and would build the others with an older state of it.
+fn forget_unpacked(sources: &Path) -> Result<(), String> {
+    let listed =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // A registry without a host is one of this machine.
+    let registries = listed(sources).filter(|registry| name(registry).starts_with('-'));
+    let version = concat!("-", env!("CARGO_PKG_VERSION"));
+    for unpacked in registries.flat_map(|registry| listed(&registry)) {
+        if name(&unpacked).starts_with("towpath") && name(&unpacked).ends_with(version) {
+            fs::remove_dir_all(&unpacked).map_err(|e| format!("{}: {e}", unpacked.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the npm package and the reference of its names, in `target/npm`.
@@ -228,6 +246,25 @@ mod tests {
         assert_eq!(check_size(&file, size), Ok(()));
         let error = check_size(&file, size - 1).unwrap_err();
         assert!(error.contains(&format!("Cargo.toml has {size} bytes, more than {}", size - 1)), "{error}");
+    }
+
+    #[test]
+    fn only_this_version_of_our_crates_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        let own = format!("-0123/towpath-store-{version}");
+        let others = [
+            format!("example.com-0123/towpath-{version}"),
+            format!("-0123/a-{version}"),
+            "-0123/towpath-9".into(),
+        ];
+        for unpacked in others.iter().chain([&own]) {
+            fs::create_dir_all(folder.path().join(unpacked)).unwrap();
+        }
+        forget_unpacked(folder.path()).unwrap();
+        assert!(!folder.path().join(&own).exists());
+        assert!(others.iter().all(|other| folder.path().join(other).exists()));
+        assert_eq!(forget_unpacked(&folder.path().join("missing")), Ok(()));
     }
 
     fn read(path: &str) -> String {

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+mod free_port;
+
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -12,6 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+pub use free_port::free_port;
 
 /// Path of the server's program: `NATS_SERVER`, or the one that `cargo xtask setup` installs.
 pub fn program() -> PathBuf {
@@ -23,16 +27,6 @@ pub fn program() -> PathBuf {
     let program = target.join("venv/bin/nats-server");
     assert!(program.exists(), "{} is missing: run `cargo xtask setup`", program.display());
     program
-}
-
-/// Returns a free port below those that the system gives to `:0` and to outgoing connections. One of these could be
-/// taken by another test, or by a client that connects to it in vain, while its own server is stopped.
-pub fn free_port() -> u16 {
-    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let first = range.split_whitespace().next().and_then(|port| port.parse().ok()).unwrap_or(32_768);
-    let below = if first > 20_000 { 10_000..first } else { 50_000..u16::MAX };
-    let mut ports = std::iter::repeat_with(|| fastrand::u16(below.clone()));
-    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// NATS server that ends with this process, even if it is killed.

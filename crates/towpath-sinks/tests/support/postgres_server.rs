@@ -1,11 +1,16 @@
 //! A real PostgreSQL server on loopback, with its own folder and port. It ends with the test.
 
+#[path = "../../../towpath-cluster/tests/common/free_port.rs"]
+mod free_port;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use free_port::free_port;
 
 /// Superuser of every server, and its password.
 pub const USER: &str = "owner";
@@ -210,8 +215,4 @@ impl Drop for PostgresServer {
             let _ = child.wait();
         }
     }
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
