@@ -71,7 +71,9 @@ fn installed() -> Result<(), String> {
 
 /// Makes the crates in `target/package`, and builds each from its file.
 pub(crate) fn crates() -> Result<(), String> {
+    // Cargo takes a version of a registry that is there for the same, and would build crates with an older state of others.
     forget_unpacked(&release::cargo_home().unwrap_or_default().join("registry/src"))?;
+    forget_built()?;
     // The crate of the wheel is for that alone.
     let others = ["--exclude", "xtask", "--exclude", "towpath-python", "--locked"];
     cargo(&[&["package", "--workspace"], &others[..]].concat())?;
@@ -80,8 +82,16 @@ pub(crate) fn crates() -> Result<(), String> {
     cargo_with(&documents, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
-/// Removes what cargo has unpacked of this workspace's crates below a folder. Cargo takes a version that is there for the
-/// same, and would build the others with an older state of it.
+/// Removes what cargo has built of the crates in the profile in which it verifies them.
+fn forget_built() -> Result<(), String> {
+    let folders = fs::read_dir(root().join("crates")).map_err(|e| format!("crates: {e}"))?;
+    let names: Vec<String> =
+        folders.flatten().map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
+    let packages = names.iter().flat_map(|name| ["--package", name.as_str()]);
+    cargo(&["clean", "--quiet", "--profile", "dev"].into_iter().chain(packages).collect::<Vec<_>>())
+}
+
+/// Removes what cargo has unpacked of this workspace's crates below a folder.
 fn forget_unpacked(sources: &Path) -> Result<(), String> {
     let listed =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
