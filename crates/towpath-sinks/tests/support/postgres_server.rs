@@ -1,5 +1,6 @@
 //! A real PostgreSQL server on loopback, with its own folder and port. It ends with the test.
 
+#[allow(clippy::duplicate_mod, reason = "a test of the program has it for its other servers, too")]
 #[path = "../../../towpath-cluster/tests/common/free_port.rs"]
 mod free_port;
 
