@@ -63,6 +63,12 @@ fn give_to_server(path: &Path) {
     }
 }
 
+/// Returns true for a process that is there, and not only its exit status.
+fn is_running(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
 impl PostgresServer {
     /// Starts a new server with an empty database `feeds`.
     pub fn start() -> Self {
@@ -154,11 +160,16 @@ impl PostgresServer {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// kill -9 of the server's first process; the others end with it.
+    /// kill -9 of the server's first process. Returns once the others have noticed: until then they answer.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+        let Some(mut child) = self.child.take() else { return };
+        let others = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while others.split_whitespace().any(is_running) {
+            assert!(Instant::now() < end, "processes of PostgreSQL that do not end: {others}");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
