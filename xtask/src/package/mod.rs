@@ -27,10 +27,11 @@ const MAX_WHEEL: u64 = 20_000_000;
 pub(crate) fn package() -> Result<(), String> {
     crates()?;
     let program = release::release()?;
-    deb::deb(&program)?;
     npm()?;
     wheel()?;
-    check_all(&program)
+    check_all(&program)?;
+    // Last: cargo-deb empties its folder, in which the check makes packages of its own.
+    deb::deb(&program).map(drop)
 }
 
 /// Makes the Debian package.
