@@ -114,7 +114,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // For the checks of the web page.
     engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
     let (stopper, stop) = stop::on_signal_or_request();
-    let stopping = StopLimit::watch(engine.store.clone(), stop.clone());
+    let stopping = StopLimit::watch(engine.store.clone(), engine.is_shared(), stop.clone());
     if engine.is_shared() {
         // The listener is bound already: connections queue in its backlog until the server accepts them.
         remote_writes::recover(&engine).await?;
