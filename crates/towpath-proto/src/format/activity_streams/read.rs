@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::write::TowpathMember;
+use crate::format::html;
 use crate::item::{Author, Content, Item};
 
 /// Parsed object.
@@ -104,7 +105,7 @@ fn read_content(text: Option<String>, beside: &TowpathMember<'_>) -> Result<Opti
     let Some(text) = text else { return Ok(None) };
     let mut content = Content::new(media_type, text);
     if content.essence() != "text/html" {
-        let unescaped = unescape(content.text().unwrap_or_default());
+        let unescaped = html::unescape(content.text().unwrap_or_default());
         content.bytes = unescaped.into();
     }
     Ok(Some(content))
@@ -130,10 +131,4 @@ fn read_tags(members: &mut Map<String, Value>) -> Vec<String> {
         _ => None,
     };
     tags.into_iter().filter_map(name).collect()
-}
-
-/// Reverses `escape`.
-pub(super) fn unescape(text: &str) -> String {
-    // The ampersand comes last: `&amp;lt;` must become `&lt;`.
-    text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }

@@ -1,8 +1,6 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::read::unescape;
-use super::write::escape;
 use super::*;
 use crate::change::{Change, Op};
 use crate::item::Author;
@@ -108,11 +106,4 @@ fn what_is_no_object_says_why() {
     let item = read_object(serde_json::from_str(odd).unwrap()).unwrap().item;
     assert_eq!((item.id.as_str(), item.tags.len(), item.published), ("5", 1, None));
     assert_eq!(item.extra["activity_streams"], serde_json::json!({"url": 1}));
-}
-
-proptest::proptest! {
-    #[test]
-    fn escaping_comes_back(text in "[&<>a-z;]{0,20}|(&|&amp;|&lt;|lt;|gt;|amp;){0,6}") {
-        proptest::prop_assert_eq!(unescape(&escape(&text)), text);
-    }
 }

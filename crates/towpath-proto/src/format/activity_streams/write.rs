@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::change::{Change, Op};
+use crate::format::html;
 use crate::item::Author;
 
 /// Change's item as a serializable object.
@@ -131,7 +132,7 @@ impl Serialize for ActivityObject<'_> {
             id: &item.id,
             display_name: item.title.as_deref(),
             summary: item.summary.as_deref(),
-            content: text.map(|text| if is_html { Cow::Borrowed(text) } else { escape(text) }),
+            content: text.map(|text| if is_html { Cow::Borrowed(text) } else { html::escape(text) }),
             url: item.url.as_deref(),
             // AS1 allows a single author; the extension holds all of them.
             author: item.authors.first().map(|author| Person {
@@ -167,13 +168,4 @@ fn object_type(change: &Change) -> &'static str {
         (_, Some(_)) => "article",
         (_, None) => "note",
     }
-}
-
-/// Escapes text as HTML.
-pub(super) fn escape(text: &str) -> Cow<'_, str> {
-    // Most text has nothing to escape, and is borrowed.
-    if memchr::memchr3(b'&', b'<', b'>', text.as_bytes()).is_none() {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }

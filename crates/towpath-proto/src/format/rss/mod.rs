@@ -4,7 +4,6 @@
 //! written as in [`super::atom`]. What only RSS's own elements can show to readers is written there too, marked by
 //! `tp:assigned`; `tp:form` on `content:encoded` marks a text that was written as HTML.
 
-mod plain_text;
 mod read;
 mod write;
 

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::plain_text;
 use crate::Timestamp;
 use crate::format::error::FormatError;
 use crate::format::feed_document::FeedDocument;
 use crate::format::item_builder::{ItemBuilder, address, date_element, some_text};
 use crate::format::xml::{ATOM, Ns, Tag, XmlReader, XmlToken, escape_attribute};
-use crate::format::{atom, feed_head};
+use crate::format::{atom, feed_head, html};
 use crate::item::{Author, Content, ContentForm, Item};
 
 /// Reads the feed whose root element (`rss`, or RDF's) was just started.
@@ -197,7 +196,7 @@ fn module_element<'i>(
             let base = xml.content_base();
             let text = xml.text()?.into_owned();
             if is_text {
-                let text = plain_text::from_html(&text).into_owned();
+                let text = html::unescape(&text);
                 builder.item.content = Some(Content::new(media_type, text));
                 return Ok(());
             }

@@ -5,16 +5,15 @@ use std::borrow::Cow;
 use jiff::fmt::rfc2822;
 use jiff::tz::TimeZone;
 
-use super::plain_text;
 use crate::Timestamp;
 use crate::attachment;
-use crate::format::atom;
 use crate::format::document::{DocumentEntry, DocumentHead, EntryIds};
 use crate::format::feed_document::DeletedEntry;
 use crate::format::xml::{
     ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, Ns, TOMBSTONES, TOWPATH, XmlReader, XmlToken, XmlWriter,
     escape_attribute, is_xml_text,
 };
+use crate::format::{atom, html};
 use crate::item::{Author, Content, ContentForm, Item};
 
 /// Type of an enclosure of unknown type.
@@ -209,7 +208,7 @@ fn write_content(xml: &mut XmlWriter, content: &Content) {
     xml.start("content:encoded").optional_attribute("tp:type", content.type_beyond(shown));
     match shown {
         ContentForm::Html => xml.text(text).end(),
-        ContentForm::Text => xml.attribute("tp:form", "text").text(&plain_text::to_html(text)).end(),
+        ContentForm::Text => xml.attribute("tp:form", "text").text(&html::escape(text)).end(),
     };
 }
 
