@@ -10,7 +10,7 @@ use crate::stop::{Stop, stopped};
 
 /// Longest time from the signal to the end of a cluster's node. Service managers kill after 30 s and more.
 const NODE_LIMIT: Duration = Duration::from_secs(20);
-/// The same for a single server, which finishes a large document first. The packaged unit allows 60 s.
+/// Longest time for a single server, which finishes a large document first. The packaged unit allows 60 s.
 const LIMIT: Duration = Duration::from_secs(50);
 /// Time for which the last writes wait for a cluster: within the time that running answers have.
 const WRITES: Duration = Duration::from_secs(8);
