@@ -13,7 +13,7 @@ use crate::engine::read_link::{self, ReadLink};
 use crate::engine::removed_feed::RemovedFeed;
 pub use crate::engine::tokens::Access;
 use crate::engine::tokens::{TokenSet, reads};
-use crate::engine::{Engine, Feed};
+use crate::engine::{Engine, Feed, SortedFeeds};
 
 /// Checks that the sender of a request has a right to change a feed: with a token, or, where none may publish, from a
 /// loopback address. Returns the sender, for the log.
@@ -180,7 +180,7 @@ pub(crate) fn may_know_removed<B>(
 ///
 /// A token that is not valid.
 pub(crate) fn readable<B>(
-    feeds: Vec<Arc<Feed>>,
+    feeds: SortedFeeds,
     tokens: &TokenSet,
     peer: SocketAddr,
     request: &Request<B>,

@@ -105,10 +105,9 @@ impl Engine {
         self.sup_links.add_private(private);
         let mut planned: HashMap<FeedId, Arc<Feed>> = planned.into_iter().collect();
         let mut removed = Vec::new();
-        {
-            let mut feeds = self.feeds.write();
-            let may_create = self.config.server.create_feeds;
-            for (id, feed) in feeds.iter() {
+        let may_create = self.config.server.create_feeds;
+        self.feeds.replace(|feeds| {
+            for (id, feed) in feeds {
                 if planned.contains_key(id) {
                     continue;
                 }
@@ -128,8 +127,8 @@ impl Engine {
             // Before the feeds go: a request that does not find one finds why.
             let note = |feed: &Arc<Feed>| (feed.id().clone(), RemovedFeed::of_file(feed.config.is_public()));
             self.removed.write().extend(removed.iter().map(note));
-            *feeds = planned;
-        }
+            planned
+        });
         changes.removed.sort_unstable();
         changes.left.sort_unstable();
         let mut all_removed = self.removed.write();

@@ -19,6 +19,7 @@ use crate::document::cors::CorsPolicy;
 use crate::document::response_memory::ResponseMemory;
 use crate::document::sup_links::SupLinks;
 use crate::engine::failures::Failures;
+use crate::engine::feed_map::{FeedMap, SortedFeeds};
 use crate::engine::feed_records::StoredFeeds;
 use crate::engine::identity::identity;
 use crate::engine::log_health::LogUpkeepHealth;
@@ -74,7 +75,7 @@ pub struct Engine {
     /// Publishing work that failed.
     pub(crate) failures: Failures,
     is_shared: bool,
-    pub(super) feeds: Arc<RwLock<HashMap<FeedId, Arc<Feed>>>>,
+    pub(super) feeds: Arc<FeedMap>,
     /// Feeds with a log that are not served any more.
     pub(super) removed: Arc<RwLock<HashMap<FeedId, RemovedFeed>>>,
     /// Number of changes of the feeds since the start.
@@ -192,7 +193,7 @@ impl Engine {
             store_health: StoreHealth::default(),
             log_upkeep: LogUpkeepHealth::default(),
             is_shared,
-            feeds: Arc::new(RwLock::new(feeds)),
+            feeds: Arc::new(FeedMap::new(feeds)),
             removed,
             feed_changes: Arc::default(),
             removal_hooks: OnceLock::new(),
@@ -245,13 +246,13 @@ impl Engine {
             return Some(feed);
         }
         let new = self.unlisted_feed(id)?;
-        // Another thread may have created it since the look-up above, so `entry` decides again.
-        Some(self.feeds.write().entry(id.clone()).or_insert(new).clone())
+        // Another thread may have created it since the look-up above.
+        Some(self.feeds.get_or_insert(new))
     }
 
     /// Returns the feed of a name.
     pub fn feed(&self, id: &str) -> Option<Arc<Feed>> {
-        self.feeds.read().get(id).cloned()
+        self.feeds.get(id)
     }
 
     /// Returns the feed of a name to publish to. Where publishing may create feeds, a new one is listed only once an
@@ -268,15 +269,12 @@ impl Engine {
 
     /// Returns the number of feeds.
     pub(crate) fn feed_count(&self) -> usize {
-        self.feeds.read().len()
+        self.feeds.len()
     }
 
     /// Returns all feeds, sorted by name.
-    pub fn feeds(&self) -> Vec<Arc<Feed>> {
-        let mut feeds: Vec<_> = self.feeds.read().values().cloned().collect();
-        // Lists and digests over all feeds must not change with the map's random order.
-        feeds.sort_unstable_by(|a, b| a.id().cmp(b.id()));
-        feeds
+    pub fn feeds(&self) -> SortedFeeds {
+        self.feeds.sorted()
     }
 
     /// Returns the time. Everything below the engine gets it as an argument.

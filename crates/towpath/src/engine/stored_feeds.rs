@@ -61,7 +61,7 @@ impl Engine {
             }
             None => {
                 let most = self.config.server.http_feeds;
-                let count = self.feeds.read().values().filter(|feed| feed.config.is_from_http).count();
+                let count = self.feeds.count_from_http();
                 if count >= most {
                     return Err(RouteError::forbidden(format!(
                         "{most} feeds may be made over HTTP, and there are as many: remove one, or set [server] http_feeds"
@@ -130,14 +130,14 @@ impl Engine {
         if !feed.config.is_public() {
             self.sup_links.add_private([id.clone()]);
         }
-        self.feeds.write().insert(id.clone(), feed);
+        self.feeds.insert(feed);
         self.removed.write().remove(&id);
         self.tell_feed_change();
     }
 
     fn hide_feed(&self, id: &FeedId, removed: RemovedFeed) {
         self.removed.write().insert(id.clone(), removed);
-        let feed = self.feeds.write().remove(id);
+        let feed = self.feeds.remove(id);
         self.tell_feed_change();
         self.tell_removed(feed.as_slice());
     }

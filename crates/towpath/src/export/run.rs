@@ -37,13 +37,13 @@ impl Tree {
             // A process does not know what changed before it began, so its first export is whole.
             let is_first = self.contents.lock().is_none();
             let is_whole = is_first || matches!(feeds, ExportedFeeds::All);
-            let feeds = match feeds {
+            let is_exported = |feed: &Arc<Feed>| feed.is_listed();
+            let feeds: Vec<Arc<Feed>> = match feeds {
                 ExportedFeeds::These(ids) if !is_first => {
-                    ids.iter().filter_map(|id| self.engine.feed(id.as_str())).collect()
+                    ids.iter().filter_map(|id| self.engine.feed(id.as_str())).filter(is_exported).collect()
                 }
-                _ => self.engine.feeds(),
+                _ => self.engine.feeds().into_iter().filter(is_exported).collect(),
             };
-            let feeds: Vec<Arc<Feed>> = feeds.into_iter().filter(|feed| feed.is_listed()).collect();
             if is_first {
                 self.load_contents(&feeds).await?;
             }

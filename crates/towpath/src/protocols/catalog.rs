@@ -122,9 +122,7 @@ pub(crate) async fn describe<S: Serialize>(
 
 /// Returns the public feeds. A private feed is not even named to strangers.
 pub(crate) fn public_feeds(engine: &Engine) -> Vec<Arc<Feed>> {
-    let mut feeds = engine.feeds();
-    feeds.retain(|feed| feed.config.is_public());
-    feeds
+    engine.feeds().into_iter().filter(|feed| feed.config.is_public()).collect()
 }
 
 /// Answers with the list of public feeds.

@@ -77,8 +77,7 @@ pub(super) async fn site_document(
 }
 
 fn build(engine: &Engine, chains: &BTreeMap<FeedId, DocumentChain>, which: SiteDocument) -> Document {
-    let mut feeds = engine.feeds();
-    feeds.retain(|feed| feed.is_listed());
+    let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(|feed| feed.is_listed()).collect();
     let unpublished = DocumentChain::default();
     let shown: Vec<(SourcePublisher<'_>, &DocumentChain)> = feeds
         .iter()

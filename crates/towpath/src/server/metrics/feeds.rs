@@ -52,7 +52,7 @@ impl ScrapedFeed {
 impl FeedCollector {
     /// Takes the feeds that a client may see, up to `[server] metrics_feeds`, and counts the sources of all.
     pub(super) fn new(engine: &Engine, may_see: impl Fn(&str) -> bool) -> Self {
-        let mut feeds = engine.feeds();
+        let feeds = engine.feeds();
         let total = feeds.len();
         let mut sources = SourceTotals::default();
         for feed in feeds.iter().filter(|feed| feed.config.source.is_some()) {
@@ -63,11 +63,10 @@ impl FeedCollector {
             }
         }
         // A filter shows the log of another feed.
-        feeds.retain(|feed| !feed.is_filter() && may_see(feed.id().as_str()));
-        feeds.sort_by(|a, b| a.id().cmp(b.id()));
-        feeds.truncate(engine.config.server.metrics_feeds);
-        let scraped = |feed: Arc<Feed>| ScrapedFeed { source: SourceMetrics::get(&feed), feed };
-        Self { feeds: feeds.into_iter().map(scraped).collect(), total, sources }
+        let seen = feeds.iter().filter(|feed| !feed.is_filter() && may_see(feed.id().as_str()));
+        let scraped = |feed: &Arc<Feed>| ScrapedFeed { source: SourceMetrics::get(feed), feed: feed.clone() };
+        let seen = seen.take(engine.config.server.metrics_feeds).map(scraped).collect();
+        Self { feeds: seen, total, sources }
     }
 
     /// Returns true if there are series of single feeds.
