@@ -16,6 +16,9 @@ use crate::diffdelta::wire::cursor::Cursor;
 use crate::diffdelta::wire::{DeltaCounts, DeltaKind, GLOBAL, ImpactReason, SourceStatus, Sources};
 use crate::feed_id::FeedId;
 
+/// Bytes that a document has for each source beside its changes: its status, with cursors and URLs.
+const STATUS_BYTES: usize = 512;
+
 /// State of the global feed's chain; the publisher stores it beside the documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobalChain {
@@ -85,9 +88,13 @@ impl PendingDeltas {
         self.items.is_empty()
     }
 
-    /// Returns true at the size limit, which is that of a source's window. Mint then.
-    pub fn is_full(&self) -> bool {
-        self.items.len() >= DeltaWindow::MAX_CHANGES || self.bytes >= DeltaWindow::MAX_BYTES
+    /// Returns true at the size limit, beside the states of so many `sources`. Mint then.
+    ///
+    /// The limit is that of a source's window. Each document says something of every source, so with many sources the
+    /// limit is higher: minting then costs no more for each change than it does with few.
+    pub fn is_full(&self, sources: usize) -> bool {
+        self.items.len() >= DeltaWindow::MAX_CHANGES.max(sources)
+            || self.bytes >= DeltaWindow::MAX_BYTES.max(sources.saturating_mul(STATUS_BYTES))
     }
 }
 

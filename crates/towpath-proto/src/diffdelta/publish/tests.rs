@@ -3,6 +3,7 @@ use serde_json::Value;
 
 use super::testing::{TestSource, at, feed, items, site};
 use super::*;
+use crate::diffdelta::collapse::DeltaWindow;
 use crate::diffdelta::wire::cursor::Cursor;
 use crate::diffdelta::{GlobalChain, GlobalPublisher, PendingDeltas, Proof, prove};
 use crate::item::Item;
@@ -204,6 +205,18 @@ fn a_site_below_a_path_links_below_it() {
     assert_eq!(site.link("/diff/x"), "/data/diff/x");
     assert_eq!(site.absolute("/diff/x"), "https://example.com/data/diff/x");
     assert_eq!(SiteUrl::new("http://h:1").link("/a"), "/a");
+}
+
+/// A document says something of every source, so where there are many, more deltas share one.
+#[test]
+fn the_limit_of_pending_deltas_grows_with_the_sources() {
+    let mut source = TestSource::new("aa");
+    (0..DeltaWindow::MAX_CHANGES).for_each(|number| source.put(titled(&format!("i{number}"), "1"), at(1)));
+    let mut pending = PendingDeltas::new();
+    pending.add(source.run_rendered(at(1)).1);
+    let full = [0, 1, DeltaWindow::MAX_CHANGES, DeltaWindow::MAX_CHANGES + 1]
+        .map(|sources| pending.is_full(sources));
+    assert_eq!(full, [true, true, true, false]);
 }
 
 /// Section 1: the global feed merges the deltas of all sources, with its own chain.

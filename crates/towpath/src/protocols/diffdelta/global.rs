@@ -118,7 +118,7 @@ impl GlobalFeed {
         state.dirty = true;
         self.source_ran.notify_one();
         // Not later: a document has a limit, and many sources may mint within one interval.
-        match state.pending.is_full() {
+        match state.pending.is_full(state.sources.len()) {
             true if state.loaded => make_next(engine, &mut state).await,
             // A mint must follow what is stored. What is pending is read again.
             true => load(engine, &mut state).await,
@@ -284,7 +284,7 @@ async fn recover(
             shown.snapshots += 1;
             shown.cursor = cursor.parse().map_err(|e| damaged(&e))?;
             Arc::make_mut(&mut state.sources).insert(source.clone(), shown.clone());
-            if state.pending.is_full() {
+            if state.pending.is_full(state.sources.len()) {
                 mint(engine, state).await?;
             }
         }

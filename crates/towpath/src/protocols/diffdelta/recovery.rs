@@ -10,15 +10,15 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use towpath_proto::diffdelta::publish::DocumentChain;
 
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::publish::publish;
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
+use crate::protocols::diffdelta::task::AT_ONCE;
 use crate::store_error::StoreError;
 
-/// Number of feeds that are published at the same time.
-const AT_ONCE: usize = 256;
 /// Time that a request for a document over all feeds waits for them. Most servers have started by then.
 const WAIT: Duration = Duration::from_secs(2);
 /// Time after which such a request may come again.
@@ -91,9 +91,16 @@ pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
 
 async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     DiffDelta::of(engine).global.load(engine).await?;
-    let feeds = engine.feeds().into_iter().filter(|feed| !feed.is_filter());
+    let chains = DiffDelta::of(engine).global.sources().await;
+    let is_new = |feed: &Arc<Feed>| !chains.get(feed.id()).is_some_and(|chain| is_published(feed, chain));
+    let feeds: Vec<_> = engine.feeds().into_iter().filter(|feed| !feed.is_filter() && is_new(feed)).collect();
+    // Kept, they would be copied when the first of them changes.
+    drop(chains);
+    Recovery::of(engine)
+        .published
+        .fetch_add(engine.feed_count().saturating_sub(feeds.len()), Ordering::Relaxed);
     // Many at a time, whose writes share a sync: one for each of thirty thousand new feeds would take minutes.
-    let recovering = stream::iter(feeds.map(|feed| {
+    let recovering = stream::iter(feeds.into_iter().map(|feed| {
         async move {
             let done = recover_feed(engine, &feed).await;
             Recovery::of(engine).published.fetch_add(1, Ordering::Relaxed);
@@ -106,6 +113,13 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let result = recovering.fold(Ok(()), |result, done| async move { result.and(done) }).await;
     DiffDelta::of(engine).global.run(engine).await?;
     result
+}
+
+/// Returns true if a feed's chain has all of its changes, so that there is nothing to publish.
+fn is_published(feed: &Feed, chain: &DocumentChain) -> bool {
+    // A disabled source's chain says so, and that may be new.
+    let is_on = feed.config.source.as_ref().is_none_or(|source| source.enabled);
+    is_on && !chain.is_unpublished() && chain.minted_seq >= feed.head.load(Ordering::Acquire)
 }
 
 async fn recover_feed(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::wire::GLOBAL;
@@ -33,6 +33,12 @@ const COST_SHARE: u32 = 10;
 const CARRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest time between such documents in a cluster, whose log keeps each of them.
 const SHARED_CARRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Longest time between two documents of the global feed when each takes long.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// Time in which a server that stops publishes what was appended just before. The next start publishes the rest.
+const LAST_PUBLISHING: Duration = Duration::from_secs(5);
+/// Number of feeds that are published at the same time.
+pub(super) const AT_ONCE: usize = 256;
 /// Longest wait for a role that is free, or whose last holder ran on the same folder.
 const LEASE_WAIT: Duration = Duration::from_secs(5);
 
@@ -149,25 +155,27 @@ async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {
         tokio::time::sleep(MINT_INTERVAL).await;
     }
     // Appends that were acknowledged just before the stop are published, too.
-    publish_feeds(engine, diffdelta.take_dirty()).await;
+    let _ = timeout(LAST_PUBLISHING, publish_feeds(engine, diffdelta.take_dirty())).await;
 }
 
 async fn publish_feeds(engine: &Arc<Engine>, feeds: Vec<FeedId>) {
-    for id in feeds {
-        let Some(feed) = engine.feed(id.as_str()) else { continue };
-        if let Err(e) = publish(engine, &feed, Run::Moved).await {
-            tracing::error!(feed = %id, error = %e, "cannot publish");
-            let Some(wait) = retry_after(&e) else { continue };
-            let engine = engine.clone();
-            tokio::spawn(
-                async move {
-                    tokio::time::sleep(wait).await;
-                    DiffDelta::of(&engine).mark_dirty(id);
-                }
-                .boxed(),
-            );
+    // Many at a time, whose writes share a sync.
+    stream::iter(feeds).for_each_concurrent(AT_ONCE, |id| publish_or_retry(engine, id).boxed()).await;
+}
+
+async fn publish_or_retry(engine: &Arc<Engine>, id: FeedId) {
+    let Some(feed) = engine.feed(id.as_str()) else { return };
+    let Err(e) = publish(engine, &feed, Run::Moved).await else { return };
+    tracing::error!(feed = %id, error = %e, "cannot publish");
+    let Some(wait) = retry_after(&e) else { return };
+    let engine = engine.clone();
+    tokio::spawn(
+        async move {
+            tokio::time::sleep(wait).await;
+            DiffDelta::of(&engine).mark_dirty(id);
         }
-    }
+        .boxed(),
+    );
 }
 
 /// Returns the time after which a feed is published again; `None` once the store is closed.
@@ -189,7 +197,7 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
     let mut waiting = false;
     let mut delay = BATCH_DELAY;
     loop {
-        let due = last + carries;
+        let due = last + carries.max(delay);
         let batched = async {
             global.source_ran().await;
             tokio::time::sleep(delay).await;
@@ -221,7 +229,7 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
 ///
 /// A document says something of every source, so with a hundred thousand of them it takes a third of a second.
 fn batch_delay(took: Duration) -> Duration {
-    (took * (COST_SHARE - 1)).clamp(BATCH_DELAY, CARRY_INTERVAL)
+    (took * (COST_SHARE - 1)).clamp(BATCH_DELAY, LONGEST_DELAY)
 }
 
 async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
@@ -245,6 +253,6 @@ mod tests {
     #[test]
     fn documents_over_many_feeds_come_less_often() {
         let delay = |milliseconds| batch_delay(Duration::from_millis(milliseconds)).as_millis();
-        assert_eq!([0, 11, 12, 300, 60_000].map(delay), [100, 100, 108, 2700, 10_000]);
+        assert_eq!([0, 11, 12, 300, 60_000].map(delay), [100, 100, 108, 2700, 300_000]);
     }
 }
