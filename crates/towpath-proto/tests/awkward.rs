@@ -131,7 +131,14 @@ fn repairs_are_told_with_line_and_column() {
 
 #[test]
 fn repairs_take_linear_time() {
-    let documents: [fn(usize) -> String; 6] = [
+    let documents: [fn(usize) -> String; 8] = [
+        |n| {
+            format!(
+                "<rss><item>{}</item></rss>",
+                (0..n).map(|i| format!("<a{i}></b{i}>")).collect::<String>()
+            )
+        },
+        |n| format!("<rss>{}</rss>", "<a b=\"x>y<a b='x>".repeat(n)),
         |n| format!("<rss>{}</rss>", "<a b='".repeat(n)),
         |n| format!("<rss>{}</rss>", "<".repeat(n)),
         |n| format!("<rss>{}</rss>", "&amp".repeat(n)),

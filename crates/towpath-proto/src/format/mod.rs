@@ -30,10 +30,12 @@ pub mod opml;
 mod paging;
 pub mod peek;
 mod position;
+mod preface;
 mod problems;
 mod read;
 pub mod rss;
 pub mod sniff;
+mod western;
 pub mod xml;
 
 pub use error::FormatError;

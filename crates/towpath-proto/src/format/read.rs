@@ -8,7 +8,7 @@ use super::feed_document::{FeedDocument, Format};
 use super::html_page::{self, HtmlMapping};
 use super::limits::DocumentLimits;
 use super::problems::Problems;
-use super::{atom, fill, json_feed, json_pointers, json_repair, rss, sniff, xml};
+use super::{atom, fill, json_feed, json_pointers, json_repair, preface, rss, sniff, western, xml};
 use crate::item::Item;
 
 /// Options of reading a document.
@@ -56,7 +56,7 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
     if let Cow::Owned(text) = &text {
         budget.store(text.len())?;
     }
-    let text = if options.repair { without_preface(text, &mut problems) } else { text };
+    let text = if options.repair { preface::dropped(text, &mut problems) } else { text };
     let mut feed = match (sniff::kind(&text), options.format) {
         // An empty document is not an empty feed: absence would delete every item.
         (sniff::DocumentKind::Empty, _) => return Err(FormatError::Unknown("the document is empty".into())),
@@ -71,7 +71,10 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
         }
         (sniff::DocumentKind::Xml, None | Some(Format::Rss | Format::Atom)) => {
             let unreplaced = problems.len();
-            let text = sniff::replace_non_xml(text, &mut problems);
+            let mut text = sniff::replace_non_xml(text, &mut problems);
+            if options.repair {
+                text = western::replace_controls(text, &mut problems);
+            }
             if problems.len() > unreplaced {
                 budget.store(text.len())?;
             }
@@ -127,7 +130,6 @@ fn json_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result
 /// Reads XML. What strict reading refuses is repaired if the options say so, and read again.
 fn xml_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {
     let error = match read_xml(text, options, budget) {
-        Err(FormatError::Unknown(reason)) => return Err(FormatError::Unknown(reason)),
         Err(error) if options.repair => error,
         read => return read,
     };
@@ -141,6 +143,8 @@ fn xml_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<
             told(&mut feed, problems);
             Ok(feed)
         }
+        // No repair helps a document that is cut off, whatever else is wrong with it.
+        Err(truncated @ FormatError::Truncated { .. }) => Err(truncated),
         // The repair did not help. The first error has the place in the document.
         Err(_) => Err(error),
     }
@@ -167,19 +171,6 @@ fn read_json(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDo
             reason: "JSON needs a mapping that locates the items".into(),
         }),
     }
-}
-
-/// Drops text before the document, such as a warning of the program that made it. Its lines are kept.
-fn without_preface<'a>(text: Cow<'a, str>, problems: &mut Vec<String>) -> Cow<'a, str> {
-    const MAX_PREFACE: usize = 4096;
-    if sniff::kind(&text) != sniff::DocumentKind::Other {
-        return text;
-    }
-    let starts = ["<?xml", "<rss", "<feed", "<rdf:RDF"].into_iter().filter_map(|start| text.find(start));
-    let Some(start) = starts.min().filter(|start| *start <= MAX_PREFACE) else { return text };
-    problems.push("line 1, column 1: text before the beginning of the document was dropped".into());
-    let lines = "\n".repeat(text[..start].matches('\n').count());
-    Cow::Owned(lines + &text[start..])
 }
 
 fn read_html(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDocument, FormatError> {

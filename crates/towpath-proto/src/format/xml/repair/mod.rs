@@ -4,13 +4,17 @@
 //! once and never moves a line break, so later problems keep their lines. A document that ends too early stays so: the
 //! transfer is the likely cause, and half a document is no document.
 
+mod ends;
 mod references;
+mod root;
+mod start_tag;
 mod tags;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 
+use self::ends::TagPlaces;
 use super::errors::place;
 use crate::format::budget::Budget;
 use crate::format::error::FormatError;
@@ -24,6 +28,8 @@ struct Open<'i> {
     prefixes: usize,
     /// Its tags of HTML are text: `description`, and the like.
     holds_html: bool,
+    /// No end tag follows before the item ends, so the next start tag ends it.
+    has_no_end: bool,
 }
 
 /// Repair in progress.
@@ -34,6 +40,7 @@ struct Repair<'i, 'b> {
     open: Vec<Open<'i>>,
     /// Declared prefixes in scope.
     prefixes: Vec<&'i str>,
+    tags: TagPlaces<'i>,
     /// Entities of the document type, with their replacement text as XML.
     entities: HashMap<&'i str, String>,
     /// The root element was closed.
@@ -50,12 +57,14 @@ struct Repair<'i, 'b> {
 pub(crate) fn repair(text: &str, budget: &mut Budget) -> Result<(String, Problems), FormatError> {
     // The output may be no longer than any text that is read.
     budget.store(text.len())?;
+    let tags = TagPlaces::of(text, budget)?;
     let mut repair = Repair {
         text,
         out: String::with_capacity(text.len() + text.len() / 16),
         at: 0,
         open: Vec::new(),
         prefixes: Vec::new(),
+        tags,
         entities: HashMap::new(),
         is_done: false,
         has_doctype: false,

@@ -3,28 +3,52 @@
 use super::super::errors::place;
 use super::super::namespaces::well_known;
 use super::super::write::push_text;
+use super::start_tag::{MAX_ATTRIBUTES, StartTag, read_tag};
 use super::{Open, Repair};
 use crate::format::error::FormatError;
 use crate::format::position::{line_and_column, shortened};
 
-/// Maximum number of attributes of a tag that are kept.
-const MAX_ATTRIBUTES: usize = 256;
-
-/// Parts of a start tag.
-struct StartTag<'i> {
-    name: &'i str,
-    attributes: Vec<(&'i str, &'i str, usize)>,
-    is_empty: bool,
-    /// Length with both brackets; `None` if the document ends within the tag.
-    length: Option<usize>,
-    /// The tag is not as XML wants it.
-    is_wrong: bool,
-}
+/// Elements of feeds and items that have no prefix.
+const FIELDS: [&str; 33] = [
+    "author",
+    "category",
+    "channel",
+    "cloud",
+    "comments",
+    "content",
+    "contributor",
+    "copyright",
+    "created",
+    "description",
+    "docs",
+    "enclosure",
+    "entry",
+    "feed",
+    "generator",
+    "guid",
+    "id",
+    "image",
+    "issued",
+    "item",
+    "language",
+    "lastBuildDate",
+    "link",
+    "modified",
+    "pubDate",
+    "published",
+    "rights",
+    "rss",
+    "source",
+    "summary",
+    "title",
+    "ttl",
+    "updated",
+];
 
 impl<'i> Repair<'i, '_> {
     pub(super) fn start_tag(&mut self, rest: &'i str) -> Result<(), FormatError> {
         let offset = self.at;
-        let Some(tag) = read_tag(rest) else {
+        let Some(mut tag) = read_tag(rest) else {
             self.at += 1;
             if self.open.is_empty() {
                 self.outside("<");
@@ -52,7 +76,7 @@ impl<'i> Repair<'i, '_> {
             return self.tag_as_text(&rest[..length], offset);
         }
         self.close_before(tag.name, offset)?;
-        self.write(&tag, &rest[..length], offset)
+        self.write(&mut tag, &rest[..length], offset)
     }
 
     pub(super) fn end_tag(&mut self, rest: &'i str) -> Result<(), FormatError> {
@@ -67,6 +91,11 @@ impl<'i> Repair<'i, '_> {
         self.at += length;
         let found = self.open.iter().rposition(|open| open.name == name);
         let found = found.or_else(|| self.open.iter().rposition(|open| open.name.eq_ignore_ascii_case(name)));
+        // `<dc:creator>` is ended by `</creator>`, but an outer element is not.
+        let is_last = |open: &Open<'_>| {
+            local(open.name) == local(name) && open.name.contains(':') != name.contains(':')
+        };
+        let found = found.or_else(|| self.open.len().checked_sub(1).filter(|at| is_last(&self.open[*at])));
         let Some(at) = found else {
             if self.is_text(name) {
                 return self.tag_as_text(&rest[..length], offset);
@@ -90,7 +119,16 @@ impl<'i> Repair<'i, '_> {
 
     /// Returns `true` for a tag that is part of a text, as HTML's are.
     fn is_text(&self, name: &str) -> bool {
-        self.open.last().is_some_and(|open| open.holds_html) && !is_field(name)
+        self.open.last().is_some_and(|open| open.holds_html) && !self.is_field(name)
+    }
+
+    /// Returns `true` for elements that no HTML text has: a field of a feed or item, or anything of a module.
+    fn is_field(&self, name: &str) -> bool {
+        match name.split_once(':') {
+            // `<mailto:a@b.example>` is an address in brackets.
+            Some((prefix, _)) => self.prefixes.contains(&prefix) || well_known(prefix).is_some(),
+            None => FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name)),
+        }
     }
 
     fn tag_as_text(&mut self, tag: &str, offset: usize) -> Result<(), FormatError> {
@@ -111,17 +149,32 @@ impl<'i> Repair<'i, '_> {
             self.close_to(self.open.len() - 1, offset)?;
         }
         // A field without an end tag ends where the next field begins.
-        if is_field(name)
+        if self.is_field(name)
             && let Some(at) = self.open.iter().rposition(|open| is_leaf(open.name))
         {
             self.close_to(at, offset)?;
         }
-        if is_item(name)
-            && let Some(at) = self.open.iter().rposition(|open| is_item(open.name))
-        {
+        // So does any child of an item or channel whose end tag is nowhere.
+        if let Some(at) = self.open.iter().rposition(|open| open.has_no_end) {
             self.close_to(at, offset)?;
         }
+        if is_item(name) {
+            let item = self.open.iter().rposition(|open| is_item(open.name));
+            let holder = || self.open.iter().rposition(|open| holds_items(open.name)).map(|at| at + 1);
+            if let Some(depth) = item.or_else(|| holder().filter(|_| !name.contains(':'))) {
+                self.close_to(depth, offset)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Returns `true` for a child of an item, or of what holds items, that has no end tag before the next item.
+    fn has_no_end(&self, name: &str, holds_html: bool) -> bool {
+        let Some(parent) = self.open.last().filter(|open| is_item(open.name) || holds_items(open.name))
+        else {
+            return false;
+        };
+        !holds_html && !is_item(name) && !holds_items(name) && !self.tags.ends(name, parent.name, self.at)
     }
 
     fn close_to(&mut self, depth: usize, offset: usize) -> Result<(), FormatError> {
@@ -154,7 +207,8 @@ impl<'i> Repair<'i, '_> {
         Ok(())
     }
 
-    fn write(&mut self, tag: &StartTag<'i>, source: &str, offset: usize) -> Result<(), FormatError> {
+    fn write(&mut self, tag: &mut StartTag<'i>, source: &str, offset: usize) -> Result<(), FormatError> {
+        self.mend_namespaces(tag, offset);
         if tag.is_wrong {
             self.warn(offset, format_args!("the tag <{}> is ill-formed", shortened(tag.name)));
         }
@@ -190,7 +244,8 @@ impl<'i> Repair<'i, '_> {
             return Ok(());
         }
         let holds_html = !self.open.is_empty() && holds_html(tag);
-        self.open.push(Open { name: tag.name, offset, prefixes, holds_html });
+        let has_no_end = self.has_no_end(tag.name, holds_html);
+        self.open.push(Open { name: tag.name, offset, prefixes, holds_html, has_no_end });
         Ok(())
     }
 
@@ -227,104 +282,17 @@ impl<'i> Repair<'i, '_> {
     }
 }
 
-/// Reads a start tag; `None` if a `<` begins none.
-fn read_tag(rest: &str) -> Option<StartTag<'_>> {
-    let bytes = rest.as_bytes();
-    let name_end = (1..bytes.len()).find(|at| !is_name_byte(bytes[*at])).unwrap_or(bytes.len());
-    let name = &rest[1..name_end];
-    if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') || name.ends_with(':') {
-        return None;
-    }
-    let mut tag = StartTag { name, attributes: Vec::new(), is_empty: false, length: None, is_wrong: false };
-    // A second colon is part of no name.
-    tag.is_wrong = name.matches(':').count() > 1;
-    let mut at = name_end;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'>' => {
-                tag.length = Some(at + 1);
-                return Some(tag);
-            }
-            // Another tag begins: this one lacks its end.
-            b'<' => {
-                tag.is_wrong = true;
-                tag.length = Some(at);
-                return Some(tag);
-            }
-            b'/' if bytes.get(at + 1) == Some(&b'>') => {
-                (tag.is_empty, tag.length) = (true, Some(at + 2));
-                return Some(tag);
-            }
-            b if is_name_byte(b) => at = read_attribute(rest, at, &mut tag),
-            b if b.is_ascii_whitespace() => at += 1,
-            _ => {
-                tag.is_wrong = true;
-                at += 1;
-            }
-        }
-    }
-    Some(tag)
+fn local(name: &str) -> &str {
+    name.rsplit(':').next().unwrap_or_default()
 }
 
-/// Reads an attribute; returns its end.
-fn read_attribute<'i>(rest: &'i str, from: usize, tag: &mut StartTag<'i>) -> usize {
-    let bytes = rest.as_bytes();
-    let skip_space = |mut at: usize| {
-        while bytes.get(at).is_some_and(u8::is_ascii_whitespace) {
-            at += 1;
-        }
-        at
-    };
-    let mut at = from;
-    while bytes.get(at).is_some_and(|b| is_name_byte(*b)) {
-        at += 1;
-    }
-    let name = &rest[from..at];
-    let equals = skip_space(at);
-    let (mut value, mut value_at) = ("", at);
-    if bytes.get(equals) == Some(&b'=') {
-        value_at = skip_space(equals + 1);
-        match bytes.get(value_at) {
-            Some(&quote @ (b'"' | b'\'')) => {
-                value_at += 1;
-                let end = memchr::memchr(quote, &bytes[value_at..]).map_or(rest.len(), |n| value_at + n);
-                value = &rest[value_at..end];
-                at = (end + 1).min(rest.len());
-            }
-            _ => {
-                tag.is_wrong = true;
-                let ends = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'>' | b'<');
-                let end = bytes[value_at..].iter().position(ends).map_or(rest.len(), |n| value_at + n);
-                let end = if rest[value_at..end].ends_with('/') && bytes.get(end) == Some(&b'>') {
-                    end - 1
-                } else {
-                    end
-                };
-                value = &rest[value_at..end];
-                at = end;
-            }
-        }
-    } else {
-        tag.is_wrong = true;
-    }
-    let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_')
-        && !name.ends_with(':')
-        && name.matches(':').count() < 2;
-    let is_new = tag.attributes.iter().all(|(known, ..)| *known != name);
-    if is_name && is_new && tag.attributes.len() < MAX_ATTRIBUTES {
-        tag.attributes.push((name, value, value_at));
-    } else {
-        tag.is_wrong = true;
-    }
-    at
+pub(super) fn is_item(name: &str) -> bool {
+    matches!(local(name), "item" | "entry")
 }
 
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-' | b'.') || byte >= 0x80
-}
-
-fn is_item(name: &str) -> bool {
-    matches!(name.rsplit(':').next(), Some("item" | "entry"))
+/// Returns `true` for elements that items are children of.
+fn holds_items(name: &str) -> bool {
+    matches!(local(name), "channel" | "feed" | "RDF")
 }
 
 /// Returns `true` for elements whose text is HTML, so that tags in it were meant to be escaped.
@@ -332,7 +300,7 @@ fn holds_html(tag: &StartTag<'_>) -> bool {
     let media_type =
         tag.attributes.iter().find(|(name, ..)| *name == "type").map_or("", |(_, value, _)| *value);
     let is_markup = media_type.contains("xml") || media_type.contains("xhtml");
-    let local = tag.name.rsplit(':').next().unwrap_or_default();
+    let local = local(tag.name);
     // Media RSS has an element of that name for files.
     let is_media = tag.name == "media:content";
     !is_markup
@@ -341,46 +309,6 @@ fn holds_html(tag: &StartTag<'_>) -> bool {
             local,
             "description" | "encoded" | "summary" | "content" | "title" | "tagline" | "subtitle"
         )
-}
-
-/// Returns `true` for elements that no HTML text has: a field of a feed or item, or anything with a prefix.
-fn is_field(name: &str) -> bool {
-    const FIELDS: [&str; 33] = [
-        "author",
-        "category",
-        "channel",
-        "cloud",
-        "comments",
-        "content",
-        "contributor",
-        "copyright",
-        "created",
-        "description",
-        "docs",
-        "enclosure",
-        "entry",
-        "feed",
-        "generator",
-        "guid",
-        "id",
-        "image",
-        "issued",
-        "item",
-        "language",
-        "lastBuildDate",
-        "link",
-        "modified",
-        "pubDate",
-        "published",
-        "rights",
-        "rss",
-        "source",
-        "summary",
-        "title",
-        "ttl",
-        "updated",
-    ];
-    name.contains(':') || FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name))
 }
 
 /// Returns `true` for fields that hold no other field.
