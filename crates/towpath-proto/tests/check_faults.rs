@@ -82,7 +82,12 @@ fn planted_faults_are_named() {
             }
         }
     }
-    assert!(count > 240, "{count}");
+    println!(
+        "single documents: {} of {count} planted faults named, {} rules",
+        count - missed.len(),
+        document_rules().count()
+    );
+    assert!(count > 360, "{count}");
     assert!(missed.is_empty(), "{} of {count} missed: {}", missed.len(), missed.join("\n"));
 }
 

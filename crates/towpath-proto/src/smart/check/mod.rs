@@ -84,6 +84,8 @@ pub struct SmartChecker {
     format: PageFormat,
     first: Option<Collection>,
     second: Option<Collection>,
+    /// Number of items by a page in the other format.
+    other_total: Option<u64>,
     walk: Walk,
     limits: ReadLimits,
 }
@@ -99,6 +101,7 @@ impl SmartChecker {
             format: PageFormat::Json,
             first: None,
             second: None,
+            other_total: None,
             walk: Walk::default(),
             limits: ReadLimits::default(),
         }
@@ -146,7 +149,7 @@ impl SmartChecker {
             }
             SmartProbe::Unlimited => self.judge_unlimited(response),
             SmartProbe::Unreadable => {
-                let problem = (response.status >= 500).then(|| response.describe());
+                let problem = (response.status != 200).then(|| response.describe());
                 self.report_rule(rules::DEGRADE, problem);
             }
             SmartProbe::Time => self.judge_time(response),
@@ -155,6 +158,13 @@ impl SmartChecker {
             SmartProbe::Script if rules::is_script(response) => {
                 let expected = ids(self.first.as_ref());
                 self.report_rule(rules::SCRIPT, rules::script_problem(response, CALLBACK, &expected));
+            }
+            // The media type alone makes the difference to a script.
+            SmartProbe::Script
+                if memchr::memmem::find(&response.body, CALLBACK.as_bytes())
+                    .is_some_and(|at| response.body.get(at + CALLBACK.len()) == Some(&b'(')) =>
+            {
+                self.report_rule(rules::SCRIPT, Some(response.describe()));
             }
             SmartProbe::Script => {
                 self.report.pass_over(&[rules::SCRIPT], "the feed does not offer scripts (MAY)");
@@ -195,6 +205,13 @@ impl SmartChecker {
         Some(page)
     }
 
+    /// Tests the parts of a page in the format of the first.
+    fn judge_parts(&mut self, response: &SmartResponse, page: &Collection) {
+        for (rule, problem) in rules::page_problems(self.format, page, &response.body, &self.base) {
+            self.report_rule(rule, problem.map(|problem| format!("{}: {problem}", response.url)));
+        }
+    }
+
     fn queue_probes(&mut self, page: &Collection) {
         let base = self.base.clone();
         let two = with_parameter(&with_parameter(&base, "max", "2"), "timeout", "0");
@@ -232,6 +249,7 @@ impl SmartChecker {
             Ok(page) => page,
             Err(problem) => return self.report_rule(rules::SINCE, Some(problem)),
         };
+        self.judge_parts(response, &page);
         let before = ids(self.first.as_ref());
         let repeated = page.items.iter().map(|object| &object.item.id).find(|id| before.contains(id));
         let problem = repeated.map(|id| format!("{}: item {id:?} is before the cursor", response.url));
@@ -258,6 +276,7 @@ impl SmartChecker {
         let problem = match rules::page(response, self.format) {
             Err(problem) => Some(problem),
             Ok(page) => {
+                self.judge_parts(response, &page);
                 let found = ids(Some(&page));
                 (!fits(&found)).then(|| format!("{}: items {found:?} instead of {expected:?}", response.url))
             }
@@ -266,8 +285,8 @@ impl SmartChecker {
     }
 
     fn judge_time(&mut self, response: &SmartResponse) {
-        // Time positions are OPTIONAL: an error status is a refusal, and not a violation.
-        if response.status != 200 {
+        // Time positions are OPTIONAL: a client error is a refusal, and not a violation.
+        if (400..500).contains(&response.status) {
             return self.report.pass_over(&[rules::TIME], "the feed does not support it (OPTIONAL)");
         }
         let expected = ids(self.first.as_ref()).into_iter().next();
@@ -292,6 +311,7 @@ impl SmartChecker {
         let (found, expected) = (ids(Some(&page)), ids(self.first.as_ref()));
         let problem = (found != expected).then(|| format!("the items are {found:?} and {expected:?}"));
         self.report_rule(rules::SAME_ITEMS, problem);
+        self.other_total = page.total;
         let Some(first) = &self.first else { return };
         let differs = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
         let cursor = differs(&page.last_cursor, &first.last_cursor)
@@ -305,9 +325,15 @@ impl SmartChecker {
         let problem = (late || response.status != 200)
             .then(|| format!("{} after {:#}", response.describe(), response.elapsed));
         self.report_rule(rules::AT_ONCE, problem);
-        if response.status == 200 {
-            let problem = rules::page(response, self.format).err();
-            self.report_rule(rules::FORMAT, problem);
+        if response.status != 200 {
+            return;
+        }
+        match rules::page(response, self.format) {
+            Err(problem) => self.report_rule(rules::FORMAT, Some(problem)),
+            Ok(page) => {
+                self.judge_parts(response, &page);
+                self.judge_totals(response, &page);
+            }
         }
     }
 

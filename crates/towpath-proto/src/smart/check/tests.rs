@@ -345,6 +345,21 @@ fn planted_faults_are_named() {
             *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
             Some(response)
         }),
+        ("~towpath", "A cursor that cannot be read", |asked| {
+            let mut response = asked.honest();
+            *response.status_mut() = http::StatusCode::NOT_FOUND;
+            Some(response)
+        }),
+        ("since=time", "A time as position is inclusive", |asked| {
+            let mut response = asked.honest();
+            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            Some(response)
+        }),
+        ("callback", "With callback the answer is application/javascript", |asked| {
+            let mut response = asked.honest();
+            response.headers_mut().insert("content-type", "application/json".parse().unwrap());
+            Some(response)
+        }),
         ("until=", "until limits", |asked| Some(asked.instead(&[("until", "ignored")]))),
         ("since=cursor", "since limits", |asked| Some(asked.instead(&[("since", "ignored")]))),
         ("since=time", "A time as position is inclusive", |asked| Some(asked.instead(&[("20Z", "21Z")]))),

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::response::SmartResponse;
 use super::{HOLD, SmartChecker, SmartProbe, ids, order, rules};
+use crate::report::Rule;
 use crate::smart::wire::accept::PageFormat;
 use crate::smart::wire::spec::{FeedOrder, PositionSpec};
 use crate::smart::wire::{Collection, with_parameter, with_since};
@@ -86,7 +87,7 @@ impl SmartChecker {
         let problem = (found.len() >= expected.len() && !found.starts_with(&expected))
             .then(|| format!("{}: items {found:.4?} begin unlike {expected:?}", response.url));
         self.report_rule(rules::SINCE, problem);
-        self.report_rule(rules::UNIQUE, rules::duplicate_item(&page));
+        self.judge_parts(response, &page);
         self.walk.total = page.total;
         self.walk_on(page, &response.url);
     }
@@ -95,9 +96,7 @@ impl SmartChecker {
         match rules::page(response, self.format) {
             Ok(page) => {
                 // On a long feed the counts of each page are tested too.
-                for (rule, problem) in rules::page_problems(self.format, &page, &response.body, &self.base) {
-                    self.report_rule(rule, problem.map(|problem| format!("{}: {problem}", response.url)));
-                }
+                self.judge_parts(response, &page);
                 self.walk_on(page, &response.url);
             }
             Err(problem) => self.report_rule(rules::SINCE, Some(problem)),
@@ -134,13 +133,32 @@ impl SmartChecker {
         // Only a total that stood still can be compared with what was read meanwhile.
         let is_wrong = self.walk.total == page.total && page.total.is_some_and(|total| total != seen as u64);
         let problem = is_wrong.then(|| format!("{url}: {:?}, and the feed has {seen} items", page.total));
-        let rule = if self.format == PageFormat::Json { rules::TOTAL } else { rules::ATOM_TOTAL };
-        self.report_rule(rule, problem);
+        self.report_rule(self.total_rule(self.format), problem);
         // Too few items for the total: what was read again did not change, but is another item.
         let is_short = is_wrong && page.total.is_some_and(|total| total > seen as u64);
         let returned = self.walk.returned.take().filter(|_| is_short);
         self.report_rule(rules::UNIQUE, returned);
         self.probe_end(&with_since(&base, &cursor));
+    }
+
+    fn total_rule(&self, format: PageFormat) -> Rule {
+        if format == PageFormat::Json { rules::TOTAL } else { rules::ATOM_TOTAL }
+    }
+
+    /// Compares the totals of the empty page at the end with those before.
+    pub(super) fn judge_totals(&mut self, response: &SmartResponse, page: &Collection) {
+        let (seen, url) = (self.walk.times.len() as u64, &response.url);
+        // In an ascending order all that is new is at the end, so it was read.
+        let is_whole = !order(&self.base).descending && page.items.is_empty();
+        let unseen = page.total.filter(|total| is_whole && *total > seen);
+        let problem = unseen.map(|total| format!("{url}: {total}, and the feed has {seen} items"));
+        self.report_rule(self.total_rule(self.format), problem);
+        // Read between two pages with this total, the other format has it too.
+        let stood = self.walk.total.filter(|total| page.total == Some(*total));
+        if let (Some(total), Some(other)) = (stood, self.other_total) {
+            let problem = (total != other).then(|| format!("{other} in one format, {total} in the other"));
+            self.report_rule(self.total_rule(self.format.other()), problem);
+        }
     }
 
     /// Queues the requests at the end of the feed.

@@ -43,10 +43,13 @@ pub(super) struct AtomDialect {
     feed: Facts,
     entry: Facts,
     is_in_entry: bool,
+    is_in_source: bool,
     /// Number of the first entry without an author, whom the feed may name later.
     without_author: Option<u64>,
     deleted: HashSet<(String, String)>,
     has_src: bool,
+    /// Id of the feed, once it was read.
+    feed_id: Option<String>,
 }
 
 impl AtomDialect {
@@ -62,6 +65,14 @@ impl AtomDialect {
                 walk.judge(rule, is_new, || "a second alternate of its type and language".to_owned());
             }
             _ => {}
+        }
+    }
+
+    fn end_id(&mut self, id: &str, walk: &mut WalkState<'_>) {
+        if !self.is_in_entry {
+            self.feed_id = Some(id.to_owned());
+        } else if !self.is_in_source {
+            walk.judge(rules::OTHER_IDS, self.feed_id.as_deref() != Some(id), || format!("{id:?}"));
         }
     }
 
@@ -184,6 +195,7 @@ impl Dialect for AtomDialect {
         let Some(element) = element else { return };
         match (parent.name, element.name) {
             ("feed", "entry") => self.is_in_entry = true,
+            (_, "source") => self.is_in_source = true,
             ("feed", "author") => self.feed.has_author = true,
             ("entry", "author") => self.entry.has_author = true,
             ("source", "author") if self.is_in_entry => self.entry.has_author = true,
@@ -207,6 +219,12 @@ impl Dialect for AtomDialect {
                 test_text(kind, frame, walk);
             }
             (Body::Content, _) => self.end_content(frame, walk),
+            (_, "id") => self.end_id(&frame.text, walk),
+            (_, "name") => {
+                let text = frame.text.trim();
+                walk.judge(rules::PERSON_NAMED, !text.is_empty(), || "an empty name".to_owned());
+            }
+            (_, "source") => self.is_in_source = false,
             (_, "entry") => self.end_entry(walk),
             (_, "feed") => {
                 walk.judge(rules::FEED_SELF, self.feed.has_self, || "no link with rel=\"self\"".to_owned());

@@ -102,7 +102,7 @@ pub(super) fn test_json_feed(feed: &Value) -> DocumentFindings {
     // Both published versions, and the form without a scheme that some writers have, begin like this.
     let is_version = matches!(version, "https://jsonfeed.org/version/1" | "https://jsonfeed.org/version/1.1");
     findings.judge(rules::VERSION, is_version, || format!("{version:?}"));
-    findings.judge(rules::TITLE, is_text(top, "title"), || "no title".to_owned());
+    findings.judge(rules::TITLE, is_filled(top, "title"), || "no title".to_owned());
     findings.judge(rules::ITEMS, top.contains_key("items"), || "no items".to_owned());
     findings.judge(rules::RECOMMENDED, top.contains_key("feed_url"), || "no feed_url".to_owned());
     if let Some(next) = top.get("next_url") {
@@ -117,6 +117,10 @@ fn is_text(object: &Map<String, Value>, name: &str) -> bool {
     object.get(name).is_some_and(Value::is_string)
 }
 
+fn is_filled(object: &Map<String, Value>, name: &str) -> bool {
+    object.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+}
+
 /// Tests an object's members, then what its kind requires.
 fn test_object(findings: &mut DocumentFindings, place: &str, object: &Map<String, Value>, kind: ObjectKind) {
     for (name, value) in object {
@@ -128,25 +132,30 @@ fn test_object(findings: &mut DocumentFindings, place: &str, object: &Map<String
                 let is_extension =
                     start.next() == Some('_') && start.next().is_some_and(|c| c.is_ascii_alphabetic());
                 findings.judge(rules::EXTENSION, is_extension, at);
+                let members = value.as_object().into_iter().flat_map(Map::keys);
+                let period = std::iter::once(name).chain(members).find(|name| name.contains('.'));
+                findings.judge(rules::EXTENSION_NAMES, period.is_none(), || format!("{}: {period:?}", at()));
             }
         }
     }
     let has = |name: &str| is_text(object, name);
+    let is_filled = |name: &str| is_filled(object, name);
     let at = || place.to_owned();
     match kind {
         ObjectKind::Feed => {}
         ObjectKind::Item => {
-            findings.judge(rules::ID, has("id"), at);
+            // A number has no text, and fails too.
+            findings.judge(rules::ID, is_filled("id"), at);
             findings.judge(rules::CONTENT, has("content_html") || has("content_text"), at);
         }
         ObjectKind::Author => {
-            let has_any = AUTHOR.iter().any(|(name, _)| object.contains_key(*name));
+            let has_any = AUTHOR.iter().any(|(name, _)| is_filled(name));
             findings.judge(rules::AUTHOR, has_any, at);
         }
         ObjectKind::Attachment => {
-            findings.judge(rules::ATTACHMENT, has("url") && has("mime_type"), at);
+            findings.judge(rules::ATTACHMENT, is_filled("url") && is_filled("mime_type"), at);
         }
-        ObjectKind::Hub => findings.judge(rules::HUB, has("type") && has("url"), at),
+        ObjectKind::Hub => findings.judge(rules::HUB, is_filled("type") && is_filled("url"), at),
     }
 }
 

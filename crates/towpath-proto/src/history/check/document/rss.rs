@@ -1,5 +1,7 @@
 //! Rules of RSS across elements.
 
+use std::collections::HashSet;
+
 use super::grammar::Element;
 use super::history::history_element;
 use super::rss_grammar::{RDF_ROOT, RSS};
@@ -25,6 +27,8 @@ pub(super) struct RssDialect {
     has_text: bool,
     has_guid: bool,
     is_no_permalink: bool,
+    /// Hours or days of the element that is open.
+    skipped: HashSet<String>,
 }
 
 impl Dialect for RssDialect {
@@ -61,6 +65,7 @@ impl Dialect for RssDialect {
         match (parent.name, element.name) {
             (_, "item") => (self.has_text, self.has_guid) = (false, false),
             ("item", "title" | "description") => self.has_text = true,
+            (_, "skipHours" | "skipDays") => self.skipped.clear(),
             ("item", "guid") => {
                 self.has_guid = true;
                 self.is_no_permalink = start.attribute("isPermaLink") == Some("false");
@@ -70,14 +75,20 @@ impl Dialect for RssDialect {
     }
 
     fn end(&mut self, element: &'static Element, frame: &Frame, walk: &mut WalkState<'_>) {
+        let text = frame.text.trim();
         match element.name {
+            "hour" | "day" => {
+                let is_new = self.skipped.insert(text.to_owned());
+                walk.judge(rules::SKIP_ONCE, is_new, || format!("{text:?} again"));
+            }
             "item" if element.ns.is_empty() => {
                 walk.judge(rules::ITEM_TEXT, self.has_text, || "neither of them".to_owned());
                 walk.judge(rules::ITEM_GUID, self.has_guid, || "no guid".to_owned());
             }
-            "guid" if !self.is_no_permalink => {
-                let text = frame.text.trim();
-                walk.judge(rules::GUID_URL, is_absolute(text), || format!("{text:?}"));
+            "guid" => {
+                walk.judge(rules::GUID_TEXT, !text.is_empty(), || "an empty guid".to_owned());
+                let fits = self.is_no_permalink || text.is_empty() || is_absolute(text);
+                walk.judge(rules::GUID_URL, fits, || format!("{text:?}"));
             }
             _ => {}
         }

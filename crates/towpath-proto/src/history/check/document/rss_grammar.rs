@@ -8,7 +8,7 @@ use super::rules::{atom, history, rss as rules};
 use super::values::{
     is_absolute, is_contact, is_http, is_language, is_media_type, is_number, is_rfc_822, is_rfc_3339,
 };
-use crate::format::xml::TOMBSTONES;
+use crate::format::xml::{CONTENT, TOMBSTONES};
 
 /// Namespace of RSS 1.0.
 pub(super) const RSS_1: &str = "http://purl.org/rss/1.0/";
@@ -76,7 +76,7 @@ static LAST_BUILD_DATE: Element = date("lastBuildDate");
 static DOCS: Element = Element::new("", "docs", Body::Trimmed(is_absolute, rules::DOCS));
 static TTL: Element = Element::new("", "ttl", Body::Trimmed(is_number, rules::TTL));
 static CATEGORY: Element = text("category").with(&[Attribute::any("domain")], &[]);
-static CLOUD: Element = Element::new("", "cloud", Body::Any).with(
+static CLOUD: Element = Element::new("", "cloud", Body::Empty(rules::NO_TEXT)).with(
     &[
         Attribute::needed("domain", rules::CLOUD, is_any, rules::CLOUD),
         Attribute::needed("port", rules::CLOUD, is_number, rules::CLOUD_PORT),
@@ -116,7 +116,7 @@ static SKIP_DAYS: Element =
     Element::new("", "skipDays", Body::Elements).with(&[], &[up_to(7, &DAY, rules::SKIP_DAYS)]);
 static AUTHOR: Element = Element::new("", "author", Body::Trimmed(is_contact, rules::AUTHOR));
 static COMMENTS: Element = Element::new("", "comments", Body::Trimmed(is_absolute, rules::COMMENTS));
-static ENCLOSURE: Element = Element::new("", "enclosure", Body::Any).with(
+static ENCLOSURE: Element = Element::new("", "enclosure", Body::Empty(rules::NO_TEXT)).with(
     &[
         Attribute::needed("url", rules::ENCLOSURE, is_http, rules::ENCLOSURE_URL),
         Attribute::needed("length", rules::ENCLOSURE, is_number, rules::ENCLOSURE_LENGTH),
@@ -127,6 +127,7 @@ static ENCLOSURE: Element = Element::new("", "enclosure", Body::Any).with(
 static GUID: Element = text("guid").with(&[Attribute::value("isPermaLink", is_flag, rules::GUID_FLAG)], &[]);
 static SOURCE: Element =
     text("source").with(&[Attribute::needed("url", rules::SOURCE, is_absolute, rules::SOURCE)], &[]);
+static ENCODED: Element = Element::new(CONTENT, "encoded", Body::Text);
 static ITEM: Element = Element::new("", "item", Body::Elements).with(
     &[],
     &[
@@ -142,6 +143,7 @@ static ITEM: Element = Element::new("", "item", Body::Elements).with(
         maybe(&PUB_DATE, rules::ITEM_ONCE),
         maybe(&SOURCE, rules::ITEM_ONCE),
         many(&ATOM_LINK),
+        maybe(&ENCODED, rules::ENCODED),
     ],
 );
 /// A deleted entry. In RSS its `ref` is a guid, which may be any text.

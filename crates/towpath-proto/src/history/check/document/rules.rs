@@ -17,6 +17,7 @@ pub(super) mod atom {
         HTML_DIV: "RFC 4287 §3.1.1.2" Should "HTML could stand in a div: it has no html, head or body";
         XHTML_DIV: "RFC 4287 §3.1.1.3" Must "An XHTML text is one div of XHTML";
         PERSON_NAME: "RFC 4287 §3.2.1" Must "A person has one name";
+        PERSON_NAMED: "RFC 4287 §3.2.1" Should "The name of a person is not empty";
         PERSON_URI: "RFC 4287 §3.2.2" Must "A person has at most one uri, which is an IRI reference";
         PERSON_EMAIL: "RFC 4287 §3.2.3" Must "A person has at most one email, which is an address";
         DATE: "RFC 4287 §3.3" Must "Dates are dates";
@@ -58,6 +59,7 @@ pub(super) mod atom {
         LOGO: "RFC 4287 §4.2.8" Must "A logo is an IRI reference";
         FEED_ID_IRI: "RFC 4287 §4.2.6" Must "The feed's id is an absolute IRI";
         ENTRY_ID_IRI: "RFC 4287 §4.2.6" Must "An entry's id is an absolute IRI";
+        OTHER_IDS: "RFC 4287 §4.2.6" Must "An entry has another id than its feed";
         LINK_HREF: "RFC 4287 §4.2.7.1" Must "A link has an href";
         LINK_IRI: "RFC 4287 §4.2.7.1" Must "A link leads to an IRI";
         LINK_REL: "RFC 4287 §4.2.7.2" Must "The rel of a link is a name or an IRI";
@@ -120,6 +122,7 @@ pub(super) mod rss {
         IMAGE_SIZE: "RSS 2.0, image" Must "An image is at most 144 wide and 400 high";
         TEXT_INPUT: "RSS 2.0, textInput" Must "A textInput has one title, description, name and link";
         SKIP_HOURS: "RSS 2.0, skipHours" Must "skipHours has up to 24 hours from 0 to 23";
+        SKIP_ONCE: "RSS 2.0, skipHours" Advice "Hours and days to skip are named once";
         SKIP_DAYS: "RSS 2.0, skipDays" Must "skipDays has up to seven names of days";
         ITEM_TEXT: "RSS 2.0, elements of item" Must "An item has a title or a description";
         ITEM_ONCE: "RSS 2.0, elements of item" Must "Elements of an item occur once";
@@ -132,9 +135,11 @@ pub(super) mod rss {
         ENCLOSURE_URL: "RSS 2.0, enclosure" Must "The url of an enclosure is an http URL";
         ENCLOSURE_LENGTH: "RSS 2.0, enclosure" Must "The length of an enclosure is a number of bytes";
         ENCLOSURE_TYPE: "RSS 2.0, enclosure" Must "The type of an enclosure is a media type";
+        GUID_TEXT: "RSS 2.0, guid" Must "A guid is not empty";
         GUID_FLAG: "RSS 2.0, guid" Must "isPermaLink is true or false";
         GUID_URL: "RSS 2.0, guid" Must "A guid that is a permalink is a URL";
         SOURCE: "RSS 2.0, source" Must "A source has the url of its channel";
+        ENCODED: "RSS content module" Should "An item has content:encoded once";
         RDF_ITEM: "RSS 1.0 §5.5" Must "An item has a title and a link";
     }
 }
@@ -159,6 +164,7 @@ pub(super) mod json_feed {
         HUB: "JSON Feed 1.1" Must "A hub has a type and a url";
         NEXT: "JSON Feed 1.1" Must "next_url leads to another document than feed_url";
         EXTENSION: "JSON Feed 1.1" Must "Names of extensions begin with an underscore and a letter";
+        EXTENSION_NAMES: "JSON Feed 1.1" Must "Names of extensions and of their members have no period";
         RECOMMENDED: "JSON Feed 1.1" Should "A feed has its feed_url";
         UNIQUE_NAMES: "RFC 8259 §4" Should "The names within an object are unique";
     }

@@ -27,9 +27,15 @@ pub(super) fn is_rfc_3339(text: &str) -> bool {
     };
     let is_offset = matches!(zone.as_bytes(), [b'+' | b'-', h1, h2, b':', m1, m2]
         if [h1, h2, m1, m2].iter().all(|d| d.is_ascii_digit()));
-    // A leap second is a valid second that a timestamp cannot express (RFC 3339, section 5.6).
-    let text = text.replace(":60", ":59");
-    (zone == "Z" || is_offset) && text.parse::<Timestamp>().is_ok()
+    let is_leap = text.get(17..19) == Some("60");
+    let whole = match is_leap {
+        true => format!("{}59{}", &text[..17], &text[19..]),
+        false => text.to_owned(),
+    };
+    // A timestamp cannot express a leap second, which ends a day in UTC (RFC 3339, section 5.7).
+    let ends_day = |time: Timestamp| (time.as_second() + 1).rem_euclid(86_400) == 0;
+    let is_time = whole.parse().is_ok_and(|time: Timestamp| !is_leap || ends_day(time));
+    (zone == "Z" || is_offset) && is_time
 }
 
 /// Date of RFC 3339 as JSON Feed has it, where lower-case letters are allowed.
@@ -40,7 +46,18 @@ pub(super) fn is_json_date(text: &str) -> bool {
 /// Date of RFC 822 with a year of two or four digits, and a weekday that is right if there is one.
 pub(super) fn is_rfc_822(text: &str) -> bool {
     // The obsolete syntax of RFC 2822 (section 4.3) includes the two-digit years of RFC 822.
-    rfc2822::parse(text).is_ok()
+    rfc2822::parse(text).is_ok() && is_zone(text)
+}
+
+/// Returns true if a date ends with a zone of RFC 822, section 5.1. Parsers take any other name for UTC.
+fn is_zone(date: &str) -> bool {
+    let date =
+        date.trim_end().strip_suffix(')').map_or(date, |date| date.split('(').next().unwrap_or_default());
+    let zone = date.split_whitespace().next_back().unwrap_or_default();
+    let is_offset = zone.len() == 5 && zone.starts_with(['+', '-']);
+    let is_letter = zone.len() == 1 && !zone.eq_ignore_ascii_case("J");
+    const NAMES: [&str; 10] = ["UT", "GMT", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT"];
+    is_offset || is_letter || NAMES.iter().any(|name| name.eq_ignore_ascii_case(zone))
 }
 
 /// Absolute IRI (RFC 3987), with a host where the scheme is HTTP's.

@@ -201,7 +201,7 @@ fn test_attributes(state: &mut WalkState<'_>, rules: &CommonRules, element: &Ele
     for attribute in &start.attributes {
         let (name, value) = (attribute.local, attribute.value.as_ref());
         match (attribute.ns.as_ref(), name) {
-            ("", _) if !matches!(element.body, Body::Any) => {
+            ("", _) => {
                 let is_known = element.attributes.iter().any(|known| known.name == name);
                 state.judge(rules.known_attribute, is_known, || format!("{name} of <{}>", element.name));
             }
