@@ -77,46 +77,90 @@ fn of_json_feed(member: &Value) -> Option<Attachment> {
     })
 }
 
-/// Reads the tag of a stored element.
-fn tag(element: &str) -> Option<(XmlReader<'_>, Tag<'_>, String)> {
+/// Returns what the first fitting tag of a stored element gives: the element's own, or one within Media RSS's groups and
+/// files.
+fn first<T>(element: &str, find: impl Fn(&mut XmlReader<'_>, Tag<'_>, &str) -> Option<T>) -> Option<T> {
     let mut xml = XmlReader::new(element, None);
-    let Ok(XmlToken::Start(tag)) = xml.next() else { return None };
-    let namespace = xml.bound_to(Some(tag.prefix()).filter(|prefix| !prefix.is_empty()));
-    Some((xml, tag, namespace))
+    let mut is_root = true;
+    loop {
+        let tag = match xml.next().ok()? {
+            XmlToken::Start(tag) => tag,
+            XmlToken::Text(_) | XmlToken::End => continue,
+            XmlToken::Eof => return None,
+        };
+        let namespace = xml.bound_to(Some(tag.prefix()).filter(|prefix| !prefix.is_empty()));
+        let found = find(&mut xml, tag, &namespace);
+        let holds_others = namespace == MEDIA_RSS && matches!(tag.local, "group" | "content");
+        if found.is_some() || (is_root && !holds_others) {
+            return found;
+        }
+        is_root = false;
+    }
 }
 
 fn value(xml: &mut XmlReader<'_>, name: &str) -> Option<String> {
     xml.attribute(name).ok().flatten().map(std::borrow::Cow::into_owned).filter(|value| !value.is_empty())
 }
 
-/// Returns the attachment that an element links to: Atom's enclosure, or a sound or film of Media RSS.
+/// Returns the attachment that an element links to: Atom's enclosure, or a sound or film of Media RSS. Files of a group
+/// are forms of the same, so the first stands for all.
 pub(crate) fn of_element(element: &str) -> Option<Attachment> {
-    let (mut xml, tag, namespace) = tag(element)?;
-    let (url, size) = match (tag.ns, tag.local) {
-        (Ns::Atom, "link") if value(&mut xml, "rel").as_deref() == Some("enclosure") => ("href", "length"),
-        (Ns::Other, "content") if namespace == MEDIA_RSS && !is_image(&mut xml) => ("url", "fileSize"),
-        _ => return None,
-    };
-    Some(Attachment {
-        url: value(&mut xml, url)?,
-        media_type: value(&mut xml, "type"),
-        size: value(&mut xml, size).and_then(|size| size.trim().parse().ok()),
-        title: value(&mut xml, "title"),
+    first(element, |xml, tag, namespace| {
+        let (url, size) = match (tag.ns, tag.local) {
+            (Ns::Atom, "link") if value(xml, "rel").as_deref() == Some("enclosure") => ("href", "length"),
+            (Ns::Other, "content") if namespace == MEDIA_RSS && !is_image(xml) => ("url", "fileSize"),
+            _ => return None,
+        };
+        Some(Attachment {
+            url: value(xml, url)?,
+            media_type: value(xml, "type"),
+            size: value(xml, size).and_then(|size| size.trim().parse().ok()),
+            title: value(xml, "title"),
+        })
     })
 }
 
 /// Returns the image that an element leads to.
 pub(crate) fn image_of_element(element: &str) -> Option<String> {
-    let (mut xml, tag, namespace) = tag(element)?;
-    match (namespace.as_str(), tag.local) {
-        (MEDIA_RSS, "thumbnail") => value(&mut xml, "url"),
-        (MEDIA_RSS, "content") if is_image(&mut xml) => value(&mut xml, "url"),
-        (ITUNES, "image") => value(&mut xml, "href"),
+    first(element, |xml, tag, namespace| match (namespace, tag.local) {
+        (MEDIA_RSS, "thumbnail") => value(xml, "url"),
+        (MEDIA_RSS, "content") if is_image(xml) => value(xml, "url"),
+        (ITUNES, "image") => value(xml, "href"),
         _ => None,
-    }
+    })
 }
 
 fn is_image(xml: &mut XmlReader<'_>) -> bool {
     value(xml, "medium").is_some_and(|medium| medium == "image")
         || value(xml, "type").is_some_and(|media_type| media_type.starts_with("image/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_media_have_a_file_and_an_image() {
+        let group = |inner: &str| {
+            format!(
+                "<media:group xmlns:media=\"{MEDIA_RSS}\"><media:title>T</media:title>{inner}</media:group>"
+            )
+        };
+        let film = "<media:content url=\"https://a.example/1.mp4\" type=\"video/mp4\" fileSize=\"9\"/>";
+        let other = "<media:content url=\"https://a.example/1.webm\" type=\"video/webm\"/>";
+        let thumbnail = "<media:thumbnail url=\"https://a.example/1.png\"/>";
+        let found = of_element(&group(&[thumbnail, film, other].concat())).unwrap();
+        assert_eq!((found.url.as_str(), found.size), ("https://a.example/1.mp4", Some(9)));
+        assert_eq!(found.media_type.as_deref(), Some("video/mp4"));
+        let image = image_of_element(&group(&[film, thumbnail].concat()));
+        assert_eq!(image.as_deref(), Some("https://a.example/1.png"));
+        let within = format!(
+            "<m:content xmlns:m=\"{MEDIA_RSS}\" url=\"https://a.example/2.mp4\"><m:thumbnail url=\"/2.png\"/></m:content>"
+        );
+        assert_eq!(image_of_element(&within).as_deref(), Some("/2.png"));
+        assert_eq!(of_element(&group(thumbnail)), None);
+        // Other elements are not looked into.
+        let foreign = format!("<x xmlns=\"urn:x\" xmlns:media=\"{MEDIA_RSS}\">{thumbnail}</x>");
+        assert_eq!(image_of_element(&foreign), None);
+    }
 }
