@@ -52,6 +52,29 @@ async fn a_folder_is_opened_once_and_again_after_closing() {
     EmbeddedStore::open(&path, options()).unwrap();
 }
 
+/// Damage of the small files is named by file, with the next step.
+#[tokio::test]
+async fn damaged_small_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    store.append(&feed(), Expected::Any, vec![put("a", 10)]).await.unwrap();
+    store.close().await;
+    drop(store);
+    for (name, next_step) in [
+        ("towpath.format", "run `towpath repair`"),
+        ("engine/version", "use the towpath that towpath.version names"),
+    ] {
+        let file = folder.path().join(name);
+        let sound = fs::read(&file).unwrap();
+        fs::write(&file, sound.iter().map(|byte| byte ^ 0x20).collect::<Vec<u8>>()).unwrap();
+        let refusal = refusal(folder.path());
+        assert!(refusal.contains(name) && refusal.contains(next_step), "{refusal}");
+        fs::write(&file, sound).unwrap();
+    }
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    assert_eq!(store.head(&feed()).await.unwrap().seq, 1);
+}
+
 #[test]
 fn a_folder_of_something_else_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +84,10 @@ fn a_folder_of_something_else_is_left_alone() {
 
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("towpath.format"), "something else\n").unwrap();
-    assert!(refusal(folder.path()).contains("not written by towpath"));
+    assert!(
+        refusal(folder.path())
+            .contains("its file towpath.format was not written by towpath; use another folder")
+    );
 
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::folder::PROGRAM;
 use super::journal_mark::journal_names;
 use crate::error::StorageError;
 
@@ -28,6 +29,10 @@ pub(super) fn open_reason(error: &fjall::Error, engine: &Path) -> String {
         fjall::Error::Storage(_) | fjall::Error::Unrecoverable => format!(
             "a table in its folder engine/keyspaces is damaged or missing ({reason}); restore the whole folder from a \
              backup"
+        ),
+        fjall::Error::InvalidVersion(_) => format!(
+            "its file engine/version is damaged, or of another version of the engine; use the towpath that {PROGRAM} \
+             names, or restore the whole folder from a backup"
         ),
         _ => reason,
     }

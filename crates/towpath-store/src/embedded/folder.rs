@@ -28,7 +28,7 @@ const FORMAT_NAME: &str = "towpath store ";
 /// 2: a feed's row has the horizon of its log, and its name stands a second time.
 pub(super) const FORMAT_VERSION: u32 = 2;
 /// File with the version of the program that wrote the format.
-const PROGRAM: &str = "towpath.version";
+pub(super) const PROGRAM: &str = "towpath.version";
 
 /// A data folder that this process has locked.
 pub(crate) struct DataFolder {
@@ -341,7 +341,10 @@ fn check_format(folder: &Path, format: &str) -> Result<u32, String> {
                 "its format has version {version}, and this program reads up to {FORMAT_VERSION}; use {program}"
             ))
         }
-        None => Err(format!("its file {FORMAT} was not written by towpath")),
+        None => Err(format!(
+            "its file {FORMAT} was not written by towpath; use another folder or, if this one is towpath's, remove the \
+             file and run `towpath repair`, which writes it again and checks the rest"
+        )),
     }
 }
 
