@@ -18,7 +18,7 @@ use super::export::{base_url, report_private};
 use super::open;
 use super::reload;
 use super::running_server;
-use super::stop_limit::StopLimit;
+use super::stop_limit::{self, StopLimit};
 use crate::alerts::{self, AlertScope, AlertSenders};
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::change_counts;
@@ -114,7 +114,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     // For the checks of the web page.
     engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
     let (stopper, stop) = stop::on_signal_or_request();
-    let stopping = StopLimit::watch(engine.store.clone(), engine.is_shared(), stop.clone());
+    let limit = stop_limit::limit(engine.is_shared());
+    let stopping = StopLimit::watch(engine.store.clone(), limit, stop.clone());
     if engine.is_shared() {
         // The listener is bound already: connections queue in its backlog until the server accepts them.
         remote_writes::recover(&engine).await?;
