@@ -103,9 +103,19 @@ fn publishing_what_is_there_changes_nothing() {
     assert_eq!(first.header("etag"), second.header("etag"), "it is the same version");
     assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &text, b"y").header("etag"), Some("\"53\""));
     assert_eq!(server.json("/feeds/notes")["seq"], 53);
-    let unknown = server.ask("POST", "/feeds/notes/items", &[], b"{\"id\":\"a\",\"titel\":\"x\"}");
-    assert_eq!(unknown.status, 400);
-    assert!(unknown.text().contains("titel"), "{}", unknown.text());
+    for (line, key) in [
+        (r#"{"id":"a","titel":"x"}"#, "titel"),
+        (r#"{"id":"a","item":{"titel":"x"}}"#, "titel"),
+        (r#"{"id":"a","item":{"authors":[{"nam":"Ann"}]}}"#, "nam"),
+        (
+            r#"{"id":"a","item":{"attachments":[{"url":"https://a.example/","mime_type":"a/b"}]}}"#,
+            "mime_type",
+        ),
+    ] {
+        let unknown = server.ask("POST", "/feeds/notes/items", &[], line.as_bytes());
+        assert_eq!(unknown.status, 400, "{line}");
+        assert!(unknown.text().contains(&format!("`{key}`")), "{}", unknown.text());
+    }
 }
 
 /// Runs a request on several threads at once, and returns the statuses.

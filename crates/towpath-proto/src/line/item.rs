@@ -1,7 +1,8 @@
 //! Fields of an item in a line.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::attachment::{self, Attachment};
@@ -27,7 +28,7 @@ pub struct LineItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<Timestamp>,
     /// See [`Item::authors`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "read_authors")]
     pub authors: Vec<Author>,
     /// See [`Item::tags`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,6 +96,28 @@ impl LineItem {
             extra: self.extra,
         }
     }
+}
+
+/// Reads authors: objects without other members, or bare names.
+///
+/// Elsewhere unknown members of an author are ignored, for they come from other publishers. A line is written by hand or
+/// by a program of its publisher, who wants to know of a mistake.
+fn read_authors<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Author>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct LineAuthor {
+        #[serde(default)]
+        name: String,
+        email: Option<String>,
+        url: Option<String>,
+    }
+    let read = |value: Value| match value {
+        Value::String(name) => Ok(Author::named(name)),
+        value => LineAuthor::deserialize(value)
+            .map(|LineAuthor { name, email, url }| Author { name, email, url })
+            .map_err(D::Error::custom),
+    };
+    Vec::<Value>::deserialize(deserializer)?.into_iter().map(read).collect()
 }
 
 /// Puts a value that is not taken back in its place.
