@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
 #[path = "../../towpath-client/tests/raw_server/mod.rs"]
 mod raw_server;
 
@@ -91,14 +92,32 @@ async fn a_feeds_page_is_enough() {
     assert!(out.starts_with(&format!("{} as rss\n", server.url("/feed"))), "{out}");
 }
 
+/// Readers of both formats find the same: a test for each rule, the failed one with its line.
 #[tokio::test(flavor = "multi_thread")]
 async fn build_servers_get_their_formats() {
     let server = failing_after(0).await;
-    let (code, junit, _) = check(server.url("/feed"), &["--format", "junit"]).await;
-    assert!(code == Some(1) && junit.contains("<failure type=\"MUST\""), "{junit}");
-    let (code, sarif, _) = check(server.url("/feed"), &["--format", "sarif"]).await;
-    let sarif: Value = serde_json::from_str(&sarif).unwrap();
-    let results = sarif["runs"][0]["results"].as_array().unwrap();
-    assert_eq!(code, Some(1));
-    assert!(results.iter().any(|r| r["ruleId"] == "rfc-4287-4.1.1-a-feed-has-one-title"), "{sarif}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    for format in ["junit", "sarif"] {
+        let (code, report, errors) = check(server.url("/feed?a=1&b=2"), &["--format", format]).await;
+        assert_eq!(code, Some(1), "{errors}");
+        let file = folder.path().join(format);
+        std::fs::write(&file, report).unwrap();
+        files.push(file);
+    }
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/reports.py");
+    let read = tokio::task::spawn_blocking(move || {
+        Command::new(common::python()).arg(script).args(files).output().unwrap()
+    });
+    let read = read.await.unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let read: Value = serde_json::from_slice(&read.stdout).unwrap();
+    let junit = &read["junit"];
+    let failed = serde_json::json!(["RFC 4287 §4.1.1: MUST A feed has one title"]);
+    assert_eq!(junit["failed"], failed, "{read}");
+    assert!(junit["tests"].as_u64().unwrap() > 15, "{read}");
+    let results = read["sarif"].as_array().unwrap();
+    let error = results.iter().find(|result| result["level"] == "error").unwrap();
+    assert_eq!(error["rule"], "rfc-4287-4.1.1-a-feed-has-one-title", "{read}");
+    assert_eq!((&error["url"], &error["line"]), (&server.url("/feed?a=1&b=2").into(), &1.into()), "{read}");
 }

@@ -43,8 +43,11 @@ fn rule(finding: &Finding) -> Value {
 fn failure(index: usize, finding: &Finding, url: &str) -> Value {
     let text = format!("{}: {}", finding.rule, plain_lines(&finding.detail));
     let mut location = json!({"artifactLocation": {"uri": url}});
-    if let Some(line) = line(&finding.detail) {
+    if let Some((line, column)) = place(&finding.detail) {
         location["region"] = json!({"startLine": line});
+        if let Some(column) = column {
+            location["region"]["startColumn"] = json!(column);
+        }
     }
     json!({
         "ruleId": id(finding),
@@ -72,10 +75,14 @@ fn severity(level: Level) -> &'static str {
     }
 }
 
-/// Returns the line that a detail names as `line 12:`.
-fn line(detail: &str) -> Option<u64> {
+/// Returns the line and column that a detail names, as `line 12:` or `line 12, column 3:`.
+fn place(detail: &str) -> Option<(u64, Option<u64>)> {
     let (_, rest) = detail.split_once("line ")?;
-    rest.split_once(':')?.0.parse().ok().filter(|line| *line > 0)
+    let (line, column) = match rest.split_once(':')?.0.split_once(", column ") {
+        Some((line, column)) => (line, Some(column.parse().ok()?)),
+        None => (rest.split_once(':')?.0, None),
+    };
+    Some((line.parse().ok().filter(|line| *line > 0)?, column))
 }
 
 #[cfg(test)]
@@ -110,5 +117,13 @@ mod tests {
         let place = &results[1]["locations"][0]["physicalLocation"];
         assert_eq!(place["artifactLocation"]["uri"], "http://x/");
         assert_eq!(place["region"]["startLine"], 12);
+    }
+
+    #[test]
+    fn details_name_lines_and_columns() {
+        assert_eq!(place("http://x/: entry 3, line 12: none"), Some((12, None)));
+        assert_eq!(place("http://x/: line 48, column 3: ill-formed document"), Some((48, Some(3))));
+        assert_eq!(place("http://x/: line 0: none"), None);
+        assert_eq!(place("http://x/: no line"), None);
     }
 }
