@@ -6,9 +6,10 @@ mod common;
 
 use common::items::{any_item, head_links};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use towpath_proto::format::document::{DocumentEntry, DocumentHead, EntryIds};
 use towpath_proto::format::{DeletedEntry, FeedDocument, ReadOptions, SmartHead, atom, json_feed, read, rss};
-use towpath_proto::{Item, Timestamp};
+use towpath_proto::{Content, Item, Timestamp};
 
 fn modified() -> Timestamp {
     "2025-01-24T09:00:00Z".parse().unwrap()
@@ -169,6 +170,44 @@ fn smart_feeds_elements() {
     {
         assert!(text.contains("<fo:id>tag:a.example,2025:1</fo:id>"), "{text}");
         assert_eq!(read_back(&text).smart, head.smart);
+    }
+}
+
+/// JSON Feed allows HTML in `content_html` only. An item without content shows its summary there.
+#[test]
+fn a_summary_in_html_is_plain_text_in_json_feed() {
+    let content = |text: &str| Some(Content::new("text/html", text.to_owned()));
+    let image = Some(Content::new("image/png", vec![0x89, 0xFF]));
+    let html = "<p>Ten &amp; <b>boats</b></p>";
+    let linked = "See <a href=\"/lock\">the lock</a>";
+    for (summary, content, expected) in [
+        ("Ten < boats", None, json!({"summary": "Ten < boats", "content_text": "Ten < boats"})),
+        ("Ten", content("<p>x</p>"), json!({"summary": "Ten", "content_html": "<p>x</p>"})),
+        (html, None, json!({"content_html": html})),
+        (html, content("<p>x</p>"), json!({"summary": "Ten & boats", "content_html": "<p>x</p>"})),
+        (html, image, json!({"summary": "Ten & boats", "content_html": html})),
+        (
+            linked,
+            None,
+            json!({"summary": "See the lock",
+                "content_html": "See <a href=\"https://a.example/lock\">the lock</a>"}),
+        ),
+    ] {
+        let item = Item {
+            summary: Some(summary.into()),
+            url: Some("https://a.example/1".into()),
+            content,
+            ..Item::new("1")
+        };
+        let items = [item];
+        let written = write_json_feed(&head(), &items);
+        let shown: Value = serde_json::from_str(&written).unwrap();
+        let shown = &shown["items"][0];
+        for member in ["summary", "content_html", "content_text"] {
+            assert_eq!(shown[member], expected[member], "{member}: {written}");
+        }
+        let read = read(written.as_bytes(), &ReadOptions::default()).unwrap();
+        assert_eq!(read.items, items, "{written}");
     }
 }
 

@@ -220,17 +220,10 @@ fn texts(xml: &mut XmlWriter, item: &Item) {
 /// Writes a text construct (section 3.1): plain text or HTML, as its characters tell.
 fn text_construct(xml: &mut XmlWriter, name: &'static str, text: &str) {
     xml.start(name);
-    if looks_like_html(text) {
+    if html::looks_like_html(text) {
         xml.attribute("type", "html");
     }
     xml.text_attributes(text).text(text).end();
-}
-
-/// Returns `true` if a text of unknown type contains tags or references.
-fn looks_like_html(text: &str) -> bool {
-    let after = |mark| memchr::memchr_iter(mark, text.as_bytes()).filter_map(|n| text.as_bytes().get(n + 1));
-    after(b'<').any(|b| b.is_ascii_alphabetic() || *b == b'/')
-        || after(b'&').any(|b| b.is_ascii_alphabetic() || *b == b'#')
 }
 
 /// Writes a person (section 3.2). Values that Atom does not allow are written in our namespace.

@@ -19,6 +19,6 @@ pub(crate) use entity::entity;
 pub use head_links::head_links;
 pub(crate) use plain_text::{escape, unescape};
 pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved, resolved_attribute};
-pub(crate) use text::title;
 pub use text::to_text;
+pub(crate) use text::{looks_like_html, title};
 pub(crate) use tokens::{TextSink, is_block, read};

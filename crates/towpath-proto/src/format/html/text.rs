@@ -6,6 +6,13 @@ use html5gum::emitters::callback::CallbackEvent;
 
 use super::tokens::{SkippedElements, TextSink, is_block, read};
 
+/// Returns `true` if a text of unknown type contains tags or references.
+pub(crate) fn looks_like_html(text: &str) -> bool {
+    let after = |mark| memchr::memchr_iter(mark, text.as_bytes()).filter_map(|n| text.as_bytes().get(n + 1));
+    after(b'<').any(|b| b.is_ascii_alphabetic() || *b == b'/')
+        || after(b'&').any(|b| b.is_ascii_alphabetic() || *b == b'#')
+}
+
 /// Returns the text of `html` on a single line, cut to at most `max_chars` code points.
 ///
 /// Drops tags, and the contents of elements that a browser does not show as text (`script`, `style`,

@@ -269,6 +269,11 @@ impl ItemReader<'_> {
 
     /// Reads our extension of the item.
     fn own_fields(&mut self, mut own: JsonObject, item: &mut Item) {
+        if own.remove("summary_in").is_some() {
+            item.summary = item.content.as_ref().and_then(Content::text).map(str::to_owned);
+        } else if let Some(summary) = take_text(&mut own, "summary") {
+            item.summary = Some(summary);
+        }
         match own.remove("content") {
             // Our writer marks an item without content: JSON Feed requires some content.
             Some(Value::Null) => item.content = None,

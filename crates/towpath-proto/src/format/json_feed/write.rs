@@ -101,7 +101,6 @@ fn item(entry: &DocumentEntry<'_>, home: Option<&str>) -> Value {
     let optional = [
         ("url", item.url.clone()),
         ("title", item.title.clone()),
-        ("summary", item.summary.clone()),
         ("date_published", item.published.map(|t| t.to_string())),
         ("date_modified", item.updated.map(|t| t.to_string())),
     ];
@@ -114,6 +113,7 @@ fn item(entry: &DocumentEntry<'_>, home: Option<&str>) -> Value {
         object.insert("tags".into(), item.tags.clone().into());
     }
     authors(&item.authors, &mut object, &mut own);
+    summary(item, &mut object, &mut own);
     media(item, &mut object, &mut own);
     content(item, home, &mut object, &mut own);
     if !own.is_empty() {
@@ -163,6 +163,21 @@ fn authors(authors: &[Author], object: &mut JsonObject, own: &mut JsonObject) {
     object.insert("authors".into(), public.collect());
     if authors.iter().any(|a| a.email.is_some()) {
         own.insert("authors".into(), json!(authors));
+    }
+}
+
+/// Writes the summary, a "plain text sentence or two". One in HTML goes into the extension, for "the only place HTML is
+/// allowed in this format is in content_html".
+fn summary(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
+    let Some(summary) = &item.summary else { return };
+    if !html::looks_like_html(summary) {
+        object.insert("summary".into(), summary.as_str().into());
+    } else if item.content.is_some() || html::has_relative(summary) {
+        object.insert("summary".into(), html::to_text(summary, usize::MAX).into());
+        own.insert("summary".into(), summary.as_str().into());
+    } else {
+        // The summary is then shown as the content, and is not written twice.
+        own.insert("summary_in".into(), "content_html".into());
     }
 }
 
@@ -222,8 +237,15 @@ fn content(item: &Item, home: Option<&str>, object: &mut JsonObject, own: &mut J
         None => json!({"type": media_type, "base64": STANDARD.encode(&content.bytes)}),
     });
     own.insert("content".into(), own_form);
-    // Readers require some content; the real one is in the extension.
-    object.entry("content_text").or_insert_with(|| "".into());
+    // Readers require some content, and show the summary. The real one is in the extension.
+    let summary = item.summary.as_deref().unwrap_or_default();
+    match html::looks_like_html(summary) {
+        true => {
+            let resolved = resolved(item, home, ContentForm::Html, summary);
+            object.insert("content_html".into(), resolved.unwrap_or_else(|| summary.to_owned()).into());
+        }
+        false => drop(object.entry("content_text").or_insert_with(|| summary.into())),
+    }
 }
 
 /// Returns HTML with its relative addresses resolved against the item's page or the feed's, if it has any. JSON Feed has
