@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::write::TowpathMember;
+use super::write::{TowpathMember, is_html};
 use crate::format::html;
 use crate::item::{Author, Content, Item};
 
@@ -104,7 +104,7 @@ fn read_content(text: Option<String>, beside: &TowpathMember<'_>) -> Result<Opti
     }
     let Some(text) = text else { return Ok(None) };
     let mut content = Content::new(media_type, text);
-    if content.essence() != "text/html" {
+    if !is_html(&content) {
         let unescaped = html::unescape(content.text().unwrap_or_default());
         content.bytes = unescaped.into();
     }

@@ -45,6 +45,18 @@ fn an_item_is_an_object() {
     assert_eq!(read.modified, Timestamp::from_second(200).ok());
 }
 
+/// Section 3.4: the content is "HTML markup", which XHTML is.
+#[test]
+fn xhtml_is_shown_as_html() {
+    let xhtml = "<div xmlns=\"http://www.w3.org/1999/xhtml\">1 &lt; <b>2</b></div>";
+    let content = Some(Content::new("application/xhtml+xml", xhtml));
+    let item = Item { content, ..Item::new("a") };
+    let value = write(Op::Put, item.clone());
+    assert_eq!(value["content"], xhtml);
+    assert_eq!(value["towpath"]["content_type"], "application/xhtml+xml");
+    assert_eq!(read_object(value).unwrap().item, item);
+}
+
 /// Section 2: an array without items MUST be left out.
 #[test]
 fn what_is_absent_is_left_out() {

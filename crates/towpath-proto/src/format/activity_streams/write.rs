@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::change::{Change, Op};
 use crate::format::html;
-use crate::item::Author;
+use crate::item::{Author, Content};
 
 /// Change's item as a serializable object.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +107,11 @@ impl Default for TowpathMember<'_> {
     }
 }
 
+/// Returns `true` for content that is written as it is: HTML, and XHTML, which is HTML to those who show it.
+pub(super) fn is_html(content: &Content) -> bool {
+    matches!(content.essence().as_str(), "text/html" | "application/xhtml+xml")
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }
@@ -125,7 +130,7 @@ impl Serialize for ActivityObject<'_> {
         let content = item.content.as_ref();
         let text = content.and_then(|content| content.text());
         // Other text must be escaped, since AS1 defines the content as HTML.
-        let is_html = content.is_some_and(|content| content.essence() == "text/html");
+        let is_html = content.is_some_and(is_html);
         let media_type = content.map(|content| content.media_type.as_str());
         let form = ActivityMembers {
             object_type: object_type(change),
