@@ -83,8 +83,12 @@ impl SupChecker {
         // By content, because a wrong media type is a finding of its own.
         let json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
         match probe {
-            // A JSON object that is not a feed can only be meant as a SUP document.
-            SupProbe::Start if json && !is_json_feed(body, self.limits.document) => {
+            // A JSON object that is no feed is meant as a SUP document, unless it tells where one is, as a feed's page does.
+            SupProbe::Start
+                if json
+                    && !is_json_feed(body, self.limits.document)
+                    && !leads_to_document(head, body, self.limits.document) =>
+            {
                 let why = "the URL is that of a SUP document; only a feed shows this";
                 self.report.pass_over(&rules::FEED_RULES, why);
                 self.judge_document(now, head, body, None);
@@ -207,6 +211,12 @@ impl SupChecker {
 /// Returns true if a JSON document is a JSON Feed.
 fn is_json_feed(body: &[u8], limits: DocumentLimits) -> bool {
     json(body, limits).is_ok_and(|json| json["version"].is_string() && json["items"].is_array())
+}
+
+/// Returns true if a response has a SUP link and is no SUP document itself.
+fn leads_to_document(head: &ResponseHead, body: &[u8], limits: DocumentLimits) -> bool {
+    !discover_links(head, body, limits).0.links.is_empty()
+        && json(body, limits).is_ok_and(|json| json.get("updates").is_none())
 }
 
 /// Returns true if a response is a feed, or has a SUP link.

@@ -87,6 +87,18 @@ fn our_own_feeds_pass_everything() {
     assert_eq!(ours().check(SUP).count(Level::Must, FindingOutcome::Skipped), 3);
 }
 
+/// The page of a feed, in JSON, leads to the document.
+#[test]
+fn a_page_in_json_leads_to_the_document() {
+    let mut site = ours();
+    let link = SupLink::new(SUP, FEED).href();
+    let page = "https://a.example/feeds/x";
+    site.put(page, &[("content-type", "application/json"), ("x-sup-id", &link)], "{\"id\": \"x\"}");
+    let report = site.check(page);
+    assert_eq!(failed(&report), [""; 0], "{report:#?}");
+    assert!(report.count(Level::Must, FindingOutcome::Pass) > 10, "{report:#?}");
+}
+
 /// Sections 3 to 5: each case breaks one thing, and only its rules fail.
 #[test]
 fn sections_3_to_5_document_errors_are_found() {
