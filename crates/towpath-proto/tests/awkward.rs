@@ -134,7 +134,7 @@ fn repairs_take_linear_time() {
     let documents: [fn(usize) -> String; 8] = [
         |n| {
             format!(
-                "<rss><item>{}</item></rss>",
+                "<rss><channel>{}</channel></rss>",
                 (0..n).map(|i| format!("<a{i}></b{i}>")).collect::<String>()
             )
         },

@@ -20,7 +20,7 @@ pub(crate) fn read<'i>(
     xml.keeps_addresses = xml.attribute_in(Ns::Towpath, "addresses")?.is_some();
     loop {
         match xml.next()? {
-            XmlToken::Start(tag) => match (tag.ns, tag.local) {
+            XmlToken::Start(tag) => match (tag.ns, name_of(tag)) {
                 (Ns::Rss, "channel") => channel(xml, feed)?,
                 // RSS 0.90 and 1.0 place the items beside the channel.
                 (Ns::Rss, "item") => {
@@ -35,10 +35,36 @@ pub(crate) fn read<'i>(
     }
 }
 
+/// Returns the name of an element. Some writers have the names of RSS in another case, and readers take them.
+fn name_of<'i>(tag: Tag<'i>) -> &'i str {
+    const NAMES: [&str; 16] = [
+        "item",
+        "title",
+        "link",
+        "description",
+        "guid",
+        "pubDate",
+        "category",
+        "author",
+        "enclosure",
+        "channel",
+        "image",
+        "url",
+        "language",
+        "managingEditor",
+        "lastBuildDate",
+        "ttl",
+    ];
+    if tag.ns != Ns::Rss || NAMES.contains(&tag.local) {
+        return tag.local;
+    }
+    NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(tag.local)).unwrap_or(tag.local)
+}
+
 fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     loop {
         match xml.next()? {
-            XmlToken::Start(tag) => match (tag.ns, tag.local) {
+            XmlToken::Start(tag) => match (tag.ns, name_of(tag)) {
                 (Ns::Rss, "item") => {
                     let read = item(xml, tag)?;
                     feed.push(read, xml.budget())?;
@@ -74,7 +100,7 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
 fn image(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     loop {
         match xml.next()? {
-            XmlToken::Start(tag) if tag.ns == Ns::Rss && tag.local == "url" => feed.image = address(xml)?,
+            XmlToken::Start(tag) if tag.ns == Ns::Rss && name_of(tag) == "url" => feed.image = address(xml)?,
             XmlToken::Start(_) => xml.skip()?,
             XmlToken::Text(_) => {}
             XmlToken::End | XmlToken::Eof => return Ok(()),
@@ -131,7 +157,7 @@ fn element<'i>(
     if is_derived(xml)? {
         return xml.skip();
     }
-    match tag.local {
+    match name_of(tag) {
         "title" => builder.item.title = some_text(xml)?,
         "link" => {
             builder.item.url = address(xml)?.or(builder.item.url.take());

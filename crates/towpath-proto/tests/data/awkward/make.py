@@ -9,6 +9,7 @@ Each document is a sound feed with one fault, so that a difference names its cau
 import base64
 import json
 import pathlib
+import re
 import time
 
 import feedparser
@@ -201,6 +202,9 @@ change("item closed twice", "</item>", "</item></item>")
 change("title closed twice", "closed</title>", "closed</title></title>")
 change("stray end tag in an item", "<link>https://canal.example/2", "</b><link>https://canal.example/2")
 change("end tag in other case", "closed</title>", "closed</Title>")
+change("title in other case", "<title>Lock closed</title>", "<Title>Lock closed</Title>")
+add("rss: names in capitals", re.sub("<(/?)(item|title|link|description|guid|pubDate)", lambda m: "<" + m[1] + m[2].upper(), sound["rss"]))
+change("date in lower case", "<pubDate>Sun, 01 Mar 2026 08:00:00 GMT</pubDate>", "<pubdate>Sun, 01 Mar 2026 08:00:00 GMT</pubdate>")
 change("tags in other case", "closed</title>", "closed</TITLE>")
 change("end tag with space", "closed</title>", "closed</title >")
 change("attribute twice", "<rss version", '<rss version="2.0" version')
