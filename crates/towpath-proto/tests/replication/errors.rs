@@ -446,29 +446,34 @@ fn consumer_algorithm_a_reset_publisher_is_followed_from_the_last_time() {
 #[test]
 fn a_publisher_that_began_anew_within_the_second_is_no_changed_page() {
     for (page_entities, old, new) in [(2, 3, 3), (2, 3, 5), (3, 4, 5), (9, 4, 4), (9, 4, 6)] {
-        let mut first = MemoryPublisher::of(page_entities);
-        for n in 0..old {
-            first.append(Op::Put, item(&format!("old {n}"), "x"), time(0));
+        // The second one's log may also begin in this second and go on in the next.
+        for in_second in 0..=new {
+            let case = format!("{page_entities}, {old}, {new}, {in_second}");
+            let mut first = MemoryPublisher::of(page_entities);
+            for n in 0..old {
+                first.append(Op::Put, item(&format!("old {n}"), "x"), time(0));
+            }
+            first.seal();
+            let mut consumer = follow_once(&first, StartFrom::Beginning, None);
+            consumer.told.clear();
+            let mut second = MemoryPublisher::of(page_entities);
+            for n in 0..new {
+                let now = time(i64::from(n >= in_second));
+                second.append(Op::Put, item(&format!("new {n}"), "x"), now);
+            }
+            second.seal();
+            run(&mut consumer, &second, |_, _| {});
+            assert_eq!(consumer.positions(), second.content_ids(), "{case}");
+            assert_eq!(consumer.resets.len(), 1, "{case}: {:?}", consumer.incomplete);
+            // Afterwards following is exactly once again.
+            consumer.incomplete.clear();
+            consumer.resets.clear();
+            second.append(Op::Put, item("newest", "x"), time(0));
+            second.seal();
+            run(&mut consumer, &second, |_, _| {});
+            assert_eq!(consumer.positions(), second.content_ids(), "{case}");
+            consumer.assert_calm();
         }
-        first.seal();
-        let mut consumer = follow_once(&first, StartFrom::Beginning, None);
-        consumer.told.clear();
-        let mut second = MemoryPublisher::of(page_entities);
-        for n in 0..new {
-            second.append(Op::Put, item(&format!("new {n}"), "x"), time(0));
-        }
-        second.seal();
-        run(&mut consumer, &second, |_, _| {});
-        assert_eq!(consumer.positions(), second.content_ids(), "{page_entities}, {old}, {new}");
-        assert_eq!(consumer.resets.len(), 1, "{page_entities}, {old}, {new}: {:?}", consumer.incomplete);
-        // Afterwards following is exactly once again.
-        consumer.incomplete.clear();
-        consumer.resets.clear();
-        second.append(Op::Put, item("newest", "x"), time(0));
-        second.seal();
-        run(&mut consumer, &second, |_, _| {});
-        assert_eq!(consumer.positions(), second.content_ids());
-        consumer.assert_calm();
     }
 }
 

@@ -50,10 +50,11 @@ pub(super) fn plan(mut listed: Vec<SnapshotEntry>, state: &DiffDeltaFollowState)
 /// Returns true if an index is older than the delivered state, as a cached copy may be.
 pub(super) fn ends_before(snapshots: &[SnapshotEntry], state: &DiffDeltaFollowState) -> bool {
     let Some(last) = snapshots.last() else { return false };
-    // Several snapshots may have the same second, and the index may lack the last of them.
+    // Several snapshots may have the same second, and the index may lack the last of them. One whose last snapshot never
+    // stood before that is another chain's: the publisher began anew within the second.
     let in_same_second = state.generated_at.as_ref() == Some(&last.generated_at);
     let has_ours = || snapshots.iter().any(|s| Some(&s.cursor) == state.cursor.as_ref());
-    is_older(&last.generated_at, state) || in_same_second && !has_ours()
+    is_older(&last.generated_at, state) || in_same_second && state.may_precede(&last.cursor) && !has_ours()
 }
 
 /// Returns true if a time is before that of the delivered state.

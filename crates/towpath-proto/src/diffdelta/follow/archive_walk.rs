@@ -120,7 +120,7 @@ impl DiffDeltaFollower {
             self.state.cursor = Some(gone.cursor.clone());
         }
         self.state.generated_at = Some(gone.generated_at.clone());
-        self.state.partial = None;
+        (self.state.same_second, self.state.partial) = (None, None);
         self.checkpoint();
         self.next = NextAction::Walk;
         Ok(())

@@ -25,6 +25,8 @@ pub(super) struct DocumentDelivery {
     changes: IntoIter<(usize, Followed)>,
     cursor: String,
     generated_at: String,
+    /// The cursor before, unless the document is carried: then it names itself.
+    prev_cursor: Option<String>,
     /// Number of the last delivered change.
     delivered: usize,
 }
@@ -40,7 +42,8 @@ impl DocumentDelivery {
         limits: DocumentLimits,
         problems: &mut Vec<String>,
     ) -> Result<Self, FormatError> {
-        let DeltaDocument { cursor, generated_at, source_id, buckets, .. } = document;
+        let DeltaDocument { cursor, generated_at, prev_cursor, changed, source_id, buckets, .. } = document;
+        let prev_cursor = changed.then_some(prev_cursor);
         let feed = source_id.as_deref().unwrap_or(feed);
         for (name, count) in &buckets.unknown {
             let items = if *count == 1 { "item is" } else { "items are" };
@@ -92,7 +95,7 @@ impl DocumentDelivery {
         if let Some((_, earlier)) = changes.split_last_mut() {
             earlier.iter_mut().for_each(|(number, change)| change.position = position(&cursor, *number));
         }
-        Ok(Self { changes: changes.into_iter(), cursor, generated_at, delivered })
+        Ok(Self { changes: changes.into_iter(), cursor, generated_at, prev_cursor, delivered })
     }
 
     /// Returns the next change, if any is left.
@@ -110,9 +113,7 @@ impl DocumentDelivery {
     /// Records in `state` how much of the document was delivered.
     pub(super) fn record_progress(&self, state: &mut DiffDeltaFollowState) {
         if self.is_done() {
-            state.cursor = Some(self.cursor.clone());
-            state.generated_at = Some(self.generated_at.clone());
-            state.partial = None;
+            state.record_document(&self.cursor, &self.generated_at, self.prev_cursor.as_deref());
         } else {
             state.partial = Some(PartialDocument { cursor: self.cursor.clone(), delivered: self.delivered });
         }

@@ -116,6 +116,7 @@ impl DiffDeltaFollower {
     pub(super) fn start_after(&mut self, cursor: String, minted_at: Option<&str>) -> NextAction {
         self.state.cursor = Some(cursor);
         self.state.generated_at = minted_at.map(str::to_owned);
+        self.state.same_second = None;
         self.checkpoint();
         NextAction::Rest
     }
@@ -184,7 +185,7 @@ impl DiffDeltaFollower {
     pub(super) fn begin_anew(&mut self, url: &str, source: Option<String>) {
         let stored = self.state.latest_known().unwrap_or_default().to_owned();
         self.state.cursor = Some(Cursor::ZERO.to_string());
-        (self.state.generated_at, self.state.partial) = (None, None);
+        (self.state.generated_at, self.state.same_second, self.state.partial) = (None, None, None);
         let reason =
             format!("{url}: the publisher began anew: its archive starts at zero and never had {stored}");
         let feed = source.unwrap_or_else(|| self.feed_name(url));

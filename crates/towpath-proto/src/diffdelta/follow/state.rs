@@ -14,6 +14,9 @@ pub(super) struct DiffDeltaFollowState {
     /// Time of that document; tells apart two snapshots with one cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) generated_at: Option<String>,
+    /// Cursors of the documents before that one within its second; `None` if not all of them are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) same_second: Option<Vec<String>>,
     /// The next document, if it was delivered in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<PartialDocument>,
@@ -31,6 +34,9 @@ pub(super) struct DiffDeltaFollowState {
     #[serde(default)]
     pub(super) lags: u32,
 }
+
+/// Largest number of known documents of one second.
+const MAX_SAME_SECOND: usize = 100;
 
 /// ETag of the head, or of the latest document where there is no head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +75,33 @@ impl DiffDeltaFollowState {
             number.parse().map_err(|e| format!("invalid start position: change {number:?}: {e}"))?;
         let partial = PartialDocument { cursor: cursor.to_owned(), delivered };
         Ok(Self { partial: Some(partial), ..Self::default() })
+    }
+
+    /// Records a completely delivered document. `prev_cursor` is the one that it states, if it states any.
+    pub(super) fn record_document(&mut self, cursor: &str, generated_at: &str, prev_cursor: Option<&str>) {
+        let follows = prev_cursor.is_some_and(|prev| match self.cursor.as_deref() {
+            Some(delivered) => delivered == prev,
+            None => is_zero(prev),
+        });
+        let is_same_second = self.generated_at.as_deref() == Some(generated_at);
+        let earlier = self.same_second.take();
+        self.same_second = match (follows, is_same_second) {
+            (false, _) => None,
+            (true, false) => Some(Vec::new()),
+            (true, true) => earlier.map(|mut list| {
+                list.extend(self.cursor.take());
+                list
+            }),
+        };
+        self.same_second.take_if(|list| list.len() > MAX_SAME_SECOND);
+        self.cursor = Some(cursor.to_owned());
+        self.generated_at = Some(generated_at.to_owned());
+        self.partial = None;
+    }
+
+    /// Returns true if a document of the second of the last one may be an earlier one of the same chain.
+    pub(super) fn may_precede(&self, cursor: &str) -> bool {
+        self.same_second.as_ref().is_none_or(|earlier| earlier.iter().any(|known| known == cursor))
     }
 
     /// Returns the cursor of the last document that was delivered at least in part.

@@ -203,10 +203,8 @@ impl ReplicationFollower {
         match error {
             WalkError::Broken(error) => self.fail_protocol(now, &url, &error),
             WalkError::Changed(error) => {
-                // From now on a missing entity is explained, and need not wait for a replica.
-                self.is_changed = true;
-                self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
-                self.crawl();
+                self.is_replaced = true;
+                self.handle_changed_page(&url, &error);
             }
             WalkError::Behind(_) if self.may_be_lagging(now) => {
                 self.wait_for_replica(now, FollowError::Protocol { url, reason: ENDS_EARLY.into() });
@@ -214,9 +212,16 @@ impl ReplicationFollower {
             WalkError::Behind(ReplicationError::MissingContentId(_)) => {
                 self.handle_missing_content_id(now, &url);
             }
-            WalkError::Behind(error) => self.handle_walk_error(now, WalkError::Changed(error)),
+            WalkError::Behind(error) => self.handle_changed_page(&url, &error),
             WalkError::NoContentId => self.handle_missing_content_id(now, &url),
         }
+    }
+
+    fn handle_changed_page(&mut self, url: &str, error: &ReplicationError) {
+        // From now on a missing entity is explained, and need not wait for a replica.
+        self.is_changed = true;
+        self.events.push_back(Event::Incomplete(format!("{url}: {error}")));
+        self.crawl();
     }
 
     /// Returns true if missing entities may be due to a lagging replica.
@@ -271,7 +276,7 @@ impl ReplicationFollower {
     fn has_begun_anew(&self) -> bool {
         let FollowPhase::Walk { walk, .. } = &self.phase else { return self.says_reset };
         // A publisher that only renamed an entity still has the older ones.
-        self.says_reset || (self.is_changed && walk.begins_late())
+        self.says_reset || (self.is_changed && walk.begins_late()) || (self.is_replaced && !walk.has_older())
     }
 
     /// Reports that the publisher began anew, and starts at its beginning.

@@ -11,9 +11,8 @@
 //!
 //! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
 //!   continues with the available pages.
-//! - If the position's page changed or never was, and the feed has nothing as old as the position, the publisher began
-//!   anew: [`Event::Reset`]. So it did if the position's entity has other bytes, and nothing is older. Everything is
-//!   delivered.
+//! - If the position's page never was, and the feed has nothing as old as the position, the publisher began anew:
+//!   [`Event::Reset`]. So it did if another entity is at the position, and nothing is older. Everything is delivered.
 //! - Timestamps that go backwards are an [`Event::Warning`].
 //! - Any other violation is a [`FollowError::Protocol`] with the page's URL and the entity's number. Complete
 //!   entities before it are delivered, and the next attempt continues after them.
@@ -131,6 +130,8 @@ pub struct ReplicationFollower {
     is_stale: bool,
     /// True if the publisher is known to have changed entities that were read before.
     is_changed: bool,
+    /// True if another entity was read at the position.
+    is_replaced: bool,
     /// True if the publisher never had the page of the position, as it says itself (`Towpath-Reset`).
     says_reset: bool,
     /// True if the snapshot that the oldest page names does not exist.
@@ -214,6 +215,7 @@ impl ReplicationFollower {
             without_head: false,
             is_stale: false,
             is_changed: false,
+            is_replaced: false,
             says_reset: false,
             without_snapshot: false,
             tail: TailHints::default(),
@@ -268,7 +270,7 @@ impl ReplicationFollower {
     fn begin(&mut self) {
         self.wake = None;
         self.retry_after = None;
-        (self.is_changed, self.says_reset) = (false, false);
+        (self.is_changed, self.is_replaced, self.says_reset) = (false, false, false);
         if let Some(checkpoint) = self.state.snapshot.clone() {
             let mut walk = SnapshotReader::new(checkpoint);
             let id = self.send(Method::GET, &walk.checkpoint.index, None);

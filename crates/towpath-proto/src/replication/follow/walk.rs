@@ -285,6 +285,11 @@ impl ForwardWalk {
         !self.proven && (self.last.is_none() || self.is_other)
     }
 
+    /// Returns true if the feed is known to have an entity older than the start.
+    pub(super) fn has_older(&self) -> bool {
+        self.proven
+    }
+
     /// Returns true if the walk skips through an entity with a known checksum.
     pub(super) fn wants_checksum(&self) -> bool {
         matches!(self.skip, SkipRule::Through { crc: Some(_), .. })

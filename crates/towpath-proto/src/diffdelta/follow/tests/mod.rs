@@ -378,16 +378,45 @@ fn a_lagging_index_is_requested_again() {
     assert_eq!((d.changes.len(), d.incomplete()), (3, 0));
 }
 
-/// One-shot follows count the lags of the passes before: a publisher that began anew within the second of the last
-/// delivered document looks like a lagging index, and is told after several of them.
+/// A publisher that began anew within the second of the last delivered document looks like a lagging index. A follower that
+/// read its chain from the beginning knows better, and is told at once.
+#[test]
+fn a_publisher_that_began_anew_within_the_second_is_told_at_once() {
+    for (delivered, minted) in [(30, 30), (30, 31), (10, 30)] {
+        let mut p = three_mints();
+        if delivered == 10 {
+            // All within one second.
+            p = TestSource::new("ab");
+            for n in 1..=3 {
+                p.put(titled("a", &n.to_string()), at(30));
+                p.run(at(30));
+            }
+        }
+        let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+        d.pass(&p, at(50), &[]);
+        assert_eq!(d.changes.len(), 3);
+        let mut anew = TestSource::new("ab");
+        for second in [30, minted] {
+            anew.put(titled("new", &second.to_string()), at(second));
+            anew.run(at(second));
+        }
+        d.restart("/diff/ab");
+        d.pass(&anew, at(51), &[]);
+        assert!(matches!(&d.notices[..], [Event::Reset(_)]), "{delivered}, {minted}: {:?}", d.notices);
+        assert_eq!(d.ops().last(), Some(&(Op::Put, "new")));
+    }
+}
+
+/// A follower that knows nothing of the second counts the lags, over one-shot follows too, and is told after several.
 #[test]
 fn one_shot_follows_do_not_wait_for_a_lagging_index_for_ever() {
-    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    let mut d = Driver::new("/diff/ab", StartFrom::Now);
     d.pass(&three_mints(), at(50), &[]);
     let mut anew = TestSource::new("ab");
     anew.put(titled("new", "x"), at(30));
     anew.run(at(30));
     for n in 1..=6 {
+        assert_eq!(d.ops(), [], "{n}: {:?}", d.notices);
         d.restart("/diff/ab");
         d.notices.clear();
         d.pass(&anew, at(50 + n), &[]);
