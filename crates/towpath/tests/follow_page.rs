@@ -157,7 +157,7 @@ fn a_named_protocol_is_found_from_the_page() {
     assert_eq!(none.status.code(), Some(1), "{}", stderr(&none));
 }
 
-/// Several changes share a DiffDelta document; each line still has a position of its own.
+/// Several changes share a document of DiffDelta or Feed History; each line still has a position of its own.
 #[test]
 fn every_line_is_a_place_to_resume_from() {
     let dir = TestFolder::new(CONFIG);
@@ -166,7 +166,7 @@ fn every_line_is_a_place_to_resume_from() {
     let imported = dir.run_with(&["import", "--server", &server.base, "aa", "-"], batch.as_bytes());
     assert_eq!(imported.status.code(), Some(0), "{}", stderr(&imported));
     server.wait_for_first("aa");
-    for protocol in ["smart", "replication", "diffdelta"] {
+    for protocol in ["smart", "replication", "diffdelta", "history", "rss"] {
         let page = format!("{}/feeds/aa", server.base);
         let args = ["follow", page.as_str(), "--protocol", protocol, "--once"];
         let all = lines(&dir.run(&args));

@@ -152,6 +152,74 @@ fn a_follower_is_told_every_entry_once() {
     }
 }
 
+/// Follows a feed's newest document once, and returns the lines.
+fn follow(dir: &TestFolder, server: &TestServer, name: &str, more: &[&str]) -> Vec<serde_json::Value> {
+    let url = format!("{}/feeds/notes/{name}", server.base);
+    let told = dir.run(&[&["follow", &url, "--protocol", "history", "--once"], more].concat());
+    assert!(told.status.success(), "{name} {more:?}: {}", stderr(&told));
+    lines(&told)
+}
+
+fn told_ids(told: &[serde_json::Value]) -> Vec<String> {
+    told.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The log has other documents by the time of each pass: parts, longer parts, pages. All of them have older items, too.
+#[test]
+fn a_follow_from_now_is_told_what_is_new_only() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    publish(&server, 1..31);
+    for (name, _) in SYNTAXES {
+        assert_eq!(told_ids(&follow(&dir, &server, name, &["--from", "now", "--state", name])), [""; 0]);
+    }
+    let mut there = 31;
+    for step in [5, 40, 30, 1, 120, 9] {
+        publish(&server, there..there + step);
+        let expected: Vec<String> = (there..there + step).map(|n| format!("i{n}")).collect();
+        for (name, _) in SYNTAXES {
+            assert_eq!(told_ids(&follow(&dir, &server, name, &["--state", name])), expected, "{name}");
+        }
+        there += step;
+    }
+}
+
+/// A line's position stays a resume point while its documents are replaced, and also once its item has a later version.
+#[test]
+fn a_position_outlives_its_document() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    publish(&server, 1..31);
+    publish(&server, 31..61);
+    let before: Vec<_> =
+        ["atom", "rss"].into_iter().map(|name| (name, follow(&dir, &server, name, &[]))).collect();
+    publish(&server, 61..140);
+    for (name, told) in &before {
+        assert_eq!(told.len(), 60, "{name}");
+        for index in (0..60).step_by(7) {
+            let position = told[index]["position"].as_str().unwrap();
+            let rest = follow(&dir, &server, name, &["--from", position]);
+            let expected: Vec<String> = (index + 2..140).map(|n| format!("i{n}")).collect();
+            assert_eq!(told_ids(&rest), expected, "{name} {position}");
+        }
+    }
+    // Items 20 to 49 have later versions. What stood beside them is in the documents that the positions name.
+    let edits: String =
+        (20..50).map(|n| format!("{}\n", json!({ "id": format!("i{n}"), "content": "y" }))).collect();
+    assert_eq!(server.ask("POST", "/feeds/notes/items", &[], edits.as_bytes()).status, 200);
+    for (name, told) in &before {
+        for index in [24, 44] {
+            let position = told[index]["position"].as_str().unwrap();
+            let rest = told_ids(&follow(&dir, &server, name, &["--from", position]));
+            assert!(rest.iter().all(|id| *id != "i1" && *id != "i19"), "{name} {position}: {rest:?}");
+            let missing: Vec<usize> =
+                (50..140).chain(20..50).filter(|n| !rest.contains(&format!("i{n}"))).collect();
+            let is_told = |n: &usize| (50..index + 2).contains(n);
+            assert!(missing.iter().all(is_told), "{name} {position}: {missing:?}");
+        }
+    }
+}
+
 /// Parts of a page that retention removed are 410, as the page is.
 #[test]
 fn parts_go_with_their_page() {

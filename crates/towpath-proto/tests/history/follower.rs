@@ -285,7 +285,7 @@ fn every_start_position_is_honoured() {
 
     let position = StartFrom::Position(url("3"));
     let result = follow_from(FEED, position, None, &site);
-    assert_eq!(result.changes[0].position, url("3"));
+    assert!(result.changes[0].position.starts_with(&(url("3") + "#")), "{}", result.changes[0].position);
     assert_eq!(result.lines(), ["put urn:a a0", "put urn:b b2", "put urn:a a3", "put urn:d d"]);
     // Also where headers have the links, and the walk back uses HEAD.
     let mut by_head = archived();

@@ -17,6 +17,7 @@ mod examples;
 mod follower;
 mod gaps;
 mod hostile;
+mod positions;
 mod publisher;
 mod random;
 mod round_trip;

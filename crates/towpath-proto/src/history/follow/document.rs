@@ -1,5 +1,6 @@
 //! A document in the form that the follower needs.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use bytes::Bytes;
@@ -26,6 +27,8 @@ pub(super) struct EntryVersion {
     /// Date of the version: our own `modified`, else `updated`; for a deletion its date.
     pub(super) rank: Option<Timestamp>,
     pub(super) is_deleted: bool,
+    /// Digest of the item, once it was needed: hashing a long content costs more than reading it.
+    digest: OnceCell<u64>,
 }
 
 /// Contents of a document.
@@ -36,6 +39,8 @@ pub(super) struct DocumentContents {
     pub(super) this: Option<String>,
     /// True for an archive document (RFC 5005, section 4); the newest document is at `current`.
     pub(super) is_archive: bool,
+    /// True for a range of a log: its dates, which are our own `modified`, are in the order of publication.
+    pub(super) is_log: bool,
     pub(super) current: Option<String>,
     /// Seconds for which the document is fresh.
     pub(super) ttl: Option<u64>,
@@ -55,6 +60,7 @@ impl DocumentContents {
             ..ReadOptions::default()
         };
         let mut feed = format::read(&fetched.body, &options)?;
+        let is_log = !feed.modified.is_empty();
         let mut modified = vec![None; feed.items.len()];
         for (index, time) in std::mem::take(&mut feed.modified) {
             if let Some(entry) = modified.get_mut(index) {
@@ -64,17 +70,11 @@ impl DocumentContents {
         let (predecessor, this) = (Predecessor::of(&feed), feed.link(THIS).map(str::to_owned));
         let items = std::mem::take(&mut feed.items).into_iter().zip(modified);
         // Documents list the newest entry first. Without dates their order is all that is known.
-        let mut versions: Vec<EntryVersion> = items
-            .rev()
-            .map(|(item, modified)| EntryVersion { rank: modified.or(item.updated), item, is_deleted: false })
-            .collect();
+        let mut versions: Vec<EntryVersion> =
+            items.rev().map(|(item, modified)| EntryVersion::of(modified.or(item.updated), item)).collect();
         // After the items: where dates decide nothing, a deletion wins over its entry.
         let deletions = std::mem::take(&mut feed.deleted).into_iter().rev();
-        versions.extend(deletions.map(|deletion| EntryVersion {
-            item: Item::new(deletion.id),
-            rank: deletion.when,
-            is_deleted: true,
-        }));
+        versions.extend(deletions.map(|deletion| EntryVersion::deleted(deletion.when, deletion.id)));
         // Sorted only if every version has a date: a mix would put undated ones at an arbitrary place.
         if versions.iter().all(|version| version.time().is_some()) {
             versions.sort_by_key(EntryVersion::time);
@@ -86,6 +86,7 @@ impl DocumentContents {
             predecessor,
             this,
             is_archive,
+            is_log,
             current,
             ttl,
             versions: last_of_each(versions),
@@ -108,12 +109,18 @@ impl DocumentContents {
             predecessor: Predecessor::Beginning,
             this: None,
             is_archive: false,
+            is_log: false,
             current: None,
             ttl: None,
-            versions: vec![EntryVersion { item, rank: None, is_deleted: false }],
+            versions: vec![EntryVersion::of(None, item)],
             problems: Vec::new(),
             updated: None,
         })
+    }
+
+    /// Returns the date of the newest version, if the document is a log's.
+    pub(super) fn end_of_log(&self) -> Option<Timestamp> {
+        self.versions.iter().filter_map(|version| version.rank).max().filter(|_| self.is_log)
     }
 
     /// Returns true if the whole document is older than a time.
@@ -125,6 +132,24 @@ impl DocumentContents {
 }
 
 impl EntryVersion {
+    pub(super) fn of(rank: Option<Timestamp>, item: Item) -> Self {
+        Self { item, rank, is_deleted: false, digest: OnceCell::new() }
+    }
+
+    pub(super) fn deleted(rank: Option<Timestamp>, id: String) -> Self {
+        Self { is_deleted: true, ..Self::of(rank, Item::new(id)) }
+    }
+
+    /// Returns the first bytes of the item's hash; `None` for a deletion.
+    // 64 bits suffice: a collision only hides one edit of one entry, and a million entries stay at 8 bytes each.
+    pub(super) fn digest(&self) -> Option<u64> {
+        let short_hash = || {
+            let [a, b, c, d, e, f, g, h, ..] = self.item.content_hash().0;
+            u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        };
+        (!self.is_deleted).then(|| *self.digest.get_or_init(short_hash))
+    }
+
     /// Returns the sort key.
     fn time(&self) -> Option<Timestamp> {
         self.rank.or(self.item.published)

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::document::EntryVersion;
-use crate::item::Item;
 
 /// Record of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,13 @@ impl EntryIndex {
 
     /// Returns true if this is the last known version of the entry.
     pub(super) fn has(&self, version: &EntryVersion) -> bool {
-        self.entries.get(version.item.id.as_str()).is_some_and(|known| known.digest == digest(version))
+        self.entries.get(version.item.id.as_str()).is_some_and(|known| known.digest == version.digest())
+    }
+
+    /// Returns true if this is the last known version of the entry, by its date too: content may come back.
+    pub(super) fn has_exactly(&self, version: &EntryVersion) -> bool {
+        let known = self.entries.get(version.item.id.as_str());
+        known.is_some_and(|known| known.rank == version.rank && known.digest == version.digest())
     }
 
     /// Returns true if any version of the entry is known.
@@ -64,7 +69,7 @@ impl EntryIndex {
     /// The newest `updated` wins, and on a tie the later document (RFC 5005, section 4.2). A version without date is as
     /// old as its document. Versions of a `whole` document are newer than all others.
     pub(super) fn update(&mut self, version: &EntryVersion, seq: DocumentSeq, whole: bool) -> VersionStatus {
-        let new = EntryRecord { rank: version.rank, digest: digest(version), seq };
+        let new = EntryRecord { rank: version.rank, digest: version.digest(), seq };
         let Some(known) = self.entries.get_mut(version.item.id.as_str()) else {
             self.entries.insert(version.item.id.as_str().into(), new);
             return VersionStatus::New;
@@ -104,16 +109,6 @@ impl EntryIndex {
     }
 }
 
-fn digest(version: &EntryVersion) -> Option<u64> {
-    (!version.is_deleted).then(|| short_hash(&version.item))
-}
-
-// 64 bits suffice: a collision only hides one edit of one entry, and a million entries stay at 8 bytes each.
-fn short_hash(item: &Item) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = item.content_hash().0;
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
-}
-
 impl Serialize for EntryIndex {
     /// Writes a line for each entry: the digest in hex or `-`, the time or `-`, the document's number, the id.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -148,11 +143,14 @@ impl From<Vec<String>> for EntryIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::item::Item;
 
     fn version(title: &str, second: Option<i64>) -> EntryVersion {
-        let item = Item { title: Some(title.into()), ..Item::new("a b\n") };
         let rank = second.map(|second| Timestamp::from_second(second).unwrap());
-        EntryVersion { item, rank, is_deleted: title.is_empty() }
+        if title.is_empty() {
+            return EntryVersion::deleted(rank, "a b\n".into());
+        }
+        EntryVersion::of(rank, Item { title: Some(title.into()), ..Item::new("a b\n") })
     }
 
     /// RFC 5005, section 4.2.
@@ -180,9 +178,8 @@ mod tests {
     fn the_index_survives_serialisation() {
         let mut index = EntryIndex::default();
         index.update(&version("one", Some(5)), 1, false);
-        for (id, rank, is_deleted) in [("é x", None, false), ("gone", Some(Timestamp::UNIX_EPOCH), true)] {
-            index.update(&EntryVersion { item: Item::new(id), rank, is_deleted }, 2, false);
-        }
+        index.update(&EntryVersion::of(None, Item::new("é x")), 2, false);
+        index.update(&EntryVersion::deleted(Some(Timestamp::UNIX_EPOCH), "gone".into()), 2, false);
         let text = serde_json::to_string(&index).unwrap();
         assert_eq!(serde_json::from_str::<EntryIndex>(&text).unwrap(), index);
         let broken: EntryIndex = serde_json::from_str(r#"["", "x y 0 z", "- - 0 ok", "- - x no"]"#).unwrap();

@@ -61,6 +61,8 @@ impl HistoryFollower {
         let Some(gap) = self.state.gaps.last().cloned() else { return self.fill(now) };
         let link =
             DocumentLink::of(&document.predecessor).filter(|link| link.is_permanent && !gap.is_isolated);
+        // Before the start of a follow that began within a log, nothing is missing.
+        let link = link.filter(|_| !self.reaches_start(&document));
         self.apply(document, url, gap.seq, false);
         // At the old end of the list, because this document is older than those that were read.
         self.state.add_read_older(url);

@@ -10,6 +10,9 @@
 //! | `next` (RFC 5005, section 3; JSON Feed) | walks back along pages to one with a known entry |
 //! | none of these | reads this document only; warns once, and whenever it has no known entry |
 //!
+//! Each change has a position to resume from: its document's URL, and a digest of the entry's version. A follow that begins within a log, such as one from now, stops
+//! at the first document that it knows a part of: our publisher divides the same log into other documents later.
+//!
 //! Of an entry's versions the newest wins; on a tie the later document wins. Only `at:deleted-entry` (RFC 6721) and
 //! complete documents delete entries.
 //!
@@ -26,6 +29,7 @@ mod document;
 mod entries;
 mod gaps;
 mod pass;
+mod position;
 mod response;
 mod state;
 mod walk;
@@ -144,6 +148,8 @@ enum HistoryPhase {
     Idle,
     /// Requests the newest document.
     Newest,
+    /// Requests the document of the start position.
+    Position,
     /// Walks back to a known document.
     Back,
     /// Reads the documents, the oldest first.
@@ -163,8 +169,8 @@ struct NewestHeaders {
 impl HistoryFollower {
     /// Creates a follower of the feed whose newest document is at `url`.
     ///
-    /// `state` is the last checkpoint of an earlier follower, if any; it overrides `start`. A start position is the URL of
-    /// the permanent document to begin with.
+    /// `state` is the last checkpoint of an earlier follower, if any; it overrides `start`. A start position is that of a
+    /// change, or the URL of the permanent document to begin with.
     ///
     /// # Errors
     ///
@@ -346,6 +352,7 @@ impl HistoryFollower {
         match self.phase {
             HistoryPhase::Idle => {}
             HistoryPhase::Newest => self.handle_newest(now, outcome),
+            HistoryPhase::Position => self.handle_position(now, request, outcome),
             HistoryPhase::Back => self.handle_back(now, request, outcome),
             HistoryPhase::Forward => self.handle_forward(now, request, outcome),
             HistoryPhase::Fill => self.handle_gap(now, request, outcome),
@@ -410,7 +417,7 @@ impl Follower for HistoryFollower {
             HistoryPhase::Forward => {
                 Some(format!("{left} documents to read, {} entries known", self.state.entries.len()))
             }
-            HistoryPhase::Idle | HistoryPhase::Newest | HistoryPhase::Fill => None,
+            HistoryPhase::Idle | HistoryPhase::Newest | HistoryPhase::Position | HistoryPhase::Fill => None,
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::entries::{DocumentSeq, EntryIndex};
+use super::position::EntryPosition;
 use crate::follow::{FollowError, Monotonic, StartFrom};
 
 /// Maximum number of URLs of read documents in the state. A walk back meets the last of them first, so a few suffice.
@@ -41,6 +42,9 @@ pub(super) struct HistoryFollowState {
     /// True after the report of a document without a known entry, until one has a known entry again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_gap_reported: bool,
+    /// Date of a log at which following began, unless it began with the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) log_start: Option<Timestamp>,
     /// Index of all entries.
     pub(super) entries: EntryIndex,
 }
@@ -54,6 +58,8 @@ pub(super) enum PendingStart {
     Time(Timestamp),
     /// The document at this URL.
     Document(String),
+    /// After this version of an entry.
+    After(EntryPosition),
 }
 
 /// A document that failed, and is requested again.
@@ -84,7 +90,9 @@ impl HistoryFollowState {
             StartFrom::Beginning => PendingStart::Beginning,
             StartFrom::Now => PendingStart::Now,
             StartFrom::Time(time) => PendingStart::Time(time),
-            StartFrom::Position(url) => PendingStart::Document(url),
+            StartFrom::Position(position) => {
+                position.parse().map_or(PendingStart::Document(position), PendingStart::After)
+            }
         };
         Self { start: Some(start), ..Self::default() }
     }

@@ -51,31 +51,87 @@ impl HistoryFollower {
     ) {
         self.warn_about_limits_of_feed(document);
         self.pass.bytes += fetched.body.len() as u64;
-        // A start time needs the dates in the documents, which HEAD does not show.
-        self.pass.by_head = !matches!(self.state.start, Some(PendingStart::Time(_)))
+        // A start within the history needs the entries of the documents, which HEAD does not show.
+        self.pass.by_head = !matches!(self.state.start, Some(PendingStart::Time(_) | PendingStart::After(_)))
+            && self.state.log_start.is_none()
             // Headers are trusted only if they name the same predecessor as the document.
             && matches!(&document.predecessor, Predecessor::Archive(to) if predecessor_in_headers(headers, &fetched.url).as_ref() == Some(to));
-        let goes_back = match &self.state.start {
-            Some(PendingStart::Now) => {
-                // Older documents are not in range. Recorded as read, they are not walked back to later.
-                self.pass.skipped =
-                    DocumentLink::of(&document.predecessor).filter(|l| l.is_permanent).map(|l| l.url);
-                false
-            }
-            Some(PendingStart::Time(time)) => !document.is_before(*time),
-            // The newest document is permanent, too (-00, section 4), and is the one to begin with.
-            Some(PendingStart::Document(url)) if document.this.as_ref() == Some(url) => {
-                self.pass.skipped =
-                    DocumentLink::of(&document.predecessor).filter(|l| l.is_permanent).map(|l| l.url);
-                false
-            }
-            _ => true,
-        };
         // An older document that links to this one under its permanent URL closes a loop.
         if let Some(this) = &document.this {
             self.pass.mark_visited(this);
         }
         self.pass.newest = Some(fetched);
+        match self.document_of_position(document) {
+            Some(url) => {
+                self.phase = HistoryPhase::Position;
+                self.queue_request(Method::GET, url);
+            }
+            None => self.walk_back_from_newest(now, document),
+        }
+    }
+
+    /// Returns the URL of the document to read first: that of a start position in a log, unless it is the newest.
+    ///
+    /// A log may be divided otherwise by now, and the entry may have a later version. Its permanent document still shows
+    /// what came before it.
+    fn document_of_position(&self, document: &DocumentContents) -> Option<String> {
+        let Some(PendingStart::After(position)) = &self.state.start else { return None };
+        let is_newest = document.this.as_ref().is_some_and(|this| position.is_in(this));
+        let is_elsewhere = !position.is_in(&self.url) && !is_newest;
+        let is_web = position.document.starts_with("http://") || position.document.starts_with("https://");
+        (document.is_log && is_elsewhere && is_web).then(|| position.document.clone())
+    }
+
+    /// Reads the document of the start position.
+    pub(super) fn handle_position(&mut self, now: Now, request: &DocumentRequest, outcome: RequestOutcome) {
+        let read = match outcome {
+            RequestOutcome::Document(fetched, _) => {
+                self.pass.bytes += fetched.body.len() as u64;
+                self.read(&fetched).ok()
+            }
+            // Retention removed it.
+            RequestOutcome::Gone
+            | RequestOutcome::NotModified
+            | RequestOutcome::Failed { error: FollowError::Status { status: 404, .. }, .. } => None,
+            RequestOutcome::Failed { error, retry_after } => {
+                if !self.retry(now, request, retry_after) {
+                    self.fail(now, error, retry_after);
+                }
+                return;
+            }
+        };
+        let has_start = |document: &DocumentContents| matches!(&self.state.start, Some(PendingStart::After(position)) if position.find(document).is_some());
+        if let Some(document) = read.filter(has_start) {
+            let seq = self.state.next_seq();
+            self.apply(document, &request.url, seq, false);
+            self.state.add_read(&request.url);
+        }
+        let newest = self.pass.newest.as_ref().and_then(|fetched| self.read(fetched).ok());
+        if let Some(document) = newest {
+            self.walk_back_from_newest(now, &document);
+        }
+    }
+
+    /// Decides to walk back from the newest document or to read forward.
+    fn walk_back_from_newest(&mut self, now: Now, document: &DocumentContents) {
+        let is_start = match &self.state.start {
+            Some(PendingStart::Now) => true,
+            // The newest document is permanent, too (-00, section 4), and may be the one to begin with.
+            Some(PendingStart::Document(url)) => document.this.as_ref() == Some(url),
+            Some(PendingStart::After(position)) => {
+                let is_there = document.this.as_ref().is_some_and(|this| position.is_in(this));
+                is_there || position.find(document).is_some()
+            }
+            Some(PendingStart::Time(_) | PendingStart::Beginning) | None => self.meets_known(document),
+        };
+        if is_start {
+            // Older documents are not in range. Recorded as read, they are not walked back to later.
+            self.pass.skipped =
+                DocumentLink::of(&document.predecessor).filter(|l| l.is_permanent).map(|l| l.url);
+        }
+        let is_early =
+            matches!(&self.state.start, Some(PendingStart::Time(time)) if document.is_before(*time));
+        let goes_back = !is_start && !is_early;
         // Pages move while they are read, so only a known entry proves that they overlap.
         match DocumentLink::of(&document.predecessor)
             .filter(|link| goes_back && (link.is_permanent || !self.overlaps(document)))
@@ -181,7 +237,10 @@ impl HistoryFollower {
                 return self.forward(now);
             }
             Some(PendingStart::Document(url)) => *url == here.url,
-            _ => !here.is_permanent && self.overlaps(document),
+            Some(PendingStart::After(position)) => {
+                position.is_in(&here.url) || position.find(document).is_some()
+            }
+            _ => !here.is_permanent && self.overlaps(document) || self.meets_known(document),
         };
         self.pass.cache(fetched, self.options.limits.cached);
         match DocumentLink::of(&document.predecessor).filter(|_| !is_last) {
