@@ -15,7 +15,12 @@ use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 use serde_json::{Value, json};
 
 beside_xmpp_servers!(
-    both: [the_output_equals_that_of_pulling_over_http, an_encrypted_stream, pushes_over_restarts],
+    both: [
+        the_output_equals_that_of_pulling_over_http,
+        a_service_that_began_anew,
+        an_encrypted_stream,
+        pushes_over_restarts
+    ],
     prosody: [unfollowable_addresses_are_reported, a_node_is_checked]
 );
 
@@ -107,6 +112,39 @@ fn the_output_equals_that_of_pulling_over_http(software: Software) {
     }
     let now = follow_once(&dir, &xmpp_server, "aa", &["--from", "now"]);
     assert_eq!((now.status.code(), now.stdout.len()), (Some(0), 0), "{}", stderr(&now));
+    // Each line has a position to resume from.
+    let all = lines(&follow_once(&dir, &xmpp_server, "aa", &[]));
+    for (index, line) in all.iter().enumerate() {
+        let position = line["position"].as_str().unwrap();
+        let rest = lines(&follow_once(&dir, &xmpp_server, "aa", &["--from", position]));
+        assert_eq!(rest, all[index + 1..], "{position}");
+    }
+}
+
+/// The service has a new data folder: the follower prints a reset before the items, once.
+fn a_service_that_began_anew(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let (first, server) = started(&xmpp_server);
+    publish(
+        &server,
+        "aa",
+        &[json!({ "id": "gone", "content": "x" }), json!({ "id": "both", "content": "x" })],
+    );
+    let run = || follow_once(&first, &xmpp_server, "aa", &["--state", "aa.json"]);
+    assert_eq!(lines(&run()).len(), 2);
+    assert_eq!(server.stop(), Some(0));
+    let (_second, server) = started(&xmpp_server);
+    publish(&server, "aa", &[json!({ "id": "both", "content": "x" })]);
+    let anew = run();
+    assert_eq!(anew.status.code(), Some(3), "{}", stderr(&anew));
+    let told = lines(&anew);
+    assert_eq!(
+        (told.len(), &told[0]["op"], &told[1]["id"]),
+        (2, &json!("reset"), &json!("both")),
+        "{told:?}"
+    );
+    let again = run();
+    assert_eq!((again.status.code(), again.stdout.len()), (Some(0), 0), "{}", stderr(&again));
 }
 
 fn unfollowable_addresses_are_reported(software: Software) {

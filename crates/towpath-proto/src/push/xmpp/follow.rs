@@ -17,6 +17,7 @@ use crate::follow::{
 };
 use crate::format::xml::{ATOM, FANOUT, TOWPATH};
 use crate::push::xmpp::wire::lifecycle::Incoming;
+use crate::push::xmpp::wire::log_reset::LogReset;
 use crate::push::xmpp::wire::rsm::{RsmBounds, RsmRange};
 use crate::push::xmpp::wire::session::{Authenticate, ClientSession, LARGEST_STANZA, OverXmpp};
 use crate::push::xmpp::wire::shim::PushHeaders;
@@ -227,6 +228,11 @@ impl NodeFollower {
                 Err(format!("the service answers {condition} {text}").trim().to_owned())
             }
         };
+        if page.is_ok()
+            && iq.child("pubsub", ns::PUBSUB).is_some_and(|answer| LogReset::read(answer).is_some())
+        {
+            self.smart.handle_reset();
+        }
         let url = self.uri.to_string();
         self.smart.handle_page(now, number, page.map_err(|reason| FollowError::Protocol { url, reason }));
     }
@@ -257,7 +263,8 @@ impl NodeFollower {
             Some(cursor) => Ok(cursor.to_owned()),
             None => Err(format!("the last item's UID {last:.80?} is not a cursor")),
         });
-        page.last_cursor = cursor.transpose()?;
+        // A log that began anew and is empty has no items that tell a cursor.
+        page.last_cursor = cursor.transpose()?.or_else(|| LogReset::read(pubsub)?.cursor);
         Ok(page)
     }
 

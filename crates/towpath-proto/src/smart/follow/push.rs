@@ -41,6 +41,15 @@ impl SmartFollower {
         })
     }
 
+    /// Reports that the publisher began anew, as a transport other than HTTP tells with the page that answers the request
+    /// in flight. Call it before [`handle_page`](Self::handle_page).
+    pub fn handle_reset(&mut self) {
+        if self.request.purpose() == Some(&PullGoal::Next) {
+            let url = self.state.url.clone();
+            self.begin_anew(&url);
+        }
+    }
+
     /// Handles the page that answers the request in flight, from a transport other than HTTP.
     pub fn handle_page(&mut self, now: Now, id: RequestId, page: Result<Collection, FollowError>) {
         if let Some(sent) = self.request.cancel(id) {

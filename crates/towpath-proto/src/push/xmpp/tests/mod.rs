@@ -145,6 +145,27 @@ fn a_deleted_node_is_told_and_found_again() {
     simulation.check();
 }
 
+/// The service lost its data: the follower is told once, before the items of the new log, also if that is empty.
+#[test]
+fn a_service_that_began_anew_is_told_once() {
+    for appended in [0, 3] {
+        let mut simulation = XmppSimulation::new(1, CursorKind::Sequence);
+        simulation.is_unreliable = false;
+        (0..3).for_each(|_| simulation.append());
+        simulation.pass(5);
+        simulation.check();
+        simulation.replace_log("another");
+        (0..appended).for_each(|_| simulation.append());
+        simulation.pass(2000);
+        assert_eq!(simulation.resets, 1);
+        simulation.check();
+        simulation.append();
+        simulation.pass(2000);
+        simulation.check();
+        assert_eq!(simulation.resets, 1);
+    }
+}
+
 /// Headlines from other senders are ignored.
 #[test]
 fn only_the_service_is_believed() {

@@ -19,7 +19,7 @@ use crate::push::xmpp::wire::session::{Authenticate, OverXmpp as _};
 use crate::push::xmpp::wire::stanza::Element;
 use crate::push::xmpp::wire::stream::{Received, StreamLimits, StreamReader};
 use crate::push::xmpp::wire::uri::NodeUri;
-use crate::smart::cursor::CursorKind;
+use crate::smart::cursor::{CursorKind, LogTag};
 use crate::smart::memory::MemoryLog;
 use crate::smart::pull::{FeedSettings, Pull};
 use crate::smart::tests::{settings, time};
@@ -73,6 +73,7 @@ pub(super) struct XmppSimulation {
     pub(super) is_unreliable: bool,
     /// The feed is not served now.
     pub(super) is_removed: bool,
+    pub(super) resets: usize,
     /// Warnings and failures of the follower.
     pub(super) warnings: Vec<String>,
     pub(super) pushes: usize,
@@ -115,6 +116,7 @@ impl XmppSimulation {
             random: fastrand::Rng::with_seed(seed),
             is_unreliable: true,
             is_removed: false,
+            resets: 0,
             warnings: Vec::new(),
             pushes: 0,
             pulls: 0,
@@ -199,6 +201,7 @@ impl XmppSimulation {
                 Event::Change(change) => self.output.push(*change),
                 Event::Checkpoint(state) => self.state = Some(state),
                 Event::Warning(text) => self.warnings.push(text),
+                Event::Reset(_) => self.resets += 1,
                 Event::Failed(FollowError::Transfer { .. }) => {}
                 Event::Failed(error) if self.is_removed => self.warnings.push(error.to_string()),
                 other => panic!("{other:?}"),
@@ -377,6 +380,16 @@ impl XmppSimulation {
         self.is_removed = true;
         self.component.handle_removed(&FeedId::new("comments").unwrap(), reason);
         self.pass(5);
+    }
+
+    /// Replaces the log by another one at the same address.
+    pub(super) fn replace_log(&mut self, name: &str) {
+        self.log = MemoryLog::default();
+        self.feed.tag = LogTag::new(name);
+        self.output.clear();
+        // The service was started again with a new data folder.
+        self.kept = PersistedFanout::default();
+        self.restart_service();
     }
 
     pub(super) fn persist_positions(&mut self) {

@@ -3,6 +3,7 @@
 pub mod error;
 pub mod jid;
 pub mod lifecycle;
+pub mod log_reset;
 pub mod node;
 pub mod pubsub;
 pub mod rsm;

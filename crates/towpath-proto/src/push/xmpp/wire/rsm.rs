@@ -33,6 +33,8 @@ pub struct RsmPlan {
     pub backwards: bool,
     /// Index of the page's first item, if the range names it.
     pub index: Option<u64>,
+    /// True if the log did not know the position that was asked for: an earlier part of the answer told so.
+    pub reset: bool,
 }
 
 impl RsmRange {
@@ -94,7 +96,7 @@ impl RsmRange {
         } else {
             (query.since, query.until) = (after, before);
         }
-        Ok(RsmPlan { query, backwards, index: self.index })
+        Ok(RsmPlan { query, backwards, index: self.index, reset: false })
     }
 }
 

@@ -58,7 +58,7 @@ impl IndexWalk {
         match (left, last.or_else(|| page.last_cursor.clone())) {
             (0, Some(cursor)) => {
                 let query = PullQuery { since: Some(PositionSpec::Cursor(cursor)), ..self.query.clone() };
-                Ok(WalkStep::Page(RsmPlan { query, backwards: false, index: Some(self.first) }))
+                Ok(WalkStep::Page(RsmPlan { query, backwards: false, index: Some(self.first), reset: false }))
             }
             (1.., Some(cursor)) if page.more => Ok(self.skip(Some(cursor), left)),
             // Items went away meanwhile.
@@ -90,6 +90,6 @@ impl IndexWalk {
     /// An empty page, with the total only.
     fn beyond(&self) -> WalkStep {
         let query = PullQuery { max: 0, ..self.query.clone() };
-        WalkStep::Page(RsmPlan { query, backwards: false, index: None })
+        WalkStep::Page(RsmPlan { query, backwards: false, index: None, reset: false })
     }
 }

@@ -9,6 +9,7 @@ use crate::push::xmpp::publish::disco;
 use crate::push::xmpp::publish::entry::{MIN_ROOM, fit, stored_id};
 use crate::push::xmpp::publish::fanout::{NodeSubscription, PushPosition};
 use crate::push::xmpp::wire::error::StanzaError;
+use crate::push::xmpp::wire::log_reset::LogReset;
 use crate::push::xmpp::wire::node::NodeName;
 use crate::push::xmpp::wire::ns;
 use crate::push::xmpp::wire::pubsub::{self, PubsubRequest};
@@ -202,10 +203,11 @@ impl Component {
     ) {
         let mut start = items_start(node);
         let by = node.order.by;
+        let reset = plan.reset || page.reset;
         if page.changes.is_empty() && page.more && page.last_cursor.is_some() {
             // The filter hid all scanned items: the page goes on after them.
             let query = PullQuery { since: page.last_cursor.map(PositionSpec::Cursor), ..plan.query.clone() };
-            return self.read_page(reply.clone(), node.clone(), RsmPlan { query, ..plan.clone() });
+            return self.read_page(reply.clone(), node.clone(), RsmPlan { query, reset, ..plan.clone() });
         }
         let mut fitting = fit(feed, by, &page.changes, self.room(&start, reply));
         let count = fitting.items.len();
@@ -220,6 +222,9 @@ impl Component {
             start.push_str("</items>");
         }
         bounds.element().write(&mut start, "");
+        if reset {
+            LogReset { cursor: page.last_cursor.filter(|_| count == 0) }.element().write(&mut start, "");
+        }
         start.push_str("</pubsub>");
         self.result(reply, &start);
     }
