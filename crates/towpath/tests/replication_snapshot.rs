@@ -227,6 +227,40 @@ fn a_snapshot_bootstraps_a_follower_after_retention() {
     assert_eq!(follow(&dir, &url), 4, "three items, and the last of them once more");
 }
 
+/// The pages show a part of the live items only. Who begins at the feed's own address gets the others from the snapshot that
+/// the oldest page links to, and is told if there is none.
+#[test]
+fn followers_and_mirrors_of_a_feed_with_retention_begin_with_its_snapshot() {
+    let config = "[[feed]]\nid = \"notes\"\npage_items = 2\n[feed.retention]\nbytes = 20\ngrace = \"0s\"\n";
+    for has_snapshot in [true, false] {
+        let dir = TestFolder::new(config);
+        let server = dir.serve();
+        (0..20).for_each(|n| put(&server, &format!("n{n}"), "12345"));
+        if has_snapshot {
+            snapshot(&server);
+        }
+        (20..22).for_each(|n| put(&server, &format!("n{n}"), "12345"));
+        let end = Instant::now() + PATIENCE;
+        while server.get("/feeds/notes/replication/pages/8").status != 410 {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let url = format!("{}/feeds/notes/replication", server.base);
+        let followed = dir.run(&["follow", &url, "--protocol", "replication", "--once"]);
+        let ids: std::collections::BTreeSet<String> =
+            lines(&followed).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+        let mirror = TestFolder::new(&format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = {url:?}\n"));
+        let copy = mirror.serve();
+        let live = if has_snapshot { 22 } else { 6 };
+        copy.wait_for("/feeds/copy/items?timeout=0", |page| page["totalItems"] == live);
+        let says_so = |text: &str| text.contains("its first pages were removed");
+        let code = if has_snapshot { 0 } else { 3 };
+        assert_eq!((ids.len(), followed.status.code()), (live, Some(code)), "{}", stderr(&followed));
+        assert_eq!(says_so(&stderr(&followed)), !has_snapshot, "{}", stderr(&followed));
+        assert_eq!(says_so(&mirror.log()), !has_snapshot, "{}", mirror.log());
+    }
+}
+
 /// An incomplete snapshot of a killed server is never visible, and leaves nothing behind.
 #[test]
 fn killed_while_a_snapshot_is_created() {

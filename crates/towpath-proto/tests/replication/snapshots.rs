@@ -290,3 +290,22 @@ fn finding_an_entry_point_the_page_of_the_last_change_proves_that_nothing_is_mis
     let consumer = from_index(&publisher);
     assert!(consumer.incomplete[0].contains("not old enough"), "{:?}", consumer.incomplete);
 }
+
+/// Pages before that of the last change may be left, too. All of them may be of the snapshot's second.
+#[test]
+fn finding_an_entry_point_pages_before_that_of_the_last_change_are_no_gap() {
+    let mut publisher = MemoryPublisher::of(2);
+    (0..8).for_each(|_| publisher.put(5));
+    publisher.seal();
+    publisher.make_snapshot("s", time(5), LIMITS);
+    (0..3).for_each(|_| publisher.put(5));
+    publisher.seal();
+    for oldest in 1..=4 {
+        publisher.cleanup = Cleanup { first_page: oldest, gone_below: oldest };
+        let consumer = from_index(&publisher);
+        consumer.assert_calm();
+        assert_eq!(consumer.positions()[8..], publisher.content_ids()[(oldest as usize - 1) * 2..]);
+    }
+    publisher.cleanup = Cleanup { first_page: 5, gone_below: 5 };
+    assert!(from_index(&publisher).incomplete[0].contains("not old enough"));
+}

@@ -16,10 +16,14 @@ impl VisitedPages {
     /// Records a page. Fails if it was visited before: "the feed must not form a loop".
     pub(super) fn visit(&mut self, url: &str) -> Result<(), ReplicationError> {
         // A collision would report a loop that is none: for a million pages the odds are about 1 in 37 million.
-        let mut hasher = DefaultHasher::new();
-        url.hash(&mut hasher);
-        if self.0.insert(hasher.finish()) { Ok(()) } else { Err(ReplicationError::Loop(url.to_owned())) }
+        if self.0.insert(hash(url)) { Ok(()) } else { Err(ReplicationError::Loop(url.to_owned())) }
     }
+}
+
+fn hash(url: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    url.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// End of a crawl.
@@ -59,6 +63,11 @@ impl BackwardCrawl {
     /// Returns true after the first page.
     pub(super) fn has_begun(&self) -> bool {
         self.from.is_some()
+    }
+
+    /// Returns true if the crawl came to this page.
+    pub(super) fn has_visited(&self, url: &str) -> bool {
+        self.visited.0.contains(&hash(url))
     }
 
     /// Decides how to continue at a page. "The prev and next links of adjacent pages must match."

@@ -77,10 +77,10 @@ impl ReplicationFollower {
             }
             Ok(CrawlStep::Start { page, proven }) => {
                 // The snapshot was taken with this page as the last one, so all later changes are on it or
-                // after it.
-                let is_first = |known: &String| self.state.position.is_none() && *known == page;
+                // after it, and the crawl has gone back to it.
+                let is_within = |known: &str| self.state.position.is_none() && crawl.has_visited(known);
                 let proven = proven
-                    || matches!(&self.state.start, FollowStart::Snapshot { page: known, .. } if is_first(known));
+                    || matches!(&self.state.start, FollowStart::Snapshot { page: known, .. } if is_within(known));
                 let walk = ForwardWalk::new(&self.feed, &self.options, skip.clone(), proven);
                 self.walk(walk, page, None, false);
             }
