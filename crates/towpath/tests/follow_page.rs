@@ -157,6 +157,36 @@ fn a_named_protocol_is_found_from_the_page() {
     assert_eq!(none.status.code(), Some(1), "{}", stderr(&none));
 }
 
+/// User and password of a URL are for its origin only. Nothing shows them: lines, messages, errors, reports.
+#[test]
+fn a_password_in_a_url_is_never_printed() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    put(&server, "aa", "one");
+    server.wait_for_first("aa");
+    let named = |path: &str| format!("{}{path}", server.base.replacen("://", "://user:sekret@", 1));
+    let (page, other, atom, none) =
+        (named("/feeds/aa"), named("/feeds/bb"), named("/feeds/aa/atom"), named("/feeds/none"));
+    let mut runs: Vec<Vec<&str>> = vec![
+        vec!["follow", &page, "--once"],
+        vec!["follow", &page, "--once", "--into", "dir:copy"],
+        vec!["follow", &atom, "--protocol", "history", "--once", "--state", "state"],
+        vec!["follow", &page, "--protocol", "history", "--once"],
+        vec!["follow", &none, "--once"],
+        vec!["follow", &none, "--protocol", "replication", "--once"],
+        vec!["follow", &page, &other, &page, &none, "--once"],
+        vec!["check", &none],
+    ];
+    for format in ["text", "json", "junit", "sarif"] {
+        runs.push(vec!["check", &atom, "--format", format]);
+    }
+    for args in &runs {
+        let output = dir.run(args);
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+        assert!(!text.is_empty() && !text.contains("sekret"), "{args:?}: {text}");
+    }
+}
+
 /// Several changes share a document of DiffDelta or Feed History; each line still has a position of its own.
 #[test]
 fn every_line_is_a_place_to_resume_from() {

@@ -14,7 +14,7 @@ use towpath_proto::follow::{FeedReset, Followed};
 
 use super::lines::{LinesError, notice_text, write_lines, write_reset};
 use super::state_log::{StateEntry, StateLog};
-use super::terminal::plain;
+use super::terminal::message;
 
 /// Maximum number of deliveries that share one write and sync.
 const BATCH: usize = 256;
@@ -185,12 +185,12 @@ impl FleetOutput for FleetLines {
         let text = notice_text(&notice);
         // Most messages name the requested URL, which may differ from the feed's.
         let name = if feed.is_empty() || text.contains(feed) { String::new() } else { format!("{feed}: ") };
-        eprintln!("towpath: {}", plain(&format!("{name}{text}")));
+        eprintln!("towpath: {}", message(&format!("{name}{text}")));
     }
 
     fn discovered(&self, feed: &str, offer: &Offer) {
         let place = if offer.url == feed { String::new() } else { format!(" at {}", offer.url) };
         let text = format!("following {feed}{place} by {}, because {}", offer.protocol, offer.why);
-        eprintln!("towpath: {}", plain(&text));
+        eprintln!("towpath: {}", message(&text));
     }
 }

@@ -215,8 +215,9 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
 
 /// Prints an error, and returns its exit code.
 fn report(error: &CliError) -> ExitCode {
-    // The message may quote a server or a publisher.
+    // The message may quote a server or a publisher, and name a URL with a password.
+    let text = towpath_client::redact::credentials(&error.to_string());
     let name = style::Painter::of(&std::io::stderr()).paint(style::Colour::Red, "towpath:");
-    eprintln!("{name} {}", terminal::plain_lines(&error.to_string()));
+    eprintln!("{name} {}", terminal::plain_lines(&text));
     error.exit.into()
 }

@@ -2,11 +2,18 @@
 
 use std::fmt::Write as _;
 
+use towpath_client::redact;
+
 /// Escapes characters that a terminal acts on or does not show, including line breaks.
 ///
 /// A publisher could otherwise send terminal escape sequences, or reorder the text that a reader sees.
 pub(super) fn plain(text: &str) -> String {
     escaped(text, is_hidden)
+}
+
+/// Escapes a message about URLs that the user named, as [`plain`] does, and removes their users and passwords.
+pub(super) fn message(text: &str) -> String {
+    plain(&redact::credentials(text))
 }
 
 /// Escapes as [`plain`], but keeps the line breaks of a message of our own.

@@ -24,7 +24,7 @@ use self::watch::watch;
 use super::error::{CliError, Exit};
 use super::feed_url::listen_address;
 use super::node::check_node;
-use super::terminal::plain;
+use super::terminal::message;
 use crate::stop;
 
 /// Checks a feed and prints the report; [`Exit::Failed`] if it violates a MUST.
@@ -52,7 +52,7 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         None => {
             let offer = discover(&fetcher, args.url.as_str(), FollowPace::Polled).await?;
             let text = format!("checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
-            eprintln!("towpath: {}", plain(&text));
+            eprintln!("towpath: {}", message(&text));
             (offer.protocol, offer.url)
         }
     };
@@ -82,7 +82,7 @@ async fn located(fetcher: &Fetcher, url: &Url, protocol: Protocol) -> String {
     let found = locate(fetcher, url.as_str(), protocol).await.ok().flatten();
     let found = found.unwrap_or_else(|| url.to_string());
     if found != url.as_str() {
-        eprintln!("towpath: checking {} for {protocol}", plain(&found));
+        eprintln!("towpath: checking {} for {protocol}", message(&found));
     }
     found
 }

@@ -28,6 +28,8 @@ pub(super) fn render(format: ReportFormat, result: &CheckResult<'_>) -> Result<S
 pub(super) fn write_out(text: &str) {
     // A reader may close the pipe early, as `head` does; the exit code still tells the result.
     let mut out = std::io::stdout().lock();
+    // The report names the URL that the user named, perhaps with a password.
+    let text = towpath_client::redact::credentials(text);
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 

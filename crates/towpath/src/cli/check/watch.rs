@@ -9,7 +9,7 @@ use towpath_client::{CallQueue, Fetcher, Protocol, Stop, checker, drive_check, s
 use towpath_proto::report::Report;
 
 use super::super::error::{CliError, Exit};
-use super::super::terminal::{plain, visible_json};
+use super::super::terminal::{message, plain, visible_json};
 use super::args::{CheckArgs, ReportFormat};
 use super::changes::{OutcomeChange, changes};
 use super::render::{render, write_out};
@@ -79,7 +79,7 @@ fn changed(
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let conforms = result.report.conforms();
     if changes.is_empty() {
-        eprintln!("towpath: {now} {}: nothing changed", plain(result.url));
+        eprintln!("towpath: {now} {}: nothing changed", message(result.url));
         return Ok(String::new());
     }
     if matches!(format, ReportFormat::Json) {

@@ -23,7 +23,7 @@ use crate::cli::error::{CliError, Exit};
 use crate::cli::feed_url::is_node;
 use crate::cli::lines::notice_text;
 use crate::cli::node::follow_node_into;
-use crate::cli::terminal::{plain, visible_json};
+use crate::cli::terminal::{message, visible_json};
 use crate::stop::Stop;
 
 /// File of refused items without a state file beside which it could be.
@@ -44,7 +44,7 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
     progress.finish();
     match (followed?, finished) {
         (_, Err(SinkFailure::Stopped(why))) => {
-            eprintln!("towpath: {}", plain(&format!("stopped before all changes were applied: {why}")));
+            eprintln!("towpath: {}", message(&format!("stopped before all changes were applied: {why}")));
             Ok(Exit::Failed)
         }
         // The failure of the sink also ended the follow.
@@ -64,7 +64,8 @@ fn open_sink(args: &FollowArgs) -> Result<Box<dyn Sink>, CliError> {
     let sink = sink.map_err(|error| CliError::usage(error.to_string()))?;
     if !sink.keeps_checkpoint() {
         eprintln!(
-            "towpath: warning: {destination} keeps no position; with --state FILE the next start continues"
+            "towpath: warning: {} keeps no position; with --state FILE the next start continues",
+            message(&destination.to_string())
         );
     }
     Ok(sink)

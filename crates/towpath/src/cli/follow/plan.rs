@@ -14,7 +14,7 @@ use super::args::FollowArgs;
 use crate::cli::error::CliError;
 use crate::cli::feed_list;
 use crate::cli::feed_url::listen_address;
-use crate::cli::terminal::plain;
+use crate::cli::terminal::message;
 use crate::stop::Stop;
 
 /// Protocol, URL and saved state of a follow.
@@ -65,7 +65,7 @@ pub(super) async fn choose(
     let (protocol, url, name) = match offer {
         Some(offer) => {
             let text = format!("following {} by {}, because {}", offer.url, offer.protocol, offer.why);
-            eprintln!("towpath: {}", plain(&text));
+            eprintln!("towpath: {}", message(&text));
             (offer.protocol, offer.url, offer.feed)
         }
         // A hub may push what discovery does not know, such as an empty Smart Feed.
@@ -100,7 +100,7 @@ pub(super) async fn follow_plan<O: Output>(
         return Ok(drive(&mut first, fetcher, &mut out, stop).await);
     };
     let text = format!("following {url} by {}, which {feed} names", plan.protocol);
-    eprintln!("towpath: {}", plain(&text));
+    eprintln!("towpath: {}", message(&text));
     let plan = FollowPlan { url, ..plan };
     let mut out = output(&plan)?;
     Ok(drive(follower(plan.protocol, plan.config(args))?.as_mut(), fetcher, &mut out, stop).await)
@@ -130,6 +130,8 @@ pub(super) fn many_feeds(args: &FollowArgs) -> Result<Vec<Url>, CliError> {
         feeds.extend(feed_list::read(list)?);
     }
     let (feeds, duplicates) = feed_list::without_duplicates(feeds);
-    duplicates.iter().for_each(|url| eprintln!("towpath: warning: {url} is listed twice and followed once"));
+    for url in duplicates {
+        eprintln!("towpath: warning: {} is listed twice and followed once", message(url.as_str()));
+    }
     Ok(feeds)
 }

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use towpath_client::SinkBatch;
 use towpath_client::sink::{SinkNotice, SinkObserver};
 
-use crate::cli::terminal::plain;
+use crate::cli::terminal::message;
 
 /// Interval at which the bar moves while nothing arrives.
 const TICK: Duration = Duration::from_millis(200);
@@ -33,12 +33,12 @@ impl SinkProgress {
 
     /// Shows how far the follow is, behind the count.
     pub(super) fn describe(&self, text: &str) {
-        self.bar.set_message(format!("; {}", plain(text)));
+        self.bar.set_message(format!("; {}", message(text)));
     }
 
     /// Prints a message on standard error.
     pub(super) fn print(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("towpath: {}", plain(text)));
+        self.bar.suspend(|| eprintln!("towpath: {}", message(text)));
     }
 
     /// Removes the bar: from here on, changes are few.
