@@ -67,7 +67,9 @@ impl DiffDeltaFollowState {
             None => (position, None),
         };
         // Anything else would start a follower that never finds its place.
-        cursor.parse::<Cursor>().map_err(|e| format!("invalid start position: {e}"))?;
+        if !is_of_version_1_0_0(cursor) {
+            cursor.parse::<Cursor>().map_err(|e| format!("invalid start position: {e}"))?;
+        }
         let Some(number) = number else {
             return Ok(Self { cursor: Some(cursor.to_owned()), ..Self::default() });
         };
@@ -114,6 +116,12 @@ impl DiffDeltaFollowState {
     pub(super) fn delivered_of(&self, cursor: &str) -> usize {
         self.partial.as_ref().filter(|p| p.cursor == cursor).map_or(0, |p| p.delivered)
     }
+}
+
+/// Returns true for a cursor of the public publisher's first documents: a time, a bar and a digest.
+fn is_of_version_1_0_0(cursor: &str) -> bool {
+    let parts = cursor.split_once('|');
+    parts.is_some_and(|(time, digest)| time.parse::<Timestamp>().is_ok() && !digest.is_empty())
 }
 
 /// Returns true for the zero cursor: the source never had a successful fetch (section 2.1).

@@ -102,13 +102,19 @@ fn an_item_that_is_listed_twice_is_delivered_once() {
 #[test]
 fn buckets_beside_buckets_are_delivered() {
     let mut old = document("2026-02-02T23:59:26Z|b", "2026-02-02T23:56:33Z|a", 1, &Value::Null);
-    old["new"] = json!([item("1")]);
+    old["new"] = json!([item("1"), item("2")]);
     old["updated"] = json!([]);
-    old["resolved"] = json!([item("2")]);
+    old["resolved"] = json!([item("3")]);
     let site = Site::new(&[("/diff/source/ab/latest.json", old)]);
     let mut d = Driver::new("/diff/source/ab", StartFrom::Beginning);
     d.pass(&site, at(0), &[]);
-    assert_eq!(d.ops(), [(Op::Put, "1")], "{:?}", d.notices);
+    assert_eq!(d.ops(), [(Op::Put, "1"), (Op::Put, "2")], "{:?}", d.notices);
+    // These cursors are resume points, too.
+    for (index, change) in d.changes.iter().enumerate() {
+        let mut rest = Driver::new("/diff/source/ab", StartFrom::Position(change.position.clone()));
+        rest.pass(&site, at(0), &[]);
+        assert_eq!(rest.changes, d.changes[index + 1..], "{}: {:?}", change.position, rest.notices);
+    }
     assert!(
         warnings(&d).iter().any(|w| w.contains("\"resolved\"") && w.contains("1 item")),
         "{:?}",
