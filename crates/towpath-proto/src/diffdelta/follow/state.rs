@@ -14,9 +14,9 @@ pub(super) struct DiffDeltaFollowState {
     /// Time of that document; tells apart two snapshots with one cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) generated_at: Option<String>,
-    /// Cursors of the documents before that one within its second; `None` if not all of them are known.
+    /// The documents before that one within its second; `None` if not all of them are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) same_second: Option<Vec<String>>,
+    pub(super) same_second: Option<SameSecond>,
     /// The next document, if it was delivered in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<PartialDocument>,
@@ -44,6 +44,15 @@ pub(super) struct PollValidator {
     pub(super) etag: String,
     /// Cursor of the document. The ETag counts only once that cursor was delivered.
     pub(super) cursor: String,
+}
+
+/// The documents before one of the same second.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SameSecond {
+    /// Cursor of the document. Followers in other languages may move the state on, and keep this as it was.
+    cursor: String,
+    /// Cursors of the documents before it.
+    earlier: Vec<String>,
 }
 
 /// A document that was delivered in part.
@@ -86,16 +95,14 @@ impl DiffDeltaFollowState {
             None => is_zero(prev),
         });
         let is_same_second = self.generated_at.as_deref() == Some(generated_at);
-        let earlier = self.same_second.take();
-        self.same_second = match (follows, is_same_second) {
+        let before = self.same_second.take().filter(|known| Some(&known.cursor) == self.cursor.as_ref());
+        let earlier = match (follows, is_same_second) {
             (false, _) => None,
             (true, false) => Some(Vec::new()),
-            (true, true) => earlier.map(|mut list| {
-                list.extend(self.cursor.take());
-                list
-            }),
+            (true, true) => before.map(|known| [known.earlier, vec![known.cursor]].concat()),
         };
-        self.same_second.take_if(|list| list.len() > MAX_SAME_SECOND);
+        let earlier = earlier.filter(|list| list.len() <= MAX_SAME_SECOND);
+        self.same_second = earlier.map(|earlier| SameSecond { cursor: cursor.to_owned(), earlier });
         self.cursor = Some(cursor.to_owned());
         self.generated_at = Some(generated_at.to_owned());
         self.partial = None;
@@ -103,7 +110,8 @@ impl DiffDeltaFollowState {
 
     /// Returns true if a document of the second of the last one may be an earlier one of the same chain.
     pub(super) fn may_precede(&self, cursor: &str) -> bool {
-        self.same_second.as_ref().is_none_or(|earlier| earlier.iter().any(|known| known == cursor))
+        let known = self.same_second.as_ref().filter(|known| Some(&known.cursor) == self.cursor.as_ref());
+        known.is_none_or(|known| known.earlier.iter().any(|earlier| earlier == cursor))
     }
 
     /// Returns the cursor of the last document that was delivered at least in part.

@@ -407,6 +407,32 @@ fn a_publisher_that_began_anew_within_the_second_is_told_at_once() {
     }
 }
 
+/// Followers in other languages keep what they do not know of a state, and move the rest on.
+#[test]
+fn what_is_known_of_the_second_of_another_document_does_not_count() {
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    let mut p = TestSource::new("ab");
+    let mint = |p: &mut TestSource, second: i64| {
+        p.put(titled("a", &p.snapshots.len().to_string()), at(second));
+        p.run(at(second));
+    };
+    mint(&mut p, 10);
+    d.pass(&p, at(11), &[]);
+    let mut before = None;
+    for _ in 0..2 {
+        before = Some(p.clone());
+        mint(&mut p, 30);
+    }
+    let mut state = d.state.clone().unwrap();
+    assert!(state["same_second"].is_object());
+    state["cursor"] = p.chain.cursor.to_string().into();
+    state["generated_at"] = at(30).to_string().into();
+    d.state = Some(state);
+    d.restart("/diff/ab");
+    d.pass(&before.unwrap(), at(50), &[]);
+    assert!(matches!(&d.notices[..], [Event::Failed(_)]), "a lagging server: {:?}", d.notices);
+}
+
 /// A follower that knows nothing of the second counts the lags, over one-shot follows too, and is told after several.
 #[test]
 fn one_shot_follows_do_not_wait_for_a_lagging_index_for_ever() {
