@@ -166,6 +166,26 @@ fn a_log_is_resumed_after_any_line_however_it_is_divided_by_then() {
                 assert_eq!(before.intersection(&after).count(), 0, "{context}: {:?}", rest.lines());
                 assert!(rest.changes.iter().all(|later| later.modified >= change.modified), "{context}");
             }
+            // A document alone is the place before it.
+            let document = |change: &Followed| change.position.split('#').next().unwrap().to_owned();
+            let mut begun = HashSet::new();
+            for (index, change) in all.iter().enumerate().filter(|(_, change)| begun.insert(document(change)))
+            {
+                let rest = log.follow(StartFrom::Position(document(change)), None, 0);
+                let context = format!(
+                    "seed {seed}, {}, {}: {:?} {:?}",
+                    syntax.name(),
+                    document(change),
+                    rest.warnings,
+                    rest.requests
+                );
+                let mut copy = BTreeMap::new();
+                applied(&all[..index], &mut copy);
+                applied(&rest.changes, &mut copy);
+                assert!(copy == log.publisher.items(), "{context}");
+                let is_missed = |text: &String| text.contains("all documents were read");
+                assert!(syntax == Syntax::JsonFeed || !rest.warnings.iter().any(is_missed), "{context}");
+            }
         }
     }
 }

@@ -118,6 +118,11 @@ impl DocumentContents {
         })
     }
 
+    /// Returns true if nothing shows that the document is not a log's: deletions are dated alike everywhere.
+    pub(super) fn may_be_log(&self) -> bool {
+        self.is_log || self.versions.iter().all(|version| version.is_deleted)
+    }
+
     /// Returns the date of the newest version, if the document is a log's.
     pub(super) fn end_of_log(&self) -> Option<Timestamp> {
         self.versions.iter().filter_map(|version| version.rank).max().filter(|_| self.is_log)

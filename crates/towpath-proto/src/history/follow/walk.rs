@@ -75,11 +75,14 @@ impl HistoryFollower {
     /// A log may be divided otherwise by now, and the entry may have a later version. Its permanent document still shows
     /// what came before it.
     fn document_of_position(&self, document: &DocumentContents) -> Option<String> {
-        let Some(PendingStart::After(position)) = &self.state.start else { return None };
-        let is_newest = document.this.as_ref().is_some_and(|this| position.is_in(this));
-        let is_elsewhere = !position.is_in(&self.url) && !is_newest;
-        let is_web = position.document.starts_with("http://") || position.document.starts_with("https://");
-        (document.is_log && is_elsewhere && is_web).then(|| position.document.clone())
+        let url = match &self.state.start {
+            Some(PendingStart::After(position)) => &position.document,
+            Some(PendingStart::Document(url)) => url,
+            _ => return None,
+        };
+        let is_newest = *url == self.url || document.this.as_ref() == Some(url);
+        let is_web = url.starts_with("http://") || url.starts_with("https://");
+        (document.may_be_log() && !is_newest && is_web).then(|| url.clone())
     }
 
     /// Reads the document of the start position.
@@ -100,11 +103,17 @@ impl HistoryFollower {
                 return;
             }
         };
-        let has_start = |document: &DocumentContents| matches!(&self.state.start, Some(PendingStart::After(position)) if position.find(document).is_some());
+        let has_start = |document: &DocumentContents| match &self.state.start {
+            Some(PendingStart::After(position)) => position.find(document).is_some(),
+            _ => document.is_log,
+        };
         if let Some(document) = read.filter(has_start) {
             let seq = self.state.next_seq();
             self.apply(document, &request.url, seq, false);
             self.state.add_read(&request.url);
+            // From here on everything is new, and the documents show where it begins.
+            self.state.start = Some(PendingStart::Beginning);
+            self.pass.by_head = false;
         }
         let newest = self.pass.newest.as_ref().and_then(|fetched| self.read(fetched).ok());
         if let Some(document) = newest {
