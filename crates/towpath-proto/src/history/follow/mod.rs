@@ -31,6 +31,7 @@ mod gaps;
 mod pass;
 mod position;
 mod response;
+mod start;
 mod state;
 mod walk;
 
