@@ -161,6 +161,9 @@ fn any_node_accepts_any_append_and_all_answer_alike() {
         at.duration_since(published)
     });
     assert!(waited < Duration::from_secs(2), "{waited:?}");
+    // A cluster in which nothing failed reports no loss.
+    let logs = cluster.logs();
+    assert!(!logs.contains("has lost what it acknowledged") && !logs.contains(" ERROR "), "{logs}");
 }
 
 /// A running `towpath follow`, and the ids that it has printed, in order.
