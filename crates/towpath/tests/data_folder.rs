@@ -119,8 +119,9 @@ fn a_damaged_record_that_a_reader_met_shows_in_health_status_and_metrics() {
     let data = dir.path("data");
     wait_until("the engine has flushed", || !files(&data, "/blobs/").is_empty());
     assert_eq!(server.stop(), Some(0));
-    for path in files(&data, "/blobs/") {
-        let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let damaged = files(&data, "/blobs/");
+    for path in &damaged {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
         // Past the header, inside the first content.
         file.write_all_at(b"damage", 100_000).unwrap();
     }
@@ -139,6 +140,10 @@ fn a_damaged_record_that_a_reader_met_shows_in_health_status_and_metrics() {
     let verified = dir.run(&["verify"]);
     assert_eq!(verified.status.code(), Some(1), "{}", stdout(&verified));
     assert!(stderr(&verified).contains("restore"), "{}", stderr(&verified));
+    for path in &damaged {
+        let named = format!("the file {} is damaged", path.strip_prefix(&data).unwrap().display());
+        assert!(stdout(&verified).contains(&named), "{named}: {}", stdout(&verified));
+    }
 
     // The engine cannot read some blocks. What it can read is served without them.
     let repaired = dir.run(&["repair"]);

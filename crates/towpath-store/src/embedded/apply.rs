@@ -330,9 +330,8 @@ impl StorageEngine {
         Ok(true)
     }
 
-    /// Compacts every keyspace. Returns the bytes of the tables before and after.
-    pub(crate) fn compact(&self) -> Result<(u64, u64), StorageError> {
-        let keyspaces = [
+    pub(super) fn keyspaces(&self) -> [&Keyspace; 8] {
+        [
             &self.feeds,
             &self.log,
             &self.ids,
@@ -341,7 +340,12 @@ impl StorageEngine {
             &self.times,
             &self.tables,
             &self.documents,
-        ];
+        ]
+    }
+
+    /// Compacts every keyspace. Returns the bytes of the tables before and after.
+    pub(crate) fn compact(&self) -> Result<(u64, u64), StorageError> {
+        let keyspaces = self.keyspaces();
         // What is in memory yet counts as well, before and after.
         for keyspace in keyspaces {
             keyspace.rotate_memtable_and_wait().map_err(|e| read_error(&e))?;

@@ -2,9 +2,11 @@
 //!
 //! `scan` reads every keyspace once, from its begin to its end, and compares sums of hashes: an index agrees with the log
 //! if the hashes of what it says add up to those of what the log says. That takes constant memory and no seeks. Where a
-//! sum differs, or something cannot be read, `exact` looks up every entry and names those that are wrong.
+//! sum differs, or something cannot be read, `exact` looks up every entry and names those that are wrong, and `files` names
+//! the files that are damaged.
 
 mod exact;
+mod files;
 mod progress;
 mod scan;
 mod sum;
@@ -78,6 +80,13 @@ impl VerifyReport {
         }
     }
 
+    /// Adds a damaged file, before what follows from it.
+    fn add_file(&mut self, problem: String) {
+        self.problem_count += 1;
+        self.problems.insert(0, StoreProblem { feed: None, position: None, problem });
+        self.problems.truncate(MAX_PROBLEMS);
+    }
+
     /// Adds a problem of the store as a whole.
     fn add(&mut self, problem: impl Into<String>) {
         self.add_problem(StoreProblem { feed: None, position: None, problem: problem.into() });
@@ -112,6 +121,9 @@ impl StorageEngine {
             store.check_feed(feed, progress, &mut report);
         }
         store.check_numbers(&feeds, &mut report);
+        if !report.is_sound() {
+            files::check_files(self, &mut report);
+        }
         Ok(report)
     }
 }
