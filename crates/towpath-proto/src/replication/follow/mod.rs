@@ -18,8 +18,10 @@
 //!   entities before it are delivered, and the next attempt continues after them.
 
 mod crawl;
+mod exchange;
 mod feed_responses;
 mod large;
+mod options;
 mod snapshot_reader;
 mod snapshot_responses;
 mod state;
@@ -28,79 +30,22 @@ mod tail;
 mod walk;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Method, header};
 use serde_json::Value;
 
 use self::crawl::{BackwardCrawl, CrawlGoal};
-use self::large::LargeContents;
+pub use self::options::ReplicationOptions;
 pub use self::snapshot_reader::SnapshotProgress;
 use self::snapshot_reader::SnapshotReader;
 use self::state::{FollowStart, ReplicationFollowState};
 use self::tail::TailHints;
 use self::walk::{ForwardWalk, SkipRule};
 use crate::follow::html_answer::{ADVICE, is_html};
-use crate::follow::{
-    Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
-    StartFrom, TransferError,
-};
+use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, Request, RequestId, StartFrom};
 use crate::format::multipart::ContentTypeError;
 use crate::replication::wire::ReplicationError;
-
-/// Options of a [`ReplicationFollower`].
-#[derive(Debug, Clone)]
-pub struct ReplicationOptions {
-    /// Name of the feed in its changes; its URL if `None`.
-    pub feed: Option<String>,
-    /// Finish at the end of the feed or at the first failure.
-    pub once: bool,
-    /// Poll interval at the end of the feed.
-    pub poll: Duration,
-    /// Let the publisher's hints replace the interval: its event stream, its `Cache-Control`, its SUP document.
-    pub follow_hints: bool,
-    /// Backoff after a failure. Doubles with each further one, up to 64 times.
-    pub retry: Duration,
-    /// Largest body of an entity in memory, in bytes. Bounds the memory for each page in flight.
-    pub max_entity: usize,
-    /// URL of a folder for larger bodies, with a slash at its end: see [`Event::Large`]. Without one a larger body ends
-    /// the attempt.
-    pub large_base: Option<Arc<str>>,
-    /// Largest page, in bytes. Pages are never held in memory.
-    pub max_page: u64,
-    /// URL of a snapshot's index to read first, if there is no state.
-    pub snapshot: Option<String>,
-    /// Number of concurrent requests for snapshot pages; at least 1.
-    pub parallel: usize,
-}
-
-impl ReplicationOptions {
-    /// Returns where the large contents of a response go; `number` is the response's.
-    fn large(&self, number: u64) -> Option<LargeContents> {
-        let base = self.large_base.clone()?;
-        Some(LargeContents { base, number, limit: self.max_entity })
-    }
-}
-
-impl Default for ReplicationOptions {
-    /// Continuous, every 30 seconds; entities up to 72 MiB, pages up to 64 GiB, two concurrent snapshot pages.
-    fn default() -> Self {
-        Self {
-            feed: None,
-            once: false,
-            poll: Duration::from_secs(30),
-            follow_hints: true,
-            retry: Duration::from_secs(5),
-            max_entity: 72 << 20,
-            large_base: None,
-            max_page: 64 << 30,
-            snapshot: None,
-            parallel: 2,
-        }
-    }
-}
 
 /// Follower of a feed; see the module's documentation.
 #[derive(Debug)]
@@ -172,9 +117,6 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Largest index of a snapshot, in bytes.
 const MAX_INDEX: u64 = 256 << 20;
-
-/// Largest part of a problem document that is read, in bytes.
-const MAX_PROBLEM: usize = 64 << 10;
 
 impl ReplicationFollower {
     /// Creates a follower of the feed whose newest page is at `url`.
@@ -385,101 +327,6 @@ impl ReplicationFollower {
         }
         self.checkpoint();
         self.wait_at_end(now);
-    }
-}
-
-impl Exchange for ReplicationFollower {
-    fn poll_request(&mut self, now: Now) -> Option<Request> {
-        let is_idle = self.is_idle();
-        if is_idle {
-            self.poll_sup_feed(now);
-        }
-        // The first call comes without a timer and starts at once.
-        if is_idle && self.wake.is_none_or(|wake| wake <= now.monotonic) {
-            self.begin();
-        }
-        let request = self.requests.pop_front();
-        if request.is_none() && self.is_idle() { self.sup_request(now) } else { request }
-    }
-
-    fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
-        if self.events_head(now, id, &head) || self.sup_head(now, id, &head) {
-            return;
-        }
-        // A `Retry-After` on a success says nothing about failures.
-        if head.status >= 400 {
-            self.retry_after = head.retry_after(now.wall).or(self.retry_after);
-        }
-        if self.request == Some(id) {
-            self.is_stale = head.is_stale();
-        }
-        match &mut self.phase {
-            FollowPhase::Snapshot(_) => self.snapshot_head(now, id, &head),
-            _ if self.request != Some(id) => {}
-            FollowPhase::Crawl { .. } => self.crawl_head(now, &head),
-            FollowPhase::Walk { .. } => self.walk_head(now, &head),
-            FollowPhase::Probe { status, .. } => *status = head.status,
-            FollowPhase::Idle => {}
-        }
-    }
-
-    fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
-        if self.events_piece(now, id, &chunk) || self.sup_piece(now, id, &chunk) {
-            return;
-        }
-        match &mut self.phase {
-            FollowPhase::Snapshot(_) => self.snapshot_piece(now, id, Some(chunk)),
-            _ if self.request != Some(id) => {}
-            FollowPhase::Walk { .. } => self.walk_piece(now, Some(chunk)),
-            FollowPhase::Probe { body, .. } => {
-                // A hostile server must not fill the memory with an error page.
-                let room = MAX_PROBLEM.saturating_sub(body.len());
-                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            }
-            FollowPhase::Crawl { .. } | FollowPhase::Idle => {}
-        }
-    }
-
-    fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
-        if self.events_end(now, id) || self.sup_end(now, id, &result) {
-            return;
-        }
-        if let FollowPhase::Snapshot(walk) = &self.phase {
-            // The index is the only request that is not a page.
-            let url = walk.page_url(id).unwrap_or(&walk.checkpoint.index).to_owned();
-            return match result {
-                Ok(()) => self.snapshot_piece(now, id, None),
-                Err(source) => self.snapshot_failed(now, id, FollowError::Transfer { url, source }),
-            };
-        }
-        if self.request != Some(id) {
-            return;
-        }
-        let (url, ended_early) = match &self.phase {
-            FollowPhase::Crawl { url, answered, .. } => (url.clone(), !answered),
-            FollowPhase::Walk { walk, url, .. } => (walk.page_url().unwrap_or(url).to_owned(), true),
-            FollowPhase::Probe { .. } => (self.entry(), true),
-            FollowPhase::Snapshot(_) | FollowPhase::Idle => return,
-        };
-        match result {
-            Err(source) if ended_early => self.fail(now, FollowError::Transfer { url, source }),
-            Ok(()) if matches!(self.phase, FollowPhase::Walk { .. }) => self.walk_piece(now, None),
-            Ok(()) if matches!(self.phase, FollowPhase::Probe { .. }) => self.probe_end(now),
-            _ => {}
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        if self.finished {
-            return None;
-        }
-        // A SUP document matters at the end of the feed only.
-        let sup = if self.is_idle() { self.sup_timeout() } else { None };
-        [self.wake, sup].into_iter().flatten().min()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.finished
     }
 }
 
