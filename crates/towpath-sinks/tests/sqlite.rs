@@ -81,6 +81,9 @@ async fn tables_of_a_newer_version_or_with_other_columns_are_refused() {
     change("UPDATE towpath SET version = 99");
     let error = refusal(sink(&path, "").open("s").await);
     assert!(error.contains("version 99") && error.contains("update this program"), "{error}");
+    change("UPDATE towpath SET version = 0");
+    let error = refusal(sink(&path, "").open("s").await);
+    assert!(error.contains("version 0, which no towpath has") && error.contains("?table="), "{error}");
     change("UPDATE towpath SET version = 1; ALTER TABLE items ADD COLUMN mine");
     sink(&path, "").open("s").await.unwrap();
     change("ALTER TABLE items RENAME COLUMN title TO name");

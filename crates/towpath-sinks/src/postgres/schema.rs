@@ -5,7 +5,7 @@ use tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::destination::PostgresDestination;
 use super::failure::PgFailure;
-use crate::tables::{TableOptions, VERSION};
+use crate::tables::{TableOptions, VERSION, VersionError, assert_complete, steps_from};
 
 /// Qualified and quoted names of the tables.
 #[derive(Debug, Clone)]
@@ -58,18 +58,37 @@ pub(super) async fn prepare(client: &mut Client, to: &PostgresDestination) -> Re
             refuse_foreign(&transaction, &names).await?;
             transaction.batch_execute(&create(&names)).await.map_err(failed)?;
         }
-        Some(VERSION) => {}
-        Some(version) => {
-            return Err(PgFailure::Refused(format!(
-                "the tables in schema {} are of version {version}, and this program knows {VERSION}: use the newer \
-                 program, or other tables with ?table=NAME",
-                names.schema
-            )));
-        }
+        Some(version) => migrate(&transaction, &names, version).await?,
     }
     transaction.batch_execute(&options(&names)).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)?;
     Ok(names)
+}
+
+/// Statements that lead from one version of the tables to the next: those at index i from version i + 1.
+const MIGRATIONS: [fn(&TableNames) -> String; 0] = [];
+const _: () = assert_complete(MIGRATIONS.len());
+
+/// Brings tables of an older version to ours; refuses those of a newer one.
+async fn migrate(transaction: &Transaction<'_>, names: &TableNames, version: i64) -> Result<(), PgFailure> {
+    let failed = |e: tokio_postgres::Error| PgFailure::of(&e);
+    let steps = steps_from(version, VERSION, &MIGRATIONS).map_err(|error| {
+        let schema = &names.schema;
+        let advice = match error {
+            VersionError::Newer(_) => "update this program, or use other tables with ?table=NAME",
+            VersionError::Unknown(_) => "use other tables with ?table=NAME",
+        };
+        PgFailure::Refused(format!("the tables in schema {schema} have {error}: {advice}"))
+    })?;
+    if steps.is_empty() {
+        return Ok(());
+    }
+    for step in steps {
+        transaction.batch_execute(&step(names)).await.map_err(failed)?;
+    }
+    tracing::info!(schema = names.schema, from = version, to = VERSION, "the tables were migrated");
+    let update = format!("UPDATE {} SET version = {VERSION}", names.version);
+    transaction.batch_execute(&update).await.map_err(failed)
 }
 
 /// Returns the schema, created if it is named and missing.

@@ -8,7 +8,9 @@ use towpath_client::SinkError;
 use super::SqliteDestination;
 use super::error::classify;
 use super::search;
-use crate::tables::{CHANGE_COLUMNS, ITEM_COLUMNS, TableOptions, VERSION};
+use crate::tables::{
+    CHANGE_COLUMNS, ITEM_COLUMNS, TableOptions, VERSION, VersionError, assert_complete, steps_from,
+};
 
 /// Statements that create the tables. `{p}` stands for the prefix.
 const CREATE: &str = "
@@ -69,6 +71,7 @@ CREATE TABLE {p}towpath (version INTEGER NOT NULL);
 
 /// Migrations: the statements at index i lead from version i + 1 to the next.
 const MIGRATIONS: &[&str] = &[];
+const _: () = assert_complete(MIGRATIONS.len());
 
 /// Names of the tables, without prefix.
 const TABLES: [&str; 6] = ["items", "changes", "positions", "feeds", "refused", "towpath"];
@@ -87,7 +90,7 @@ pub(super) fn prepare(connection: &mut Connection, destination: &SqliteDestinati
     let transaction = begun.map_err(failed)?;
     let there = existing(&transaction, tables).map_err(failed)?;
     if there.contains("towpath") {
-        migrate(&transaction, destination)?;
+        migrate(&transaction, destination, VERSION, MIGRATIONS)?;
         check(&transaction, destination, &there)?;
     } else if let Some(name) = there.first() {
         return Err(refuse(destination, &format!("its table {} is not towpath's", tables.name(name))));
@@ -117,14 +120,19 @@ fn existing(connection: &Connection, tables: &TableOptions) -> rusqlite::Result<
     Ok(there)
 }
 
-/// Brings tables of an older version to ours; refuses those of a newer one.
-fn migrate(connection: &Connection, destination: &SqliteDestination) -> Result<(), SinkError> {
+/// Brings tables of an older version to `known`; refuses those of a newer one.
+fn migrate(
+    connection: &Connection,
+    destination: &SqliteDestination,
+    known: i64,
+    migrations: &[&str],
+) -> Result<(), SinkError> {
     let failed = |error: rusqlite::Error| classify(&destination.path, &error);
     let tables = &destination.tables;
     let select = with_prefix("SELECT version FROM {p}towpath", tables);
     let version = connection.query_row(&select, [], |row| row.get::<_, i64>(0)).optional();
     let version = match version {
-        Ok(version) => version.filter(|version| *version >= 1),
+        Ok(version) => version,
         // A table of this name without our column is somebody else's.
         Err(rusqlite::Error::InvalidColumnType(..)) => None,
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => None,
@@ -133,18 +141,22 @@ fn migrate(connection: &Connection, destination: &SqliteDestination) -> Result<(
     let Some(version) = version else {
         return Err(refuse(destination, &format!("its table {} is not towpath's", tables.name("towpath"))));
     };
-    if version > VERSION {
-        let advice = "update this program";
-        return Err(SinkError::refused(format!(
-            "cannot use the database {}: its tables have version {version}, and this program knows {VERSION}; {advice}",
+    let steps = steps_from(version, known, migrations).map_err(|error| match error {
+        VersionError::Newer(_) => SinkError::refused(format!(
+            "cannot use the database {}: its tables have {error}; update this program",
             destination.path.display()
-        )));
+        )),
+        VersionError::Unknown(_) => refuse(destination, &format!("its tables have {error}")),
+    })?;
+    if steps.is_empty() {
+        return Ok(());
     }
-    for step in usize::try_from(version - 1).into_iter().flat_map(|done| MIGRATIONS.iter().skip(done)) {
+    for step in steps {
         connection.execute_batch(&with_prefix(step, tables)).map_err(failed)?;
     }
-    let update = with_prefix("UPDATE {p}towpath SET version = ?1 WHERE version <> ?1", tables);
-    connection.execute(&update, [VERSION]).map(drop).map_err(failed)
+    tracing::info!(database = %destination.path.display(), from = version, to = known, "the tables were migrated");
+    let update = with_prefix("UPDATE {p}towpath SET version = ?1", tables);
+    connection.execute(&update, [known]).map(drop).map_err(failed)
 }
 
 /// Checks that the tables have our columns. Columns of the user's own beside them are fine.
@@ -173,4 +185,57 @@ fn check(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: [&str; 2] = [
+        "ALTER TABLE {p}items ADD COLUMN language TEXT; UPDATE {p}items SET language = 'und'",
+        "ALTER TABLE {p}items RENAME COLUMN language TO lang",
+    ];
+
+    fn tables(folder: &tempfile::TempDir) -> (Connection, SqliteDestination) {
+        let path = folder.path().join("copy.db");
+        let into = format!("{}?table=kev", path.display());
+        let destination = SqliteDestination::parse(&into).unwrap();
+        let mut connection = Connection::open(&path).unwrap();
+        prepare(&mut connection, &destination).unwrap();
+        let row = "INSERT INTO kev_items (feed, id, authors, tags, extra, position) VALUES ('f', 'a', '', '', '', '1')";
+        connection.execute_batch(row).unwrap();
+        (connection, destination)
+    }
+
+    fn version(connection: &Connection) -> i64 {
+        connection.query_row("SELECT version FROM kev_towpath", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn older_tables_are_migrated_with_their_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (connection, destination) = tables(&folder);
+        // Twice: the second time there is nothing to do.
+        for _ in 0..2 {
+            migrate(&connection, &destination, 3, &STEPS).unwrap();
+            let lang: String = connection
+                .query_row("SELECT lang FROM kev_items WHERE id = 'a'", [], |row| row.get(0))
+                .unwrap();
+            assert_eq!((lang.as_str(), version(&connection)), ("und", 3));
+        }
+        let error = migrate(&connection, &destination, 2, &STEPS[..1]).unwrap_err().to_string();
+        assert!(error.contains("version 3") && error.contains("update this program"), "{error}");
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_tables_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut connection, destination) = tables(&folder);
+        let transaction = connection.transaction().unwrap();
+        migrate(&transaction, &destination, 3, &[STEPS[0], "no such statement"]).unwrap_err();
+        drop(transaction);
+        assert_eq!(version(&connection), 1);
+        prepare(&mut connection, &destination).unwrap();
+        assert!(connection.prepare("SELECT language FROM kev_items").is_err());
+    }
 }

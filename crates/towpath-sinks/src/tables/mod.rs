@@ -12,6 +12,8 @@
 //! `?table=kev` puts `kev_` in front of every name. Several feeds share the tables; `feed` is the first column of each
 //! key. Times are in RFC 3339 or the database's own type, `authors`, `tags` and `extra` are JSON.
 
+mod version;
+
 use std::time::Duration;
 
 use towpath_proto::follow::Followed;
@@ -19,8 +21,8 @@ use towpath_proto::{Content, Item};
 
 use crate::query::{Query, parse_duration};
 
-/// Version of the tables. Older ones are migrated, newer ones refused.
-pub const VERSION: i64 = 1;
+pub use version::VERSION;
+pub(crate) use version::{VersionError, assert_complete, steps_from};
 
 /// Columns of `items`, in the order in which rows are written.
 pub const ITEM_COLUMNS: [&str; 14] = [

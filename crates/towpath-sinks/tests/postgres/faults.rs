@@ -37,6 +37,8 @@ async fn a_server_says_what_is_wrong() {
     sink.open(SOURCE).await.unwrap();
     server.query("UPDATE towpath SET version = 99");
     refused(&open_error(&server.url()).await, "version 99");
+    server.query("UPDATE towpath SET version = 0");
+    refused(&open_error(&server.url()).await, "version 0, which no towpath has");
     server.query("DROP TABLE changes");
     let error = sink.apply(&batch(vec![put("a", "one", 1)], Some("1"))).await.unwrap_err();
     refused(&error, "dropped or renamed");
