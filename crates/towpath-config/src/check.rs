@@ -12,7 +12,7 @@ use super::check_access::check_readers;
 use super::cors::check_origins;
 use super::feed::{FeedConfig, RetentionConfig};
 use super::local_path::local_path;
-use super::problems::Problems;
+use super::problems::{Problems, all_of};
 use super::secret::Secret;
 use super::server::ServerConfig;
 use super::source::{LimitsConfig, SourceConfig, SourceFormat};
@@ -44,7 +44,7 @@ pub(super) fn check_hubs(hubs: &[String]) -> Result<(), String> {
     if hubs.len() > MAX_HUBS {
         return Err(format!("hubs has more than {MAX_HUBS} URLs"));
     }
-    for (index, hub) in hubs.iter().enumerate() {
+    let check = |(index, hub): (usize, &String)| {
         let url = url::Url::parse(hub).ok().filter(|url| begins_like_http(hub) && url.has_host());
         let shown = redacted(hub);
         let Some(url) = url else { return Err(format!("hubs: {shown:?} is not an http or https URL")) };
@@ -56,8 +56,9 @@ pub(super) fn check_hubs(hubs: &[String]) -> Result<(), String> {
         if hubs[..index].contains(hub) {
             return Err(format!("hubs: {shown:?} is named twice"));
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    all_of(hubs.iter().enumerate().map(check)).map(drop)
 }
 
 impl ServerConfig {

@@ -3,6 +3,8 @@
 use towpath_proto::address;
 use url::{Host, Url};
 
+use super::problems::all_of;
+
 /// Ends of host names that only a private network resolves (RFC 6762, RFC 8375 and usage).
 const PRIVATE_NAMES: [&str; 8] =
     [".local", ".localhost", ".internal", ".intranet", ".lan", ".home", ".home.arpa", ".corp"];
@@ -33,9 +35,9 @@ fn is_public(base_url: &str) -> bool {
 
 /// Validates configured origins.
 pub(super) fn check_origins(origins: &[String]) -> Result<(), String> {
-    for origin in origins {
+    let check = |origin: &String| {
         if origin == "*" && origins.len() == 1 {
-            continue;
+            return Ok(());
         }
         let expected = Url::parse(origin).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let expected = expected.map(|url| url.origin().ascii_serialization());
@@ -48,8 +50,9 @@ pub(super) fn check_origins(origins: &[String]) -> Result<(), String> {
                 "cors_origins: {origin:?} is not an origin such as {such_as:?}, nor \"*\" alone for every one"
             ));
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    all_of(origins.iter().map(check)).map(drop)
 }
 
 /// Returns true for the origin of a browser's extension.

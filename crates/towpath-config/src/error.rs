@@ -30,6 +30,21 @@ pub struct ConfigProblem {
     pub message: String,
 }
 
+/// Mistake that another part of the program finds in a table of an array, such as the second `[[sink]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueError {
+    /// Name of the array of tables.
+    pub table: &'static str,
+    /// Number of the table, from 0.
+    pub index: usize,
+    /// Beginning of the message, such as `sink "db": `.
+    pub subject: String,
+    /// Key of the table that is wrong.
+    pub key: &'static str,
+    /// The error, and what to do. It shows no secret.
+    pub message: String,
+}
+
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { source, place, message } = self;

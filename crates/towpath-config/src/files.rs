@@ -59,13 +59,25 @@ impl ConfigTexts {
         // A variable has one line, which is the value itself.
         let offset = at.filter(|_| path.is_some()).map(|at| at - start);
         let before = offset.and_then(|offset| text.get(..offset));
-        let place = before.map(|before| {
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            (line, column)
-        });
+        let place = before.map(end_of);
         ConfigProblem { source: name.clone(), place, message }
     }
+}
+
+/// Line and column behind a text.
+fn end_of(text: &str) -> (usize, usize) {
+    let column = text.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (text.matches('\n').count() + 1, column)
+}
+
+/// Returns the text of a file, or the place of the first byte that is no text.
+pub(super) fn utf8_text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigProblem> {
+    String::from_utf8(bytes).map_err(|e| {
+        let end = e.utf8_error().valid_up_to();
+        let before = std::str::from_utf8(&e.as_bytes()[..end]).unwrap_or_default();
+        let message = format!("the byte 0x{:02X} is not UTF-8: save the file as UTF-8", e.as_bytes()[end]);
+        ConfigProblem { source: path.display().to_string(), place: Some(end_of(before)), message }
+    })
 }
 
 /// Moves a range to the offsets of its text.

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::ConfigProblem;
-use super::files::ConfigTexts;
+use super::files::{self, ConfigTexts};
 
 /// Most files that include each other in a row. Each takes a part of the stack.
 const MAX_DEPTH: usize = 16;
@@ -120,9 +120,13 @@ impl Includer<'_> {
         if self.texts.has_file(path) {
             return;
         }
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
             Err(e) => return self.problem(at, format!("include: cannot read {}: {e}", path.display())),
+        };
+        let text = match files::utf8_text(path, bytes) {
+            Ok(text) => text,
+            Err(problem) => return self.problems.push(problem),
         };
         let start = self.texts.add(path.display().to_string(), Some(path.to_owned()), text.clone());
         self.chain.push(real);

@@ -50,7 +50,7 @@ pub use check::check_base_url;
 pub use cluster::{ClusterConfig, ClusterSnapshotsConfig};
 pub use cors::origins_for;
 pub use durations::parse_duration;
-pub use error::{ConfigError, ConfigProblem};
+pub use error::{ConfigError, ConfigProblem, ValueError};
 pub use export::ExportConfig;
 pub use export::ten_seconds;
 pub use feed::{
@@ -131,15 +131,23 @@ pub struct RiskConfig {
     pub rules: Option<PathBuf>,
 }
 
+/// Checks of values that only other parts of the program can judge, such as destinations of sinks.
+pub type FurtherCheck<'a> = &'a dyn Fn(&Config) -> Vec<ValueError>;
+
 /// File that is read by default, if it exists.
 pub const DEFAULT_FILE: &str = "towpath.toml";
 
 impl Config {
     /// Reads `file`, or `towpath.toml` if it exists, or else returns defaults with which any feed can be published to.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        Self::load_checked(file, &|_| Vec::new())
+    }
+
+    /// Like [`Self::load`], with further checks of the program. Their errors are told with all others.
+    pub fn load_checked(file: Option<&Path>, check: FurtherCheck<'_>) -> Result<Self, ConfigError> {
         match file {
-            Some(path) => Self::read(path),
-            None if Path::new(DEFAULT_FILE).is_file() => Self::read(Path::new(DEFAULT_FILE)),
+            Some(path) => Self::read(path, check),
+            None if Path::new(DEFAULT_FILE).is_file() => Self::read(Path::new(DEFAULT_FILE), check),
             None => {
                 // Without a file there is no other way to declare a feed.
                 let defaults = "[server]\ncreate_feeds = true\n";
@@ -149,10 +157,11 @@ impl Config {
         }
     }
 
-    fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+    fn read(path: &Path, check: FurtherCheck<'_>) -> Result<Self, ConfigError> {
+        let bytes = std::fs::read(path)
             .map_err(|e| ConfigError::Read { path: path.to_owned(), reason: read_error(path, &e) })?;
-        Self::parse(&text, path)
+        let text = files::utf8_text(path, bytes).map_err(|problem| ConfigError::Invalid(vec![problem]))?;
+        Self::parse_checked(&text, path, &|name: &str| std::env::var(name), check)
     }
 
     /// Parses a configuration. Errors name `path`, and relative paths are relative to its folder.
@@ -165,6 +174,15 @@ impl Config {
     }
 
     fn parse_with(text: &str, path: &Path, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        Self::parse_checked(text, path, environment, &|_| Vec::new())
+    }
+
+    fn parse_checked(
+        text: &str,
+        path: &Path,
+        environment: &Environment<'_>,
+        further: FurtherCheck<'_>,
+    ) -> Result<Self, ConfigError> {
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
@@ -176,6 +194,10 @@ impl Config {
         if let Some(config) = &mut config {
             config.folder.clone_from(&folder);
             config.check(&mut problems);
+            for ValueError { table, index, subject, key, message } in further(config) {
+                problems.enter(table, Some(index), subject);
+                problems.add(key, message);
+            }
         }
         let mut problems = source.with_values(read, problems.into_found(), &folder);
         // Files come in the order of their reading; the sort keeps it.

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
+use super::problems::all_of;
+
 /// Value that stands for the sockets which the service manager passes.
 const SYSTEMD: &str = "systemd";
 
@@ -101,7 +103,7 @@ impl TryFrom<OneOrMany> for ListenConfig {
         if texts.is_empty() {
             return Err("the list is empty: one address is needed".into());
         }
-        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
+        all_of(texts.iter().map(|text| text.parse())).map(Self)
     }
 }
 

@@ -2,6 +2,18 @@
 
 use super::tree::Step;
 
+/// Collects the values of a list, or the errors of all that are wrong, as one message.
+pub(super) fn all_of<T>(values: impl Iterator<Item = Result<T, String>>) -> Result<Vec<T>, String> {
+    let (mut good, mut errors) = (Vec::new(), Vec::new());
+    for value in values {
+        match value {
+            Ok(value) => good.push(value),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(good) } else { Err(errors.join("; ")) }
+}
+
 /// A value that is not valid.
 #[derive(Debug)]
 pub(super) struct ValueProblem {

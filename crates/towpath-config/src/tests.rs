@@ -215,3 +215,83 @@ fn static_tree() {
         assert!(error(bad).contains("export"), "{bad}");
     }
 }
+
+#[test]
+fn types_are_named_in_plain_words() {
+    for (text, words) in [
+        ("[server]\nwaiters = 'many'", "string \"many\", expected a whole number, not below 0"),
+        ("[server]\nthreads = -1", "integer `-1`, expected a whole number, not below 0"),
+        ("[[feed]]\nid = 'aa'\npage_items = 0", "expected a whole number above 0"),
+        ("[server]\ncreate_feeds = 1", "integer `1`, expected true or false"),
+        ("[[feed]]\nid = 'aa'\ntitle = ['x']", "a list, expected a text"),
+        ("[[feed]]\nid = 'aa'\ntags = 'x'", "string \"x\", expected a list"),
+        ("[risk]\nrules = 5", "integer `5`, expected a path"),
+        ("[[feed]]\nid = 'aa'\nfilter = { of = 'bb', tags = 5 }", "integer `5`, expected a list in `tags`"),
+    ] {
+        let error = error(text);
+        assert!(error.contains(words) && error.lines().count() == 1, "{text}: {error}");
+    }
+}
+
+#[test]
+fn all_wrong_values_of_a_list_are_told() {
+    for (text, wrong) in [
+        ("listen = ['localhost', ':80', '127.0.0.1:80']", ["\"localhost\"", "\":80\""]),
+        ("trusted_proxies = ['300.0.0.1', '10.0.0.0/8', '10.0.0.0/99']", ["300.0.0.1", "10.0.0.0/99"]),
+        (
+            "cors_origins = ['app.example', 'https://a.example', 'https://a/b']",
+            ["app.example", "https://a/b"],
+        ),
+        ("hubs = ['hub', 'https://hub.example/', 'ftp://x/']", ["\"hub\"", "ftp://x/"]),
+    ] {
+        let error = error(&format!("[server]\n{text}\n"));
+        assert!(wrong.iter().all(|wrong| error.contains(wrong)), "{text}: {error}");
+        assert!(error.contains("line 2, column "), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_byte_that_is_no_text_has_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let latin = b"[[feed]]\nid = 'aa'\ntitle = 'caf\xe9'\n";
+    let main = file("latin.toml", latin);
+    let including = file("towpath.toml", b"include = 'latin.toml'\n[server]\nthreads = 0\n");
+    let error = |path: &Path| Config::load(Some(path)).unwrap_err().to_string();
+    let place = "latin.toml: line 3, column 13: the byte 0xE9 is not UTF-8";
+    assert!(error(&main).contains(place), "{}", error(&main));
+    // The other errors are told with it.
+    let both = error(&including);
+    assert!(both.contains(place) && both.contains("threads must be at least 1"), "{both}");
+}
+
+#[test]
+fn further_checks_are_told_with_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("towpath.toml");
+    let sink = "[[sink]]\nname = 'a'\nfeeds = ['*']\ninto = 'dir:x'\n";
+    std::fs::write(&path, format!("[server]\nthreads = 0\n{sink}{}", sink.replace("'a'", "'b'"))).unwrap();
+    let check = |config: &Config| {
+        let error = |index: usize| ValueError {
+            table: "sink",
+            index,
+            subject: format!("sink {:?}: ", config.sinks[index].name),
+            key: "into",
+            message: "it is full".into(),
+        };
+        vec![error(0), error(1)]
+    };
+    let error = Config::load_checked(Some(&path), &check).unwrap_err().to_string();
+    for part in [
+        "3 errors",
+        "line 2, column 11: ",
+        "line 6, column 8: sink \"a\": it is full",
+        "line 10, column 8: sink \"b\"",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}

@@ -185,7 +185,8 @@ impl<'e> ConfigSource<'e> {
         };
         let keys = tree::keys_at(table, span.start);
         let is_secret = keys.iter().any(|key| SECRET_KEYS.contains(&key.as_str()));
-        let message = with_hint(error.message(), &keys[..keys.len().saturating_sub(1)]);
+        let message = in_plain_words(error.message());
+        let message = with_hint(&message, &keys[..keys.len().saturating_sub(1)]);
         let message = if is_secret { unquoted(&message) } else { redact::text(&message) };
         let key = if keys.is_empty() { String::new() } else { format!("{}: ", keys.join(".")) };
         self.texts.problem(Some(span.start), variables.hide(format!("{key}{message}")))
@@ -220,6 +221,31 @@ impl<'e> ConfigSource<'e> {
 
 fn deserialize(table: DeTable<'_>) -> Result<Config, toml::de::Error> {
     Config::deserialize(toml::Deserializer::from(Spanned::new(0..0, table)))
+}
+
+/// Names types as the reference does, instead of as Rust does. The message has one line.
+fn in_plain_words(message: &str) -> String {
+    let message = message.trim().replace('\n', " ");
+    let Some((given, expected)) = message.rsplit_once(", expected ") else { return message };
+    // An error within an inline table ends with its key.
+    let (expected, within) = expected.split_once(" in `").unwrap_or((expected, ""));
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not below 0",
+        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number above 0",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "a text",
+        "path string" => "a path",
+        "a sequence" => "a list",
+        other => other,
+    };
+    let given = match given {
+        "invalid type: sequence" => "invalid type: a list",
+        "invalid type: map" => "invalid type: a table",
+        other => other,
+    };
+    let within = if within.is_empty() { String::new() } else { format!(" in `{within}") };
+    format!("{given}, expected {expected}{within}")
 }
 
 /// Removes what an error quotes of the text.

@@ -6,6 +6,8 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::problems::all_of;
+
 /// Networks of the proxies in front of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<String>")]
@@ -29,17 +31,19 @@ impl TryFrom<Vec<String>> for TrustedProxies {
     type Error = String;
 
     fn try_from(networks: Vec<String>) -> Result<Self, Self::Error> {
-        networks.iter().map(|text| network(text)).collect::<Result<_, _>>().map(Self)
+        all_of(networks.iter().map(|text| network(text))).map(Self)
     }
 }
 
 fn network(text: &str) -> Result<IpNet, String> {
     let ip = || text.parse().map(|ip: IpAddr| IpNet::from(ip.to_canonical())).ok();
-    let network: IpNet = text.parse().ok().or_else(ip).ok_or_else(|| {
-        format!("trusted_proxies: {text:?} is not an address or a network, such as 10.0.0.0/8")
-    })?;
+    let network: IpNet = text
+        .parse()
+        .ok()
+        .or_else(ip)
+        .ok_or_else(|| format!("{text:?} is not an address or a network, such as 10.0.0.0/8"))?;
     if network.prefix_len() == 0 {
-        return Err(format!("trusted_proxies: {text} would let every client choose its own address"));
+        return Err(format!("{text:?} would let every client choose its own address"));
     }
     Ok(network)
 }
@@ -68,7 +72,7 @@ mod tests {
     fn invalid_networks_are_named() {
         for bad in ["", "proxy.example", "10.0.0.0/33", "10.0.0.0/", "0.0.0.0/0", "::/0"] {
             let error = parse(&["127.0.0.1", bad]).unwrap_err();
-            assert!(error.contains("trusted_proxies") && error.contains(bad), "{bad}: {error}");
+            assert!(error.contains(&format!("{bad:?}")), "{bad}: {error}");
         }
     }
 }

@@ -6,9 +6,9 @@ use clap::Subcommand;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
+use crate::alerts::AlertSenders;
 use crate::config;
 use crate::plural::counted;
-use crate::sink;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -37,7 +37,9 @@ pub(crate) fn config(command: &ConfigCommand) -> Result<Exit, CliError> {
 
 fn check(args: &ConfigArgs) -> Result<String, CliError> {
     let config = args.load()?;
-    sink::check(&config).map_err(CliError::usage)?;
+    // As `serve` does, which refuses to start otherwise.
+    let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose();
+    senders.map_err(CliError::usage)?;
     let (feeds, tokens) = (counted(config.feeds.len(), "feed"), counted(config.tokens.len(), "token"));
     Ok(format!("the configuration is valid: {feeds}, {tokens}\n"))
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::error::CliError;
 use crate::config::{Config, DEFAULT_FILE};
+use crate::sink;
 
 /// Options that select the configuration.
 #[derive(Debug, Clone, Args)]
@@ -21,7 +22,7 @@ pub(crate) struct ConfigArgs {
 impl ConfigArgs {
     /// Loads the configuration; an option replaces its data folder.
     pub(super) fn load(&self) -> Result<Config, CliError> {
-        let mut config = Config::load(self.config.as_deref())?;
+        let mut config = Config::load_checked(self.config.as_deref(), &sink::check)?;
         if let Some(data) = &self.data {
             config.server.data.clone_from(data);
         }

@@ -97,7 +97,6 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let listeners = Listeners::open(&config.server.listen)?;
     // With port 0 the system chose a free port; URLs need the actual one.
     config.server.listen = listeners.addresses().into();
-    sink::check(&config).map_err(CliError::usage)?;
     let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose();
     let senders = senders.map_err(CliError::usage)?.map(Arc::new);
     warn_about(&config);

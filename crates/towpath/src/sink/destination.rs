@@ -4,16 +4,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use towpath_client::Sink;
-use towpath_config::{Config, Secret, SinkConfig};
+use towpath_config::{Config, Secret, SinkConfig, ValueError};
 use towpath_sinks::webhook::{WebhookOptions, WebhookSecret};
 use towpath_sinks::{Destination, DestinationOptions};
 
-/// Checks the destinations of all sinks. The error names the sink.
-pub(crate) fn check(config: &Config) -> Result<(), String> {
-    for sink in &config.sinks {
-        destination(config, sink, Duration::ZERO).map_err(|e| format!("sink {:?}: {e}", sink.name))?;
-    }
-    Ok(())
+/// Checks the destinations of all sinks, as a part of reading the configuration.
+pub(crate) fn check(config: &Config) -> Vec<ValueError> {
+    // An empty one was told already.
+    let sinks = config.sinks.iter().enumerate().filter(|(_, sink)| !sink.into.is_blank());
+    let error = |(index, sink): (usize, &SinkConfig)| {
+        let message = destination(config, sink, Duration::ZERO).err()?;
+        Some(ValueError {
+            table: "sink",
+            index,
+            subject: format!("sink {:?}: ", sink.name),
+            key: "into",
+            message,
+        })
+    };
+    sinks.filter_map(error).collect()
 }
 
 /// Creates the sink of a destination, which has taken nothing for the time `failing_for`.
@@ -61,9 +70,10 @@ mod tests {
     use super::*;
 
     fn checked(sink: &str) -> Result<(), String> {
-        let config =
-            Config::parse(&format!("[[sink]]\nname = 'a'\nfeeds = ['*']\n{sink}"), Path::new("towpath.toml"));
-        check(&config.unwrap())
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("towpath.toml");
+        std::fs::write(&file, format!("[[sink]]\nname = 'a'\nfeeds = ['*']\n{sink}\n")).unwrap();
+        Config::load_checked(Some(&file), &check).map(drop).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -78,6 +88,7 @@ mod tests {
         ] {
             let error = checked(sink).unwrap_err();
             assert!(error.contains(needle) && error.contains("\"a\"") && !error.contains("hush"), "{error}");
+            assert!(error.contains("towpath.toml: line 4, column 8: "), "{error}");
         }
     }
 
