@@ -188,7 +188,9 @@ fn feeds_change_while_others_are_followed() {
     let waiting = std::thread::spawn(move || Command::new("curl").args(["-s", &url]).output().unwrap());
     wait_until("it waits", || server.get("/metrics").text().contains("towpath_waiters 1"));
 
-    dir.write("towpath.toml", feeds("title = 'Kept feed'\n[server]\nwaiters = 7\n").as_bytes());
+    let settings = "title = 'Kept feed'\n[server]\nwaiters = 7\nfetches = 3\nmetrics_feeds = 1\nhttp_feeds = 0\n\
+                    longest_wait = '1s'\n[server.rate_limit]\nburst = 5000\n";
+    dir.write("towpath.toml", feeds(settings).as_bytes());
     dir.write(
         "source.json",
         br#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1","title":"One"}]}"#,
@@ -198,9 +200,13 @@ fn feeds_change_while_others_are_followed() {
         b"[[feed]]\nid = 'new'\n[[feed]]\nid = 'polled'\n[feed.source]\nurl = 'source.json'\n",
     );
     let message = stdout(&dir.run(&["reload"]));
-    for part in
-        ["2 added (new, polled)", "1 changed (kept)", "1 removed (gone)", "needs a restart: server.waiters"]
-    {
+    for part in [
+        "2 added (new, polled)",
+        "1 changed (kept)",
+        "1 removed (gone)",
+        "changed: server.http_feeds, server.waiters, server.longest_wait, server.metrics_feeds, server.rate_limit.burst",
+        "needs a restart: server.fetches",
+    ] {
         assert!(message.contains(part), "{part}: {message}");
     }
     let gone = server.get("/feeds/gone/items");
@@ -210,6 +216,18 @@ fn feeds_change_while_others_are_followed() {
     assert!(server.get("/feeds/kept").text().contains("Kept feed"));
     assert!(server.get("/feeds/kept/atom").text().contains("Kept feed"));
     wait_until("the new source is polled", || server.get("/feeds/polled/items").text().contains("One"));
+
+    // The settings have their effect: no second feed in the metrics, no feed over HTTP, no long poll of a minute.
+    let metrics = server.get("/metrics").text();
+    assert!(
+        metrics.contains("towpath_feed_position{feed=\"kept\"}") && !metrics.contains("feed=\"new\""),
+        "{metrics}"
+    );
+    assert_eq!(server.ask("PUT", "/feeds/made", &[], b"{}").status, 403);
+    let end = server.json("/feeds/new/items?timeout=0")["last_cursor"].as_str().unwrap().to_owned();
+    let begin = std::time::Instant::now();
+    assert_eq!(server.get(&format!("/feeds/new/items?since=cursor:{end}&timeout=60")).status, 200);
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20), "{:?}", begin.elapsed());
 
     // The follower of the other feed has noticed nothing, and still gets its item.
     assert_eq!(server.ask("PUT", "/feeds/kept/items/b", &[], b"late").status, 201);

@@ -273,3 +273,87 @@ fn a_sink_is_taken_over() {
         cluster.alive().all(|(_, node)| sink(node, "hook")["state"] == "paused")
     });
 }
+
+/// Sinks come, change and go at a reload. The others deliver on as if nothing had happened.
+#[test]
+fn sinks_change_at_a_reload() {
+    let (kept, changed, added) =
+        (CallbackServer::start(good), CallbackServer::start(good), CallbackServer::start(good));
+    let [a, b, c] = [&kept, &changed, &added].map(|receiver| receiver.url("/hook"));
+    let folder = TestFolder::new(&[FEED, &webhook("kept", &a), &webhook("changed", &b)].concat());
+    let server = folder.serve();
+    let reload = |sinks: &[String]| {
+        folder.write("towpath.toml", [FEED, &sinks.concat()].concat().as_bytes());
+        folder.run(&["reload"])
+    };
+    publish(&server, "a");
+    wait_for_items(&kept, &["a"]);
+    wait_for_items(&changed, &["a"]);
+
+    // One that cannot be made refuses the whole reload.
+    let bad = reload(&[
+        webhook("kept", &a),
+        webhook("bad", "no/url"),
+        "[[token]]\nname = 't'\ntoken = 't'\nrights = ['read']\n".into(),
+    ]);
+    let error = common::stderr(&bad);
+    let place = "towpath.toml: line 16, column 8: sink \"bad\": ";
+    assert!(bad.status.code() == Some(2) && error.contains(place), "{error}");
+    assert_eq!(server.json("/sinks")["sinks"].as_array().unwrap().len(), 2);
+
+    // The changed one goes on where it was; the new one begins at the beginning.
+    let message = reload(&[webhook("kept", &a), webhook("changed", &c), webhook("added", &c)]);
+    let message = common::stdout(&message);
+    assert!(message.contains("sinks: 1 added (added), 1 changed (changed)"), "{message}");
+    wait_for_items(&added, &["a"]);
+    publish(&server, "b");
+    wait_until("both deliver to the new address", || delivered(&added) == ["a", "b", "b"]);
+    wait_for_items(&kept, &["a", "b"]);
+    assert_eq!(delivered(&changed), ["a"]);
+    assert_eq!(sink(&server, "kept")["delivered"], 2);
+
+    // Removed ones deliver no more, and are in no list and no metric.
+    let message = common::stdout(&reload(&[webhook("kept", &a)]));
+    assert!(message.contains("2 removed (changed, added)"), "{message}");
+    assert!(common::stdout(&reload(&[webhook("kept", &a)])).contains("in effect; no feed changed"));
+    wait_until("their metrics are gone", || {
+        let metrics = server.get("/metrics").text();
+        metrics.contains("{sink=\"kept\"}")
+            && !metrics.contains("sink=\"changed\"")
+            && !metrics.contains("sink=\"added\"")
+    });
+    publish(&server, "c");
+    wait_for_items(&kept, &["a", "b", "c"]);
+    assert_eq!(
+        (delivered(&added), server.get("/sinks/added").status),
+        (vec!["a".into(), "b".into(), "b".into()], 404)
+    );
+
+    // Back again, it goes on behind what it has had.
+    let message = common::stdout(&reload(&[webhook("kept", &a), webhook("changed", &b)]));
+    assert!(message.contains("1 added (changed)"), "{message}");
+    wait_for_items(&changed, &["a", "c"]);
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// The first sink of a server, and a feed that a pattern of it names, both come with a reload.
+#[test]
+fn a_sink_copies_feeds_that_come_with_a_log() {
+    let receiver = CallbackServer::start(good);
+    let both = |sinks: &str| [FEED, sinks].concat();
+    let folder = TestFolder::new(&both(""));
+    let server = folder.serve();
+    publish(&server, "a");
+    let sink = webhook("hook", &receiver.url("/hook"));
+    let without_news = FEED.replacen("news", "sports", 1);
+    let reload = |text: &str| {
+        folder.write("towpath.toml", text.as_bytes());
+        common::stdout(&folder.run(&["reload"]))
+    };
+    assert!(reload(&format!("{without_news}{sink}")).contains("sinks: 1 added (hook)"));
+    wait_until("it runs", || self::sink(&server, "hook")["state"] == "starting");
+    assert!(reload(&both(&sink)).contains("1 added (news)"));
+    // Nothing is published any more: the log that was there is copied.
+    wait_for_items(&receiver, &["a"]);
+    assert_eq!(server.stop(), Some(0));
+}

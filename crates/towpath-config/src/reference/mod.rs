@@ -6,6 +6,7 @@ mod toml_value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::reload::{AtReload, at_reload};
 use crate::schema::{Key, Section, json_schema_sections};
 
 pub use example::example;
@@ -87,12 +88,20 @@ fn describe(text: &mut String, section: &Section, key: &Key, since: &str) {
     if let Some(variable) = key.variable(section) {
         let _ = write!(text, " Environment: `{variable}`.");
     }
+    let at_reload = match at_reload(&key_path(section, key)) {
+        AtReload::TakenOver => "taken over",
+        AtReload::NeedsRestart => "needs a restart",
+    };
+    let _ = write!(text, " At a reload: {at_reload}.");
     if let Some(example) = &key.example {
         let _ = write!(text, "\n\n```toml\n{}\n```\n", assignment(&key.name, example));
     } else {
         text.push('\n');
     }
 }
+
+#[cfg(test)]
+pub(crate) use tests::{toml_with, with_required};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::*;
 use crate::Config;
 
@@ -35,7 +37,7 @@ fn each_key_of_the_example_is_valid_by_itself() {
         for key in &section.keys {
             let shown = key.default.iter().chain(&key.example);
             for value in shown {
-                let text = toml_with(&section, key, &assignment(&key.name, value));
+                let text = toml_with(&section, key, value);
                 // Values that only fit with others are refused by a check, whose error names a place.
                 let error = parse(&text).err().unwrap_or_default();
                 for wrong in ["invalid type", "unknown", "is not a"] {
@@ -47,20 +49,20 @@ fn each_key_of_the_example_is_valid_by_itself() {
 }
 
 /// Returns a configuration with one key, and the required keys around it.
-fn toml_with(section: &Section, key: &Key, assignment: &str) -> String {
+pub(crate) fn toml_with(section: &Section, key: &Key, value: &Value) -> String {
+    // Variables of the environment are not set here.
+    let assignment = assignment(&key.name, value).replace("${", "$${");
+    format!("{}{assignment}", with_required(section, Some(&key.name)))
+}
+
+/// Returns a configuration with the required keys of a table and of those around it, without one of its own.
+pub(crate) fn with_required(section: &Section, without: Option<&str>) -> String {
     let mut text = String::new();
-    let mut tables = Vec::new();
     for depth in 1..section.path.len() {
         let outer = json_schema_sections().into_iter().find(|outer| outer.path == section.path[..depth]);
-        tables.extend(outer);
+        text.extend(outer.map(|outer| table(&outer, None)));
     }
-    for outer in tables {
-        text.push_str(&table(&outer, None));
-    }
-    text.push_str(&table(section, Some(&key.name)));
-    // Variables of the environment are not set here.
-    text.push_str(&assignment.replace("${", "$${"));
-    text
+    text + &table(section, without)
 }
 
 fn table(section: &Section, without: Option<&str>) -> String {

@@ -122,7 +122,7 @@ async fn quiet_feed(
 
 async fn sinks(engine: &Engine) -> Result<Vec<ObservedSink>, StoreError> {
     let mut observed = Vec::new();
-    for sink in engine.sinks.all() {
+    for sink in engine.sinks.all().iter() {
         let status = engine.sink_status(sink).await?;
         let control: SinkControl =
             json_record::load(engine.store.as_ref(), &sink.control_key()).await?.unwrap_or_default();

@@ -23,7 +23,9 @@ use crate::alerts::{self, AlertScope, AlertSenders};
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::change_counts;
 use crate::engine::changed_feeds::ChangedFeeds;
-use crate::engine::roles::{self, ALERTS, DIFFDELTA, HUB, LOG, Lease, Roles, SCHEDULE, Shard, UPKEEP, XMPP};
+use crate::engine::roles::{
+    self, ALERTS, DIFFDELTA, HUB, LOG, Lease, RoleTask, Roles, SCHEDULE, Shard, UPKEEP, XMPP,
+};
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds, watch_store};
 use crate::export::{KeptTree, keep, open_target};
@@ -37,7 +39,7 @@ use crate::server::{self, DescriptorBudget, Listeners, TlsIdentity};
 use crate::sink;
 use crate::source::mirror;
 use crate::source::schedule::{self, PollContext};
-use crate::stop::{self, Stop};
+use crate::stop::{self, Stop, stopped};
 use crate::wall_clock;
 
 /// Time for which the first requests wait for feeds that are being published.
@@ -225,7 +227,7 @@ fn in_roles(
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let mut begin = |role: String, task: RoleTask| {
-        tasks.spawn(in_role(roles.clone(), role, task, stop.clone()).boxed());
+        tasks.spawn(roles::run_to_the_end(roles.clone(), role, task, stop.clone()).boxed());
     };
     let at = engine.clone();
     begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
@@ -273,16 +275,32 @@ fn in_roles(
             }),
         );
     }
-    for task in sink::tasks(engine, fetcher) {
-        begin(task.role(), Box::new(move |lease, stop| Box::pin(task.clone().run(lease, stop))));
+    let delivering = sink::run(engine.clone(), fetcher.clone(), roles.clone(), stop.clone());
+    tasks.spawn(delivering.boxed());
+    tasks.spawn(poll_sources(engine.clone(), roles.clone(), fetcher.clone(), stop.clone()).boxed());
+    // Each node has a disk and a certificate of its own.
+    if let Some(senders) = senders.filter(|_| engine.is_shared()) {
+        tasks.spawn(alerts::run(engine.clone(), senders, None, AlertScope::Node, stop.clone()).boxed());
+    }
+    tasks
+}
+
+/// Runs the shards of the sources.
+async fn poll_sources(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, stop: Stop) {
+    // In a cluster a lease for each shard would be held for nothing until there is a source.
+    let mut reloads = engine.feed_changes();
+    while engine.is_shared() && engine.feeds().iter().all(|feed| feed.config.source.is_none()) {
+        tokio::select! {
+            _ = reloads.changed() => {}
+            () = stopped(&stop) => return,
+        }
     }
     // One limit for all shards, so that it holds for the node however many shards it has.
     let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
-    let polling = PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits };
-    // A source may be added later. In a cluster a lease for each part would be held for nothing until then.
-    let has_sources = !engine.is_shared() || engine.feeds().iter().any(|feed| feed.config.source.is_some());
-    for shard in Shard::all(engine).filter(|_| has_sources) {
-        let polling = polling.clone();
+    let mut shards = JoinSet::new();
+    for shard in Shard::all(&engine) {
+        let polling =
+            PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits: permits.clone() };
         let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
             let PollContext { engine, fetcher, .. } = polling.clone();
             let mirroring = mirror::run(engine, fetcher, shard, lease.clone(), stop.clone());
@@ -291,26 +309,10 @@ fn in_roles(
                 tokio::join!(polling, mirroring);
             })
         };
-        begin(shard.role(), Box::new(sources));
+        let task = roles::run_to_the_end(roles.clone(), shard.role(), Box::new(sources), stop.clone());
+        shards.spawn(task.boxed());
     }
-    // Each node has a disk and a certificate of its own.
-    if let Some(senders) = senders.filter(|_| engine.is_shared()) {
-        tasks.spawn(alerts::run(engine.clone(), senders, None, AlertScope::Node, stop.clone()).boxed());
-    }
-    tasks
-}
-
-/// A task that runs while its role's lease is held.
-type RoleTask = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send + Sync>;
-
-async fn in_role(roles: Arc<Roles>, role: String, task: RoleTask, stop: Stop) {
-    // The role may be lost and held again: the task starts anew each time.
-    let task = Arc::new(task);
-    let run = || {
-        let (roles, role, task, stop) = (roles.clone(), role.clone(), task.clone(), stop.clone());
-        async move { roles.run_while_held(&role, stop, |lease, stop| task(lease, stop)).await }
-    };
-    roles::to_the_end(&role, run).await;
+    while shards.join_next().await.is_some() {}
 }
 
 /// Prints the URLs to open. A closed standard output is ignored.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use towpath_proto::FeedId;
 use towpath_store::{FeedSummary, ReadError};
 
-use crate::config::{Config, FeedConfig};
+use crate::config::{Config, FeedConfig, ServerConfig};
 use crate::engine::feed_records::StoredFeeds;
 use crate::engine::removed_feed::RemovedFeed;
 use crate::engine::{Engine, Feed, private_feeds};
@@ -143,6 +143,19 @@ impl Engine {
         changes
     }
 
+    /// Takes over the keys of `[server]` that a reload takes over.
+    pub(crate) fn apply_server(&self, new: &ServerConfig) {
+        let old = self.server.load_full();
+        self.server.store(Arc::new(old.reloaded(new)));
+        if old.longest_wait != new.longest_wait {
+            // Each feed keeps the limits of its requests.
+            self.feeds.replace(|feeds| {
+                let limited = |feed: &Arc<Feed>| feed.with_config(feed.config.clone());
+                feeds.iter().map(|(id, feed)| (id.clone(), limited(feed))).collect()
+            });
+        }
+    }
+
     /// Tells those who wait for these feeds that they were removed.
     pub(super) fn tell_removed(&self, feeds: &[Arc<Feed>]) {
         let hooks = self.removal_hooks.get().copied().unwrap_or_default();
@@ -172,16 +185,10 @@ impl Engine {
 /// Returns the feed with the settings that can change while it is served.
 pub(super) fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChanges) -> Arc<Feed> {
     let id = new.id();
-    // Cursors, addresses and views of readers depend on these.
-    for (name, is_equal) in [
-        ("filter", old.config.filter == new.filter),
-        ("cursor", old.config.cursor == new.cursor),
-        ("visibility", old.config.is_public() == new.is_public()),
-    ] {
-        if !is_equal {
-            changes.left.push(format!("feed {id} has another {name}"));
-            return old.clone();
-        }
+    let fixed: Vec<_> = old.config.fixed_changes(new).collect();
+    if !fixed.is_empty() {
+        changes.left.extend(fixed.iter().map(|name| format!("feed {id} has another {name}")));
+        return old.clone();
     }
     // The tokens of readers are replaced elsewhere. Their filters have the places of those at the start.
     let config = FeedConfig { readers: old.config.readers.clone(), ..new.clone() };

@@ -13,7 +13,7 @@ use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
 use towpath_store::{FeedSummary, ReadError, Store, StoreDamage, StoreFailure};
 
-use crate::config::{Config, FeedConfig, origins_for};
+use crate::config::{Config, FeedConfig, ServerConfig, origins_for};
 use crate::document::cache::Documents;
 use crate::document::cors::CorsPolicy;
 use crate::document::response_memory::ResponseMemory;
@@ -35,8 +35,10 @@ use crate::wall_clock;
 
 /// The registry of a running towpath.
 pub struct Engine {
-    /// The configuration.
+    /// The configuration of the start. Later ones replace [`Self::server`], the feeds, the tokens and the sinks.
     pub config: Config,
+    /// `[server]` as it is in effect, with the keys that a reload takes over.
+    pub server: Arc<ArcSwap<ServerConfig>>,
     /// Address that readers use, without a slash at its end.
     pub base_url: String,
     /// True while it makes documents of a static tree, which nobody can subscribe to.
@@ -182,13 +184,14 @@ impl Engine {
             store,
             scorer,
             failures: Failures::new(metrics.publish_failed.clone()),
-            sinks: Sinks::new(&config, &metrics.sinks),
+            sinks: Sinks::new(&config.sinks, &metrics.sinks),
             metrics,
             runtime: tokio::runtime::Handle::current(),
             extensions: Extensions::default(),
             identity,
             instance: hex::encode(unguessable().to_be_bytes()),
             rate_limit: Some(RateLimit::new(config.server.rate_limit)),
+            server: Arc::new(ArcSwap::from_pointee(config.server.clone())),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
             log_upkeep: LogUpkeepHealth::default(),
@@ -220,13 +223,14 @@ impl Engine {
             store: self.store.clone(),
             scorer: self.scorer.clone(),
             failures: Failures::new(metrics.publish_failed.clone()),
-            sinks: Sinks::new(&self.config, &metrics.sinks),
+            sinks: Sinks::new(&self.config.sinks, &metrics.sinks),
             metrics,
             runtime: self.runtime.clone(),
             extensions: Extensions::default(),
             identity: self.identity.clone(),
             instance: self.instance.clone(),
             rate_limit: None,
+            server: self.server.clone(),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
             log_upkeep: LogUpkeepHealth::default(),

@@ -64,8 +64,9 @@ impl Engine {
     ///
     /// The store's.
     pub async fn sink_statuses(&self) -> Result<Vec<SinkStatus>, StoreError> {
-        let mut statuses = Vec::with_capacity(self.sinks.all().len());
-        for sink in self.sinks.all() {
+        let sinks = self.sinks.all();
+        let mut statuses = Vec::with_capacity(sinks.len());
+        for sink in sinks.iter() {
             statuses.push(self.sink_status(sink).await?);
         }
         Ok(statuses)
@@ -130,7 +131,7 @@ impl Engine {
 
     /// Sets the gauges of the lags, which change with every append.
     pub(crate) async fn refresh_sink_lags(&self) {
-        for sink in self.sinks.all() {
+        for sink in self.sinks.all().iter() {
             // Elsewhere the other node counts it.
             if !*sink.is_here.borrow() {
                 continue;

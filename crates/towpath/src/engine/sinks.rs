@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -15,7 +16,7 @@ use prometheus_client::registry::Registry;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use towpath_config::{Config, SinkConfig};
+use towpath_config::SinkConfig;
 use towpath_proto::diffdelta::discovery::SinkCounts;
 
 /// Activity of a sink.
@@ -160,9 +161,12 @@ impl SinkMetrics {
     }
 }
 
-/// The sinks of the configuration.
+/// The sinks of the configuration. A reload replaces them.
 pub struct Sinks {
-    sinks: Vec<Arc<SinkEntry>>,
+    current: ArcSwap<Vec<Arc<SinkEntry>>>,
+    /// Changes with each replacement.
+    replaced: watch::Sender<u64>,
+    metrics: SinkMetrics,
 }
 
 /// A sink of the configuration, with its state in this process.
@@ -177,42 +181,82 @@ pub struct SinkEntry {
     pub(super) metrics: SinkMetrics,
 }
 
+/// Names of sinks that a reload adds, changes and removes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SinkChanges {
+    /// Sinks that begin.
+    pub added: Vec<String>,
+    /// Sinks that begin again with new settings, where they were.
+    pub changed: Vec<String>,
+    /// Sinks that end. Their positions stay.
+    pub removed: Vec<String>,
+}
+
 impl Sinks {
     /// Makes the sinks of a configuration.
-    pub(super) fn new(config: &Config, metrics: &SinkMetrics) -> Self {
-        let entry = |config: &SinkConfig| {
-            Arc::new(SinkEntry {
-                config: config.clone(),
-                record: Mutex::default(),
-                is_here: watch::Sender::new(false),
-                orders: watch::Sender::new(0),
-                metrics: metrics.clone(),
-            })
-        };
-        Self { sinks: config.sinks.iter().map(entry).collect() }
+    pub(super) fn new(configs: &[SinkConfig], metrics: &SinkMetrics) -> Self {
+        let entries = configs.iter().map(|config| SinkEntry::new(config, metrics)).collect();
+        let (current, replaced) = (ArcSwap::from_pointee(entries), watch::Sender::new(0));
+        Self { current, replaced, metrics: metrics.clone() }
     }
 
     /// Returns all sinks, in the order of the configuration.
-    pub fn all(&self) -> &[Arc<SinkEntry>] {
-        &self.sinks
+    pub fn all(&self) -> Arc<Vec<Arc<SinkEntry>>> {
+        self.current.load_full()
     }
 
     /// Returns the sink of a name.
-    pub fn get(&self, name: &str) -> Option<&Arc<SinkEntry>> {
-        self.sinks.iter().find(|sink| sink.config.name == name)
+    pub fn get(&self, name: &str) -> Option<Arc<SinkEntry>> {
+        self.current.load().iter().find(|sink| sink.config.name == name).cloned()
+    }
+
+    /// Returns a receiver that changes with each replacement.
+    pub(crate) fn replacements(&self) -> watch::Receiver<u64> {
+        self.replaced.subscribe()
+    }
+
+    /// Replaces the sinks by those of another configuration. Unchanged ones go on undisturbed.
+    pub(crate) fn replace(&self, configs: &[SinkConfig]) -> SinkChanges {
+        let (old, mut changes) = (self.all(), SinkChanges::default());
+        let mut entries = Vec::with_capacity(configs.len());
+        for config in configs {
+            let known = old.iter().find(|sink| sink.config.name == config.name);
+            entries.push(match known {
+                Some(known) if known.config == *config => known.clone(),
+                Some(known) => {
+                    changes.changed.push(config.name.clone());
+                    let entry = SinkEntry::new(config, &self.metrics);
+                    entry.record.lock().delivered = known.record.lock().delivered;
+                    entry
+                }
+                None => {
+                    changes.added.push(config.name.clone());
+                    SinkEntry::new(config, &self.metrics)
+                }
+            });
+        }
+        let is_removed =
+            |sink: &&Arc<SinkEntry>| !entries.iter().any(|new| new.config.name == sink.config.name);
+        changes.removed = old.iter().filter(is_removed).map(|sink| sink.config.name.clone()).collect();
+        self.current.store(Arc::new(entries));
+        if changes != SinkChanges::default() {
+            self.replaced.send_modify(|number| *number += 1);
+        }
+        changes
     }
 
     /// Counts the sinks that this node runs; `None` if the configuration has none.
     pub fn counts(&self) -> Option<SinkCounts> {
         let mut counts = SinkCounts::default();
-        for sink in self.sinks.iter().filter(|sink| *sink.is_here.borrow()) {
+        let sinks = self.current.load();
+        for sink in sinks.iter().filter(|sink| *sink.is_here.borrow()) {
             let record = sink.record.lock();
             counts.total += 1;
             counts.failing += usize::from(record.error.is_some());
             counts.paused += usize::from(record.state == SinkState::Paused);
             counts.dead_letters += record.dead_letters;
         }
-        (!self.sinks.is_empty()).then_some(counts)
+        (!sinks.is_empty()).then_some(counts)
     }
 
     /// Returns what fails, one text for each sink.
@@ -222,11 +266,21 @@ impl Sinks {
             let error = record.error.as_ref()?;
             Some(format!("sink {}: {}", sink.config.name, error.message))
         };
-        self.sinks.iter().filter_map(problem).collect()
+        self.current.load().iter().filter_map(problem).collect()
     }
 }
 
 impl SinkEntry {
+    fn new(config: &SinkConfig, metrics: &SinkMetrics) -> Arc<Self> {
+        Arc::new(Self {
+            config: config.clone(),
+            record: Mutex::default(),
+            is_here: watch::Sender::new(false),
+            orders: watch::Sender::new(0),
+            metrics: metrics.clone(),
+        })
+    }
+
     /// Returns a copy of what this process knows.
     pub fn record(&self) -> SinkRecord {
         self.record.lock().clone()
@@ -253,6 +307,13 @@ impl SinkEntry {
         if !is_here {
             self.metrics.hide(&self.config.name);
         }
+    }
+
+    /// Removes the counters of a sink that left the configuration.
+    pub(crate) fn forget_metrics(&self) {
+        let label = [("sink", self.config.name.clone())];
+        self.metrics.delivered.remove(&label);
+        self.metrics.failed.remove(&label);
     }
 
     /// Wakes the sink's task, which then reads its orders.

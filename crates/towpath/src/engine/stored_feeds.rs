@@ -60,7 +60,7 @@ impl Engine {
                 (feed, false)
             }
             None => {
-                let most = self.config.server.http_feeds;
+                let most = self.server.load().http_feeds;
                 let count = self.feeds.count_from_http();
                 if count >= most {
                     return Err(RouteError::forbidden(format!(

@@ -1,6 +1,7 @@
 //! `/sinks`: the sinks of the server, for operators. Every request needs the right `admin` for all feeds.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, Method, Request, StatusCode};
@@ -32,12 +33,12 @@ pub(crate) async fn answer<B>(
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     match segments {
         [] if is_read => answer_json(&json!({ "sinks": engine.sink_statuses().await? })),
-        [name] if is_read => answer_json(&engine.sink_status(known(engine, name)?).await?),
+        [name] if is_read => answer_json(&engine.sink_status(&*known(engine, name)?).await?),
         [name, "letters"] if is_read => answer_json(
-            &json!({ "letters": letters::list(engine, known(engine, name)?, MAX_LETTERS).await? }),
+            &json!({ "letters": letters::list(engine, &*known(engine, name)?, MAX_LETTERS).await? }),
         ),
         [name, "letters"] if request.method() == Method::DELETE => {
-            let dropped = letters::drop_letters(engine, known(engine, name)?).await?;
+            let dropped = letters::drop_letters(engine, &*known(engine, name)?).await?;
             tracing::info!(sink = name, token = %sender, dropped, "dead letters were dropped");
             answer_json(&json!({ "dropped": dropped }))
         }
@@ -48,9 +49,9 @@ pub(crate) async fn answer<B>(
                 "resume" => Order::Resume,
                 _ => Order::Resend,
             };
-            orders::give(engine, sink, given).await?;
+            orders::give(engine, &sink, given).await?;
             tracing::info!(sink = name, token = %sender, order, "an order for a sink");
-            answer_json(&engine.sink_status(sink).await?)
+            answer_json(&engine.sink_status(&sink).await?)
         }
         [] | [_] => Err(RouteError::method("GET, HEAD")),
         [_, "letters"] => Err(RouteError::method("DELETE, GET, HEAD")),
@@ -59,8 +60,8 @@ pub(crate) async fn answer<B>(
     }
 }
 
-fn known<'a>(engine: &'a Engine, name: &str) -> Result<&'a SinkEntry, RouteError> {
-    let sink = engine.sinks.get(name).map(AsRef::as_ref);
+fn known(engine: &Engine, name: &str) -> Result<Arc<SinkEntry>, RouteError> {
+    let sink = engine.sinks.get(name);
     sink.ok_or_else(|| RouteError::not_found(format!("there is no sink {name:?} in the configuration")))
 }
 

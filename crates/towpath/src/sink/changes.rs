@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use towpath_proto::FeedId;
@@ -22,23 +23,6 @@ pub(super) struct ChangedFeeds {
 }
 
 impl ChangedFeeds {
-    /// Collects appends for each sink that copies own feeds. Registered once, because the store keeps its hooks.
-    pub(super) fn of_all(engine: &Engine) -> Vec<(Arc<SinkEntry>, Arc<Self>)> {
-        let all: Vec<_> =
-            engine.sinks.all().iter().map(|sink| (sink.clone(), Arc::new(Self::default()))).collect();
-        let noted: Vec<_> = all.iter().filter(|(sink, _)| sink.config.url.is_none()).cloned().collect();
-        if !noted.is_empty() {
-            engine.store.on_append(Arc::new(move |id: &FeedId, _: &Appended| {
-                for (sink, changes) in &noted {
-                    if changes.is_read.load(Ordering::Acquire) && sink.config.has_feed(id.as_str()) {
-                        changes.note([id.clone()]);
-                    }
-                }
-            }));
-        }
-        all
-    }
-
     /// Begins to collect.
     pub(super) fn start(&self) {
         self.is_read.store(true, Ordering::Release);
@@ -64,5 +48,39 @@ impl ChangedFeeds {
     /// Returns once a feed was added since the last call.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
+    }
+}
+
+/// Sinks of own feeds, with their collections.
+type Collections = Vec<(Arc<SinkEntry>, Arc<ChangedFeeds>)>;
+
+/// Collects appends for the sinks that copy own feeds.
+#[derive(Default)]
+pub(super) struct AppendCollector {
+    sinks: Arc<ArcSwap<Collections>>,
+    is_registered: bool,
+}
+
+impl AppendCollector {
+    /// Replaces the sinks.
+    pub(super) fn set(
+        &mut self,
+        engine: &Engine,
+        sinks: impl Iterator<Item = (Arc<SinkEntry>, Arc<ChangedFeeds>)>,
+    ) {
+        let own: Collections = sinks.filter(|(sink, _)| sink.config.url.is_none()).collect();
+        let is_needed = !own.is_empty();
+        self.sinks.store(Arc::new(own));
+        // Once, because the store keeps its hooks, and not before: without sinks, appends cost nothing here.
+        if is_needed && !std::mem::replace(&mut self.is_registered, true) {
+            let sinks = self.sinks.clone();
+            engine.store.on_append(Arc::new(move |id: &FeedId, _: &Appended| {
+                for (sink, changes) in sinks.load().iter() {
+                    if changes.is_read.load(Ordering::Acquire) && sink.config.has_feed(id.as_str()) {
+                        changes.note([id.clone()]);
+                    }
+                }
+            }));
+        }
     }
 }

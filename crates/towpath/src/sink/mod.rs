@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`supervisor`] | begins and ends the tasks, at the start and at a reload |
 //! | [`run`] | a sink's task: attempts, waits, pauses |
 //! | [`own_feeds`] | reads own feeds straight from the log |
 //! | [`foreign_feed`] | follows a feed of another server |
@@ -21,6 +22,7 @@ pub(crate) mod orders;
 mod own_feeds;
 mod run;
 mod stored_sink;
+mod supervisor;
 
 pub(crate) use destination::check;
-pub(crate) use run::tasks;
+pub(crate) use supervisor::run;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
 use towpath_config::SinkStart;
 use towpath_proto::change::Seq;
@@ -77,19 +78,25 @@ impl OwnFeeds {
     /// Copies until `stop` is set.
     pub(super) async fn copy(&mut self, stop: &Stop) -> Result<(), CopyError> {
         self.changes.start();
-        let feeds = self.engine.feeds().into_iter().filter(|feed| !feed.is_filter());
-        let ours = feeds.map(|feed| feed.id().clone()).filter(|id| self.sink.config.has_feed(id.as_str()));
-        self.changes.note(ours);
+        let mut reloads = self.engine.feed_changes();
+        self.note_unsent();
         let copied = tokio::select! {
             // Interrupted wherever it is: what was not applied is read again.
-            copied = self.copy_changes() => copied,
+            copied = self.copy_changes(&mut reloads) => copied,
             () = stopped(stop) => Ok(()),
         };
         self.changes.end();
         copied
     }
 
-    async fn copy_changes(&mut self) -> Result<(), CopyError> {
+    /// Notes the feeds of which nothing was sent in this attempt.
+    fn note_unsent(&self) {
+        let feeds = self.engine.feeds().into_iter().filter(|feed| !feed.is_filter());
+        let ours = feeds.map(|feed| feed.id().clone()).filter(|id| self.sink.config.has_feed(id.as_str()));
+        self.changes.note(ours.filter(|id| !self.sent.contains_key(id)));
+    }
+
+    async fn copy_changes(&mut self, reloads: &mut watch::Receiver<u64>) -> Result<(), CopyError> {
         loop {
             for feed in self.changes.take() {
                 if self.copy_feed(&feed).await? {
@@ -99,6 +106,8 @@ impl OwnFeeds {
             }
             tokio::select! {
                 () = self.changes.changed() => {}
+                // A feed that came with a log may never be appended to.
+                _ = reloads.changed() => self.note_unsent(),
                 // The destination may fail for good while nothing is written to it.
                 failure = self.opener.failed() => return Err(failure.into()),
             }

@@ -37,17 +37,11 @@ const ORDERS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A sink with everything that its task needs.
 #[derive(Clone)]
-pub(crate) struct SinkTask {
-    engine: Arc<Engine>,
-    sink: Arc<SinkEntry>,
-    fetcher: Arc<Fetcher>,
-    changes: Arc<ChangedFeeds>,
-}
-
-/// Returns the tasks of all sinks of the configuration, to run each while its role is held. Called once.
-pub(crate) fn tasks(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Vec<SinkTask> {
-    let task = |(sink, changes)| SinkTask { engine: engine.clone(), sink, fetcher: fetcher.clone(), changes };
-    ChangedFeeds::of_all(engine).into_iter().map(task).collect()
+pub(super) struct SinkTask {
+    pub(super) engine: Arc<Engine>,
+    pub(super) sink: Arc<SinkEntry>,
+    pub(super) fetcher: Arc<Fetcher>,
+    pub(super) changes: Arc<ChangedFeeds>,
 }
 
 /// Result of an attempt.
@@ -62,12 +56,12 @@ enum AttemptEnd {
 
 impl SinkTask {
     /// Name of the role.
-    pub(crate) fn role(&self) -> String {
+    pub(super) fn role(&self) -> String {
         format!("sink/{}", self.sink.config.name)
     }
 
     /// Delivers until `stop` is set.
-    pub(crate) async fn run(self, lease: Lease, stop: Stop) {
+    pub(super) async fn run(self, lease: Lease, stop: Stop) {
         match json_record::load::<SinkRecord>(self.engine.store.as_ref(), &self.sink.record_key()).await {
             // Of another node, or of the last run.
             Ok(record) => self.sink.update(|kept| {

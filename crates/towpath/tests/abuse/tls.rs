@@ -176,7 +176,8 @@ fn a_reload_takes_another_certificate_and_other_limits() {
 
     dir.write("towpath.toml", config("other.pem", "other.key").as_bytes());
     let message = stdout(&dir.run(&["reload"]));
-    assert!(message.contains("1 added (new); changed: server.tls, server.rate_limit"), "{message}");
+    let changed = "1 added (new); changed: server.rate_limit.per_second, server.tls.cert, server.tls.key";
+    assert!(message.contains(changed), "{message}");
     assert!(!message.contains("restart"), "{message}");
     let distrusted = run(&dir, &server, "/feeds", &[]);
     assert_eq!(distrusted.status.code(), Some(60), "the earlier certificate: {distrusted:?}");

@@ -3,7 +3,7 @@
 //! A configuration with a mistake changes nothing. What cannot change while the server runs is named.
 
 mod command;
-mod settings;
+mod message;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use super::config_args::ConfigArgs;
-use crate::config::Config;
+use crate::config::{Config, SettingChanges};
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Engine, FeedChanges};
+use crate::engine::{Engine, FeedPlan};
+use crate::protocols::smart::Smart;
 use crate::server::{LoadedTls, TlsIdentity};
 use crate::stop::{Stop, stopped};
-use settings::changed_settings;
+use message::{Reloaded, changed_tokens};
 
 pub(crate) use command::{ReloadArgs, reload};
 
@@ -26,8 +27,6 @@ pub(crate) use command::{ReloadArgs, reload};
 const INTERVAL: Duration = Duration::from_secs(2);
 /// File of the data folder with the result of the last reload, for `towpath reload`.
 const RESULT: &str = "towpath.reload";
-/// Names of feeds that a message shows.
-const SHOWN: usize = 5;
 
 /// Size and time of a file; `None` if it is not there.
 type FileStamp = Option<(u64, Option<SystemTime>)>;
@@ -102,47 +101,55 @@ impl Reloader {
             tracing::error!(error = message, "the configuration was not read again");
             message
         })?;
-        // The tokens are those of the feeds as they will be served.
+        // From here on nothing fails.
+        let reloaded = self.apply(new, plan, new_tls);
+        for change in &reloaded.left {
+            tracing::warn!(change, "this needs a restart");
+        }
+        let message = reloaded.message();
+        tracing::info!(result = message, "the configuration was read again");
+        Ok(message)
+    }
+
+    /// Applies what was read and checked.
+    fn apply(&mut self, new: Config, plan: FeedPlan, new_tls: Option<LoadedTls>) -> Reloaded {
+        let SettingChanges { mut taken_over, need_restart: mut left } = self.current.setting_changes(&new);
+        taken_over.extend(changed_tokens(&self.current, &new));
+        // Before new feeds are there: their readers must be known.
+        left.extend(self.replace_tokens(&new, &plan));
+        let feeds = self.engine.apply_feeds(plan);
+        left.extend(feeds.left.iter().cloned());
+        let sinks = self.engine.sinks.replace(&new.sinks);
+        if let (Some(tls), Some(loaded)) = (&self.tls, new_tls) {
+            tls.replace(loaded);
+        }
+        if let Some(limit) = &self.engine.rate_limit
+            && self.current.server.rate_limit != new.server.rate_limit
+        {
+            limit.set(new.server.rate_limit);
+        }
+        Smart::of(&self.engine).set_waiters(new.server.waiters);
+        self.engine.apply_server(&new.server);
+        // What needs a restart stays different from the running server, and is told each time.
+        self.current.take_over(new);
+        left.sort_unstable();
+        left.dedup();
+        Reloaded { feeds, sinks, taken_over, left }
+    }
+
+    /// Replaces the tokens by those of the feeds as they will be served. Returns what needs a restart.
+    fn replace_tokens(&self, new: &Config, plan: &FeedPlan) -> Vec<String> {
         let mut running = self.engine.config.clone();
         running.feeds = plan.configs().cloned().collect();
-        let (mut tokens, mut left) = TokenSet::reloaded(&new, &running);
+        let (mut tokens, mut left) = TokenSet::reloaded(new, &running);
         // A line that was lost while somebody edited the file must not open the server to all programs here.
         if tokens.is_open() && !self.engine.tokens.load().is_open() {
             tokens.close();
             left.push("no token may publish any more, and publishing without a token".into());
         }
         tracing::info!(tokens = tokens.len(), "the tokens were read again");
-        // Before new feeds are there: their readers must be known.
         self.engine.tokens.store(Arc::new(tokens));
-        let changes = self.engine.apply_feeds(plan);
-        left.extend(changes.left.iter().cloned());
-        let mut server = self.current.server.clone();
-        let mut taken_over = Vec::new();
-        if let (Some(tls), Some(loaded)) = (&self.tls, new_tls) {
-            tls.replace(loaded);
-            server.tls.clone_from(&new.server.tls);
-            taken_over.push("server.tls");
-        }
-        if let Some(limit) = &self.engine.rate_limit
-            && server.rate_limit != new.server.rate_limit
-        {
-            limit.set(new.server.rate_limit);
-            server.rate_limit = new.server.rate_limit;
-            taken_over.push("server.rate_limit");
-        }
-        self.current.server = server;
-        left.extend(changed_settings(&self.current, &new));
-        left.sort_unstable();
-        left.dedup();
-        // What needs a restart stays different from the running server, and is told each time.
-        self.current =
-            Config { tokens: new.tokens, feeds: new.feeds, files: new.files, ..self.current.clone() };
-        for change in &left {
-            tracing::warn!(change, "this needs a restart");
-        }
-        let message = describe(&changes, &taken_over, &left);
-        tracing::info!(result = message, "the configuration was read again");
-        Ok(message)
+        left
     }
 
     /// Reads the certificate and the key of another `[server.tls]`, if this server has one.
@@ -169,7 +176,7 @@ impl Reloader {
     fn watched(&self) -> Vec<PathBuf> {
         let tokens = self.current.tokens.iter().filter_map(|token| token.token_file.clone());
         let mut files: Vec<PathBuf> = tokens.collect();
-        if self.engine.config.server.reload_on_change {
+        if self.current.server.reload_on_change {
             files.extend(self.current.files.iter().cloned());
             // A folder changes when a file is added to it.
             let included = self.current.files.iter().skip(1).filter_map(|file| file.parent());
@@ -198,30 +205,6 @@ impl Reloader {
     }
 }
 
-fn describe(changes: &FeedChanges, taken_over: &[&str], left: &[String]) -> String {
-    let mut parts = Vec::new();
-    for (name, feeds) in
-        [("added", &changes.added), ("changed", &changes.changed), ("removed", &changes.removed)]
-    {
-        if feeds.is_empty() {
-            continue;
-        }
-        let shown: Vec<_> = feeds.iter().take(SHOWN).map(ToString::to_string).collect();
-        let more = if feeds.len() > SHOWN { ", …" } else { "" };
-        parts.push(format!("{} {name} ({}{more})", feeds.len(), shown.join(", ")));
-    }
-    let feeds =
-        if parts.is_empty() { "no feed changed".to_owned() } else { format!("feeds: {}", parts.join(", ")) };
-    let settings = match taken_over {
-        [] => String::new(),
-        keys => format!("; changed: {}", keys.join(", ")),
-    };
-    match left {
-        [] => format!("the configuration is in effect; {feeds}{settings}"),
-        left => format!("{feeds}{settings}; needs a restart: {}", left.join("; ")),
-    }
-}
-
 async fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
     let mut stamps = Vec::with_capacity(files.len());
     for file in files {
@@ -230,25 +213,4 @@ async fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
         stamps.push(facts.map(|facts| (facts.len(), facts.modified().ok())));
     }
     stamps
-}
-
-#[cfg(test)]
-mod tests {
-    use towpath_proto::FeedId;
-
-    use super::*;
-
-    #[test]
-    fn the_message_names_what_changed() {
-        let id = |text: &str| FeedId::new(text).unwrap();
-        let none = FeedChanges::default();
-        assert_eq!(describe(&none, &[], &[]), "the configuration is in effect; no feed changed");
-        let added: Vec<FeedId> = (10..17).map(|number| id(&format!("n{number}"))).collect();
-        let changes = FeedChanges { added, removed: vec![id("old")], ..none };
-        let message = describe(&changes, &["server.rate_limit"], &["server.listen".into()]);
-        assert_eq!(
-            message,
-            "feeds: 7 added (n10, n11, n12, n13, n14, …), 1 removed (old); changed: server.rate_limit; needs a restart: server.listen"
-        );
-    }
 }

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -169,6 +170,20 @@ where
         tracing::error!(%role, error = %e, "broke off, and is begun again");
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// A task that runs while its role's lease is held.
+pub type RoleTask = Box<dyn Fn(Lease, Stop) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Runs a task whenever this node holds the role, until `stop` is set, and restarts it after a panic.
+pub async fn run_to_the_end(roles: Arc<Roles>, role: String, task: RoleTask, stop: Stop) {
+    // The role may be lost and held again: the task starts anew each time.
+    let task = Arc::new(task);
+    let run = || {
+        let (roles, role, task, stop) = (roles.clone(), role.clone(), task.clone(), stop.clone());
+        async move { roles.run_while_held(&role, stop, |lease, stop| task(lease, stop)).await }
+    };
+    to_the_end(&role, run).await;
 }
 
 async fn run<F, T>(mut holding: LeaseHandle, counted: &Counted, stop: Stop, task: F)

@@ -38,9 +38,14 @@ impl Smart {
     /// The first call must come from within a runtime: shared polls run there.
     pub fn of(engine: &Engine) -> &Self {
         engine.extensions.get_or_insert_with(|| {
-            let (limit, gauge) = (engine.config.server.waiters, engine.metrics.waiters.clone());
+            let (limit, gauge) = (engine.server.load().waiters, engine.metrics.waiters.clone());
             Self { wait_registry: Arc::new(PullWaitRegistry::new(limit, gauge)), views: Mutex::default() }
         })
+    }
+
+    /// Changes the maximum number of clients that wait.
+    pub(crate) fn set_waiters(&self, limit: usize) {
+        self.wait_registry.set_limit(limit);
     }
 
     /// Counts the requests that wait at the head of a feed.
@@ -112,7 +117,7 @@ pub fn settings<'a>(engine: &Engine, feed: &'a Feed) -> &'a FeedSettings {
             // With the identity, a cursor of another data folder is not misread as a position.
             tag: LogTag::new(&format!("{}/{}", engine.identity, config.id())),
             kind: config.cursor,
-            limits: limits(config, engine.config.server.longest_wait),
+            limits: limits(config, engine.server.load().longest_wait),
             links: feed_links(engine, feed),
             hub: Some(hub_url(engine, config.id())),
         }

@@ -77,7 +77,7 @@ pub(in crate::server) async fn events(
     // A client that comes back has its position, which is later.
     request.query.last = parameters.last.filter(|_| is_new);
     request.begin_with_last().await?;
-    let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.config.server.heartbeat };
+    let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.server.load().heartbeat };
     let account = account.cloned();
     // A task of its own, as hyper polls the body only while it can write.
     tokio::spawn(EventStream { request, sender, form, account }.run(padding).boxed());

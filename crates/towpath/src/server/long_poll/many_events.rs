@@ -55,7 +55,7 @@ pub(in crate::server) async fn many_events(
         members.push(Member::new(engine, feed, access, last.trim(), request).await?);
     }
     let (sender, chunks) = mpsc::channel(1);
-    let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.config.server.heartbeat };
+    let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.server.load().heartbeat };
     tokio::spawn(ManyEvents { members, sender }.run(padding(request)).boxed());
     Ok(response(ResponseBody::channel(chunks)))
 }

@@ -65,7 +65,7 @@ impl FeedCollector {
         // A filter shows the log of another feed.
         let seen = feeds.iter().filter(|feed| !feed.is_filter() && may_see(feed.id().as_str()));
         let scraped = |feed: &Arc<Feed>| ScrapedFeed { source: SourceMetrics::get(feed), feed: feed.clone() };
-        let seen = seen.take(engine.config.server.metrics_feeds).map(scraped).collect();
+        let seen = seen.take(engine.server.load().metrics_feeds).map(scraped).collect();
         Self { feeds: seen, total, sources }
     }
 

@@ -30,7 +30,8 @@ pub struct WaitRegistry<K, R> {
     // Locked before any poll's state, never after it: the other order could deadlock.
     feeds: Mutex<HashMap<FeedId, FeedPolls<K, R>>>,
     waiting: AtomicUsize,
-    limit: usize,
+    /// Most waiters; a reload changes it.
+    limit: AtomicUsize,
     gauge: Gauge,
     runtime: Handle,
 }
@@ -69,12 +70,17 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
     /// Creates a registry for at most `limit` waiters. Queries run on the current runtime.
     pub fn new(limit: usize, gauge: Gauge) -> Self {
         let (feeds, waiting) = (Mutex::default(), AtomicUsize::new(0));
-        Self { feeds, waiting, limit, gauge, runtime: Handle::current() }
+        Self { feeds, waiting, limit: AtomicUsize::new(limit), gauge, runtime: Handle::current() }
+    }
+
+    /// Changes the limit. Those who wait already stay.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Returns true if no further waiter is accepted.
     pub fn is_full(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) >= self.limit
+        self.waiting.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed)
     }
 
     /// Adds a waiter to the shared poll of `key`. After that the caller reads the feed's head, and calls
@@ -111,7 +117,8 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
 
     fn count_waiter(&self) -> Result<(), TooManyWaiters> {
         // Not `fetch_add`: refused requests must not push the count over the limit, even for a moment.
-        let one_more = |waiting| (waiting < self.limit).then_some(waiting + 1);
+        let limit = self.limit.load(Ordering::Relaxed);
+        let one_more = |waiting| (waiting < limit).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
             return Err(TooManyWaiters);
         }

@@ -24,10 +24,10 @@ pub(in crate::server::console) async fn page(visit: &Visit, name: &str) -> Resul
     let absent = || RouteError::not_found("There is no such sink in the configuration");
     let sink = visit.engine.sinks.get(name).ok_or_else(absent)?;
     let after = visit.query.number("after")?.unwrap_or(0);
-    let mut letters = letters::list_after(&visit.engine, sink, after, ROWS + 1).await?;
+    let mut letters = letters::list_after(&visit.engine, &sink, after, ROWS + 1).await?;
     let has_more = letters.len() > ROWS;
     letters.truncate(ROWS);
-    let status = visit.engine.sink_status(sink).await?;
+    let status = visit.engine.sink_status(&sink).await?;
     let body = html! {
         p class="crumbs" { a href={ (visit.root) "/sinks" } { "Sinks" } " / " span class="mono" { (foreign(name)) } }
         div class="title" { h1 { (foreign(name)) } }

@@ -27,11 +27,11 @@ pub(in crate::server::console) async fn order(
                 "resume" => Order::Resume,
                 _ => Order::Resend,
             };
-            orders::give(&visit.engine, sink, order).await?;
+            orders::give(&visit.engine, &sink, order).await?;
             format!("{}/sinks", visit.root)
         }
         "resend-letter" | "drop-letter" => {
-            let done = of_letter(visit, sink, form).await?;
+            let done = of_letter(visit, &sink, form).await?;
             format!("{}?done={done}", path_of(visit, name))
         }
         _ => {
