@@ -97,11 +97,19 @@ pub(crate) fn may_see_details<B>(
     peer: SocketAddr,
     request: &Request<B>,
 ) -> bool {
-    if tokens.is_open() {
-        return without_token(tokens, peer, request).is_ok();
-    }
-    let token = bearer(request.headers()).and_then(|given| tokens.find(given));
-    token.is_some_and(|token| token.may(TokenRight::Publish, feed))
+    sees_details(tokens, peer, request)(feed)
+}
+
+/// Returns a function that tells for each feed what [`may_see_details`] tells. The token is hashed once for all feeds.
+pub(crate) fn sees_details<B>(
+    tokens: &TokenSet,
+    peer: SocketAddr,
+    request: &Request<B>,
+) -> impl Fn(&str) -> bool {
+    let sees_all = tokens.is_open() && without_token(tokens, peer, request).is_ok();
+    let given = bearer(request.headers()).filter(|_| !tokens.is_open());
+    let token = given.and_then(|given| tokens.find(given));
+    move |feed: &str| sees_all || token.is_some_and(|token| token.may(TokenRight::Publish, feed))
 }
 
 /// Returns true for requests that a proxy probably relays.

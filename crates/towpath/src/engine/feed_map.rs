@@ -88,9 +88,12 @@ impl FeedMap {
         let mut sorted = self.sorted.lock();
         let Unsorted { added, is_anew } = std::mem::take(&mut *self.unsorted.lock());
         if is_anew {
-            let mut feeds: Vec<_> = self.by_id.read().values().cloned().collect();
-            feeds.sort_unstable_by(|a, b| a.id().cmp(b.id()));
-            *sorted = SortedFeeds(Arc::new(feeds));
+            let by_id = self.by_id.read();
+            let mut feeds: Vec<_> =
+                by_id.values().map(|feed| (SortKey::of(feed.id()), feed.clone())).collect();
+            drop(by_id);
+            feeds.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            *sorted = SortedFeeds(Arc::new(feeds.into_iter().map(|(_, feed)| feed).collect()));
         } else if !added.is_empty() {
             let known = std::mem::replace(&mut *sorted, SortedFeeds(Arc::default()));
             *sorted = known.with(added);
@@ -104,6 +107,24 @@ impl FeedMap {
         if !unsorted.is_anew {
             unsorted.added.push(feed);
         }
+    }
+}
+
+/// An id with zeros behind it, which sorts as the id does.
+// Beside the feed in the list: to compare through the pointers would miss the cache twice each time.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SortKey([u8; LONGEST_ID]);
+
+/// Longest id of a feed, in bytes.
+const LONGEST_ID: usize = 32;
+
+impl SortKey {
+    fn of(id: &FeedId) -> Self {
+        let mut key = [0; LONGEST_ID];
+        let bytes = id.as_str().as_bytes();
+        let length = bytes.len().min(key.len());
+        key[..length].copy_from_slice(&bytes[..length]);
+        Self(key)
     }
 }
 

@@ -30,7 +30,29 @@ pub(crate) struct SourceCounts {
     pub(crate) poll_time: Duration,
 }
 
+/// Part of the counts that a scrape shows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScrapedSource {
+    pub(crate) last_success: Option<Timestamp>,
+    pub(crate) is_up: Option<bool>,
+    pub(crate) failures: BTreeMap<String, u64>,
+    pub(crate) polls: u64,
+    pub(crate) poll_time: Duration,
+}
+
 impl SourceMetrics {
+    /// Returns what a scrape shows, without the texts of errors.
+    pub(crate) fn scraped(feed: &Feed) -> Option<ScrapedSource> {
+        let counts = feed.extensions.get::<Self>()?.0.lock();
+        Some(ScrapedSource {
+            last_success: counts.last_success,
+            is_up: counts.is_up,
+            failures: counts.failures.clone(),
+            polls: counts.polls,
+            poll_time: counts.poll_time,
+        })
+    }
+
     /// Returns the counts of a feed's source; `None` before its state was read.
     pub(crate) fn get(feed: &Feed) -> Option<SourceCounts> {
         feed.extensions.get::<Self>().map(|metrics| metrics.0.lock().clone())

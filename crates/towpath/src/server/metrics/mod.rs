@@ -1,6 +1,7 @@
 //! `/metrics`: the counters of the engine and the requests, and what is looked up for each scrape.
 
 mod cluster;
+mod family;
 mod feeds;
 mod node;
 mod process;
@@ -15,7 +16,7 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::cluster::ClusterCollector;
-use self::feeds::FeedCollector;
+use self::feeds::{FeedTotals, ScrapedFeeds};
 use self::node::NodeCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
@@ -24,7 +25,7 @@ use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
-use crate::engine::access::may_see_details;
+use crate::engine::access::sees_details;
 use crate::protocols::sup::Sup;
 
 /// Answers `/metrics`.
@@ -41,14 +42,13 @@ pub(super) async fn metrics<B>(
     }
     engine.refresh_sink_lags().await;
     let tokens = engine.tokens.load_full();
-    let may_see = |id: &str| may_see_details(&tokens, id, peer, request);
-    let collector = FeedCollector::new(engine, may_see);
-    let is_private = collector.has_feeds();
+    let (feeds, totals) = feeds::scrape(engine, sees_details(&tokens, peer, request));
+    let is_private = !feeds.is_empty();
     let log = engine.store.log_status().await;
     let cluster = ClusterCollector { log, is_failing: engine.log_failure().is_some() };
     let engine = engine.clone();
     // Lines of ten thousand feeds take milliseconds.
-    let text = blocking(move || text(&engine, collector, cluster)).await;
+    let text = blocking(move || text(&engine, &feeds, totals, cluster)).await;
     let text = text.map_err(|e| RouteError::internal(e.to_string()))?;
     let mut answer =
         whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text);
@@ -59,9 +59,9 @@ pub(super) async fn metrics<B>(
 }
 
 /// Formats all metrics as OpenMetrics text.
-fn text(engine: &Arc<Engine>, feeds: FeedCollector, cluster: ClusterCollector) -> String {
+fn text(engine: &Arc<Engine>, feeds: &ScrapedFeeds, totals: FeedTotals, cluster: ClusterCollector) -> String {
     let (mut of_towpath, mut of_process) = (Registry::with_prefix("towpath"), Registry::default());
-    of_towpath.register_collector(Box::new(feeds));
+    of_towpath.register_collector(Box::new(totals));
     of_towpath.register_collector(Box::new(NodeCollector(engine.clone())));
     of_towpath.register_collector(Box::new(cluster));
     of_process.register_collector(Box::new(ProcessCollector));
@@ -70,6 +70,7 @@ fn text(engine: &Arc<Engine>, feeds: FeedCollector, cluster: ClusterCollector) -
         // Writing to a String cannot fail.
         let _ = encode_registry(&mut text, registry);
     }
+    feeds.write(&mut text);
     let _ = encode_eof(&mut text);
     text
 }
