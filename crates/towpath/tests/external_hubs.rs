@@ -98,7 +98,10 @@ fn a_failing_hub_is_told_later() {
     wait_until("seen", || hubs(&server)[0]["error"] == "it answered 503");
     assert_eq!(hubs(&server)[0]["seq"], 0);
     assert_eq!(server.json("/readyz")["parts"]["hubs"]["failing"], 1);
-    assert!(server.get("/metrics").text().contains("towpath_hub_pings_failed_total 1"));
+    let metrics = server.get("/metrics").text();
+    for line in ["towpath_hub_pings_failed_total 1", "towpath_other_hubs 1", "towpath_other_hubs_failing 1"] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     let status = dir.run(&["status"]);
     let told = common::stdout(&status);
     assert!(status.status.success() && told.contains("is not told: it answered 503"), "{told}");

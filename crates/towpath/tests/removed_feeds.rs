@@ -196,6 +196,9 @@ fn subscriptions_at_the_hub_end() {
         until("the subscription is there", || facts(&server).contains("1 WebSub subscriber"));
         let hub = server.json("/readyz")["parts"]["hub"].clone();
         assert_eq!(hub, serde_json::json!({ "status": "ok", "total": 1, "failing": 0 }));
+        let metrics = server.get("/metrics").text();
+        assert!(metrics.contains("towpath_hub_subscribers 1\n"), "{metrics}");
+        assert!(metrics.contains("towpath_hub_subscribers_failing 0\n"), "{metrics}");
         let reason = remove(&server, &dir, feed);
         callback.wait_for("a denial", |calls| {
             calls.iter().any(|call| {

@@ -1,4 +1,4 @@
-//! Metrics of the store, the disk and the certificate, looked up for each scrape.
+//! Metrics of the store, the disk, the certificate and the hub, looked up for each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::engine::Engine;
 use crate::engine::certificate::CertificateEnd;
+use crate::protocols::websub::HubState;
+use crate::protocols::websub::pings::PingHealth;
 
-/// Reads what the store and the system say.
+/// Reads what the store, the system and the hub say.
 pub(super) struct NodeCollector(pub(super) Arc<Engine>);
 
 impl fmt::Debug for NodeCollector {
@@ -38,6 +40,15 @@ impl Collector for NodeCollector {
         let end = engine.extensions.get::<Arc<CertificateEnd>>().and_then(|end| end.get());
         let help = "End of the server's certificate since 1970 in seconds";
         gauge("certificate_expiry_timestamp_seconds", help, end.map(|end| end.as_second()))?;
+        // Zero without any, so that rules and dashboards have a series from the start.
+        let (failing, total) = HubState::of(engine).counts().unwrap_or_default();
+        gauge("hub_subscribers", "Subscribers at the hub that this node delivers to", Some(counted(total)))?;
+        let help = "Subscribers at the hub behind a failed delivery, which is repeated";
+        gauge("hub_subscribers_failing", help, Some(counted(failing)))?;
+        let (failing, total) = PingHealth::of(engine).counts().unwrap_or_default();
+        gauge("other_hubs", "Hubs of others that this node tells of changes", Some(counted(total)))?;
+        let help = "Hubs of others that took no ping the last time";
+        gauge("other_hubs_failing", help, Some(counted(failing)))?;
         let stats = engine.store.stats();
         gauge("store_bytes", "Size of the store on disk", stats.map(|stats| signed(stats.bytes)))?;
         let Some(stats) = stats else { return Ok(()) };
@@ -53,6 +64,10 @@ impl Collector for NodeCollector {
         let help = "Time of writing and syncing groups in seconds";
         seconds.encode(encoder.encode_descriptor("store_commit_seconds", help, None, MetricType::Counter)?)
     }
+}
+
+fn counted(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn signed(value: u64) -> i64 {
