@@ -274,6 +274,28 @@ fn a_sink_is_taken_over() {
     });
 }
 
+/// Nodes that began without a source and a sink run both once a reload brings them, each on one node.
+#[test]
+fn a_cluster_runs_what_a_reload_brings() {
+    let receiver = CallbackServer::start(good);
+    let cluster = TestCluster::start("");
+    nodes::publish(cluster.node(0), "news", "a");
+    let source = "[[feed]]\nid = 'polled'\n[feed.source]\nurl = 'source.json'\n";
+    for dir in &cluster.dirs {
+        let before = std::fs::read_to_string(dir.path("towpath.toml")).unwrap();
+        let config = [&before, source, &webhook("hook", &receiver.url("/hook"))].concat();
+        dir.write("towpath.toml", config.as_bytes());
+        let items = r#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1","title":"One"}]}"#;
+        dir.write("source.json", items.as_bytes());
+        let reloaded = dir.run(&["reload"]);
+        assert!(common::stdout(&reloaded).contains("1 added (hook)"), "{reloaded:?}");
+    }
+    wait_until("the source is polled", || cluster.node(1).get("/feeds/polled/items").text().contains("One"));
+    wait_for_items(&receiver, &["a"]);
+    cluster.settled_holder("sink/hook");
+    assert_eq!(delivered(&receiver), ["a"]);
+}
+
 /// Sinks come, change and go at a reload. The others deliver on as if nothing had happened.
 #[test]
 fn sinks_change_at_a_reload() {
