@@ -171,6 +171,28 @@ fn a_clock_that_was_ahead_at_the_start_is_told_and_mended() {
     assert_eq!(server.json("/feeds/notes")["seq"], 4);
 }
 
+/// With `reload_on_change`, saving a file is enough. One with a mistake changes nothing.
+#[test]
+fn a_changed_file_is_read_again() {
+    let settings = "include = 'feeds.d/*.toml'\n[server]\nreload_on_change = true\n";
+    let feeds = |text: &str| format!("{settings}[[feed]]\nid = 'kept'\n{text}");
+    let dir = TestFolder::new(&feeds(""));
+    std::fs::create_dir(dir.path("feeds.d")).unwrap();
+    dir.write("feeds.d/a.toml", b"[[feed]]\nid = 'included'\n");
+    let server = dir.serve();
+    let is_served = |feed: &str| server.get(&format!("/feeds/{feed}")).status == 200;
+    assert!(is_served("kept") && is_served("included") && !is_served("new"));
+    dir.write("towpath.toml", feeds("[[feed]]\nid = 'new'\n").as_bytes());
+    wait_until("the file is read again", || is_served("new"));
+    // A file that an include finds from now on.
+    dir.write("feeds.d/b.toml", b"[[feed]]\nid = 'second'\n");
+    wait_until("the folder is read again", || is_served("second"));
+    dir.write("feeds.d/b.toml", b"[[feed]]\nid = 'third'\nttl = 'soon'\n");
+    wait_until("the mistake is logged", || dir.log().contains("feeds.d/b.toml: line 3"));
+    assert!(is_served("second") && !is_served("third"));
+    assert_eq!(server.stop(), Some(0));
+}
+
 /// Feeds are added, changed and removed while a follower waits on another one.
 #[test]
 fn feeds_change_while_others_are_followed() {
