@@ -55,21 +55,57 @@ impl<'a> FamilyWriter<'a> {
             }
         }
         text.push_str("\"} ");
-        let _ = match value {
-            SeriesValue::Number(number) => writeln!(text, "{number}"),
+        match value {
+            SeriesValue::Number(number) => push_number(text, number, 1),
             SeriesValue::Time(time) => {
                 let milliseconds = time.as_millisecond();
-                let (sign, absolute) = (if milliseconds < 0 { "-" } else { "" }, milliseconds.unsigned_abs());
-                writeln!(text, "{sign}{}.{:03}", absolute / 1000, absolute % 1000)
+                text.push_str(if milliseconds < 0 { "-" } else { "" });
+                push_number(text, milliseconds.unsigned_abs() / 1000, 1);
+                text.push('.');
+                push_number(text, milliseconds.unsigned_abs() % 1000, 3);
             }
-            SeriesValue::Duration(time) => writeln!(text, "{}.{:06}", time.as_secs(), time.subsec_micros()),
-        };
+            SeriesValue::Duration(time) => {
+                push_number(text, time.as_secs(), 1);
+                text.push('.');
+                push_number(text, time.subsec_micros().into(), 6);
+            }
+        }
+        text.push('\n');
     }
+}
+
+/// Adds a number with so many digits at least.
+// The formatting of the standard library took a third of a scrape.
+fn push_number(text: &mut String, number: u64, width: usize) {
+    const DIGITS: &[u8; 10] = b"0123456789";
+    // Twenty digits hold any u64.
+    let (mut digits, mut rest, mut start) = ([b'0'; 20], number, 20);
+    while rest > 0 || 20 - start < width {
+        start -= 1;
+        digits[start] = DIGITS[(rest % 10) as usize];
+        rest /= 10;
+    }
+    text.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_written_in_decimal() {
+        for (number, width, expected) in [
+            (0, 1, "0"),
+            (10, 1, "10"),
+            (7, 3, "007"),
+            (1234, 3, "1234"),
+            (u64::MAX, 1, "18446744073709551615"),
+        ] {
+            let mut text = String::from("x");
+            push_number(&mut text, number, width);
+            assert_eq!(text, format!("x{expected}"));
+        }
+    }
 
     #[test]
     fn lines_have_the_format_of_openmetrics() {
