@@ -20,6 +20,7 @@ use towpath_store::{FeedSummary, Precondition, ReadLimit, Store, Table, TableWri
 use super::finding::Findings;
 use super::roles::{Lease, conditions};
 use super::table_scan::{TableScan, remove_all};
+use super::work::share_thread;
 use super::{Engine, Feed, json_record};
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
@@ -244,6 +245,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
             if feed.is_filter() || !is_due {
                 continue;
             }
+            share_thread().await;
             match count(engine, &feed, lease, &stop).await {
                 Ok(upto) => drop(counted.insert(feed.id().clone(), upto)),
                 // Tried again in the next round. The pages show what is counted, and say what is not.

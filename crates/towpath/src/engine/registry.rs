@@ -156,6 +156,7 @@ impl Engine {
             }
             is_served
         });
+        feeds.reserve(heads.len());
         for FeedSummary { feed: id, head, appended } in &heads {
             warn_of_future(id, head.modified);
             let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));

@@ -14,7 +14,7 @@ use towpath_proto::diffdelta::wire::{FetchStatus, GLOBAL, SnapshotEntry};
 use towpath_store::{Precondition, Store, Table, TableWrite};
 
 use crate::engine::roles::Lease;
-use crate::engine::work::blocking;
+use crate::engine::work::{blocking, share_thread};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::{self, archive_path};
 use crate::protocols::diffdelta::site::{site, source as source_of};
@@ -215,6 +215,7 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
     }
     let mut chains = Vec::new();
     for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
+        share_thread().await;
         let chain = StoredChain::load(store, feed.id().as_str()).await?.chain();
         if let Some(told) = state.global.included.get(feed.id()) {
             let mut shown = chain.clone();
@@ -224,6 +225,7 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
         chains.push((feed.id().clone(), chain));
     }
     for (source, chain) in chains {
+        share_thread().await;
         recover(engine, state, &source, chain).await?;
     }
     state.loaded = true;

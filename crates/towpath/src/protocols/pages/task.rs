@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 use crate::engine::roles::Lease;
+use crate::engine::work::share_thread;
 use crate::engine::{Engine, Feed};
 use crate::protocols::pages::log_range::report;
 use crate::protocols::pages::state::Pages;
@@ -51,6 +52,7 @@ fn sealed(engine: &Arc<Engine>, feed: &Feed, done: Result<(), StoreError>) {
 async fn seal(engine: &Arc<Engine>, stop: Stop) {
     // Appends that no task sealed: those of another process, or just before a crash.
     for feed in engine.feeds() {
+        share_thread().await;
         sealed(engine, &feed, paging::recover(engine, &feed).await);
         // Checked for each feed: a large log may take long.
         if *stop.borrow() {
