@@ -16,9 +16,10 @@ use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::publish::publish;
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
-use crate::protocols::diffdelta::task::AT_ONCE;
 use crate::store_error::StoreError;
 
+/// Number of feeds that are published at the same time.
+pub(super) const AT_ONCE: usize = 256;
 /// Time that a request for a document over all feeds waits for them. Most servers have started by then.
 const WAIT: Duration = Duration::from_secs(2);
 /// Time after which such a request may come again.

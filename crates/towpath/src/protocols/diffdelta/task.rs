@@ -12,7 +12,7 @@ use towpath_store::ReadError;
 use crate::engine::Engine;
 use crate::engine::roles::{self, DIFFDELTA, Lease};
 use crate::protocols::diffdelta::publish::{PUBLISH, publish};
-use crate::protocols::diffdelta::recovery::recover;
+use crate::protocols::diffdelta::recovery::{AT_ONCE, recover};
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::sup::Sup;
@@ -37,8 +37,6 @@ const SHARED_CARRY_INTERVAL: Duration = Duration::from_secs(60);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// Time in which a server that stops publishes what was appended just before. The next start publishes the rest.
 const LAST_PUBLISHING: Duration = Duration::from_secs(5);
-/// Number of feeds that are published at the same time.
-pub(super) const AT_ONCE: usize = 256;
 /// Longest wait for a role that is free, or whose last holder ran on the same folder.
 const LEASE_WAIT: Duration = Duration::from_secs(5);
 
