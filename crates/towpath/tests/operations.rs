@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
-use common::{TestFolder, TestServer, clustered, wait_until};
+use common::{TestFolder, TestServer, clustered, free_port, wait_until};
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
@@ -324,6 +324,33 @@ fn a_unix_socket_is_served_beside_an_address() {
     let again = dir.serve_with(&["--listen", &listen]);
     assert!(ask("GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").contains("live"));
     drop(again);
+}
+
+/// Becomes the program with a listening socket at descriptor 3, as a service manager starts it.
+const WITH_SOCKET: &str = "import os, socket, sys
+listener = socket.socket()
+listener.bind(('127.0.0.1', int(sys.argv[1])))
+listener.listen()
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
+os.execv(sys.argv[2], sys.argv[2:])";
+
+#[test]
+fn sockets_of_the_service_manager_are_served() {
+    let port = free_port();
+    let dir = TestFolder::new("[[feed]]\nid = 'notes'\n");
+    let base = format!("http://127.0.0.1:{port}");
+    let mut command = Command::new("python3");
+    command.args(["-c", WITH_SOCKET, &port.to_string(), env!("CARGO_BIN_EXE_towpath"), "serve"]);
+    command.args(["--listen", "systemd", "--base-url", &base]).current_dir(dir.path("."));
+    let server = dir.start(command);
+    assert_eq!(server.base, base);
+    assert_eq!(server.get("/feeds/notes/items").status, 200);
+    assert_eq!(server.stop(), Some(0));
+    let refused = dir.run(&["serve", "--listen", "systemd", "--base-url", &base]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("passed no socket"), "{said}");
 }
 
 #[test]

@@ -104,7 +104,8 @@ mod tests {
     /// Service managers kill after the time of the packaged unit, and of what follows SIGTERM elsewhere.
     #[test]
     fn limits_are_shorter_than_those_of_service_managers() {
-        let unit = include_str!("../../../../packaging/systemd/towpath.service");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/towpath.service");
+        let unit = std::fs::read_to_string(file).unwrap();
         let line = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
         let seconds: u64 = line.trim_end_matches('s').parse().unwrap();
         assert!(limit(false) < Duration::from_secs(seconds), "{line}");

@@ -1,0 +1,84 @@
+//! Commands that go on in a terminal: `towpath tail` and `towpath status --watch`.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+
+use common::{TestFolder, wait_until};
+use parking_lot::Mutex;
+
+/// A command that goes on, with the lines that it has printed.
+struct Watching {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Watching {
+    fn start(dir: &TestFolder, args: &[&str]) -> Self {
+        let mut child = dir.command(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let printed = BufReader::new(child.stdout.take().unwrap());
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let into = lines.clone();
+        std::thread::spawn(move || {
+            printed.lines().map_while(Result::ok).for_each(|line| into.lock().push(line))
+        });
+        Self { child, lines }
+    }
+
+    /// The lines so far, with single spaces.
+    fn lines(&self) -> Vec<String> {
+        let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.lines.lock().iter().map(words).collect()
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn tail_begins_with_the_last_changes_and_goes_on() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let _server = dir.serve();
+    for id in ["a", "b", "c"] {
+        assert!(dir.run(&["put", "notes", id, "--title", &id.to_uppercase()]).status.success());
+    }
+    let watching = Watching::start(&dir, &["tail", "notes", "-n", "2"]);
+    // Without the time, which comes first.
+    let shown = || -> Vec<String> {
+        watching.lines().iter().map(|line| line.splitn(3, ' ').nth(2).unwrap_or(line).to_owned()).collect()
+    };
+    wait_until("the last changes are shown", || shown().len() == 2);
+    assert!(dir.run(&["put", "notes", "d", "--title", "D"]).status.success());
+    assert!(dir.run(&["delete", "notes", "a"]).status.success());
+    wait_until("the new changes are shown", || shown().len() >= 4);
+    assert_eq!(shown(), ["put b B", "put c C", "put d D", "delete a"]);
+
+    let last = dir.run(&["tail", "notes", "-n", "1", "--once", "--format", "json"]);
+    let line: serde_json::Value = serde_json::from_slice(&last.stdout).unwrap();
+    assert_eq!((&line["op"], &line["id"]), (&"delete".into(), &"a".into()));
+    let unknown = dir.run(&["tail", "nots", "--once"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.code() == Some(1) && said.contains("notes"), "{unknown:?}");
+}
+
+#[test]
+fn a_watched_status_is_printed_again() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let _server = dir.serve();
+    let watching = Watching::start(&dir, &["status", "--watch"]);
+    let shows = |position: &str| {
+        let begin = format!("notes {position} ");
+        watching.lines().iter().filter(|line| line.starts_with(&begin)).count()
+    };
+    wait_until("the feed is shown twice", || shows("0") >= 2);
+    assert!(dir.run(&["put", "notes", "a", "--title", "A"]).status.success());
+    wait_until("the new position is shown", || shows("1") >= 1);
+}
