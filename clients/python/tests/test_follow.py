@@ -182,13 +182,13 @@ for change in towpath.follow(sys.argv[1], state="state", protocol="smart"):
         return 200, "application/json", json.dumps(page).encode()
 
     url = answers(handler) + "/feed"
-    environment = {**os.environ, "LD_PRELOAD": faketime[0], "FAKETIME": "+0 x1000"}
+    environment = {**os.environ, "LD_PRELOAD": faketime[0], "FAKETIME": "+0 x300"}
     command = [sys.executable, "-c", program, url]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     seen = [process.stdout.readline().split()[0] for _ in range(2)]
-    time.sleep(3.6)
+    time.sleep(12.1)
     away.clear()
     last, seconds = process.communicate(timeout=60)[0].split()
     assert [*seen, last] == ["a", "b", "c"]

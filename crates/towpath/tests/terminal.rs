@@ -24,7 +24,7 @@ impl Watching {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let into = lines.clone();
         std::thread::spawn(move || {
-            printed.lines().map_while(Result::ok).for_each(|line| into.lock().push(line))
+            printed.lines().map_while(Result::ok).for_each(|line| into.lock().push(line));
         });
         Self { child, lines }
     }
