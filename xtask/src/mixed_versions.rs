@@ -13,8 +13,7 @@ const RECORD: &str = "crates/towpath-cluster/tests/data";
 
 /// Runs a cluster of both versions. With `is_recording`, writes what the version before does alone into the repository.
 pub(crate) fn run(is_recording: bool) -> Result<(), String> {
-    let environment = setup::venv()?;
-    let server = environment.join("bin/nats-server");
+    let server = setup::venv()?.with_file_name("nats-server");
     let previous = match std::env::var_os("TOWPATH_PREVIOUS") {
         Some(program) => PathBuf::from(program),
         None => build()?,
