@@ -77,15 +77,10 @@ impl<'a> FamilyWriter<'a> {
 /// Adds a number with so many digits at least.
 // The formatting of the standard library took a third of a scrape.
 fn push_number(text: &mut String, number: u64, width: usize) {
-    const DIGITS: &[u8; 10] = b"0123456789";
-    // Twenty digits hold any u64.
-    let (mut digits, mut rest, mut start) = ([b'0'; 20], number, 20);
-    while rest > 0 || 20 - start < width {
-        start -= 1;
-        digits[start] = DIGITS[(rest % 10) as usize];
-        rest /= 10;
-    }
-    text.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(number);
+    text.extend(std::iter::repeat_n('0', width.saturating_sub(digits.len())));
+    text.push_str(digits);
 }
 
 #[cfg(test)]
