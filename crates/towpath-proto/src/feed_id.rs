@@ -36,9 +36,12 @@ pub enum FeedIdError {
 }
 
 impl FeedId {
+    /// Length of the longest id, in bytes.
+    pub const MAX_LEN: usize = 32;
+
     /// Validates `text` as a feed id.
     pub fn new(text: &str) -> Result<Self, FeedIdError> {
-        let fits = (2..=32).contains(&text.len())
+        let fits = (2..=Self::MAX_LEN).contains(&text.len())
             && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
         if !fits {
             // A hostile name must not fill the log.

@@ -113,17 +113,12 @@ impl FeedMap {
 /// An id with zeros behind it, which sorts as the id does.
 // Beside the feed in the list: to compare through the pointers would miss the cache twice each time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct SortKey([u8; LONGEST_ID]);
-
-/// Longest id of a feed, in bytes.
-const LONGEST_ID: usize = 32;
+struct SortKey([u8; FeedId::MAX_LEN]);
 
 impl SortKey {
     fn of(id: &FeedId) -> Self {
-        let mut key = [0; LONGEST_ID];
-        let bytes = id.as_str().as_bytes();
-        let length = bytes.len().min(key.len());
-        key[..length].copy_from_slice(&bytes[..length]);
+        let mut key = [0; FeedId::MAX_LEN];
+        key[..id.as_str().len()].copy_from_slice(id.as_str().as_bytes());
         Self(key)
     }
 }
