@@ -40,7 +40,7 @@ pub(crate) struct StorageEngine {
     pub(super) times: Keyspace,
     pub(super) tables: Keyspace,
     pub(super) documents: Keyspace,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     reserve: u64,
     mark: JournalMark,
     /// Error of the first failed write. No write is accepted after it.

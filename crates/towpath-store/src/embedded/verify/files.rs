@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fjall::AbstractTree as _;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -17,6 +17,10 @@ const READ: usize = 1 << 20;
 
 /// Reads every file of the engine, and reports those that are not as they were written.
 pub(super) fn check_files(engine: &StorageEngine, report: &mut VerifyReport) {
+    let folder = std::path::absolute(&engine.path).unwrap_or_else(|_| engine.path.clone());
+    let shown = |path: &Path| {
+        path.strip_prefix(folder.parent().unwrap_or(&folder)).unwrap_or(path).display().to_string()
+    };
     for keyspace in engine.keyspaces() {
         let version = keyspace.tree.current_version();
         let tables =
@@ -26,8 +30,8 @@ pub(super) fn check_files(engine: &StorageEngine, report: &mut VerifyReport) {
         for (path, written) in tables.chain(contents) {
             match checksum(&path) {
                 Ok(found) if found == written => {}
-                Ok(_) => report.add_file(format!("the file {} is damaged", in_folder(&path).display())),
-                Err(e) => report.add_file(format!("the file {}: {e}", in_folder(&path).display())),
+                Ok(_) => report.add_file(format!("the file {} is damaged", shown(&path))),
+                Err(e) => report.add_file(format!("the file {}: {e}", shown(&path))),
             }
         }
     }
@@ -43,11 +47,4 @@ fn checksum(path: &Path) -> io::Result<u128> {
             count => hasher.update(&buffer[..count]),
         }
     }
-}
-
-/// The path below the data folder.
-fn in_folder(path: &Path) -> PathBuf {
-    let parts: Vec<_> = path.components().collect();
-    let begin = parts.iter().rposition(|part| part.as_os_str() == "engine").unwrap_or_default();
-    parts[begin..].iter().collect()
 }
