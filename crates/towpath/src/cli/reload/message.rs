@@ -18,7 +18,7 @@ pub(super) struct Reloaded {
     pub(super) sinks: SinkChanges,
     /// Keys and tables that were taken over, beside feeds and sinks.
     pub(super) taken_over: Vec<String>,
-    /// What needs a restart.
+    /// Settings that need a restart, and feeds with such ones.
     pub(super) left: Vec<String>,
 }
 
