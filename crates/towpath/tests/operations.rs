@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
-use common::{TestFolder, TestServer, clustered, free_port, wait_until};
+use common::{TestFolder, TestServer, clustered, free_port, stderr, wait_until};
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
@@ -365,6 +365,28 @@ fn init_writes_a_configuration_that_works() {
     let again = dir.run(&["init"]);
     assert_eq!(again.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&again.stderr).contains("is there already"), "{again:?}");
+}
+
+/// `serve` refuses the same files when it starts.
+#[test]
+fn a_check_reads_the_files_that_the_configuration_names() {
+    let pair = |name: &str| rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let (ours, other) = (pair("localhost"), pair("localhost"));
+    let dir =
+        TestFolder::new("[server.tls]\ncert = \"a.pem\"\nkey = \"a.key\"\n[risk]\nrules = \"rules.toml\"\n");
+    dir.write("a.pem", ours.cert.pem().as_bytes());
+    dir.write("a.key", other.signing_key.serialize_pem().as_bytes());
+    for command in [&["config", "check"][..], &["serve"]] {
+        let refused = dir.run(command);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("a.pem") && said.contains("a.key"), "{said}");
+    }
+    // All faults at once.
+    assert!(stderr(&dir.run(&["config", "check"])).contains("rules.toml"));
+    dir.write("a.key", ours.signing_key.serialize_pem().as_bytes());
+    dir.write("rules.toml", b"");
+    assert!(stdout(&dir.run(&["config", "check"])).contains("valid"));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use crate::alerts::AlertSenders;
 use crate::config;
+use crate::engine;
 use crate::plural::counted;
+use crate::server::TlsIdentity;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -35,11 +37,16 @@ pub(crate) fn config(command: &ConfigCommand) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// Checks the configuration, and the files that it names for the start. `serve` refuses what this refuses.
 fn check(args: &ConfigArgs) -> Result<String, CliError> {
     let config = args.load()?;
-    // As `serve` does, which refuses to start otherwise.
-    let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose();
-    senders.map_err(CliError::usage)?;
+    let tls = config.server.tls.clone().map(TlsIdentity::read).transpose().err().map(|e| e.to_string());
+    let rules = engine::risk_scorer(&config).err().map(|e| e.to_string());
+    let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose().err();
+    let faults: Vec<String> = [tls, rules, senders].into_iter().flatten().collect();
+    if !faults.is_empty() {
+        return Err(CliError::usage(faults.join("\n")));
+    }
     let (feeds, tokens) = (counted(config.feeds.len(), "feed"), counted(config.tokens.len(), "token"));
     Ok(format!("the configuration is valid: {feeds}, {tokens}\n"))
 }

@@ -57,5 +57,6 @@ pub use feed_changes::{FeedChanges, FeedPlan};
 pub use feed_map::SortedFeeds;
 pub use hooks::{Append, FeedAppendHook, Hooks, TableWriteHook};
 pub use metrics::Metrics;
+pub(crate) use registry::risk_scorer;
 pub use registry::{Engine, EngineError, FeedRemovedHook};
 pub(crate) use store_watch::watch_store;

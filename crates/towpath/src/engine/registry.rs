@@ -123,7 +123,7 @@ impl Engine {
         config: Config,
         store: Arc<dyn Store>,
     ) -> Result<(Arc<Self>, Vec<FeedSummary>), EngineError> {
-        let scorer = scorer(&config)?;
+        let scorer = risk_scorer(&config)?;
         let is_shared = store.replica_status().is_some();
         let identity = identity(store.as_ref(), is_shared).await?;
         let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
@@ -355,7 +355,12 @@ fn cors(config: &Config, base_url: &str) -> Arc<CorsPolicy> {
     Arc::new(CorsPolicy::new(&origins_for(config.server.cors_origins.as_deref(), base_url)))
 }
 
-fn scorer(config: &Config) -> Result<Scorer, EngineError> {
+/// Returns the risk rules of a configuration, from its file if it names one.
+///
+/// # Errors
+///
+/// [`EngineError::Rules`] for a file that cannot be read, or has a rule that is none.
+pub(crate) fn risk_scorer(config: &Config) -> Result<Scorer, EngineError> {
     let Some(path) = &config.risk.rules else { return Ok(Scorer::default()) };
     let error = |reason: String| EngineError::Rules { path: path.display().to_string(), reason };
     let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
