@@ -4,8 +4,10 @@
 //!
 //! - `entries`: pages of a copy. `pieces`: runs of entries. `manifest`: the list of one backup.
 //! - `write`: making a backup, and removing old ones. `read`: checking one, and building a data folder from it.
+//! - `background`: threads that take the time which publishing leaves.
 //! - `storage`: the interface to the folder or the object storage. `memory`: one for tests.
 
+mod background;
 mod entries;
 mod manifest;
 mod memory;
@@ -14,6 +16,7 @@ mod read;
 mod storage;
 mod write;
 
+pub use self::background::in_background;
 pub use self::entries::{
     CopyError, CopyPage, CopySource, LocalCopy, encode_length, push_entry, split_entries,
 };

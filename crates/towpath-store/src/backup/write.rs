@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Progress;
+use super::background::in_background;
 use super::entries::{CopyError, CopySource};
 use super::manifest::{BACKUPS, LogPoint, Manifest, PIECES, PieceRow, piece_path};
 use super::pieces::{Piece, PieceCutter};
@@ -58,7 +59,7 @@ pub async fn back_up(
     let known: HashSet<String> = storage.names(PIECES).await?.into_iter().collect();
     let (sender, mut pieces) = mpsc::channel::<Piece>(QUEUE);
     // Reading and hashing take a core; writing goes on beside them.
-    let reading = tokio::task::spawn_blocking(move || {
+    let reading = in_background(move || {
         let mut cutter = PieceCutter::default();
         let ended = || CopyError::Store("the backup has ended".into());
         let send = |piece| sender.blocking_send(piece).map_err(|_| ended());
@@ -119,8 +120,8 @@ async fn next_write(writes: &mut JoinSet<Result<u64, BackupError>>) -> Result<u6
 
 async fn write(storage: Arc<dyn BackupStorage>, piece: Piece) -> Result<u64, BackupError> {
     let path = piece_path(&piece.sha256);
-    let compressing = tokio::task::spawn_blocking(move || piece.compressed());
-    let compressed = compressing.await.map_err(|e| BackupError::Internal(e.to_string()))?;
+    let compressed = in_background(move || piece.compressed()).await;
+    let compressed = compressed.map_err(|e| BackupError::Internal(e.to_string()))?;
     let compressed = compressed.map_err(BackupError::Internal)?;
     let bytes = compressed.len() as u64;
     storage.put(&path, compressed.into()).await?;

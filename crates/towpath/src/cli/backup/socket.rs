@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use towpath_store::backup::{CopyError, LocalCopy};
+use towpath_store::backup::{CopyError, LocalCopy, in_background};
 
 use super::stream::{ReceivedCopy, send};
 use crate::engine::Engine;
@@ -85,8 +85,7 @@ async fn give(engine: &Engine, mut stream: UnixStream) -> std::io::Result<()> {
     let copy = engine.store.copy().map_err(std::io::Error::other)?;
     let mut copy = LocalCopy::new(copy.ok_or_else(|| std::io::Error::other("this store has no copy"))?);
     // Reading a large store takes minutes of disk time.
-    let sent = tokio::task::spawn_blocking(move || send(&mut copy, &mut BufWriter::new(stream)));
-    sent.await.map_err(std::io::Error::other)?
+    in_background(move || send(&mut copy, &mut BufWriter::new(stream))).await?
 }
 
 /// Asks the server that has a data folder open for a copy of its store.
