@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{TestFolder, TestServer, lines, stderr};
+use common::{TestFolder, TestServer, lines, stderr, wait_until};
 use serde_json::{Value, json};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
@@ -259,6 +259,35 @@ fn preconditions_patches_and_missing_items() {
     let refused = server.ask("PUT", &long, &[], b"x");
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("2049 bytes"), "{}", refused.text());
+}
+
+/// A download that broke goes on, and a player jumps: both ask for a part (RFC 9110, section 14).
+#[test]
+fn parts_of_an_item_and_of_a_document_are_served() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let sound: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let put = server.ask("PUT", "/feeds/notes/items/sound", &[("content-type", "audio/mpeg")], &sound);
+    assert_eq!(put.status, 201, "{}", put.text());
+    let put = server.ask("PUT", "/feeds/notes/items/text", &[], "a long text ".repeat(500).as_bytes());
+    assert_eq!(put.status, 201, "{}", put.text());
+    wait_until("it is minted", || server.get("/diff/notes/latest.json").body.len() > 6000);
+    for path in ["/feeds/notes/items/sound", "/diff/notes/latest.json", "/feeds/notes/replication"] {
+        let whole = server.get(path);
+        let tag = whole.header("etag").unwrap();
+        assert_eq!((whole.status, whole.header("accept-ranges")), (200, Some("bytes")), "{path}");
+        let (first, last) = (1000, whole.body.len() - 1);
+        let (range, told) = (format!("bytes={first}-"), format!("bytes {first}-{last}/{}", whole.body.len()));
+        let part = server.ask("GET", path, &[("range", &range), ("if-range", tag)], b"");
+        assert_eq!((part.status, part.header("content-range")), (206, Some(told.as_str())), "{path}");
+        assert_eq!(part.header("etag"), Some(tag));
+        assert!(part.body == whole.body[first..], "{path}");
+        let changed = server.ask("GET", path, &[("range", &range), ("if-range", "\"other\"")], b"");
+        assert!(changed.status == 200 && changed.body == whole.body, "{path}");
+        let behind = server.ask("GET", path, &[("range", &format!("bytes={}-", whole.body.len()))], b"");
+        assert_eq!(behind.status, 416, "{path}");
+        assert_eq!(behind.json()["type"], "urn:towpath:problem:range-not-satisfiable");
+    }
 }
 
 #[test]

@@ -29,6 +29,11 @@ pub enum RouteErrorKind {
     Timeout,
     /// No representation matches the `Accept` header.
     NotAcceptable,
+    /// The range of bytes begins behind the end.
+    Range {
+        /// Number of bytes that there are.
+        length: u64,
+    },
     /// The method is not supported here; the named ones are.
     Method(&'static str),
     /// A token is missing or wrong.

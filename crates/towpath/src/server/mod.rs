@@ -26,6 +26,7 @@ mod metrics;
 mod openapi;
 pub mod problem;
 pub(crate) mod publish;
+mod range;
 mod read_links;
 mod read_your_writes;
 mod response;

@@ -1,7 +1,9 @@
 //! Problem documents (RFC 9457): the one place where a failure becomes an HTTP status.
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
 use towpath_proto::follow::TOWPATH_RESET;
@@ -83,6 +85,7 @@ fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
         RouteErrorKind::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large"),
         RouteErrorKind::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
         RouteErrorKind::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "not-acceptable"),
+        RouteErrorKind::Range { .. } => (StatusCode::RANGE_NOT_SATISFIABLE, "range-not-satisfiable"),
         RouteErrorKind::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed"),
         RouteErrorKind::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
         RouteErrorKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden"),
@@ -106,6 +109,7 @@ fn header(kind: RouteErrorKind) -> Option<(HeaderName, String)> {
         RouteErrorKind::NeverExisted => {
             (HeaderName::from_static(TOWPATH_RESET), "position-unknown".to_owned())
         }
+        RouteErrorKind::Range { length } => (CONTENT_RANGE, format!("bytes */{length}")),
         RouteErrorKind::Method(allowed) => (ALLOW, allowed.to_owned()),
         // A 401 must have a challenge (RFC 9110, section 15.5.2).
         RouteErrorKind::Unauthorized => (WWW_AUTHENTICATE, "Bearer".to_owned()),

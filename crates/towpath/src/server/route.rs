@@ -45,6 +45,16 @@ pub(crate) enum Routed {
     LongPoll(LongPoll),
 }
 
+impl Routed {
+    /// Changes an answer that is whole already.
+    pub(super) fn map_answer(self, change: impl FnOnce(Answer) -> Answer) -> Self {
+        match self {
+            Self::Answer(answer) => Self::Answer(change(answer)),
+            other => other,
+        }
+    }
+}
+
 impl From<Answer> for Routed {
     fn from(answer: Answer) -> Self {
         Self::Answer(answer)

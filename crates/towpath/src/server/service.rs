@@ -23,6 +23,7 @@ use super::long_poll::poll::LongPoll;
 use super::long_poll::request_cache::RequestCache;
 use super::metrics::requests::{RequestMetrics, Route};
 use super::problem::Problem;
+use super::range::{self, AskedPart};
 use super::response::{ResponseBody, respond};
 use super::route::{self, Routed};
 use super::tls::TlsIdentity;
@@ -123,6 +124,7 @@ impl Service<Request<Incoming>> for HttpService {
         let route = Route::of(request.uri().path());
         let access = self.worker.access_log.as_ref().map(|log| log.begin(self.peer, &request, route));
         if let Some(answer) = self.refused(&request).or_else(|| self.prebuilt(&request)) {
+            let answer = range::cut(answer, || AskedPart::of(&request));
             self.worker.requests.count(route, answer.status);
             let response = logged(access, respond(answer), false);
             return ServiceFuture::Now(Some(with_age(&self.worker.engine, response)));
@@ -137,10 +139,12 @@ impl Service<Request<Incoming>> for HttpService {
         let ConnectionWorker { engine, stop, requests, .. } = &*self.worker;
         let (engine, stop, requests) = (engine.clone(), stop.clone(), requests.clone());
         let (min_held, began) = (self.min_held, Instant::now());
+        let asked = AskedPart::of(&request);
         let span = spans::request(&request, route.name());
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
         let responding = async move {
-            let routed = within(&engine.response_memory, min_held, pin!(answer).await);
+            let routed = pin!(answer).await.map_answer(|answer| range::cut(answer, || asked));
+            let routed = within(&engine.response_memory, min_held, routed);
             let is_long_poll = matches!(routed, Routed::LongPoll(_));
             let (response, access) = respond_or_park(routed, park, access, &stop).await;
             if is_long_poll {
@@ -204,17 +208,14 @@ fn logged(
 
 /// Counts an answer's body while it is sent. Beyond the limit, large bodies are refused.
 fn within(memory: &Arc<ResponseMemory>, min_held: usize, routed: Routed) -> Routed {
-    match routed {
-        Routed::Answer(answer) if memory.refuses(&answer.body, min_held) => {
+    routed.map_answer(|answer| {
+        if memory.refuses(&answer.body, min_held) {
             let busy =
                 RouteError::busy("too many responses wait for slow clients ([server] response_mib); retry");
-            Problem::from(busy).answer().into()
+            return Problem::from(busy).answer();
         }
-        Routed::Answer(answer) => {
-            Routed::Answer(Answer { body: memory.hold_from(min_held, answer.body), ..answer })
-        }
-        routed => routed,
-    }
+        Answer { body: memory.hold_from(min_held, answer.body), ..answer }
+    })
 }
 
 impl HttpService {

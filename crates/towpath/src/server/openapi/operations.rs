@@ -6,6 +6,7 @@ use super::operation::{Media, Operation, Response, Right};
 pub(super) const PAGE: &[Media] = &[("text/html", "Html")];
 const FEED: &[Media] = &[("application/json", "FeedDescription"), ("text/html", "Html")];
 const SINK: &[Media] = &[("application/json", "SinkStatus")];
+const PART: Response = (206, "The part that Range asks for", ANY);
 const UNCHANGED: Response = (304, "As the client has it (If-None-Match, If-Modified-Since)", &[]);
 const ANY: &[Media] = &[("*/*", "Binary")];
 const LINES: &str = "application/x-ndjson";
@@ -92,8 +93,9 @@ pub(super) static FEEDS: &[Operation] = &[
         "A file that was uploaded with an item",
     )
     .needs(Right::Read)
-    .answers(&[(200, "The file", ANY)])
-    .problems(&[404, 410]),
+    .with(&["Range", "If-Range", "If-None-Match"])
+    .answers(&[(200, "The file", ANY), PART, UNCHANGED])
+    .problems(&[404, 410, 416]),
 ];
 
 /// Items: pages, publishing in batches, and single items.
@@ -136,9 +138,11 @@ pub(super) static ITEMS: &[Operation] = &[
     .problems(&[404, 409, 410, 415, 422]),
     Operation::get("/feeds/{feed}/items/{id}", "getItem", "An item's content; with ?as=line the whole item as JSON")
         .needs(Right::Read)
-        .with(&["item:as", "version", "view", "link", "Towpath-Position", "If-None-Match"])
-        .answers(&[(200, "The item", ANY), UNCHANGED])
-        .problems(&[404, 410]),
+        .with(&[
+            "item:as", "version", "view", "link", "Towpath-Position", "If-None-Match", "Range", "If-Range",
+        ])
+        .answers(&[(200, "The item", ANY), PART, UNCHANGED])
+        .problems(&[404, 410, 416]),
     Operation::get(
         "/feeds/{feed}/items/{id}/versions",
         "listVersions",

@@ -200,6 +200,13 @@ fn header(key: &str) -> Option<Value> {
         ),
         "Last-Event-ID" => ("Begin after this event", json!({ "type": "string" })),
         "If-None-Match" => ("Entity tag that the client has", json!({ "type": "string" })),
+        "Range" => (
+            "Part of the content: bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT",
+            json!({ "type": "string" }),
+        ),
+        "If-Range" => {
+            ("Entity tag that the part must be of, else the whole is sent", json!({ "type": "string" }))
+        }
         "If-None-Match:*" => ("Only if the item is not there", json!({ "enum": ["*"] })),
         "If-Match" => (
             "Only if the item is at this version, as the ETag of a read said it, or * if there is one",

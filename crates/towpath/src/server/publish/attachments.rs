@@ -4,7 +4,7 @@
 //! item: when it is deleted.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue};
 use towpath_proto::Content;
 
@@ -13,7 +13,7 @@ use crate::document::route_error::RouteError;
 use crate::engine::attachments::{self, Attachment};
 use crate::engine::request::known_feed;
 use crate::engine::{Engine, Feed};
-use crate::server::item_response::raw;
+use crate::server::item_response::{insert, raw};
 use crate::store_error::StoreError;
 
 /// Largest file, in bytes.
@@ -106,6 +106,7 @@ pub(in crate::server) async fn get(
     let missing = || RouteError::not_found("there is no such file, or its item was deleted");
     let mut answer = raw(&file.ok_or_else(missing)?);
     debug_assert!(answer.headers.contains_key(CONTENT_TYPE));
+    insert(&mut answer.headers, ETAG, &format!("\"{key}\""));
     // Its address has its digest.
     let cached = HeaderValue::from_static("public, max-age=31536000, immutable");
     answer.headers.insert(CACHE_CONTROL, cached);
