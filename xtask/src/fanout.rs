@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const FOLLOWERS: usize = 100;
+/// Stack of a follower's thread in bytes: there are a thousand.
+const STACK: usize = 128 << 10;
 const PUBLISHERS: usize = 4;
 /// Approximate size of a message.
 const BYTES: usize = 200;
@@ -18,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 enum ServerKind {
     Towpath,
     Nchan,
+    DurableStreams,
 }
 
 /// FanoutChannel of the messages.
@@ -25,8 +28,12 @@ enum ServerKind {
 struct FanoutChannel {
     kind: ServerKind,
     port: u16,
-    /// Name of the feed or channel.
+    /// Name of the feed, channel or stream.
     name: String,
+    /// Time between two messages of a publisher; `None`: each follows the acknowledgement of the one before.
+    interval: Option<Duration>,
+    /// Start of the run, from which messages count their time.
+    begun: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -37,26 +44,47 @@ struct Totals {
     stop: AtomicBool,
 }
 
-/// Publishes to 100 followers for so many seconds, and prints their totals as JSON.
-pub(crate) fn run(kind: &str, port: &str, name: &str, seconds: &str) -> std::result::Result<(), String> {
+/// Publishes to followers for so many seconds, and prints their totals and the latencies as JSON.
+///
+/// `more` has the number of followers [default: 100], and the messages per second of all publishers. Without a rate they
+/// publish as fast as the server acknowledges.
+pub(crate) fn run(
+    kind: &str,
+    port: &str,
+    name: &str,
+    seconds: &str,
+    more: &[&str],
+) -> std::result::Result<(), String> {
     let kind = match kind {
         "towpath" => ServerKind::Towpath,
         "nchan" => ServerKind::Nchan,
-        other => return Err(format!("{other}: towpath or nchan")),
+        "durable-streams-server" => ServerKind::DurableStreams,
+        other => return Err(format!("{other}: towpath, nchan or durable-streams-server")),
     };
     let port: u16 = port.parse().map_err(|e| format!("{port}: {e}"))?;
     let seconds: u64 = seconds.parse().map_err(|e| format!("{seconds}: {e}"))?;
-    let channel = Arc::new(FanoutChannel { kind, port, name: name.to_owned() });
+    let count =
+        more.first().map_or(Ok(FOLLOWERS), |count| count.parse().map_err(|e| format!("{count}: {e}")))?;
+    let rate = more.get(1).map(|rate| rate.parse::<f64>().map_err(|e| format!("{rate}: {e}"))).transpose()?;
+    let interval = rate.map(|rate| Duration::from_secs_f64(PUBLISHERS as f64 / rate));
+    let channel =
+        Arc::new(FanoutChannel { kind, port, name: name.to_owned(), interval, begun: Instant::now() });
     let totals = Arc::new(Totals::default());
-    let spawn = |work: fn(&FanoutChannel, usize, &Totals) -> Result<()>, number| {
+    let followers = (0..count).map(|_| {
         let (channel, totals) = (channel.clone(), totals.clone());
-        std::thread::spawn(move || work(&channel, number, &totals))
-    };
-    let followers: Vec<_> = (0..FOLLOWERS).map(|n| spawn(follow, n)).collect();
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        thread.spawn(move || follow(&channel, &totals)).map_err(|e| format!("a follower's thread: {e}"))
+    });
+    let followers = followers.collect::<std::result::Result<Vec<_>, _>>()?;
     // All followers park first: a message before its reader would count as lost.
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500) * count.div_ceil(FOLLOWERS) as u32);
     let begun = Instant::now();
-    let publishers: Vec<_> = (0..PUBLISHERS).map(|n| spawn(publish, n)).collect();
+    let publishers: Vec<_> = (0..PUBLISHERS)
+        .map(|number| {
+            let (channel, totals) = (channel.clone(), totals.clone());
+            std::thread::spawn(move || publish(&channel, number, &totals))
+        })
+        .collect();
     std::thread::sleep(Duration::from_secs(seconds));
     // Read before the rest is caught up, so the rate is that of the measured seconds.
     let delivered = totals.delivered.load(Ordering::Relaxed);
@@ -65,36 +93,71 @@ pub(crate) fn run(kind: &str, port: &str, name: &str, seconds: &str) -> std::res
     for publisher in publishers {
         publisher.join().map_err(|_| "a publisher failed")?.map_err(|e| format!("publishing: {e}"))?;
     }
+    let mut latencies = Vec::new();
     for follower in followers {
-        follower.join().map_err(|_| "a follower failed")?.map_err(|e| format!("following: {e}"))?;
+        let own = follower.join().map_err(|_| "a follower failed")?;
+        latencies.append(&mut own.map_err(|e| format!("following: {e}"))?);
     }
-    let (published, all) =
-        (totals.published.load(Ordering::Relaxed), totals.delivered.load(Ordering::Relaxed));
-    println!(
-        "{{\"published\": {published}, \"delivered\": {all}, \"out_of_order\": {}, \"deliveries_per_second\": {:.0}}}",
-        totals.out_of_order.load(Ordering::Relaxed),
-        delivered as f64 / took,
-    );
+    print_totals(&totals, delivered as f64 / took, latencies);
     Ok(())
 }
 
+fn print_totals(totals: &Totals, deliveries_per_second: f64, mut latencies: Vec<u32>) {
+    latencies.sort_unstable();
+    // The smallest latency that is not below this share of all.
+    let percentile = |share: f64| {
+        let at = (latencies.len() as f64 * share).ceil() as usize;
+        latencies.get(at.saturating_sub(1)).copied().unwrap_or_default()
+    };
+    println!(
+        "{{\"published\": {}, \"delivered\": {}, \"out_of_order\": {}, \"deliveries_per_second\": \
+         {deliveries_per_second:.0}, \"p50_us\": {}, \"p99_us\": {}, \"p999_us\": {}}}",
+        totals.published.load(Ordering::Relaxed),
+        totals.delivered.load(Ordering::Relaxed),
+        totals.out_of_order.load(Ordering::Relaxed),
+        percentile(0.5),
+        percentile(0.99),
+        percentile(0.999),
+    );
+}
+
 fn publish(channel: &FanoutChannel, number: usize, totals: &Totals) -> Result<()> {
-    let FanoutChannel { kind, port, name: channel } = channel;
+    let FanoutChannel { kind, port, name, interval, begun } = channel;
     let mut connection = FanoutConnection::new(*port)?;
+    let started = Instant::now();
     let mut count = 0u64;
-    while !totals.stop.load(Ordering::Relaxed) {
-        let (path, body) = match kind {
+    loop {
+        // The time at which the message is due, also if the publisher is late: a slow server must not make its own
+        // latencies smaller by slowing its publishers.
+        let due = interval.map_or_else(Instant::now, |interval| {
+            started + interval.mul_f64(count as f64 + number as f64 / PUBLISHERS as f64)
+        });
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if totals.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let id = format!("p{number}-{count}-{}", due.saturating_duration_since(*begun).as_micros());
+        let (path, kind, body) = match kind {
             ServerKind::Towpath => (
-                format!("/feeds/{channel}/items"),
-                format!("{{\"id\":\"p{number}-{count}\",\"item\":{{\"title\":\"{:x<BYTES$}\"}}}}", ""),
+                format!("/feeds/{name}/items"),
+                "application/x-ndjson",
+                format!("{{\"id\":\"{id}\",\"item\":{{\"title\":\"{:x<BYTES$}\"}}}}", ""),
             ),
             ServerKind::Nchan => (
-                format!("/fan/pub?channel={channel}"),
-                format!("{{\"id\":\"p{number}-{count}\",\"title\":\"{:x<BYTES$}\"}}", ""),
+                format!("/fan/pub?channel={name}"),
+                "application/json",
+                format!("{{\"id\":\"{id}\",\"title\":\"{:x<BYTES$}\"}}", ""),
+            ),
+            ServerKind::DurableStreams => (
+                format!("/v1/stream/{name}"),
+                "text/plain",
+                format!("{{\"id\":\"{id}\",\"title\":\"{:x<BYTES$}\"}}", ""),
             ),
         };
-        let head =
-            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         connection.ask(&(head + &body))?;
         count += 1;
         totals.published.fetch_add(1, Ordering::Relaxed);
@@ -102,63 +165,97 @@ fn publish(channel: &FanoutChannel, number: usize, totals: &Totals) -> Result<()
     Ok(())
 }
 
-fn follow(channel: &FanoutChannel, _: usize, totals: &Totals) -> Result<()> {
-    let FanoutChannel { kind, port, name: channel } = channel;
-    let mut connection = FanoutConnection::new(*port)?;
-    let mut expected = [0u64; PUBLISHERS];
-    let mut position = String::new();
+/// Follows until all messages are there; returns the microseconds from each message's time to its arrival.
+fn follow(channel: &FanoutChannel, totals: &Totals) -> Result<Vec<u32>> {
+    let mut connection = FanoutConnection::new(channel.port)?;
+    let mut received = Received::default();
+    let mut position = channel.start();
     let mut stopped: Option<Instant> = None;
     loop {
-        // Polls of one second, so that followers notice the end of the run soon.
-        let request = match kind {
-            ServerKind::Towpath => format!(
-                "GET /feeds/{channel}/items?order=modified&max=1000&timeout=1{position} HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            ),
-            ServerKind::Nchan => {
-                format!("GET /fan/sub?channel={channel} HTTP/1.1\r\nHost: localhost\r\n{position}\r\n")
-            }
-        };
-        let (head, body) = connection.ask(&request)?;
-        count_messages(body, &mut expected, totals);
+        let (head, body) = connection.ask(&channel.poll(&position))?;
+        received.count(body, channel.begun, totals);
         // A poll that timed out has no position: the one before stays.
-        if let Some(next) = after(*kind, head, body) {
+        if let Some(next) = after(channel.kind, head, body) {
             position = next;
         }
         if totals.stop.load(Ordering::Relaxed) {
-            let all = expected.iter().sum::<u64>() >= totals.published.load(Ordering::Relaxed);
+            let all = received.expected.iter().sum::<u64>() >= totals.published.load(Ordering::Relaxed);
             if all || stopped.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                return Ok(());
+                return Ok(received.latencies);
             }
         }
     }
 }
 
-/// Query of the next request, which continues after a response; `None` if the response has no new position.
-fn after(kind: ServerKind, head: &str, body: &str) -> Option<String> {
-    if let ServerKind::Towpath = kind {
-        return between(body, "\"last_cursor\":\"", "\"").map(|cursor| format!("&since=cursor:{cursor}"));
+impl FanoutChannel {
+    /// Position before the first message.
+    fn start(&self) -> String {
+        match self.kind {
+            ServerKind::Towpath | ServerKind::Nchan => String::new(),
+            ServerKind::DurableStreams => "-1".to_owned(),
+        }
     }
-    let (etag, modified) =
-        (between(head, "\r\nEtag: ", "\r\n")?, between(head, "\r\nLast-Modified: ", "\r\n")?);
-    Some(format!("If-None-Match: {etag}\r\nIf-Modified-Since: {modified}\r\n"))
+
+    /// Long poll from a position. Towpath's and Nchan's take one second, so that followers notice the end of the run
+    /// soon; the other server's time is part of its configuration.
+    fn poll(&self, position: &str) -> String {
+        let name = &self.name;
+        match self.kind {
+            ServerKind::Towpath => format!(
+                "GET /feeds/{name}/items?order=modified&max=1000&timeout=1{position} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            ),
+            ServerKind::Nchan => {
+                format!("GET /fan/sub?channel={name} HTTP/1.1\r\nHost: localhost\r\n{position}\r\n")
+            }
+            ServerKind::DurableStreams => format!(
+                "GET /v1/stream/{name}?offset={position}&live=long-poll HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            ),
+        }
+    }
 }
 
-/// Counts the messages of a response, and those out of order.
-fn count_messages(body: &str, expected: &mut [u64; PUBLISHERS], totals: &Totals) {
-    let (mut rest, mut count, mut wrong) = (body, 0, 0);
-    while let Some(at) = rest.find("\"id\":\"p") {
-        rest = &rest[at + 7..];
-        let name = rest.split('"').next().unwrap_or_default();
-        let Some((publisher, number)) = name.split_once('-') else { continue };
-        let (Ok(publisher), Ok(number)) = (publisher.parse::<usize>(), number.parse::<u64>()) else {
-            continue;
-        };
-        wrong += u64::from(expected[publisher] != number);
-        expected[publisher] = number + 1;
-        count += 1;
+/// Position after a response, as the next request has it; `None` if the response has no new one.
+fn after(kind: ServerKind, head: &str, body: &str) -> Option<String> {
+    match kind {
+        ServerKind::Towpath => {
+            between(body, "\"last_cursor\":\"", "\"").map(|cursor| format!("&since=cursor:{cursor}"))
+        }
+        ServerKind::Nchan => {
+            let (etag, modified) =
+                (between(head, "\r\nEtag: ", "\r\n")?, between(head, "\r\nLast-Modified: ", "\r\n")?);
+            Some(format!("If-None-Match: {etag}\r\nIf-Modified-Since: {modified}\r\n"))
+        }
+        ServerKind::DurableStreams => between(head, "\r\nstream-next-offset: ", "\r\n").map(str::to_owned),
     }
-    totals.delivered.fetch_add(count, Ordering::Relaxed);
-    totals.out_of_order.fetch_add(wrong, Ordering::Relaxed);
+}
+
+/// Messages that a follower has received.
+#[derive(Debug, Default)]
+struct Received {
+    /// Number of the next message of each publisher.
+    expected: [u64; PUBLISHERS],
+    latencies: Vec<u32>,
+}
+
+impl Received {
+    /// Counts the messages of a response, and those out of order.
+    fn count(&mut self, body: &str, begun: Instant, totals: &Totals) {
+        let now = begun.elapsed().as_micros() as u64;
+        let (mut rest, mut count, mut wrong) = (body, 0, 0);
+        while let Some(at) = rest.find("\"id\":\"p") {
+            rest = &rest[at + 7..];
+            let mut parts = rest.split('"').next().unwrap_or_default().split('-');
+            let mut next = || parts.next()?.parse::<u64>().ok();
+            let (Some(publisher), Some(number), Some(due)) = (next(), next(), next()) else { continue };
+            let Some(expected) = self.expected.get_mut(publisher as usize) else { continue };
+            wrong += u64::from(*expected != number);
+            *expected = number + 1;
+            self.latencies.push(now.saturating_sub(due).try_into().unwrap_or(u32::MAX));
+            count += 1;
+        }
+        totals.delivered.fetch_add(count, Ordering::Relaxed);
+        totals.out_of_order.fetch_add(wrong, Ordering::Relaxed);
+    }
 }
 
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
@@ -170,26 +267,27 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 struct FanoutConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
+    piece: Vec<u8>,
 }
 
 impl FanoutConnection {
     fn new(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: Vec::new() })
+        Ok(Self { stream, buffer: Vec::new(), piece: vec![0; 65536] })
     }
 
     /// Sends a request; returns the response's head and body.
     fn ask(&mut self, request: &str) -> Result<(&str, &str)> {
         self.stream.write_all(request.as_bytes())?;
         self.buffer.clear();
-        let (mut end, mut piece) = (None, [0; 65536]);
+        let mut end = None;
         loop {
-            let count = self.stream.read(&mut piece)?;
+            let count = self.stream.read(&mut self.piece)?;
             if count == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            self.buffer.extend_from_slice(&piece[..count]);
+            self.buffer.extend_from_slice(&self.piece[..count]);
             if end.is_none() {
                 end = whole(&self.buffer)?;
             }

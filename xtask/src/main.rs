@@ -102,7 +102,9 @@ fn main() -> ExitCode {
         ["cluster-tests", tests @ ..] => test::cluster(tests),
         ["faults"] => faults("100"),
         ["faults", count] => faults(count),
-        ["fanout", kind, port, channel, seconds] => fanout::run(kind, port, channel, seconds),
+        ["fanout", kind, port, channel, seconds, more @ ..] => {
+            fanout::run(kind, port, channel, seconds, more)
+        }
         ["bench", rest @ ..] => bench::bench(rest),
         _ => {
             println!("{HELP}");
