@@ -21,6 +21,8 @@ import time
 import urllib.parse
 import urllib.request
 
+from results import Results, version
+
 ROUNDS, SECONDS = 7, 2
 NATS, PLAIN, NODE, SOURCE = 18391, 18392, 18393, 18394
 ITEMS, SMALL, SOURCES, SUBSCRIBERS = 2000, 75, 50, 100
@@ -142,7 +144,7 @@ def load(port, path, extra):
     return int(re.search(r"(\d+) requests in", out).group(1))
 
 
-def compare(name, path, extra_of, nodes):
+def compare(results, name, path, extra_of, nodes):
     each = {port: [] for port, _ in nodes}
     for turn in range(ROUNDS):
         for port, pid in nodes if turn % 2 else reversed(nodes):
@@ -150,11 +152,13 @@ def compare(name, path, extra_of, nodes):
             before = cpu(pid)
             done = load(port, path, extra)
             each[port].append((cpu(pid) - before) / max(done, 1))
+    results.add(name, "µs of CPU", each[NODE], "towpath", goal="1.05")
+    results.add(name, "µs of CPU", each[PLAIN], "a single server", goal="1.05")
     plain, node = (statistics.median(each[port]) for port in (PLAIN, NODE))
     print(f"{name:<24} {plain:8.2f} µs {node:8.2f} µs   {plain / node:.3f} (to reach: 0.95)", flush=True)
 
 
-def reading(folder, nodes):
+def reading(results, folder, nodes):
     script = f"{folder}/anew.lua"
     pull = f"/feeds/large/items?order=created&max=50&since=id:item-{ITEMS // 2}"
     with open(script, "w") as file:
@@ -162,9 +166,9 @@ def reading(folder, nodes):
 function request() n = n + 1; return wrk.format("GET", "{pull}&n=" .. n) end""")
     head, latest = "/diff/bench/head.json", "/diff/bench/latest.json"
     print("reading: CPU for each request; alone, in a cluster, throughput in a cluster to that alone")
-    compare("304 of head.json", head, lambda port: ["-H", f"If-None-Match: {get(port, head)[1]}"], nodes)
-    compare("200 of latest.json", latest, lambda _: [], nodes)
-    compare("a pull of 50, computed", pull, lambda _: ["-s", script], nodes)
+    compare(results, "304 of head.json", head, lambda port: ["-H", f"If-None-Match: {get(port, head)[1]}"], nodes)
+    compare(results, "200 of latest.json", latest, lambda _: [], nodes)
+    compare(results, "a pull of 50, computed", pull, lambda _: ["-s", script], nodes)
 
 
 def metric(name):
@@ -173,12 +177,13 @@ def metric(name):
     return sum(map(int, found))
 
 
-def growth(what, nats, count, act):
+def growth(results, what, nats, count, act):
     """Prints the growth of the log for each of `count` actions of `act`."""
     time.sleep(1)
     messages, size = nats.log()
     done = act() or count
     messages, size = (now - before for now, before in zip(nats.log(), (messages, size)))
+    results.add(f"growth of the log: {what}", "bytes", size / done)
     print(f"{what:<44} {size / done:8.0f} bytes, {messages / done:.2f} messages", flush=True)
 
 
@@ -217,6 +222,7 @@ def main(binary, server, part="all"):
     source = http.server.ThreadingHTTPServer(("127.0.0.1", SOURCE), SourceAndCallback)
     threading.Thread(target=source.serve_forever, daemon=True).start()
     processes = []
+    results = Results("cluster", binary, "cargo xtask bench cluster", **{"nats-server": version(server, "--version")})
     with tempfile.TemporaryDirectory() as folder:
         def config(port, more):
             path = f"{folder}/{port}.toml"
@@ -246,7 +252,7 @@ def main(binary, server, part="all"):
                 publish(port, 0, ITEMS, 100, "large")
             time.sleep(2)
             if part in ("all", "reading"):
-                reading(folder, [(port, process.pid) for port, process in nodes])
+                reading(results, folder, [(port, process.pid) for port, process in nodes])
             if part == "reading":
                 return
             for _, process in nodes:
@@ -258,21 +264,22 @@ def main(binary, server, part="all"):
             wait_for("all are polled", lambda: metric("towpath_polls_ok_total") >= SOURCES)
             time.sleep(15)
             print("the log grows by")
-            growth("a poll that finds nothing", nats, 1, lambda: polls(20))
+            growth(results, "a poll that finds nothing", nats, 1, lambda: polls(20))
             stop(node)
             serve(NODE, (cluster, ""), "0,1")
             time.sleep(15)
-            growth("a minute of nothing", nats, 1, lambda: time.sleep(60))
-            growth("an append of 1 kB, each alone", nats, 200, lambda: publish(NODE, 100_000, 200, 1))
+            growth(results, "a minute of nothing", nats, 1, lambda: time.sleep(60))
+            growth(results, "an append of 1 kB, each alone", nats, 200, lambda: publish(NODE, 100_000, 200, 1))
             time.sleep(12)
-            growth("an item of 1 kB, 100 together", nats, 2000, lambda: publish(NODE, 200_000, 2000, 100))
+            growth(results, "an item of 1 kB, 100 together", nats, 2000, lambda: publish(NODE, 200_000, 2000, 100))
             time.sleep(12)
-            growth("a subscriber by WebSub", nats, SUBSCRIBERS, subscribe)
-            growth("a delivery to one of them", nats, 1, deliver)
+            growth(results, "a subscriber by WebSub", nats, SUBSCRIBERS, subscribe)
+            growth(results, "a delivery to one of them", nats, 1, deliver)
         finally:
             for process in reversed(processes):
                 process.send_signal(signal.SIGTERM)
                 process.wait(timeout=60)
+    results.save()
 
 
 if __name__ == "__main__":

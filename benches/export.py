@@ -17,6 +17,8 @@ import tempfile
 import threading
 import time
 
+from results import Results
+
 PORT, THREADS, ITEMS = 18189, 16, 5
 
 
@@ -56,7 +58,7 @@ def published(binary, folder, feeds, round):
     server.wait(timeout=3600)
 
 
-def export(binary, folder, name):
+def export(results, binary, folder, name):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.time()
     done = subprocess.run([binary, "export", f"{folder}/tree", "--config", f"{folder}/towpath.toml"],
@@ -64,6 +66,8 @@ def export(binary, folder, name):
     took = time.time() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    results.add(f"export, {name}", "s", took)
+    results.add(f"export, {name}, CPU", "s of CPU", cpu)
     print(f"{name}: {done.stderr.strip().splitlines()[-1]}; command {took:.2f} s, CPU {cpu:.2f} s", flush=True)
 
 
@@ -71,17 +75,20 @@ def main():
     binary = os.path.abspath(sys.argv[1])
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
     changed = int(sys.argv[3]) if len(sys.argv) > 3 else 10
+    results = Results("export", binary, "cargo xtask bench export")
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/towpath.toml", "w") as file:
             file.write(f'[server]\nlisten = "127.0.0.1:{PORT}"\ncreate_feeds = true\n')
         published(binary, folder, range(count), 0)
-        export(binary, folder, f"{count} feeds")
-        export(binary, folder, "no changes")
+        export(results, binary, folder, f"{count} feeds")
+        export(results, binary, folder, "no changes")
         published(binary, folder, range(0, count, count // changed), 1)
-        export(binary, folder, f"{changed} changed")
-        export(binary, folder, "no changes")
+        export(results, binary, folder, f"{changed} feeds changed")
+        export(results, binary, folder, "no changes again")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        results.add("memory of the largest process, at most", "MB", peak / 1024)
         print(f"peak memory of the largest process: {peak / 1024:.0f} MB")
+    results.save()
 
 
 main()

@@ -15,6 +15,8 @@ import tempfile
 import threading
 import time
 
+from results import Results
+
 PORT, THREADS = 18188, 16
 
 
@@ -60,17 +62,19 @@ def stop(process):
     process.wait(timeout=3600)
 
 
-def document(seconds):
+def document(results, seconds):
     begun = time.time()
     _, body = get(f"/sup.json?seconds={seconds}")
     first = time.time() - begun
     begun = time.time()
     get(f"/sup.json?seconds={seconds}")
+    results.add(f"/sup.json?seconds={seconds} of {len(json.loads(body)['updates'])} feeds", "ms", first * 1000)
     print(f"/sup.json?seconds={seconds}: {len(json.loads(body)['updates'])} feeds, {first * 1000:.1f} ms, "
           f"{(time.time() - begun) * 1000:.1f} ms from memory", flush=True)
 
 
 def main(binary, feeds):
+    results = Results("feeds", binary, "cargo xtask bench sup")
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/towpath.toml", "w") as file:
             file.write(f'[server]\nlisten = "127.0.0.1:{PORT}"\ncreate_feeds = true\ncache_mib = 1\n')
@@ -89,11 +93,14 @@ def main(binary, feeds):
         try:
             time.sleep(5)
             used = (memory(process.pid) - empty) / (share * THREADS)
+            results.add(f"start with {share * THREADS} feeds", "s", started)
+            results.add("memory of an idle feed", "bytes", used)
             print(f"start in {started:.1f} s, {used:.0f} bytes for each idle feed", flush=True)
-            document(60)
-            document(86400)
+            document(results, 60)
+            document(results, 86400)
         finally:
             stop(process)
+    results.save()
 
 
 if __name__ == "__main__":

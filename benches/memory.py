@@ -9,6 +9,8 @@ import tempfile
 import time
 import urllib.request
 
+from results import Results
+
 SOURCES, ITEMS, PORT = 1000, 100, 18187
 SECONDS = 60
 
@@ -37,6 +39,7 @@ def memory(pid):
 
 
 def main(binary):
+    results = Results("memory", binary, "cargo xtask bench poll")
     with tempfile.TemporaryDirectory() as folder:
         def write(round_):
             for number in range(SOURCES):
@@ -57,11 +60,14 @@ def main(binary):
             with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/healthz.json") as response:
                 health = json.load(response)
             resident, peak = memory(process.pid)
+            results.add(f"memory with {SOURCES} sources of {ITEMS} items", "MB", resident, goal="below 200")
+            results.add(f"memory with {SOURCES} sources of {ITEMS} items, at most", "MB", peak)
             print(f"{SOURCES} sources of {ITEMS} items, {health['sources_ok']} ok: "
                   f"{resident:.0f} MB resident, {peak:.0f} MB at most (to reach: below 200)")
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=60)
+    results.save()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ import tempfile
 import time
 import urllib.request
 
+from results import Results, cpu_ns, version
+
 ROUNDS = 5
 SECONDS = 3
 CONNECTIONS = 64
@@ -49,16 +51,6 @@ id = "bench"
 def get(url):
     with urllib.request.urlopen(url) as response:
         return response.read(), response.headers["ETag"]
-
-
-def cpu_ns(pids):
-    """CPU time of processes with all their threads, in nanoseconds."""
-    total = 0
-    for pid in pids:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/schedstat") as stat:
-                total += int(stat.read().split()[0])
-    return total
 
 
 def load(url, etag):
@@ -95,7 +87,7 @@ def publish(count, size):
     urllib.request.urlopen(request).read()
 
 
-def compare(name, path, conditional, goal, servers):
+def compare(results, name, path, conditional, goal, servers):
     per_request = {server: [] for server in servers}
     for _ in range(ROUNDS):
         for server, (port, pids) in servers.items():
@@ -104,6 +96,8 @@ def compare(name, path, conditional, goal, servers):
             before = cpu_ns(pids)
             done = load(url, etag)
             per_request[server].append((cpu_ns(pids) - before) / done / 1000)
+    for server, values in per_request.items():
+        results.add(name, "µs of CPU", values, server, goal=goal)
     medians = {server: statistics.median(values) for server, values in per_request.items()}
     ratio = medians["towpath"] / medians["nginx"]
     shown = ", ".join(f"{server} {value:.2f} µs" for server, value in medians.items())
@@ -111,6 +105,7 @@ def compare(name, path, conditional, goal, servers):
 
 
 def main(binary):
+    results = Results("http", binary, "cargo xtask bench http", nginx=version("nginx", "-v"), wrk=version("wrk", "-v"))
     with tempfile.TemporaryDirectory() as folder:
         processes = []
         try:
@@ -139,12 +134,13 @@ def main(binary):
             workers = children(nginx.pid)
             servers = {"nginx": (NGINX_PORT, workers), "nginx with sendfile": (SENDFILE_PORT, workers),
                        "towpath": (TOWPATH_PORT, [towpath.pid])}
-            compare("304 on head", "/diff/bench/head.json", True, "0.95", servers)
-            compare("200 of latest", "/diff/bench/latest.json", False, "0.80", servers)
+            compare(results, "304 on head", "/diff/bench/head.json", True, "0.95", servers)
+            compare(results, "200 of latest", "/diff/bench/latest.json", False, "0.80", servers)
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
                 process.wait(timeout=30)
+    results.save()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ CPU is that of all threads of the server (`/proc/PID/task/*/schedstat`), one req
 the server meanwhile.
 """
 
-import glob
 import http.client
 import json
 import os
@@ -17,6 +16,8 @@ import sys
 import tempfile
 import time
 import urllib.parse
+
+from results import Results, cpu_ns
 
 PORT, TURNS = 18192, 15
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Accept-Encoding": "br, gzip"}
@@ -61,14 +62,7 @@ class Server:
 
     def cpu(self):
         """Seconds of CPU of all threads."""
-        total = 0
-        for path in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
-            try:
-                with open(path) as file:
-                    total += int(file.read().split()[0])
-            except FileNotFoundError:
-                pass  # A thread that ended.
-        return total / 1e9
+        return cpu_ns([self.process.pid]) / 1e9
 
     def quiet(self):
         """Waits until the work of the background is done."""
@@ -90,8 +84,9 @@ class Server:
         return 1000 * statistics.median(cpu), 1000 * statistics.median(wall), len(body), body
 
 
-def row(name, figures, goal=""):
+def row(results, name, figures, goal=""):
     cpu, wall, size = figures[:3]
+    results.add(name, "ms of CPU", cpu, goal=goal.removeprefix("goal ") or None)
     print(f"  {name:<34} {cpu:8.2f} ms CPU {wall:8.2f} ms {size / 1000:8.1f} kB   {goal}", flush=True)
 
 
@@ -138,7 +133,7 @@ TABS = [("items", ""), ("items, deep", "?before={deep}"), ("items, tag and time"
         ("item, compared", "/items/item-10?version={version}&with=11")]
 
 
-def large(binary, items):
+def large(results, binary, items):
     print(f"A feed of {items:,} changes")
     with tempfile.TemporaryDirectory() as folder:
         configure(folder, ["big"])
@@ -155,29 +150,29 @@ def large(binary, items):
             before = fast_path(server, "big")
             values = {"deep": items // 3 // 10 * 10, "past": past, "version": 18}
             for name, path in TABS:
-                row(name, server.cost(f"/feeds/big{path.format(**values)}"), "goal 20")
-            search(server, items)
+                row(results, f"{items} changes: {name}", server.cost(f"/feeds/big{path.format(**values)}"), "goal 20")
+            search(results, server, items)
             after = fast_path(server, "big")
             print(f"  304: {before:.1f} µs before the pages, {after:.1f} µs after them   goal: the same", flush=True)
             server.stop()
             server.start()
-            row("home, first view after a start", server.cost("/", 1))
+            row(results, f"{items} changes: home, first view after a start", server.cost("/", 1))
             begun = server.cpu()
             server.quiet()
             print(f"  {1000 * (server.cpu() - begun):.0f} ms CPU beside it, to count 30 days", flush=True)
-            row("home", server.cost("/"), "goal 50")
+            row(results, f"{items} changes: home", server.cost("/"), "goal 50")
         finally:
             server.stop()
 
 
-def search(server, items):
+def search(results, server, items):
     for name, words in [("search, found at once", "heron"), ("search, one of the last", f"{items - 2}"), ("search, found nowhere", "nowhere")]:
         figures = server.cost(f"/feeds/big?{urllib.parse.urlencode({'q': words})}", 5, {**BROWSER, "Accept-Encoding": "identity"})
         is_looking = b"Still looking" in figures[3]
-        row(name, figures, f"goal 300 of time{', says that it is still looking' if is_looking else ''}")
+        row(results, f"{items} changes: {name}", figures, f"goal 300 of time{', says that it is still looking' if is_looking else ''}")
 
 
-def many(binary, feeds):
+def many(results, binary, feeds):
     print(f"{feeds:,} feeds of 30 items each")
     with tempfile.TemporaryDirectory() as folder:
         names = [f"feed-{number:05}" for number in range(feeds)]
@@ -188,19 +183,21 @@ def many(binary, feeds):
                 publish(server, name, 0, 30, 30)
             server.quiet()
             goal = "goal 50 and 60 kB" if feeds <= 1000 else "usable"
-            row("home, first view", server.cost("/", 1), goal)
+            row(results, f"{feeds} feeds: home, first view", server.cost("/", 1), goal)
             server.quiet()
             for name, path in [("home", "/"), ("home, last page", f"/?page={feeds // 100}"), ("home by state", "/?sort=state"),
                                ("home, last change", "/?sort=changed"), ("home, a search", "/?q=feed+feed-00077")]:
-                row(name, server.cost(path), goal)
+                row(results, f"{feeds} feeds: {name}", server.cost(path), goal)
         finally:
             server.stop()
 
 
 def main(binary, items, feeds):
-    large(binary, items)
+    results = Results("page", binary, "cargo xtask bench page")
+    large(results, binary, items)
     for count in feeds:
-        many(binary, count)
+        many(results, binary, count)
+    results.save()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import urllib.parse
 import urllib.request
 import zipfile
 
+from results import Results
+
 PORT, ROUNDS, BATCH, PAGE = 18191, 3, 5000, 200
 URL = f"http://127.0.0.1:{PORT}/feeds/bench"
 LOOP = """
@@ -112,6 +114,7 @@ def run(command, environment=None):
 def main():
     program, wheel = sys.argv[1:3]
     changes = int(sys.argv[3]) if len(sys.argv) > 3 else 200_000
+    results = Results("python", program, "cargo xtask bench python", Python=sys.version.split()[0])
     with tempfile.TemporaryDirectory() as folder:
         zipfile.ZipFile(wheel).extractall(f"{folder}/package")
         python = {"PYTHONPATH": f"{folder}/package", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -131,11 +134,15 @@ def main():
         imports = [run([sys.executable, "-c", f"{what}print()"], python)[0] for what in ("", "import towpath;") * 10]
     rates = {}
     for name, runs in (("command line", of_program), ("Python", of_python), ("Python, pages made before", of_pages)):
+        results.add("a change of 1 kB", "µs of CPU", [cpu / changes * 1e6 for _, cpu in runs], name)
+        results.add("changes of 1 kB", "changes/s", [changes / seconds for seconds, _ in runs], name)
         seconds, cpu = (statistics.median(column) for column in zip(*runs))
         rates[name] = cpu
         print(f"{name:25}  {changes / seconds:9,.0f} changes/s  {cpu / changes * 1e6:6.2f} µs of CPU each")
     print(f"CPU of Python / of the command line: {rates['Python'] / rates['command line']:.2f}")
     import_time = statistics.median(imports[1::2]) - statistics.median(imports[::2])
+    results.add("import", "ms", import_time * 1000, "Python")
+    results.save()
     print(f"import: {import_time * 1000:.0f} ms")
 
 

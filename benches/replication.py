@@ -23,7 +23,8 @@ import sys
 import tempfile
 import time
 
-from nginx import children, cpu_ns, wait_for
+from nginx import children, wait_for
+from results import Results, cpu_ns, version
 
 PORT, NGINX_PORT, SENDFILE_PORT = 18182, 18181, 18184
 ROUNDS, SECONDS, CONNECTIONS = 3, 3, 8
@@ -79,7 +80,7 @@ def wait_until_idle(pid):
             return
 
 
-def sealed_page(folder, towpath):
+def sealed_page(results, folder, towpath):
     path = "/feeds/bench/replication/pages/1"
     response, body = KeepAliveConnection().ask(path)
     assert 'rel=next' in str(response.headers), "the page is not sealed"
@@ -105,6 +106,8 @@ def sealed_page(folder, towpath):
                                      capture_output=True, text=True, check=True).stdout
                 done = int(re.search(r"(\d+) requests in", out).group(1))
                 spent[server].append((cpu_ns(pids) - before) / done / len(body))
+        for server, values in spent.items():
+            results.add("a sealed page, per byte", "ns of CPU", values, server, goal="1")
         medians = {server: statistics.median(values) for server, values in spent.items()}
         shown = ", ".join(f"{server} {value:.3f} ns" for server, value in medians.items())
         ratio = medians["towpath"] / medians["nginx"]
@@ -115,7 +118,7 @@ def sealed_page(folder, towpath):
         nginx.wait(timeout=30)
 
 
-def cold_follower(binary, towpath, items):
+def cold_follower(results, binary, towpath, items):
     connection = KeepAliveConnection()
     before, began = cpu_ns([towpath.pid]), time.monotonic()
     number, size = 1, 0
@@ -138,6 +141,8 @@ def cold_follower(binary, towpath, items):
     assert int(counted.stdout) == items, counted.stdout
     took = time.monotonic() - began
     spent = (cpu_ns([towpath.pid]) - before) / 1e9
+    results.add("a cold follower", "items/s", items / plain, "plain GETs", goal="0.5")
+    results.add("a cold follower", "items/s", items / took, goal="0.5")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime
     print(f"cold follower: {items} items in {took:.1f} s, {items / took:.0f} items/s, {plain / took:.2f} of the plain "
@@ -145,7 +150,7 @@ def cold_follower(binary, towpath, items):
           f"largest child {after.ru_maxrss >> 10} MiB", flush=True)
 
 
-def snapshot(connection, towpath, items):
+def snapshot(results, connection, towpath, items):
     """Measures a snapshot: its duration, and the process's memory before and at its peak."""
     def memory(name):
         with open(f"/proc/{towpath.pid}/status") as status:
@@ -156,11 +161,14 @@ def snapshot(connection, towpath, items):
     response, index = connection.ask("/feeds/bench/snapshots", "POST")
     assert response.status == 201, index
     took = time.monotonic() - began
+    results.add("snapshot", "items/s", items / took)
+    results.add("memory before a snapshot", "MiB", before)
+    results.add("memory during a snapshot, at most", "MiB", memory("VmHWM"))
     print(f"snapshot of {items} items: {len(json.loads(index)['pages'])} pages in {took:.1f} s, "
           f"{items / took:.0f} items/s; memory {before} MiB before, at most {memory('VmHWM')} MiB meanwhile", flush=True)
 
 
-def lookups(connection, towpath, items, began):
+def lookups(results, connection, towpath, items, began):
     span = time.time() - began
     spent, took = [], []
     for _ in range(LOOKUPS):
@@ -171,11 +179,13 @@ def lookups(connection, towpath, items, began):
         took.append(time.perf_counter() - start)
         spent.append(cpu_ns([towpath.pid]) - before)
         assert response.status == 307
+    results.add("page by time", "µs of CPU", [value / 1000 for value in spent], at=items)
     print(f"the page of a time among {items} items: {statistics.median(spent) / 1000:.0f} µs of the server's CPU, "
           f"{statistics.median(took) * 1e6:.0f} µs in all (medians)", flush=True)
 
 
 def main(binary, items):
+    results = Results("replication", binary, "cargo xtask bench replication", nginx=version("nginx", "-v"), wrk=version("wrk", "-v"))
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/towpath.toml", "w") as file:
             file.write(CONF.format(folder=folder, port=PORT))
@@ -192,19 +202,20 @@ def main(binary, items):
                     wait_until_idle(towpath.pid)
                     # The server closes a connection that was idle for 30 seconds.
                     connection = KeepAliveConnection()
-                    lookups(connection, towpath, done, began)
+                    lookups(results, connection, towpath, done, began)
                     shown *= 10
             print(f"published in {time.time() - began:.0f} s", flush=True)
             wait_until_idle(towpath.pid)
             connection = KeepAliveConnection()
             if shown != items * 10:
-                lookups(connection, towpath, done, began)
-            snapshot(connection, towpath, items)
-            cold_follower(binary, towpath, items)
-            sealed_page(folder, towpath)
+                lookups(results, connection, towpath, done, began)
+            snapshot(results, connection, towpath, items)
+            cold_follower(results, binary, towpath, items)
+            sealed_page(results, folder, towpath)
         finally:
             towpath.send_signal(signal.SIGTERM)
             towpath.wait(timeout=60)
+    results.save()
 
 
 if __name__ == "__main__":

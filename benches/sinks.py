@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+from results import Results
+
 TOWPATH, BARE = sys.argv[1], sys.argv[2]
 NUMBERS = [word for word in sys.argv[3:] if word.isdigit()]
 ITEMS = int(NUMBERS[0]) if NUMBERS else 1_000_000
@@ -220,7 +222,7 @@ class Postgres:
                 process.wait()
 
 
-def first_sync(publisher, to, protocol, bare):
+def first_sync(results, publisher, to, protocol, bare):
     publisher_before, database_before, start = cpu(publisher.process.pid), to.cpu(), time.monotonic()
     follow = subprocess.Popen([TOWPATH, "follow", publisher.url, "--protocol", protocol, "--into", to.into(protocol),
                                "--once"], stderr=subprocess.DEVNULL)
@@ -230,11 +232,12 @@ def first_sync(publisher, to, protocol, bare):
     seconds = [("publisher", cpu(publisher.process.pid) - publisher_before),
                ("follower", usage.ru_utime + usage.ru_stime), ("database", to.cpu() - database_before)]
     seconds = ", ".join(f"{name} {used:.1f} s" for name, used in seconds if used)
+    results.add(f"{to.name}, first sync", "items/s", ITEMS / spent, "towpath" if protocol == "smart" else f"towpath, by {protocol}")
     print(f"{to.name}, first sync by {protocol}: {spent:.1f} s, {ITEMS / spent:.0f} items/s, ratio {bare / spent:.2f} "
           f"(CPU: {seconds})", flush=True)
 
 
-def running(publisher, to):
+def running(results, publisher, to):
     follower = subprocess.Popen([TOWPATH, "follow", publisher.url, "--into", to.address("smart")], cwd=publisher.folder,
                                 stderr=open(f"{publisher.folder}/follow.log", "w"))
     try:
@@ -252,6 +255,7 @@ def running(publisher, to):
             appended = time.monotonic()
             wait_for(lambda: int(to.one(newest)), before + number + 1)
             latencies.append((time.monotonic() - appended) * 1000)
+        results.add(f"{to.name}, from acknowledged append to committed row", "ms", latencies)
         print(f"{to.name}, latency from acknowledged append to committed row: median {statistics.median(latencies):.1f} ms, "
               f"p99 {statistics.quantiles(latencies, n=100)[98]:.1f} ms", flush=True)
 
@@ -264,6 +268,7 @@ def running(publisher, to):
         published = time.monotonic() - start
         wait_for(lambda: int(to.one(newest)) >= before + count, True)
         behind = time.monotonic() - start - published
+        results.add(f"{to.name}, complete after {to.steady_rate} changes/s for {STEADY_SECONDS} s", "ms", behind * 1000)
         print(f"{to.name}, steady state: {count / published:.0f} changes/s published for {published:.1f} s, "
               f"the copy was complete {behind * 1000:.0f} ms later", flush=True)
     finally:
@@ -274,6 +279,7 @@ def running(publisher, to):
 def main():
     folder = tempfile.mkdtemp(prefix="sinks-")
     publisher, copies = None, []
+    results = Results("sinks", TOWPATH, "cargo xtask bench sinks")
     try:
         publisher = Publisher(folder)
         publisher.fill()
@@ -284,12 +290,13 @@ def main():
             copies.append(to)
             bare = to.bare(publisher)
             peer = "bare loop" if kind is Sqlite else "psql's COPY and merge"
+            results.add(f"{to.name}, first sync", "items/s", ITEMS / bare, peer)
             print(f"{to.name}, {peer}: {ITEMS} items of 1 kB in {bare:.1f} s, {ITEMS / bare:.0f} items/s", flush=True)
             for protocol in PROTOCOLS:
-                first_sync(publisher, to, protocol, bare)
+                first_sync(results, publisher, to, protocol, bare)
         # Last: it publishes more.
         for to in copies:
-            running(publisher, to)
+            running(results, publisher, to)
     finally:
         for to in copies:
             to.stop()
@@ -297,6 +304,7 @@ def main():
             publisher.process.kill()
             publisher.process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+    results.save()
 
 
 main()

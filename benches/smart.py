@@ -21,6 +21,8 @@ import tempfile
 import time
 import urllib.request
 
+from results import Results, cpu_ns, version
+
 NGINX_PORT, TOWPATH_PORT, STREAMS_PORT = 18083, 18084, 18085
 ROUNDS = 200
 CROWD = 10_000
@@ -71,15 +73,6 @@ STREAMS_CONF = {"DS_SERVER__BIND_ADDRESS": f"127.0.0.1:{STREAMS_PORT}", "RUST_LO
 def get(path):
     with urllib.request.urlopen(f"http://127.0.0.1:{TOWPATH_PORT}{path}") as response:
         return response.read()
-
-
-def cpu_ns(pids):
-    total = 0
-    for pid in pids:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/schedstat") as stat:
-                total += int(stat.read().split()[0])
-    return total
 
 
 def resident(pids):
@@ -144,7 +137,7 @@ class BenchServer:
         self.publisher.recv(65536)
 
 
-def fanout(client):
+def fanout(results, client):
     """Measures deliveries per second with 100 followers and 4 publishers."""
     rates = {"nchan": [], "towpath": []}
     for channel in range(FANOUT_ROUNDS):
@@ -153,11 +146,13 @@ def fanout(client):
                                  capture_output=True, text=True, check=True).stdout
             print(f"100 followers, 4 publishers: {name} {out.strip()}", flush=True)
             rates[name].append(json.loads(out)["deliveries_per_second"])
+    for name, values in rates.items():
+        results.add("deliveries to 100 followers, 4 publishers", "deliveries/s", values, name, goal="3.5")
     nchan, towpath = (statistics.median(rates[name]) for name in ("nchan", "towpath"))
     print(f"deliveries: towpath/nchan {towpath / nchan:.2f} (to reach: 3.5)", flush=True)
 
 
-def idle(server, count):
+def idle(results, server, count):
     server.publisher = server.connect()
     server.publish()
     server.refresh()
@@ -169,14 +164,14 @@ def idle(server, count):
         streams.append(stream)
     time.sleep(3)
     each = (resident(server.pids) - before) / count
+    results.add("memory of an idle long poll", "kB", each / 1000, server.name)
     print(f"{count} idle long polls: {server.name} {each / 1000:.2f} kB each", flush=True)
     for stream in streams:
         stream.close()
     time.sleep(2)
-    return each
 
 
-def one(server):
+def one(results, server):
     """Measures the time to the response of a single long poll, in microseconds: from publishing, and from its
     acknowledgement."""
     server.publisher = server.connect()
@@ -201,6 +196,8 @@ def one(server):
         from_publish.append((answered - begun) * 1e6)
         from_ack.append((answered - acknowledged) * 1e6)
     waiter.close()
+    results.add("1 waiter answered, from publishing", "µs", from_publish, server.name)
+    results.add("1 waiter answered, from the acknowledgement", "µs", from_ack, server.name)
     return statistics.median(from_publish), statistics.median(from_ack)
 
 
@@ -245,7 +242,7 @@ class ManyPolls:
         self.cpu.append((cpu_ns(self.server.pids) - before) / self.count / 1e3)
 
 
-def crowds(servers, count):
+def crowds(results, servers, count):
     """Alternates rounds between the servers; the first round is a warm-up."""
     all_of_them = [ManyPolls(server, count) for server in servers]
     for _ in range(CROWD_ROUNDS + 1):
@@ -255,6 +252,9 @@ def crowds(servers, count):
     for one in all_of_them:
         lists = [values[1:] for values in (one.from_publish, one.from_ack, one.cpu)]
         medians.append([statistics.median(values) for values in lists])
+        for name, unit, values, goal in zip(("all answered, from publishing", "all answered, from the acknowledgement",
+                                             "a wake and re-arm"), ("ms", "ms", "µs of CPU"), lists, ("0.9", None, "1")):
+            results.add(f"{count} waiters: {name}", unit, values, one.server.name, goal=goal)
         publish, ack, cpu = (f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
                              for values in lists)
         print(f"{count} waiters: {one.server.name} answers all in {publish} ms after publishing, {ack} ms after the "
@@ -278,7 +278,7 @@ def fill(feed, count):
         urllib.request.urlopen(request).read()
 
 
-def pulls(server, folder, feed, count):
+def pulls(results, server, folder, feed, count):
     """Measures the CPU of a pull of 50 items, computed and repeated, and its time at several positions."""
     base = f"/feeds/{feed}/items?order=created&max=50&since=id:item-{{}}"
     script = f"{folder}/unique.lua"
@@ -292,6 +292,7 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
                              capture_output=True, text=True, check=True).stdout
         done = int(re.search(r"(\d+) requests in", out).group(1))
         each = (cpu_ns(server.pids) - before) / done / 1e3
+        results.add(f"pull of 50 items, {name}", "µs of CPU", each)
         print(f"pull of 50 items, {name}: {each:.1f} µs of CPU, {1e6 / each:.0f} a second on one core", flush=True)
     for part in (0, 0.01, 0.25, 0.5, 0.75, 0.999):
         times = []
@@ -299,6 +300,7 @@ function request() n = n + 1; return wrk.format("GET", "{base.format(count // 2)
             begun = time.perf_counter()
             get(f"{base.format(min(int(count * part), count - 90) + n)}&timeout=0")
             times.append((time.perf_counter() - begun) * 1e6)
+        results.add(f"pull of 50 items at {part:.1%} of {count}", "µs", times)
         print(f"pull of 50 items at {part:.1%} of {count}: {statistics.median(times):.0f} µs", flush=True)
 
 
@@ -307,6 +309,8 @@ def main(binary, streams, client, parts=PARTS, polls=20_000, items=1_000_000):
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     polls = min(polls, limit - 500)
+    results = Results("smart", binary, "cargo xtask bench smart", nginx=version("nginx", "-v"),
+                      **{"durable-streams-server": version(streams, "--version")})
     with tempfile.TemporaryDirectory() as folder:
         processes = []
         os.chmod(folder, 0o755)
@@ -329,22 +333,23 @@ def main(binary, streams, client, parts=PARTS, polls=20_000, items=1_000_000):
             servers = [BenchServer("nchan", NGINX_PORT, workers), BenchServer("towpath", TOWPATH_PORT, [towpath])]
             if "idle" in parts:
                 for server in [*servers, BenchServer("durable-streams-server", STREAMS_PORT, [streams])]:
-                    idle(server, polls)
+                    idle(results, server, polls)
             for server in servers if "one" in parts else []:
-                publish, ack = one(server)
+                publish, ack = one(results, server)
                 print(f"1 waiter: {server.name} answers {publish:.0f} µs after publishing, "
                       f"{ack:.0f} µs after the acknowledgement", flush=True)
             if "crowd" in parts:
-                crowds(servers, min(CROWD, (limit - 500) // 2))
+                crowds(results, servers, min(CROWD, (limit - 500) // 2))
             if "fanout" in parts:
-                fanout(client)
+                fanout(results, client)
             if "pulls" in parts:
                 fill("large", items)
-                pulls(servers[1], folder, "large", items)
+                pulls(results, servers[1], folder, "large", items)
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
                 process.wait(timeout=60)
+    results.save()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from results import Results
+
 TOWPATH = sys.argv[1]
 WEBHOOKS, ITEMS = 40, 1_000
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -119,6 +121,7 @@ def measure(port, count, dead):
 
 
 def main():
+    results = Results("webhooks", TOWPATH, "cargo xtask bench webhooks")
     port, count = free_port(), multiprocessing.Value("Q", 0, lock=False)
     receiver = multiprocessing.Process(target=receive, args=(port, count), daemon=True)
     receiver.start()
@@ -128,6 +131,11 @@ def main():
     alone = measure(port, count, 0)
     print(f"{WEBHOOKS} webhooks: {alone:.0f} deliveries/s, signed, ratio {alone / peer:.2f}")
     beside = measure(port, count, 1)
+    results.add(f"deliveries to {WEBHOOKS} webhooks", "deliveries/s", peer, "bare loop")
+    results.add(f"deliveries to {WEBHOOKS} webhooks", "deliveries/s", alone)
+    results.add("the same with a dead one beside them", "deliveries/s", alone, "without it")
+    results.add("the same with a dead one beside them", "deliveries/s", beside)
+    results.save()
     print(f"with a dead one beside them: {beside:.0f} deliveries/s, ratio {beside / alone:.2f}")
 
 

@@ -19,6 +19,8 @@ import tempfile
 import time
 import urllib.request
 
+from results import Results, version
+
 HTTP, CLIENTS, COMPONENTS = 18095, 18096, 18097
 HOST, SERVICE, BARE, SECRET = "bench.localhost", "feeds.localhost", "bare.localhost", "secret"
 
@@ -124,7 +126,7 @@ def append(number):
     urllib.request.urlopen(request).read()
 
 
-def measure(what, rounds, count, selector, begin, processes):
+def measure(results, what, rounds, count, selector, begin, processes):
     before, times = [cpu(pid) for _, pid in processes], []
     start = time.perf_counter()
     for number in range(rounds):
@@ -133,6 +135,8 @@ def measure(what, rounds, count, selector, begin, processes):
         wait_for_all(selector, count)
         times.append(time.perf_counter() - began)
     elapsed = time.perf_counter() - start
+    results.add(f"messages to {count} subscribers", "messages/s", rounds * count / elapsed, what)
+    results.add(f"to the last of {count} subscribers", "ms", [one * 1000 for one in times], what)
     shares = ", ".join(
         f"{name} {100 * (cpu(pid) - used) / elapsed:.0f}% of a core"
         for (name, pid), used in zip(processes, before)
@@ -159,6 +163,7 @@ def main():
     towpath = sys.argv[1]
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 20
+    results = Results("xmpp", towpath, "cargo xtask bench xmpp", prosody=version("prosodyctl", "--version"))
     with tempfile.TemporaryDirectory() as folder:
         accounts = os.path.join(folder, "data", HOST.replace(".", "%2e"), "accounts")
         os.makedirs(accounts)
@@ -174,14 +179,15 @@ def main():
         prosody = subprocess.Popen(["prosody", "-F", "--config", os.path.join(folder, "prosody.cfg.lua")], **quiet)
         server = subprocess.Popen([towpath, "serve", "--config", "towpath.toml"], **quiet)
         try:
-            run(prosody.pid, server.pid, count, rounds)
+            run(results, prosody.pid, server.pid, count, rounds)
         finally:
             for process in (server, prosody):
                 process.terminate()
                 process.wait()
+    results.save()
 
 
-def run(prosody, towpath, count, rounds):
+def run(results, prosody, towpath, count, rounds):
     for port in (CLIENTS, COMPONENTS, HTTP):
         until_open(port).close()
     time.sleep(3)
@@ -196,13 +202,13 @@ def run(prosody, towpath, count, rounds):
     processes = [("Prosody", prosody), ("towpath", towpath)]
     append("first")
     wait_for_all(selector, count)
-    ours = measure("towpath", rounds, count, selector, append, processes)
+    ours = measure(results, "towpath", rounds, count, selector, append, processes)
     # Of the size of towpath's messages, as a client received them.
     content = "<entry xmlns='http://www.w3.org/2005/Atom'>" + "<a/>" * 20 + f"<content type='text'>{'x' * 900}</content></entry>"
     items = f"<event xmlns='http://jabber.org/protocol/pubsub#event'><items node='bench'><item id='i'>{content}</item></items></event>"
     messages = "".join(f"<message from='{BARE}' to='{client.jid}' type='headline'>{items}</message>" for client in clients).encode()
     stream = bare_component()
-    bare = measure("bare writer", rounds, count, selector, lambda _: stream.sendall(messages), processes[:1])
+    bare = measure(results, "bare writer", rounds, count, selector, lambda _: stream.sendall(messages), processes[:1])
     print(f"ratio of rates: {bare / ours:.2f}")
 
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::run::{have, root, status, target};
 
-/// For the tests: Python with the libraries that recompute cursors, validate documents and speak XMPP; a validator of
+/// For the tests: Python with the libraries that recompute cursors, validate documents, draw and speak XMPP; a validator of
 /// Atom; the XMPP servers of the component's tests; the web servers of exported trees and of docs/deployment.md; a browser;
 /// a clock that runs fast; and the tools for network namespaces.
 pub(crate) fn tests() -> Result<PathBuf, String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::run::{self, cargo, root, status};
-use crate::{layers, package, purity, readme, setup};
+use crate::{bench, layers, package, purity, readme, setup};
 
 /// Number of tests in the list of the slowest.
 const SLOWEST: usize = 20;
@@ -18,6 +18,7 @@ pub(crate) fn all() -> Result<(), String> {
     purity::check()?;
     layers::check()?;
     package::check()?;
+    bench::check_report(&environment)?;
     build_with_lints()?;
     package::check_program(&run::target().join("debug/towpath"))?;
     documentation_tests()?;
