@@ -133,8 +133,8 @@ class Server:
         assert response.status in status, f"{method} {path}: {response.status} {text[:300]}"
         return response, text
 
-    def quiet(self, last=None, calm=1, limit=3600):
-        """Waits until the server used hardly any CPU for `calm` seconds.
+    def quiet(self, last=None, limit=3600):
+        """Waits until the server used hardly any CPU for a second.
 
         With `last`, an item, DiffDelta's documents must show it first: a large feed is minted seldom, and waits for that
         without work.
@@ -145,10 +145,20 @@ class Server:
                 time.sleep(2)
         while time.monotonic() < until:
             before = self.cpu()
-            time.sleep(calm)
-            if self.cpu() - before < 0.02 * calm:
+            time.sleep(1)
+            if self.cpu() - before < 0.02:
                 return
         print("  the server still works in the background", flush=True)
+
+    def minted(self, calm=20):
+        """Waits until DiffDelta has no document left to mint.
+
+        With many feeds the server is never quiet soon: it counts the changes of each by hour, slowly, beside all else.
+        """
+        before = None
+        while (now := re.search(rb"\ntowpath_diffdelta_mints_total (\d+)", self.ask("/metrics")[1]).group(1)) != before:
+            before = now
+            time.sleep(calm)
 
     def cost(self, request, requests=REQUESTS):
         """Microseconds of CPU for each request, in each round."""
@@ -179,7 +189,7 @@ def starts(results, server, size):
     results.add("start until all feeds are there", "ms", ready[:STARTS], at=size)
     results.add("start until all feeds are there, CPU", "ms of CPU", cpu[:STARTS], at=size)
     results.add("start after kill -9, until all feeds are there", "ms", ready[STARTS:], at=size)
-    server.quiet()
+    server.minted(1)
     results.add("memory after the start", "MiB", memory(server.process.pid), at=size)
 
 
@@ -211,9 +221,9 @@ class Appends:
     def __init__(self, server):
         self.server, self.cpu, self.begun = server, server.cpu(), time.perf_counter()
 
-    def record(self, results, size, count, name, **quiet):
+    def record(self, results, size, count, name, wait):
         took = time.perf_counter() - self.begun
-        self.server.quiet(**quiet)
+        wait()
         results.add(name, "µs of CPU per item", (self.server.cpu() - self.cpu) / count * 1e6, at=size)
         results.add(f"{name}, rate", "items/s", count / took, at=size)
 
@@ -230,7 +240,8 @@ def items(results, binary, folder, largest, item_bytes, contents):
                 done += BATCH
                 if done % 1_000_000 == 0:
                     print(f"  {done} items after {time.time() - begun:.0f} s", flush=True)
-            appends.record(results, size, done - first, "append, 1,000 in a request", last=f"item-{done - 1}")
+            appends.record(results, size, done - first, "append, 1,000 in a request",
+                           lambda: server.quiet(f"item-{done - 1}"))
             results.add("memory after publishing", "MiB", memory(server.process.pid), at=size)
             starts(results, server, size)
             reads(results, server, size, begun, time.time())
@@ -296,7 +307,7 @@ def feeds(results, binary, folder, largest, item_bytes, contents):
             for writer in writers:
                 writer.join()
             done = size
-            appends.record(results, size, count * FEED_ITEMS, "append to new feeds, 10 in a request", calm=15)
+            appends.record(results, size, count * FEED_ITEMS, "append to new feeds, 10 in a request", server.minted)
             results.add("memory after publishing", "MiB", memory(server.process.pid), at=size)
             starts(results, server, size)
             feed = lambda: f"feed-{random.randrange(size):07}"
