@@ -117,6 +117,7 @@ def origin(file):
     machine, load = file["machine"], file["load"]
     versions = "; ".join(short_version(name, text) for name, text in file["versions"].items())
     state = "quiet" if load["quiet"] else f"not quiet: other programs used {load['other_programs_cores']} cores meanwhile"
+    state += f" (this run had niceness {load['nice']})" if load.get("nice") else ""
     return (f"`{file['command']}`, {file['date'][:10]}, commit {file['commit']}; {machine['processor']}, {machine['cores']} cores, "
             f"{machine['memory_gib']} GiB, {machine['system']}; {state}. Versions: {versions}.")
 

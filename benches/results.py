@@ -47,7 +47,8 @@ class Results:
         seconds = (datetime.datetime.now(datetime.timezone.utc) - self.began).total_seconds()
         own = own_seconds() - self.own + sum(cpu_ns([process]) for process in servers) / 1e9
         others = max(0.0, busy_seconds() - self.busy - own) / seconds
-        self.file["load"] = {"seconds": round(seconds), "other_programs_cores": round(others, 2), "quiet": others < QUIET}
+        self.file["load"] = {"seconds": round(seconds), "other_programs_cores": round(others, 2), "quiet": others < QUIET,
+                             "nice": os.getpriority(os.PRIO_PROCESS, 0)}
         os.makedirs(FOLDER, exist_ok=True)
         with open(f"{FOLDER}/{self.name}.json.new", "w") as file:
             # A line for each measurement: changes of the file can be read.
@@ -84,6 +85,7 @@ def own_seconds():
 
 
 def commit():
+    """Commit of the program: TOWPATH_BENCH_COMMIT names it if it was built elsewhere, else that of this folder."""
     folder = os.path.dirname(FOLDER)
     ask = lambda *args: subprocess.run(["git", "-C", folder, *args], capture_output=True, text=True).stdout.strip()
     return os.environ.get("TOWPATH_BENCH_COMMIT") or ask("rev-parse", "--short=12", "HEAD") or "unknown"

@@ -46,10 +46,11 @@ Each feed has ten items of random text. Requests go to random feeds, so nearly e
     ]),
     Section("latency", "Latency under load", """
 A thousand followers wait in long polls for messages of 200 bytes, which four publishers append. *Carried* is the number of
-messages a second that all followers get while publishers append as fast as they can. Then messages are appended at half of
+messages a second that all followers get while each publisher appends as soon as its last message is acknowledged. Then messages are appended at half of
 that rate, and at half of the rate of the least server, at fixed times: latency counts from the time at which a message is
 due to its arrival at a follower, so a server gains nothing by delaying its publishers. towpath acknowledges what is on the
-disk. Nchan and durable-streams-server keep messages in memory."""),
+disk. Nchan and durable-streams-server keep messages in memory. Where the share of messages that came is below 1, followers
+were not told of the rest. The client has the other core, and is part of all times."""),
     Section("smart", "Long polls and pulls", """
 Waiting followers beside [Nchan](https://nchan.io/), nginx's module for long polls, and
 [durable-streams-server](https://crates.io/crates/durable-streams-server). towpath syncs each append, the others do not."""),

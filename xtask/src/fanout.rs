@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const FOLLOWERS: usize = 100;
-/// Stack of a follower's thread in bytes: there are a thousand.
-const STACK: usize = 128 << 10;
+/// Time that followers rest when no answer is there, so that publishers have the core.
+const REST: Duration = Duration::from_micros(200);
 const PUBLISHERS: usize = 4;
 /// Approximate size of a message.
 const BYTES: usize = 200;
@@ -41,7 +41,10 @@ struct Totals {
     published: AtomicU64,
     delivered: AtomicU64,
     out_of_order: AtomicU64,
+    /// Ends the publishers.
     stop: AtomicBool,
+    /// Set when `published` changes no more: followers end once they have all of it.
+    complete: AtomicBool,
 }
 
 /// Publishes to followers for so many seconds, and prints their totals and the latencies as JSON.
@@ -70,14 +73,12 @@ pub(crate) fn run(
     let channel =
         Arc::new(FanoutChannel { kind, port, name: name.to_owned(), interval, begun: Instant::now() });
     let totals = Arc::new(Totals::default());
-    let followers = (0..count).map(|_| {
+    let followers = {
         let (channel, totals) = (channel.clone(), totals.clone());
-        let thread = std::thread::Builder::new().stack_size(STACK);
-        thread.spawn(move || follow(&channel, &totals)).map_err(|e| format!("a follower's thread: {e}"))
-    });
-    let followers = followers.collect::<std::result::Result<Vec<_>, _>>()?;
+        std::thread::spawn(move || follow(&channel, count, &totals))
+    };
     // All followers park first: a message before its reader would count as lost.
-    std::thread::sleep(Duration::from_millis(500) * count.div_ceil(FOLLOWERS) as u32);
+    std::thread::sleep(Duration::from_millis(500) + Duration::from_millis(2) * count as u32);
     let begun = Instant::now();
     let publishers: Vec<_> = (0..PUBLISHERS)
         .map(|number| {
@@ -93,11 +94,9 @@ pub(crate) fn run(
     for publisher in publishers {
         publisher.join().map_err(|_| "a publisher failed")?.map_err(|e| format!("publishing: {e}"))?;
     }
-    let mut latencies = Vec::new();
-    for follower in followers {
-        let own = follower.join().map_err(|_| "a follower failed")?;
-        latencies.append(&mut own.map_err(|e| format!("following: {e}"))?);
-    }
+    totals.complete.store(true, Ordering::Relaxed);
+    let latencies = followers.join().map_err(|_| "the followers failed")?;
+    let latencies = latencies.map_err(|e| format!("following: {e}"))?;
     print_totals(&totals, delivered as f64 / took, latencies);
     Ok(())
 }
@@ -166,25 +165,38 @@ fn publish(channel: &FanoutChannel, number: usize, totals: &Totals) -> Result<()
 }
 
 /// Follows until all messages are there; returns the microseconds from each message's time to its arrival.
-fn follow(channel: &FanoutChannel, totals: &Totals) -> Result<Vec<u32>> {
-    let mut connection = FanoutConnection::new(channel.port)?;
-    let mut received = Received::default();
-    let mut position = channel.start();
-    let mut stopped: Option<Instant> = None;
-    loop {
-        let (head, body) = connection.ask(&channel.poll(&position))?;
-        received.count(body, channel.begun, totals);
-        // A poll that timed out has no position: the one before stays.
-        if let Some(next) = after(channel.kind, head, body) {
-            position = next;
-        }
-        if totals.stop.load(Ordering::Relaxed) {
-            let all = received.expected.iter().sum::<u64>() >= totals.published.load(Ordering::Relaxed);
-            if all || stopped.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                return Ok(received.latencies);
+///
+/// One thread serves all followers: a thread for each would spend more time on switching than a server on an answer.
+fn follow(channel: &FanoutChannel, count: usize, totals: &Totals) -> Result<Vec<u32>> {
+    let mut waiting = Vec::new();
+    for _ in 0..count {
+        let mut connection = FanoutConnection::new(channel.port)?;
+        connection.send(&channel.poll(&channel.start()))?;
+        connection.stream.set_nonblocking(true)?;
+        waiting.push(Follower { connection, position: channel.start(), expected: [0; PUBLISHERS] });
+    }
+    let (mut latencies, mut completed) = (Vec::new(), None::<Instant>);
+    while !waiting.is_empty() {
+        let mut is_idle = true;
+        let is_complete = totals.complete.load(Ordering::Relaxed);
+        let is_late = is_complete && completed.get_or_insert_with(Instant::now).elapsed() > PATIENCE;
+        let mut next = 0;
+        while let Some(follower) = waiting.get_mut(next) {
+            if follower.receive(channel, totals, &mut latencies)? {
+                is_idle = false;
+                if is_late || (is_complete && follower.has_all(totals)) {
+                    waiting.swap_remove(next);
+                    continue;
+                }
+                follower.connection.send(&channel.poll(&follower.position))?;
             }
+            next += 1;
+        }
+        if is_idle {
+            std::thread::sleep(REST);
         }
     }
+    Ok(latencies)
 }
 
 impl FanoutChannel {
@@ -229,18 +241,24 @@ fn after(kind: ServerKind, head: &str, body: &str) -> Option<String> {
     }
 }
 
-/// Messages that a follower has received.
-#[derive(Debug, Default)]
-struct Received {
+/// A follower, which waits for the answer to a long poll.
+struct Follower {
+    connection: FanoutConnection,
+    position: String,
     /// Number of the next message of each publisher.
     expected: [u64; PUBLISHERS],
-    latencies: Vec<u32>,
 }
 
-impl Received {
-    /// Counts the messages of a response, and those out of order.
-    fn count(&mut self, body: &str, begun: Instant, totals: &Totals) {
-        let now = begun.elapsed().as_micros() as u64;
+impl Follower {
+    /// Takes an answer, if it is there, and counts its messages and those out of order.
+    fn receive(
+        &mut self,
+        channel: &FanoutChannel,
+        totals: &Totals,
+        latencies: &mut Vec<u32>,
+    ) -> Result<bool> {
+        let Some((head, body)) = self.connection.receive()? else { return Ok(false) };
+        let now = channel.begun.elapsed().as_micros() as u64;
         let (mut rest, mut count, mut wrong) = (body, 0, 0);
         while let Some(at) = rest.find("\"id\":\"p") {
             rest = &rest[at + 7..];
@@ -250,11 +268,20 @@ impl Received {
             let Some(expected) = self.expected.get_mut(publisher as usize) else { continue };
             wrong += u64::from(*expected != number);
             *expected = number + 1;
-            self.latencies.push(now.saturating_sub(due).try_into().unwrap_or(u32::MAX));
+            latencies.push(now.saturating_sub(due).try_into().unwrap_or(u32::MAX));
             count += 1;
         }
         totals.delivered.fetch_add(count, Ordering::Relaxed);
         totals.out_of_order.fetch_add(wrong, Ordering::Relaxed);
+        // A poll that timed out has no position: the one before stays.
+        if let Some(next) = after(channel.kind, head, body) {
+            self.position = next;
+        }
+        Ok(true)
+    }
+
+    fn has_all(&self, totals: &Totals) -> bool {
+        self.expected.iter().sum::<u64>() >= totals.published.load(Ordering::Relaxed)
     }
 }
 
@@ -267,36 +294,48 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 struct FanoutConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
-    piece: Vec<u8>,
+    /// Offsets at which head and body of the response end, once its head is there.
+    end: Option<(usize, usize)>,
 }
 
 impl FanoutConnection {
     fn new(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: Vec::new(), piece: vec![0; 65536] })
+        Ok(Self { stream, buffer: Vec::new(), end: None })
     }
 
-    /// Sends a request; returns the response's head and body.
-    fn ask(&mut self, request: &str) -> Result<(&str, &str)> {
-        self.stream.write_all(request.as_bytes())?;
+    fn send(&mut self, request: &str) -> Result<()> {
         self.buffer.clear();
-        let mut end = None;
+        self.end = None;
+        self.stream.write_all(request.as_bytes())
+    }
+
+    /// Returns the response's head and body, or `None` if they are not there yet.
+    fn receive(&mut self) -> Result<Option<(&str, &str)>> {
+        let mut piece = [0; 4096];
         loop {
-            let count = self.stream.read(&mut self.piece)?;
-            if count == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.buffer.extend_from_slice(&piece[..count]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(e),
             }
-            self.buffer.extend_from_slice(&self.piece[..count]);
-            if end.is_none() {
-                end = whole(&self.buffer)?;
+            if self.end.is_none() {
+                self.end = whole(&self.buffer)?;
             }
-            if let Some((head, all)) = end.filter(|(_, all)| self.buffer.len() >= *all) {
+            if let Some((head, all)) = self.end.filter(|(_, all)| self.buffer.len() >= *all) {
                 let text =
                     |bytes| std::str::from_utf8(bytes).map_err(|e| Error::new(ErrorKind::InvalidData, e));
-                return Ok((text(&self.buffer[..head])?, text(&self.buffer[head..all])?));
+                return Ok(Some((text(&self.buffer[..head])?, text(&self.buffer[head..all])?)));
             }
         }
+    }
+
+    /// Sends a request, and waits for its response.
+    fn ask(&mut self, request: &str) -> Result<()> {
+        self.send(request)?;
+        self.receive().map(drop)
     }
 }
 
