@@ -341,7 +341,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn last_before(&self, feed: &FeedId, time: Timestamp) -> Result<Seq, ReadError> {
-        self.read_feed(feed, |engine, feed| engine.last_before(feed.number, time))
+        self.read_feed(feed, |engine, feed| engine.last_before(feed, time))
     }
 
     async fn items(
@@ -351,7 +351,7 @@ impl Store for EmbeddedStore {
         range: SeqRange,
         limit: ReadLimit,
     ) -> Result<Vec<Change>, ReadError> {
-        self.read_feed(feed, |engine, feed| engine.items(feed.number, order, range, limit))
+        self.read_feed(feed, |engine, feed| engine.items(feed, order, range, limit))
     }
 
     async fn content_hashes(&self, feed: &FeedId, ids: Option<&[String]>) -> Result<KnownItems, ReadError> {

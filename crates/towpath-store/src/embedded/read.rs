@@ -89,17 +89,21 @@ impl StorageEngine {
         record::decode(seq, &self.record_in(&snapshot, feed, seq)?).map(Some)
     }
 
-    /// Returns the last position before `time`, by one seek in the time index.
-    pub(crate) fn last_before(&self, feed: FeedNumber, time: Timestamp) -> Result<Seq, StorageError> {
-        let range = keys::time_key(feed, Timestamp::MIN)..keys::time_key(feed, time);
+    /// Returns the last position before `time` up to the head, by one seek in the time index.
+    pub(crate) fn last_before(&self, feed: FeedRow, time: Timestamp) -> Result<Seq, StorageError> {
+        let range = keys::time_key(feed.number, Timestamp::MIN)..keys::time_key(feed.number, time);
         let last = self.db.snapshot().range(&self.times, range).next_back();
-        last.map_or(Ok(0), |entry| keys::read_seq(&entry.value().map_err(|e| read_error(&e))?))
+        let last = last.map_or(Ok(0), |entry| keys::read_seq(&entry.value().map_err(|e| read_error(&e))?));
+        last.map(|seq| seq.min(feed.head.seq))
     }
 
-    /// Returns items along an order.
+    /// Returns items along an order, at positions up to the head.
+    ///
+    /// The head is the caller's: the engine has a group some time before the head is published. A reader who got a
+    /// position beyond the head would seem to have one of another log.
     pub(crate) fn items(
         &self,
-        feed: FeedNumber,
+        feed: FeedRow,
         order: ItemOrder,
         range: SeqRange,
         limit: ReadLimit,
@@ -108,6 +112,7 @@ impl StorageEngine {
         let first = range.after.map_or(Some(0), |after| after.checked_add(1));
         let last = range.before.map_or(Some(Seq::MAX), |before| before.checked_sub(1));
         let (Some(first), Some(last)) = (first, last) else { return Ok(Vec::new()) };
+        let (feed, last) = (feed.number, last.min(feed.head.seq));
         if first > last {
             return Ok(Vec::new());
         }
@@ -300,5 +305,37 @@ impl ChangePage {
         }
         self.changes.push(record::decode(seq, record)?);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::{Item, NewChange};
+
+    use super::super::{EmbeddedOptions, EmbeddedStore};
+    use super::*;
+    use crate::{Expected, Store};
+
+    /// The engine has a group before its head is published. A reader that saw it would have a position beyond the head.
+    #[tokio::test]
+    async fn nothing_is_read_beyond_the_published_head() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() };
+        let store = EmbeddedStore::open(folder.path(), options).unwrap();
+        let feed = FeedId::new("f1").unwrap();
+        let append = async |id: &str| {
+            store.append(&feed, Expected::Any, vec![NewChange::put(Item::new(id))]).await.unwrap();
+        };
+        append("a").await;
+        let before = store.feed(&store.engine().unwrap(), &feed).unwrap().unwrap();
+        append("b").await;
+        store.notifier.set_head(&feed, before);
+        let (range, limit) = (SeqRange::default(), ReadLimit::items(10));
+        for order in [ItemOrder::Created, ItemOrder::Modified] {
+            let items = store.items(&feed, order, range, limit).await.unwrap();
+            assert_eq!(items.iter().map(|change| change.seq).collect::<Vec<_>>(), [1], "{order:?}");
+        }
+        assert_eq!(store.last_before(&feed, Timestamp::MAX).await.unwrap(), 1);
+        assert_eq!(store.read(&feed, 0, limit).await.unwrap().len(), 1);
     }
 }
