@@ -20,6 +20,7 @@ use super::coding::{self, DecodedBody};
 use super::explain;
 use super::memory_budget::{BodyShare, MemoryBudget};
 use super::tls::{self, SetupError};
+use super::transport::{self, Transport};
 use crate::redact;
 use crate::url_credentials::with_credentials;
 
@@ -91,6 +92,7 @@ pub struct Fetcher {
     named: Arc<NamedScope>,
     options: FetchOptions,
     origin_headers: Option<Arc<OriginHeaders>>,
+    transport: Option<Arc<dyn Transport>>,
 }
 
 /// The policy of fetches without named private addresses.
@@ -166,7 +168,13 @@ impl Fetcher {
     /// [`SetupError`] if TLS cannot be set up on this machine.
     pub fn new(options: FetchOptions) -> Result<Self, SetupError> {
         let clients = Arc::new(PolicyClients::new(options.connect_timeout)?);
-        Ok(Self { clients, named: Arc::default(), options, origin_headers: None })
+        Ok(Self { clients, named: Arc::default(), options, origin_headers: None, transport: None })
+    }
+
+    /// Returns a fetcher whose requests are sent by `transport`. It has no connections of its own.
+    #[must_use]
+    pub fn with_transport(self, transport: Arc<dyn Transport>) -> Self {
+        Self { transport: Some(transport), ..self }
     }
 
     /// Returns a fetcher for requests to URLs that the operator or user named, and to everything that these lead to.
@@ -264,10 +272,16 @@ impl Fetcher {
         }
         let request = http.request(hop.method.clone(), url).headers(headers);
         let request = if hop.body.is_empty() { request } else { request.body(hop.body.clone()) };
+        let sending = async {
+            match &self.transport {
+                None => request.send().await.map_err(|e| explain::request_error(&e)),
+                Some(transport) => transport::send(&**transport, request).await,
+            }
+        };
         // Each redirect gets the request's patience, but all of them share the deadline.
         let wait = patience.min(deadline.saturating_duration_since(Instant::now()));
-        match timeout(wait, request.send()).await {
-            Ok(response) => response.map_err(|e| explain::request_error(&e)),
+        match timeout(wait, sending).await {
+            Ok(response) => response,
             Err(_) => Err(TransferError::Timeout(format!("no answer within {wait:?}"))),
         }
     }

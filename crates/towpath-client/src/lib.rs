@@ -67,6 +67,7 @@
 //! | [`xmpp`] | follows and checks publish-subscribe nodes |
 //! | [`first_attempt`] | finds the feed of a page that was named with a protocol |
 //! | [`fetch`] | one HTTP request: redirects, timeouts, limits |
+//! | [`transport`] | what carries requests in place of the network |
 //! | [`body`] | streaming response bodies |
 //! | [`validators`] | conditional requests |
 //! | [`address_policy`] | addresses that a stranger may lead to |
@@ -111,6 +112,7 @@ pub mod sink;
 pub mod state_file;
 pub mod stop;
 mod tls;
+pub mod transport;
 mod url_credentials;
 pub mod validators;
 pub mod xmpp;
@@ -136,6 +138,7 @@ pub use publish::{FeedClient, PublishError, PublishReport, ServerClient};
 pub use sink::{Sink, SinkBatch, SinkError, SinkEvent};
 pub use stop::{Stop, stopped};
 pub use tls::{SetupError, install_provider};
+pub use transport::{Transport, TransportBody};
 pub use validators::Validators;
 
 pub use towpath_proto::follow::{FeedReset, FollowError, Followed, ReadLimits, StartFrom};
