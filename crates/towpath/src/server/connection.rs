@@ -18,6 +18,7 @@ use futures_util::future::maybe_done;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -60,22 +61,7 @@ pub(super) async fn work(
     tls: Option<Arc<TlsIdentity>>,
     stop: Stop,
 ) {
-    let browser_policy = BrowserPolicy::new(&engine.config);
-    let server = &engine.config.server;
-    let (grace, min_rate, memory) = (server.rate_grace, server.min_rate, engine.response_memory.clone());
-    let limits = Arc::new(RateLimits { grace, min_rate, memory });
-    let request_cache = Mutex::default();
-    let (requests, access_log) = (RequestMetrics::of(&engine).clone(), AccessLog::of(&engine));
-    let worker = Arc::new(ConnectionWorker {
-        engine,
-        stop,
-        request_cache,
-        browser_policy,
-        requests,
-        access_log,
-        limits,
-        tls,
-    });
+    let worker = new_worker(engine, tls, stop);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -89,6 +75,46 @@ pub(super) async fn work(
     let finished = async { while connections.join_next().await.is_some() {} };
     if timeout(GRACE, finished).await.is_err() {
         tracing::warn!(seconds = GRACE.as_secs(), "closed the connections that did not finish in time");
+    }
+}
+
+fn new_worker(engine: Arc<Engine>, tls: Option<Arc<TlsIdentity>>, stop: Stop) -> Arc<ConnectionWorker> {
+    let browser_policy = BrowserPolicy::new(&engine.config);
+    let server = &engine.config.server;
+    let (grace, min_rate, memory) = (server.rate_grace, server.min_rate, engine.response_memory.clone());
+    let limits = Arc::new(RateLimits { grace, min_rate, memory });
+    let request_cache = Mutex::default();
+    let (requests, access_log) = (RequestMetrics::of(&engine).clone(), AccessLog::of(&engine));
+    Arc::new(ConnectionWorker {
+        engine,
+        stop,
+        request_cache,
+        browser_policy,
+        requests,
+        access_log,
+        limits,
+        tls,
+    })
+}
+
+/// Server of connections that are no sockets, such as streams in memory. They need no listener and no thread.
+#[derive(Clone)]
+pub struct StreamServer(Arc<ConnectionWorker>);
+
+impl StreamServer {
+    /// Creates a server of an engine's documents.
+    pub fn new(engine: Arc<Engine>, stop: Stop) -> Self {
+        Self(new_worker(engine, None, stop))
+    }
+
+    /// Serves the requests of a connection over HTTP/1.1, until it ends. Its long polls wait in hyper.
+    pub async fn serve<S>(&self, stream: S, peer: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = GuardedStream::new(stream, self.0.limits.clone());
+        let service = HttpService::new(self.0.clone(), peer);
+        serve_unparked(stream, service, &self.0, peer).await;
     }
 }
 
@@ -133,6 +159,14 @@ async fn serve_tls(
     if stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL) {
         return http2::serve(stream, service, permit).await;
     }
+    serve_unparked(stream, service, worker, peer).await;
+}
+
+/// Serves HTTP/1.1 over a stream that cannot be parked: its long polls wait in hyper.
+async fn serve_unparked<S>(stream: S, service: HttpService, worker: &ConnectionWorker, peer: SocketAddr)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let stream = TokioIo::new(RefusalFilter::new(stream, 0));
     let mut connection = http1_builder().serve_connection(stream, service);
     let ended = tokio::select! {

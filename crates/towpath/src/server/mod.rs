@@ -38,6 +38,7 @@ mod tls;
 
 pub use accept::serve;
 pub(crate) use access_log::ACCESS_TARGET;
+pub use connection::StreamServer;
 pub use descriptors::DescriptorBudget;
 pub use listeners::{Listeners, ServeError};
 pub(crate) use tls::LoadedTls;
