@@ -2,6 +2,7 @@
 
 mod account;
 mod alerts;
+mod background;
 mod backup;
 mod check;
 mod compact;
@@ -54,6 +55,7 @@ use futures_util::FutureExt as _;
 
 use crate::private_files;
 
+pub use background::Background;
 use config_args::ConfigArgs;
 pub use error::{CliError, Exit};
 

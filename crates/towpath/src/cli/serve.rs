@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::future::{BoxFuture, FutureExt as _};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use futures_util::future::FutureExt as _;
 use tokio::time::timeout;
 use towpath_client::Fetcher;
 
+use super::background::{self, Background};
 use super::backup;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
@@ -19,27 +18,17 @@ use super::open;
 use super::reload;
 use super::running_server;
 use super::stop_limit::{self, StopLimit};
-use crate::alerts::{self, AlertScope, AlertSenders};
+use crate::alerts::AlertSenders;
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
-use crate::engine::change_counts;
-use crate::engine::changed_feeds::ChangedFeeds;
-use crate::engine::roles::{
-    self, ALERTS, DIFFDELTA, HUB, LOG, Lease, RoleTask, Roles, SCHEDULE, Shard, UPKEEP, XMPP,
-};
+use crate::engine::roles::Roles;
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds, watch_store};
+use crate::engine::{Engine, watch_store};
 use crate::export::{KeptTree, keep, open_target};
 use crate::plural::counted;
 use crate::protocols::diffdelta::Recovery;
-use crate::protocols::replication::snapshot;
-use crate::protocols::smart::Smart;
 use crate::protocols::websub::pings;
-use crate::protocols::{diffdelta, log_retention, pages, remote_writes, websub, xmpp};
 use crate::server::{self, DescriptorBudget, Listeners, TlsIdentity};
-use crate::sink;
-use crate::source::mirror;
-use crate::source::schedule::{self, PollContext};
-use crate::stop::{self, Stop, stopped};
+use crate::stop::{self, Stop};
 use crate::wall_clock;
 
 /// Time for which the first requests wait for feeds that are being published.
@@ -117,13 +106,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let (stopper, stop) = stop::on_signal_or_request();
     let limit = stop_limit::limit(engine.is_shared());
     let stopping = StopLimit::watch(engine.store.clone(), limit, stop.clone());
-    if engine.is_shared() {
-        // The listener is bound already: connections queue in its backlog until the server accepts them.
-        remote_writes::recover(&engine).await?;
-    } else {
-        // The task of DiffDelta publishes beside the first requests.
-        Recovery::of(&engine).begin();
-    }
+    background::recover(&engine).await?;
     let hangups =
         reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
     let reloading =
@@ -136,14 +119,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
     tokio::spawn(wall_clock::watch());
     greet(&engine);
-    let filters = engine.clone();
-    tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
-    let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());
-    tokio::spawn(stored_feeds::run(engine.clone(), stop.clone()).boxed());
-    let roles = Arc::new(Roles::new(&engine));
+    let Background { roles, following, mut tasks } = Background::start(&engine, &fetcher, senders, &stop);
     let exporting = export(engine.clone(), roles.clone(), fetcher.clone(), kept, stop.clone());
     let exporting = tokio::spawn(exporting.boxed());
-    let mut tasks = in_roles(&engine, &roles, &fetcher, senders, &stop);
     let (watched, watch_stop) = (engine.clone(), stop.clone());
     let watching = tokio::spawn(async move {
         let failure = watch_store(&watched, &watch_stop).await?;
@@ -215,104 +193,6 @@ async fn export(
     let Some(kept) = kept else { return };
     report_private(&engine);
     keep(engine, roles, fetcher, kept, stop).await;
-}
-
-/// Starts the tasks that only one node of a cluster may run at a time.
-fn in_roles(
-    engine: &Arc<Engine>,
-    roles: &Arc<Roles>,
-    fetcher: &Arc<Fetcher>,
-    senders: Option<Arc<AlertSenders>>,
-    stop: &Stop,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    let mut begin = |role: String, task: RoleTask| {
-        tasks.spawn(roles::run_to_the_end(roles.clone(), role, task, stop.clone()).boxed());
-    };
-    let at = engine.clone();
-    begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
-    let (at, of, changes) = (engine.clone(), fetcher.clone(), ChangedFeeds::of(engine));
-    begin(
-        HUB.into(),
-        Box::new(move |lease, stop| {
-            let delivering = websub::run(at.clone(), lease.clone(), stop.clone());
-            let telling = pings::run(at.clone(), of.clone(), changes.clone(), lease, stop);
-            Box::pin(async move {
-                tokio::join!(delivering, telling);
-            })
-        }),
-    );
-    if engine.config.xmpp.is_some() {
-        let at = engine.clone();
-        begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
-    }
-    let at = engine.clone();
-    begin(SCHEDULE.into(), Box::new(move |lease, stop| Box::pin(scheduled::run(at.clone(), lease, stop))));
-    if engine.is_shared() {
-        let at = engine.clone();
-        begin(LOG.into(), Box::new(move |lease, stop| Box::pin(log_upkeep::run(at.clone(), lease, stop))));
-    }
-    let at = engine.clone();
-    begin(
-        UPKEEP.into(),
-        Box::new(move |lease, stop| {
-            let copying = snapshot::run(at.clone(), lease.clone(), stop.clone());
-            let paging = pages::run(at.clone(), lease.clone(), stop.clone());
-            let at = at.clone();
-            Box::pin(async move {
-                let letting_go = log_retention::run(&at, &lease, stop.clone());
-                tokio::join!(paging, copying, letting_go, change_counts::run(&at, &lease, stop));
-            })
-        }),
-    );
-    if let Some(senders) = senders.clone() {
-        let at = engine.clone();
-        let scope = if engine.is_shared() { AlertScope::Shared } else { AlertScope::All };
-        begin(
-            ALERTS.into(),
-            Box::new(move |lease, stop| {
-                Box::pin(alerts::run(at.clone(), senders.clone(), Some(lease), scope, stop))
-            }),
-        );
-    }
-    let delivering = sink::run(engine.clone(), fetcher.clone(), roles.clone(), stop.clone());
-    tasks.spawn(delivering.boxed());
-    tasks.spawn(poll_sources(engine.clone(), roles.clone(), fetcher.clone(), stop.clone()).boxed());
-    // Each node has a disk and a certificate of its own.
-    if let Some(senders) = senders.filter(|_| engine.is_shared()) {
-        tasks.spawn(alerts::run(engine.clone(), senders, None, AlertScope::Node, stop.clone()).boxed());
-    }
-    tasks
-}
-
-/// Runs the shards of the sources.
-async fn poll_sources(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, stop: Stop) {
-    // In a cluster a lease for each shard would be held for nothing until there is a source.
-    let mut reloads = engine.feed_changes();
-    while engine.is_shared() && engine.feeds().iter().all(|feed| feed.config.source.is_none()) {
-        tokio::select! {
-            _ = reloads.changed() => {}
-            () = stopped(&stop) => return,
-        }
-    }
-    // One limit for all shards, so that it holds for the node however many shards it has.
-    let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
-    let mut shards = JoinSet::new();
-    for shard in Shard::all(&engine) {
-        let polling =
-            PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits: permits.clone() };
-        let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
-            let PollContext { engine, fetcher, .. } = polling.clone();
-            let mirroring = mirror::run(engine, fetcher, shard, lease.clone(), stop.clone());
-            let polling = schedule::run(polling.clone(), shard, lease, stop);
-            Box::pin(async move {
-                tokio::join!(polling, mirroring);
-            })
-        };
-        let task = roles::run_to_the_end(roles.clone(), shard.role(), Box::new(sources), stop.clone());
-        shards.spawn(task.boxed());
-    }
-    while shards.join_next().await.is_some() {}
 }
 
 /// Prints the URLs to open. A closed standard output is ignored.

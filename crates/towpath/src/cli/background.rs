@@ -1,0 +1,179 @@
+//! Tasks of a server beside its answers: what it polls, publishes, delivers and keeps.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use towpath_client::Fetcher;
+
+use crate::alerts::{self, AlertScope, AlertSenders};
+use crate::engine::change_counts;
+use crate::engine::changed_feeds::ChangedFeeds;
+use crate::engine::roles::{
+    self, ALERTS, DIFFDELTA, HUB, LOG, Lease, RoleTask, Roles, SCHEDULE, Shard, UPKEEP, XMPP,
+};
+use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds};
+use crate::protocols::diffdelta::Recovery;
+use crate::protocols::replication::snapshot;
+use crate::protocols::smart::Smart;
+use crate::protocols::websub::pings;
+use crate::protocols::{diffdelta, log_retention, pages, remote_writes, websub, xmpp};
+use crate::sink;
+use crate::source::mirror;
+use crate::source::schedule::{self, PollContext};
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+/// Tasks of a server that end after its stop signal.
+pub struct Background {
+    pub(super) roles: Arc<Roles>,
+    pub(super) following: JoinHandle<()>,
+    pub(super) tasks: JoinSet<()>,
+}
+
+impl Background {
+    /// Starts a server's tasks, without alerts and without a static tree. For servers that have no listener.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`recover`].
+    pub async fn of(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>, stop: &Stop) -> Result<Self, StoreError> {
+        recover(engine).await?;
+        Ok(Self::start(engine, fetcher, None, stop))
+    }
+
+    pub(super) fn start(
+        engine: &Arc<Engine>,
+        fetcher: &Arc<Fetcher>,
+        senders: Option<Arc<AlertSenders>>,
+        stop: &Stop,
+    ) -> Self {
+        let filters = engine.clone();
+        tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
+        let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());
+        tokio::spawn(stored_feeds::run(engine.clone(), stop.clone()).boxed());
+        let roles = Arc::new(Roles::new(engine));
+        let tasks = in_roles(engine, &roles, fetcher, senders, stop);
+        Self { roles, following, tasks }
+    }
+
+    /// Waits for the tasks that write to the store.
+    pub async fn ended(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+        let _ = self.following.await;
+    }
+}
+
+/// Publishes what came while this server did not run: on a shared store before the first answer, else beside them.
+///
+/// # Errors
+///
+/// A store that cannot be read.
+pub(super) async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    if engine.is_shared() {
+        // The listener is bound already: connections queue in its backlog until the server accepts them.
+        return remote_writes::recover(engine).await;
+    }
+    // The task of DiffDelta publishes beside the first requests.
+    Recovery::of(engine).begin();
+    Ok(())
+}
+
+/// Starts the tasks that only one node of a cluster may run at a time.
+fn in_roles(
+    engine: &Arc<Engine>,
+    roles: &Arc<Roles>,
+    fetcher: &Arc<Fetcher>,
+    senders: Option<Arc<AlertSenders>>,
+    stop: &Stop,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let mut begin = |role: String, task: RoleTask| {
+        tasks.spawn(roles::run_to_the_end(roles.clone(), role, task, stop.clone()).boxed());
+    };
+    let at = engine.clone();
+    begin(DIFFDELTA.into(), Box::new(move |lease, stop| Box::pin(diffdelta::run(at.clone(), lease, stop))));
+    let (at, of, changes) = (engine.clone(), fetcher.clone(), ChangedFeeds::of(engine));
+    begin(
+        HUB.into(),
+        Box::new(move |lease, stop| {
+            let delivering = websub::run(at.clone(), lease.clone(), stop.clone());
+            let telling = pings::run(at.clone(), of.clone(), changes.clone(), lease, stop);
+            Box::pin(async move {
+                tokio::join!(delivering, telling);
+            })
+        }),
+    );
+    if engine.config.xmpp.is_some() {
+        let at = engine.clone();
+        begin(XMPP.into(), Box::new(move |lease, stop| Box::pin(xmpp::run(at.clone(), lease, stop))));
+    }
+    let at = engine.clone();
+    begin(SCHEDULE.into(), Box::new(move |lease, stop| Box::pin(scheduled::run(at.clone(), lease, stop))));
+    if engine.is_shared() {
+        let at = engine.clone();
+        begin(LOG.into(), Box::new(move |lease, stop| Box::pin(log_upkeep::run(at.clone(), lease, stop))));
+    }
+    let at = engine.clone();
+    begin(
+        UPKEEP.into(),
+        Box::new(move |lease, stop| {
+            let copying = snapshot::run(at.clone(), lease.clone(), stop.clone());
+            let paging = pages::run(at.clone(), lease.clone(), stop.clone());
+            let at = at.clone();
+            Box::pin(async move {
+                let letting_go = log_retention::run(&at, &lease, stop.clone());
+                tokio::join!(paging, copying, letting_go, change_counts::run(&at, &lease, stop));
+            })
+        }),
+    );
+    if let Some(senders) = senders.clone() {
+        let at = engine.clone();
+        let scope = if engine.is_shared() { AlertScope::Shared } else { AlertScope::All };
+        begin(
+            ALERTS.into(),
+            Box::new(move |lease, stop| {
+                Box::pin(alerts::run(at.clone(), senders.clone(), Some(lease), scope, stop))
+            }),
+        );
+    }
+    let delivering = sink::run(engine.clone(), fetcher.clone(), roles.clone(), stop.clone());
+    tasks.spawn(delivering.boxed());
+    tasks.spawn(poll_sources(engine.clone(), roles.clone(), fetcher.clone(), stop.clone()).boxed());
+    // Each node has a disk and a certificate of its own.
+    if let Some(senders) = senders.filter(|_| engine.is_shared()) {
+        tasks.spawn(alerts::run(engine.clone(), senders, None, AlertScope::Node, stop.clone()).boxed());
+    }
+    tasks
+}
+
+/// Runs the shards of the sources.
+async fn poll_sources(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, stop: Stop) {
+    // In a cluster a lease for each shard would be held for nothing until there is a source.
+    let mut reloads = engine.feed_changes();
+    while engine.is_shared() && engine.feeds().iter().all(|feed| feed.config.source.is_none()) {
+        tokio::select! {
+            _ = reloads.changed() => {}
+            () = stopped(&stop) => return,
+        }
+    }
+    // One limit for all shards, so that it holds for the node however many shards it has.
+    let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
+    let mut shards = JoinSet::new();
+    for shard in Shard::all(&engine) {
+        let polling =
+            PollContext { engine: engine.clone(), fetcher: fetcher.clone(), permits: permits.clone() };
+        let sources = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
+            let PollContext { engine, fetcher, .. } = polling.clone();
+            let mirroring = mirror::run(engine, fetcher, shard, lease.clone(), stop.clone());
+            let polling = schedule::run(polling.clone(), shard, lease, stop);
+            Box::pin(async move {
+                tokio::join!(polling, mirroring);
+            })
+        };
+        let task = roles::run_to_the_end(roles.clone(), shard.role(), Box::new(sources), stop.clone());
+        shards.spawn(task.boxed());
+    }
+    while shards.join_next().await.is_some() {}
+}
