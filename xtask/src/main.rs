@@ -32,6 +32,9 @@ cargo xtask setup           installs what the tests need beside Rust (`test` doe
 cargo xtask fuzz [SECONDS]  every fuzz target, for so many seconds each [default: 60]
 cargo xtask histories [N]   so many random histories of each protocol's follower, its publisher and the network between
                             them [default: 1000000]
+cargo xtask simulate [HOURS]  so many hours of nodes, publishers, mirrors and followers, simulated, with faults of the network
+                            and the disk, and kills [default: 100]; `simulate --seed N [--hours H]` runs a seed again and
+                            prints its trace, `simulate bugs [NAME…]` plants bugs and looks whether they are found
 cargo xtask openapi [SECONDS]  requests that schemathesis makes of the HTTP API's description [default: 300], and a
                             client that is generated from it
 cargo xtask abuse           every attack of docs/security.md, in full, against a release build
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => seconds.parse().map_err(|e| format!("{seconds}: {e}")).and_then(fuzz::all),
         ["histories"] => histories("1000000"),
         ["histories", count] => histories(count),
+        ["simulate", rest @ ..] => simulate(rest),
         ["openapi"] => openapi("300"),
         ["openapi", seconds] => openapi(seconds),
         ["abuse"] => abuse(),
@@ -171,6 +175,14 @@ fn histories(count: &str) -> Result<(), String> {
     ];
     let tests = ["random::", "the_output_is_the_log", "nothing_is_missed", "the_copy_is_the_feed"];
     run::cargo_with(&[&program[..], &["--"], &tests].concat(), &[("TOWPATH_HISTORIES", count)])
+}
+
+/// Simulates, in a release build: a simulated hour takes a fraction of a second.
+fn simulate(args: &[&str]) -> Result<(), String> {
+    let run = ["run", "--release", "--quiet", "--package", "towpath-simulation", "--"];
+    // A seed that is run again is to be looked at.
+    let trace: &[&str] = if args.contains(&"--seed") { &["--trace"] } else { &[] };
+    run::cargo(&[&run[..], args, trace].concat())
 }
 
 fn abuse() -> Result<(), String> {

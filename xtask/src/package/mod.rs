@@ -75,8 +75,9 @@ pub(crate) fn crates() -> Result<(), String> {
     // Cargo takes a version of a registry that is there for the same, and would build crates with an older state of others.
     forget_unpacked(&release::cargo_home().unwrap_or_default().join("registry/src"))?;
     forget_built()?;
-    // The crate of the wheel is for that alone.
-    let others = ["--exclude", "xtask", "--exclude", "towpath-python", "--locked"];
+    // The crate of the wheel is for that alone, and the simulation for tests.
+    let not_published = ["xtask", "towpath-python", "towpath-simulation"];
+    let others = [&not_published.map(|name| ["--exclude", name]).concat()[..], &["--locked"]].concat();
     cargo(&[&["package", "--workspace"], &others[..]].concat())?;
     // The reference of the crates' names, without a warning.
     let documents = [&["doc", "--workspace", "--no-deps"], &others[..]].concat();

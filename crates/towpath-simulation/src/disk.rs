@@ -1,0 +1,242 @@
+//! Model of the disks: what of a store's journals is durable, and what a lost power leaves.
+//!
+//! The files are real ones, in memory, and the storage engine that writes them is the program's. Of a journal the model
+//! knows the end of what was synced. A kill leaves all that was written, as the kernel would write it. A lost power takes
+//! any part of what was not synced: it cuts a journal there, or leaves other bytes in the place of its end. Other files
+//! are left as they are: `cargo xtask lost-power` has the changes of all files.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::gate::{Gate, Stop, Verdict};
+use crate::system;
+
+/// Disk of one run of a node: a folder.
+pub struct Disk {
+    folder: PathBuf,
+    /// Stop of the commit thread in a sync; `None` once the machine is off.
+    pub gate: Arc<Gate>,
+    /// Ends of what is durable, by journal.
+    durable: Mutex<HashMap<PathBuf, u64>>,
+    /// The last journal that was synced, and its end before.
+    before: Mutex<Option<(PathBuf, u64)>>,
+}
+
+/// Disks of the nodes that run.
+static DISKS: Mutex<Vec<Arc<Disk>>> = Mutex::new(Vec::new());
+
+impl Disk {
+    /// Registers the disk in a folder.
+    pub fn mount(folder: &Path) -> io::Result<Arc<Self>> {
+        fs::create_dir_all(folder)?;
+        let folder = folder.canonicalize()?;
+        let disk = Arc::new(Self {
+            folder,
+            gate: Arc::default(),
+            durable: Mutex::default(),
+            before: Mutex::default(),
+        });
+        DISKS.lock().push(disk.clone());
+        Ok(disk)
+    }
+
+    /// Folder of the node's data.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Name of the folder.
+    pub fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Copies what is there at this moment to another folder, which is the disk from now on.
+    ///
+    /// `cut` chooses how much of what was not synced a lost power leaves, up to the number that it gets; without it the
+    /// process alone was killed, and all is there.
+    pub fn crash(&self, to: &Path, cut: Option<&mut dyn FnMut(u64) -> Cut>) -> io::Result<Arc<Self>> {
+        copy_folder(&self.folder, to)?;
+        let new = Self::mount(to)?;
+        let durable = self.durable.lock();
+        let mut ends: Vec<_> = durable.iter().collect();
+        ends.sort();
+        let mut cut = cut;
+        for (path, end) in ends {
+            let Ok(rest) = path.strip_prefix(&self.folder) else { continue };
+            let copied = new.folder.join(rest);
+            if !copied.is_file() {
+                continue;
+            }
+            if let Some(cut) = cut.as_deref_mut() {
+                lose(&copied, *end, cut)?;
+            }
+            new.durable.lock().insert(copied, *end);
+        }
+        drop(durable);
+        if let Some((path, end)) = &*self.before.lock()
+            && let Ok(rest) = path.strip_prefix(&self.folder)
+        {
+            *new.before.lock() = Some((new.folder.join(rest), *end));
+        }
+        Ok(new)
+    }
+
+    /// Takes away what the last sync made durable, as a recovery with a planted bug does.
+    pub fn forget_last_sync(&self) -> io::Result<()> {
+        let Some((journal, end)) = self.before.lock().take() else { return Ok(()) };
+        drop(fs::remove_file(self.folder.join("towpath.journal")));
+        lose(&journal, end, &mut |_| Cut { keep: 0, is_torn: false })
+    }
+
+    /// Copies the disk to a folder that is no disk of a node, with one bit of the storage engine's files flipped.
+    /// `choose` chooses numbers below the ones that it gets. Returns the place of the bit.
+    pub fn flip(&self, to: &Path, choose: &mut dyn FnMut(u64) -> u64) -> io::Result<String> {
+        copy_folder(&self.folder, to)?;
+        let mut files = Vec::new();
+        list_files(&to.join("engine"), &mut files)?;
+        files.sort();
+        let mut ends = Vec::new();
+        for file in files {
+            let end = end_of_journal(&file, 0)?;
+            ends.push((file, end));
+        }
+        ends.retain(|(_, end)| *end > 0);
+        let (path, end) = &ends[choose(ends.len() as u64) as usize];
+        let (at, bit) = (choose(*end), choose(8));
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut byte = [0];
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(&mut byte)?;
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(&[byte[0] ^ (1 << bit)])?;
+        let name = path.strip_prefix(to).unwrap_or(path).display();
+        Ok(format!("bit {bit} of byte {at} of {name}"))
+    }
+
+    /// Makes everything durable that the journals have.
+    pub fn sync_all(&self) {
+        for (path, durable) in &mut *self.durable.lock() {
+            if let Ok(end) = end_of_journal(path, *durable) {
+                *durable = end;
+            }
+        }
+    }
+
+    /// Forgets the disk and removes its folder. Call it when no thread uses it.
+    pub fn remove(&self) {
+        DISKS.lock().retain(|disk| disk.folder != self.folder);
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Part of what was not synced that a lost power leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Number of bytes that are left.
+    pub keep: u64,
+    /// Bytes behind these are there and are not what was written, instead of missing.
+    pub is_torn: bool,
+}
+
+/// Takes a sync of a file, and returns the error number that it fails with.
+pub(crate) fn synced(path: &Path, end: impl FnOnce() -> u64) -> Result<(), i32> {
+    if path.extension().is_none_or(|extension| extension != "jnl") {
+        return Ok(());
+    }
+    let disk = DISKS.lock().iter().find(|disk| path.starts_with(&disk.folder)).cloned();
+    let Some(disk) = disk else { return Ok(()) };
+    let verdict = if system::is_commit_thread() { disk.gate.arrive(Stop::Sync) } else { Verdict::Done };
+    match verdict {
+        Verdict::Done => {
+            let before = disk.durable.lock().insert(path.to_owned(), end());
+            *disk.before.lock() = before.map(|end| (path.to_owned(), end));
+            Ok(())
+        }
+        Verdict::Ignored => Ok(()),
+        Verdict::Failed => Err(libc::EIO),
+    }
+}
+
+/// Returns the end of what is in a journal behind a position.
+fn end_of_journal(journal: &Path, from: u64) -> io::Result<u64> {
+    let mut file = File::open(journal)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut rest = Vec::new();
+    file.take(8 << 20).read_to_end(&mut rest)?;
+    Ok(from + rest.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1))
+}
+
+/// Takes from a journal what a lost power takes.
+fn lose(journal: &Path, durable: u64, cut: &mut dyn FnMut(u64) -> Cut) -> io::Result<()> {
+    let mut file = OpenOptions::new().read(true).write(true).open(journal)?;
+    let length = file.metadata()?.len();
+    // A new journal is a file of zeros, behind what was written.
+    let written = end_of_journal(journal, durable)? - durable;
+    if written == 0 {
+        return Ok(());
+    }
+    let Cut { keep, is_torn } = cut(written);
+    let keep = keep.min(written);
+    file.seek(SeekFrom::Start(durable + keep))?;
+    let garbage: Vec<u8> =
+        (keep..written).map(|at| if is_torn { (at % 251) as u8 ^ 0xa5 } else { 0 }).collect();
+    file.write_all(&garbage)?;
+    // A file that grew with its writes is shorter; one that was made with its length keeps it.
+    if !is_torn && length == durable + written {
+        file.set_len(durable + keep)?;
+    }
+    Ok(())
+}
+
+fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            list_files(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&path, &target)?;
+        } else {
+            copy_file(&path, &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file without the zeros at its end: a new journal has 64 MiB of them.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let length = source.metadata()?.len();
+    let mut target = File::create(to)?;
+    let mut piece = vec![0; 64 << 10];
+    let mut copied = 0;
+    loop {
+        let read = source.read(&mut piece)?;
+        // Nothing is written behind a whole piece of zeros.
+        if read == 0 || (length > 1 << 20 && piece[..read].iter().all(|byte| *byte == 0)) {
+            break;
+        }
+        target.write_all(&piece[..read])?;
+        copied += read as u64;
+    }
+    if copied < length {
+        target.set_len(length)?;
+    }
+    Ok(())
+}
