@@ -2,8 +2,9 @@
 //!
 //! The files are real ones, in memory, and the storage engine that writes them is the program's. Of a journal the model
 //! knows the end of what was synced. A kill leaves all that was written, as the kernel would write it. A lost power takes
-//! any part of what was not synced: it cuts a journal there, or leaves other bytes in the place of its end. Other files
-//! are left as they are: `cargo xtask lost-power` has the changes of all files.
+//! any part of what was not synced: it cuts a journal there, or leaves zeros in the place of its end. Other files are left
+//! as they are: `cargo xtask lost-power` has the changes of all files. A batch of which the end was written and the
+//! middle was not is not modelled.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,6 +16,9 @@ use parking_lot::Mutex;
 
 use crate::gate::{Gate, Stop, Verdict};
 use crate::system;
+
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: u64 = 512;
 
 /// Disk of one run of a node: a folder.
 pub struct Disk {
@@ -139,7 +143,7 @@ impl Disk {
 pub struct Cut {
     /// Number of bytes that are left.
     pub keep: u64,
-    /// Bytes behind these are there and are not what was written, instead of missing.
+    /// The file is as long as it was, with zeros behind these bytes.
     pub is_torn: bool,
 }
 
@@ -181,11 +185,13 @@ fn lose(journal: &Path, durable: u64, cut: &mut dyn FnMut(u64) -> Cut) -> io::Re
         return Ok(());
     }
     let Cut { keep, is_torn } = cut(written);
-    let keep = keep.min(written);
+    let mut keep = keep.min(written);
+    if is_torn {
+        // Disks write whole sectors.
+        keep = ((durable + keep) / SECTOR * SECTOR).saturating_sub(durable);
+    }
     file.seek(SeekFrom::Start(durable + keep))?;
-    let garbage: Vec<u8> =
-        (keep..written).map(|at| if is_torn { (at % 251) as u8 ^ 0xa5 } else { 0 }).collect();
-    file.write_all(&garbage)?;
+    file.write_all(&vec![0; (written - keep) as usize])?;
     // A file that grew with its writes is shorter; one that was made with its length keeps it.
     if !is_torn && length == durable + written {
         file.set_len(durable + keep)?;

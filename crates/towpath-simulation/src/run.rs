@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Longest time that a node takes to start, on a disk without faults.
 const START: Duration = Duration::from_secs(60);
 
+/// Number of tasks of two nodes and their clients at rest, with a margin.
+const MOST_TASKS: usize = 300;
 /// Longest wait for a moment at which a kill does most harm.
 const AMBUSH: Duration = Duration::from_secs(300);
 
@@ -277,6 +279,12 @@ impl Simulation {
             sleep(LOOK).await;
         }
         count("times at which all was equal");
+        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        trace!("{tasks} tasks");
+        // What is left of killed nodes and followers ends, and no request waits for ever.
+        if tasks > MOST_TASKS {
+            return Err(format!("{tasks} tasks are left, of nodes and followers that were killed"));
+        }
         self.flip().await?;
         self.compare_deliveries()
     }
