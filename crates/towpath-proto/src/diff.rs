@@ -97,8 +97,10 @@ pub fn diff(
         Listing::Window => Vec::new(),
         Listing::Complete => missing(known, &items, guard)?,
     };
-    for item in in_order(items, newest_first) {
-        let hash = item.content_hash();
+    let mut text = Vec::new();
+    let mut changed = Vec::new();
+    for item in items {
+        let hash = item.content_hash_in(&mut text);
         match known.get(&item.id) {
             // Equal hashes mean equal content, so nothing is appended.
             Some(Some(old)) if *old == hash => {
@@ -109,8 +111,10 @@ pub fn diff(
             // To readers, an item that comes back after its deletion is new.
             Some(None) | None => found.new += 1,
         }
-        found.changes.push(NewChange { hash: Some(hash), ..NewChange::put(item) });
+        changed.push(NewChange { hash: Some(hash), ..NewChange::put(item) });
     }
+    // Only these are sorted: most items of most polls are unchanged.
+    found.changes = in_order(changed, newest_first);
     found.removed = removed.len();
     found.changes.extend(removed.into_iter().map(NewChange::delete));
     Ok(found)
@@ -187,8 +191,13 @@ fn distinct(polled: Vec<Item>, found: &mut Diff) -> Vec<Item> {
 
 /// Returns the known live items that are not in `items`, in the order of their ids.
 fn missing(known: &KnownItems, items: &[Item], guard: Guard) -> Result<Vec<String>, GuardError> {
-    let present: HashSet<&str> = items.iter().map(|i| i.id.as_str()).collect();
+    let is_live = |item: &&Item| matches!(known.get(&item.id), Some(Some(_)));
     let live = known.iter().filter(|(_, hash)| hash.is_some());
+    // The ids of `items` are distinct, so this many known items are in the document: usually all.
+    if items.iter().filter(is_live).count() == live.clone().count() {
+        return Ok(Vec::new());
+    }
+    let present: HashSet<&str> = items.iter().map(|i| i.id.as_str()).collect();
     let mut gone: Vec<String> =
         live.clone().map(|(id, _)| id).filter(|id| !present.contains(id.as_str())).cloned().collect();
     let known = live.count();
@@ -202,16 +211,16 @@ fn missing(known: &KnownItems, items: &[Item], guard: Guard) -> Result<Vec<Strin
 }
 
 /// Sorts by date of publication, oldest first; items without a date, and ties, by document order.
-fn in_order(mut items: Vec<Item>, newest_first: bool) -> Vec<Item> {
+fn in_order(mut changes: Vec<NewChange>, newest_first: bool) -> Vec<NewChange> {
     if newest_first {
         // The fallback order for items without dates: oldest first.
-        items.reverse();
+        changes.reverse();
     }
     // Items without a date may be new, so they come last. The sort is stable: ties keep their order.
-    let age = |item: &Item| item.published.or(item.updated).unwrap_or(Timestamp::MAX);
-    // With cached keys it needs no second list of items.
-    items.sort_by_cached_key(age);
-    items
+    let age = |change: &NewChange| change.item.published.or(change.item.updated).unwrap_or(Timestamp::MAX);
+    // With cached keys it needs no second list of changes.
+    changes.sort_by_cached_key(age);
+    changes
 }
 
 #[cfg(test)]

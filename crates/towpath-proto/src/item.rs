@@ -262,6 +262,11 @@ impl Item {
     /// The canonical form is JSON with sorted keys and no white space (RFC 8785 for the types used here) of
     /// all present fields. With content, a zero byte and the content's bytes follow.
     pub fn content_hash(&self) -> ContentHash {
+        self.content_hash_in(&mut Vec::with_capacity(256))
+    }
+
+    /// Returns [`Self::content_hash`]. `text` is memory for the canonical form, which many items share.
+    pub(crate) fn content_hash_in(&self, text: &mut Vec<u8>) -> ContentHash {
         let form = CanonicalItem {
             authors: &self.authors,
             content_type: self.content.as_ref().map(|c| c.media_type.as_str()),
@@ -276,17 +281,17 @@ impl Item {
         };
         // Whole before it is hashed: the serializer writes a few bytes at a time, which a hasher would copy into its block
         // one by one. All keys of the form are text, so writing cannot fail.
-        let mut text = Vec::with_capacity(256);
-        let written = serde_json::to_writer(&mut text, &form);
+        text.clear();
+        let written = serde_json::to_writer(&mut *text, &form);
         debug_assert!(written.is_ok());
         let mut hasher = Sha256::new();
         if let Some(content) = &self.content {
             // The separator cannot occur in JSON text, so form and content cannot be confused.
             text.push(0);
-            hasher.update(&text);
+            hasher.update(&*text);
             hasher.update(&content.bytes);
         } else {
-            hasher.update(&text);
+            hasher.update(&*text);
         }
         ContentHash(hasher.finalize().into())
     }
