@@ -20,9 +20,10 @@ use crate::protocols::{diffdelta, history, pages, remote_writes, replication, sm
 const HOOKS: Hooks = Hooks {
     before_head: &[sup::on_append],
     after_head: &[
+        // First: its readers wait, and the tasks of the others would run before their response.
+        smart::on_append,
         diffdelta::on_append,
         pages::on_append,
-        smart::on_append,
         websub::on_append,
         xmpp::on_append,
     ],

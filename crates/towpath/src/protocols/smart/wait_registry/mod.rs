@@ -21,6 +21,10 @@ use towpath_proto::FeedId;
 /// Runs the query of a shared poll; returns `None` while the log has nothing that matches.
 pub(crate) type RunQuery<R> = Box<dyn Fn() -> BoxFuture<'static, Option<R>> + Send + Sync>;
 
+/// Shared polls of a feed up to which their queries run on the thread of a waiter.
+// More would keep that thread from its other connections.
+const FEW_POLLS: usize = 4;
+
 /// The configured number of waiters is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyWaiters;
@@ -67,7 +71,7 @@ struct SharedPollState<R> {
 type WakeTarget = (usize, Waker);
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> WaitRegistry<K, R> {
-    /// Creates a registry for at most `limit` waiters. Queries run on the current runtime.
+    /// Creates a registry for at most `limit` waiters. The queries of a feed with many run on the current runtime.
     pub fn new(limit: usize, gauge: Gauge) -> Self {
         let (feeds, waiting) = (Mutex::default(), AtomicUsize::new(0));
         Self { feeds, waiting, limit: AtomicUsize::new(limit), gauge, runtime: Handle::current() }
@@ -142,9 +146,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
             return;
         }
         polls.is_running = true;
+        // On a waiter's own thread the response needs no further change of threads.
+        let runtime = polls.runtime_of_few().unwrap_or_else(|| self.runtime.clone());
         drop(feeds);
-        let (registry, feed) = (self.clone(), feed.clone());
-        self.runtime.spawn(async move { registry.run_queries(&feed).await }.boxed());
+        let run = QueryRun { registry: self.clone(), feed: feed.clone(), is_done: false };
+        runtime.spawn(run.finish().boxed());
     }
 
     async fn run_queries(&self, feed: &FeedId) {
@@ -161,6 +167,8 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
             if !self.runs_again(feed) {
                 return;
             }
+            // Appends that follow one another must not keep a thread that serves from its connections.
+            tokio::task::yield_now().await;
         }
     }
 
@@ -198,6 +206,31 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
     }
 }
 
+/// Run of a feed's queries. If the runtime of a waiter ends before it, the registry's own runs them.
+struct QueryRun<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> {
+    registry: Arc<WaitRegistry<K, R>>,
+    feed: FeedId,
+    is_done: bool,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> QueryRun<K, R> {
+    async fn finish(mut self) {
+        self.registry.run_queries(&self.feed).await;
+        self.is_done = true;
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Drop for QueryRun<K, R> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // A thread that serves ends with a panic or the server. Waiters on other threads must not wait for ever.
+        let (registry, feed) = (self.registry.clone(), self.feed.clone());
+        registry.runtime.clone().spawn(async move { registry.run_queries(&feed).await }.boxed());
+    }
+}
+
 /// Removes a shared poll from its feed, and the feed's entry with its last poll.
 fn remove<K: Eq + Hash, R>(feeds: &mut HashMap<FeedId, FeedPolls<K, R>>, poll: &Arc<SharedPoll<K, R>>) {
     let Some(polls) = feeds.get_mut(&poll.feed) else { return };
@@ -228,6 +261,12 @@ impl<K: Clone + Eq + Hash, R> FeedPolls<K, R> {
             })
         };
         self.polls.entry(key).or_insert_with_key(new).clone()
+    }
+
+    /// Returns the runtime of a waiter, if the feed has few polls.
+    fn runtime_of_few(&self) -> Option<Handle> {
+        let mut polls = self.polls.values().filter(|_| self.polls.len() <= FEW_POLLS);
+        polls.find_map(|poll| poll.state.lock().runtimes.first().cloned())
     }
 }
 
@@ -277,9 +316,15 @@ fn wake(slots: Vec<Option<WakeTarget>>, runtimes: Vec<Handle>) {
     for (runtime, waker) in slots.into_iter().flatten() {
         wakers[runtime].push(waker);
     }
+    let current = Handle::current().id();
     for (runtime, wakers) in runtimes.into_iter().zip(wakers).filter(|(_, wakers)| !wakers.is_empty()) {
         // On the waiters' own thread a wake is a push to a local queue.
-        runtime.spawn(async move { wakers.into_iter().for_each(Waker::wake) });
+        let wake = move || wakers.into_iter().for_each(Waker::wake);
+        if runtime.id() == current {
+            wake();
+        } else {
+            runtime.spawn(async move { wake() });
+        }
     }
 }
 

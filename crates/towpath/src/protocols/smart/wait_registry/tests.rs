@@ -125,3 +125,44 @@ async fn a_query_that_panics_leaves_nobody_asleep() {
     registry.log_changed(&feed());
     assert_eq!(*tokio::time::timeout(Duration::from_secs(30), waiter.response()).await.unwrap(), 2);
 }
+
+/// Query that returns the runtime on which it ran.
+fn runtime_of_run() -> RunQuery<tokio::runtime::Id> {
+    Box::new(|| Box::pin(async { Some(Handle::current().id()) }))
+}
+
+/// Runs `work` on a thread with a runtime of its own, as each thread that serves has one.
+fn on_worker<T: Send + 'static>(work: impl FnOnce(&tokio::runtime::Runtime) -> T + Send + 'static) -> T {
+    let run = || work(&tokio::runtime::Builder::new_current_thread().build().unwrap());
+    std::thread::spawn(run).join().unwrap()
+}
+
+#[tokio::test]
+async fn a_query_runs_on_the_thread_of_a_waiter() {
+    let registry = Arc::new(WaitRegistry::<_, tokio::runtime::Id>::new(10, Gauge::default()));
+    let waiter = registry.join(&feed(), "q", runtime_of_run).unwrap();
+    let (ran, own) = on_worker(move |worker| {
+        let waiting = worker.spawn(async move { *waiter.response().await });
+        worker.block_on(tokio::task::yield_now());
+        registry.log_changed(&feed());
+        (worker.block_on(waiting).unwrap(), worker.handle().id())
+    });
+    assert_eq!(ran, own);
+}
+
+#[tokio::test]
+async fn waiters_are_answered_after_the_thread_of_another_has_ended() {
+    let registry = Arc::new(WaitRegistry::<_, tokio::runtime::Id>::new(10, Gauge::default()));
+    let joined = || registry.join(&feed(), "q", runtime_of_run).unwrap();
+    let (ended, waiter) = (joined(), joined());
+    let ended = on_worker(move |worker| {
+        let polled = worker.block_on(poll_fn(|context| Poll::Ready(ended.poll_response(context))));
+        assert!(polled.is_pending());
+        ended
+    });
+    registry.log_changed(&feed());
+    let response = tokio::time::timeout(Duration::from_secs(30), waiter.response()).await.unwrap();
+    assert_eq!(*response, Handle::current().id());
+    drop((ended, waiter));
+    assert_eq!(registry.feeds.lock().len(), 0);
+}
