@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collapse::StateDigest;
 use super::delta_item::RenderedItem;
-use super::document::{BucketsText, Envelope, VolatileMembers, WrittenDocument, json};
+use super::document::{Buckets, Envelope, VolatileMembers, WrittenDocument, json};
 use super::health::SourceHealth;
 use super::repeats::{MintTimes, Repeats};
 use super::site::SiteUrl;
@@ -136,8 +136,8 @@ impl DocumentChain {
         (items, repeats): (&[RenderedItem], &Repeats),
         now: Timestamp,
     ) -> PublishedDocuments {
-        let buckets = BucketsText::of(items.iter().chain(repeats.items()).collect());
-        let document = envelope.with(buckets.as_bytes());
+        let buckets = Buckets::of(items.iter().chain(repeats.items()).collect());
+        let document = envelope.with(buckets.len(), |text| buckets.write(text));
         // Computed before the volatile members are known: they are not part of it.
         let cursor = document.cursor();
         let stamps = VolatileMembers {
@@ -171,7 +171,7 @@ impl DocumentChain {
             Some(range) => {
                 latest.get(range.clone()).ok_or(CarryError("the file ends before its buckets do"))?
             }
-            None => BucketsText::EMPTY,
+            None => Buckets::EMPTY,
         };
         // Guards against a stored document of another chain, for example after a partial restore.
         if !(buckets.starts_with(b"{\"flagged\":[") && buckets.ends_with(b"]}")) {
@@ -185,7 +185,8 @@ impl DocumentChain {
             prev_hash: self.hash,
             generated_at: self.next_time(now),
         };
-        let written = envelope.with(buckets).write(&stamps);
+        let document = envelope.with(buckets.len(), |text| text.extend_from_slice(buckets));
+        let written = document.write(&stamps);
         let mut next = self.clone();
         // Times of another length move the buckets.
         next.buckets = self.buckets.is_some().then(|| written.buckets.clone());

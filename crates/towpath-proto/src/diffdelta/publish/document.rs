@@ -2,7 +2,6 @@
 //!
 //! A document is hashed and written from the same members, so its cursor needs no second serialisation.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -22,19 +21,27 @@ pub(super) fn json<T: Serialize>(value: &T) -> Bytes {
     text.unwrap_or_default().into()
 }
 
-/// A `buckets` object as JSON text.
-pub(super) struct BucketsText(Vec<u8>);
+/// The items of a `buckets` object, in their order.
+pub(super) struct Buckets<'a>(Vec<&'a RenderedItem>);
 
-impl BucketsText {
+impl<'a> Buckets<'a> {
     /// Empty buckets.
-    pub(super) const EMPTY: &[u8] = br#"{"flagged":[],"new":[],"removed":[],"updated":[]}"#;
+    pub(super) const EMPTY: &'static [u8] = br#"{"flagged":[],"new":[],"removed":[],"updated":[]}"#;
 
-    /// Sorts the items (section 4) and writes each into its bucket. A flagged item is in that bucket only
-    /// (section 9).
-    pub(super) fn of(mut items: Vec<&RenderedItem>) -> Self {
+    /// Sorts the items (section 4).
+    pub(super) fn of(mut items: Vec<&'a RenderedItem>) -> Self {
         // Ids are unique in a document, so an unstable sort is deterministic.
         items.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        let mut text = Vec::with_capacity(items.iter().map(|item| item.len()).sum::<usize>() + 100);
+        Self(items)
+    }
+
+    /// Returns the approximate size as JSON text, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|item| item.len() + 1).sum::<usize>() + Self::EMPTY.len()
+    }
+
+    /// Writes each item into its bucket. A flagged item is in that bucket only (section 9).
+    pub(super) fn write(&self, text: &mut Vec<u8>) {
         for (name, kind) in [
             // In the order of the names, as canonical JSON needs it.
             ("{\"flagged\":[", None),
@@ -47,20 +54,15 @@ impl BucketsText {
                 None => item.flagged,
                 Some(kind) => !item.flagged && item.kind == kind,
             };
-            for (index, item) in items.iter().filter(inside).enumerate() {
+            for (index, item) in self.0.iter().filter(inside).enumerate() {
                 if index > 0 {
                     text.push(b',');
                 }
-                item.write(&mut text);
+                item.write(text);
             }
             text.push(b']');
         }
         text.push(b'}');
-        Self(text)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
     }
 }
 
@@ -87,10 +89,21 @@ pub(super) struct VolatileMembers {
     pub(super) generated_at: Timestamp,
 }
 
-/// The members that the cursor covers, as JSON texts in the order of their names.
-pub(super) struct CanonicalDocument<'a> {
-    members: Vec<(&'static str, Cow<'a, [u8]>)>,
+/// A document up to its buckets, which are most of it, and the other members that the cursor covers.
+///
+/// What the cursor covers and the document begin with the same bytes. They are written and hashed once for both.
+pub(super) struct DocumentDraft {
+    text: Vec<u8>,
+    /// Hash of `text`.
+    hasher: Sha256,
+    /// Range of the buckets in `text`.
+    buckets: Range<usize>,
+    /// The members after the buckets, in the order of their names.
+    rest: Vec<Member>,
 }
+
+/// Name and JSON text of a member.
+type Member = (&'static str, Bytes);
 
 /// A document as bytes, with its hash.
 pub(super) struct WrittenDocument {
@@ -101,78 +114,83 @@ pub(super) struct WrittenDocument {
 }
 
 impl Envelope {
-    /// Combines the envelope with buckets, which are JSON text.
-    pub(super) fn with<'a>(&self, buckets: &'a [u8]) -> CanonicalDocument<'a> {
-        let mut document = CanonicalDocument { members: Vec::with_capacity(16) };
-        document.add("batch_narrative", &self.narrative);
-        document.members.push(("buckets", Cow::Borrowed(buckets)));
-        document.add("changed", &self.changed);
+    /// Begins a document with buckets of at most about `length` bytes, which `write` appends as JSON text.
+    pub(super) fn with(&self, length: usize, write: impl FnOnce(&mut Vec<u8>)) -> DocumentDraft {
+        let mut rest = Vec::with_capacity(16);
+        add(&mut rest, "changed", &self.changed);
         if let Some(reason) = self.reason {
-            document.add("impact", &reason.impact());
-            document.add("impact_reason", &reason);
+            add(&mut rest, "impact", &reason.impact());
+            add(&mut rest, "impact_reason", &reason);
         }
-        document.add("schema_version", &SCHEMA_VERSION);
+        add(&mut rest, "schema_version", &SCHEMA_VERSION);
         if let Some(id) = &self.source_id {
-            document.add("source_id", id);
+            add(&mut rest, "source_id", id);
         }
-        document.add("sources", &self.sources);
-        document.add("sources_included", &self.sources.keys().collect::<Vec<_>>());
+        add(&mut rest, "sources", &self.sources);
+        add(&mut rest, "sources_included", &self.sources.keys().collect::<Vec<_>>());
         if let Some(status) = &self.status {
-            document.add("status", status);
+            add(&mut rest, "status", status);
         }
-        document.add("ttl_sec", &self.ttl_sec);
-        document
+        add(&mut rest, "ttl_sec", &self.ttl_sec);
+        // Allocated once: a document may have many megabytes.
+        let members: usize = rest.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let mut text = Vec::with_capacity(length + self.narrative.len() + members + 600);
+        text.extend_from_slice(b"{\"batch_narrative\":");
+        text.extend_from_slice(&json(&self.narrative));
+        text.extend_from_slice(b",\"buckets\":");
+        let begin = text.len();
+        write(&mut text);
+        let buckets = begin..text.len();
+        DocumentDraft { hasher: Sha256::new_with_prefix(&text), text, buckets, rest }
     }
 }
 
-impl CanonicalDocument<'_> {
-    fn add<T: Serialize>(&mut self, name: &'static str, value: &T) {
-        self.members.push((name, Cow::Owned(json(value).into())));
-    }
+fn add<T: Serialize>(members: &mut Vec<Member>, name: &'static str, value: &T) {
+    members.push((name, json(value)));
+}
 
+/// Returns the text of the last members of a document.
+fn end(members: &[Member]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, value) in members {
+        text.extend_from_slice(b",\"");
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(b"\":");
+        text.extend_from_slice(value);
+    }
+    text.push(b'}');
+    text
+}
+
+impl DocumentDraft {
     /// Computes the cursor by canonical_v1 (section 3.1). The members are canonical already.
     pub(super) fn cursor(&self) -> Cursor {
         // Members are added in order and values are canonical, so hashing them as they are is canonical_v1.
-        debug_assert!(self.members.is_sorted_by_key(|(name, _)| *name));
-        debug_assert!(!self.members.iter().any(|(name, _)| VOLATILE.contains(name)));
-        // The parts are hashed without joining them: a document may have many megabytes.
-        let mut hasher = Sha256::new();
-        for (index, (name, value)) in self.members.iter().enumerate() {
-            hasher.update(if index == 0 { "{\"" } else { ",\"" });
-            hasher.update(name);
-            hasher.update("\":");
-            hasher.update(value);
-        }
-        hasher.update("}");
-        Cursor(hasher.finalize().into())
+        debug_assert!(self.rest.is_sorted_by_key(|(name, _)| *name));
+        debug_assert!(!self.rest.iter().any(|(name, _)| VOLATILE.contains(name)));
+        Cursor(self.hasher.clone().chain_update(end(&self.rest)).finalize().into())
     }
 
     /// Writes the whole document, with members in the order of their names.
     pub(super) fn write(mut self, stamps: &VolatileMembers) -> WrittenDocument {
-        self.add("cursor", &stamps.cursor);
-        self.add("cursor_basis", &BASIS);
-        self.add("generated_at", &stamps.generated_at);
-        self.add("prev_cursor", &stamps.prev_cursor);
+        add(&mut self.rest, "cursor", &stamps.cursor);
+        add(&mut self.rest, "cursor_basis", &BASIS);
+        add(&mut self.rest, "generated_at", &stamps.generated_at);
+        add(&mut self.rest, "prev_cursor", &stamps.prev_cursor);
         // Section 2.6: the hash of the file before. The first one has none.
         if let Some(hash) = &stamps.prev_hash {
-            self.add("prev_hash", hash);
+            add(&mut self.rest, "prev_hash", hash);
         }
         // The volatile members go between the others. The names are distinct, so the order is total.
-        self.members.sort_by_key(|(name, _)| *name);
-        let size: usize = self.members.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-        let mut text = Vec::with_capacity(size + 2);
-        let mut buckets = 0..0;
-        for (index, (name, value)) in self.members.iter().enumerate() {
-            text.extend_from_slice(if index == 0 { b"{\"" } else { b",\"" });
-            text.extend_from_slice(name.as_bytes());
-            text.extend_from_slice(b"\":");
-            // The range lets a later carry copy the buckets without parsing the document.
-            if *name == "buckets" {
-                buckets = text.len()..text.len() + value.len();
-            }
-            text.extend_from_slice(value);
+        self.rest.sort_by_key(|(name, _)| *name);
+        debug_assert!(self.rest.first().is_some_and(|(name, _)| *name > "buckets"));
+        let end = end(&self.rest);
+        self.text.extend_from_slice(&end);
+        // The range of the buckets lets a later carry copy them without parsing the document.
+        WrittenDocument {
+            hash: Cursor(self.hasher.chain_update(&end).finalize().into()),
+            bytes: self.text.into(),
+            buckets: self.buckets,
         }
-        text.push(b'}');
-        WrittenDocument { hash: Cursor::of(&text), bytes: text.into(), buckets }
     }
 }

@@ -271,11 +271,27 @@ fn item_hash(source: &str, id: &str, content_hash: &str) -> String {
 
 /// Serialises the members and the closing brace, without the opening brace.
 fn members(item: &DeltaItem<'_>) -> String {
+    let mut text = Vec::with_capacity(item.length());
     // Cannot fail: keys are strings and numbers are finite.
-    let mut text = serde_json::to_string(item).unwrap_or_default();
-    debug_assert!(text.starts_with('{'));
+    let written = serde_json::to_writer(&mut text, item);
+    debug_assert!(written.is_ok() && text.starts_with(b"{"));
     text.drain(..1.min(text.len()));
-    text
+    String::from_utf8(text).unwrap_or_default()
+}
+
+impl DeltaItem<'_> {
+    /// Returns about the length as JSON, in bytes. One allocation then is enough for most items.
+    fn length(&self) -> usize {
+        let payload = &self.source_payload;
+        let shown = [self.content.excerpt_text, self.headline, self.id, self.url, self.url];
+        let optional = [self.summary, self.title];
+        let hidden = [&payload.content_text, &payload.content_base64, &payload.extra, &payload.summary];
+        let length = shown.iter().map(|text| text.len()).sum::<usize>()
+            + optional.into_iter().flatten().map(str::len).sum::<usize>()
+            + hidden.into_iter().flatten().map(String::len).sum::<usize>();
+        // An eighth for escapes: content may be JSON, whose quotes are escaped.
+        length + length / 8 + 800
+    }
 }
 
 #[cfg(test)]
