@@ -72,16 +72,14 @@ impl BenchSource {
         let rendering =
             ItemRenderer { site: &self.site, source: &self.id, lang: "en", risk: &|_| Risk::default() };
         let deltas = window.into_deltas();
-        self.source()
-            .mint(
-                &DocumentChain::default(),
-                ITEMS,
-                &deltas,
-                &rendering,
-                Repeats::default(),
-                Timestamp::UNIX_EPOCH,
-            )
-            .0
+        let rendered: Vec<_> = deltas.iter().map(|delta| rendering.render(delta)).collect();
+        self.source().mint(
+            &DocumentChain::default(),
+            ITEMS,
+            (&deltas, &rendered),
+            Repeats::default(),
+            Timestamp::UNIX_EPOCH,
+        )
     }
 }
 

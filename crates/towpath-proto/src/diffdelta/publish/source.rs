@@ -6,7 +6,7 @@ use super::chain::{
     CarryError, ChainPaths, DocumentChain, PublishedDocuments, carried_narrative, whole_second,
 };
 use super::collapse::Delta;
-use super::delta_item::{ItemRenderer, RenderedItem};
+use super::delta_item::RenderedItem;
 use super::document::Envelope;
 use super::repeats::Repeats;
 use super::site::SiteUrl;
@@ -51,22 +51,20 @@ impl SourcePublisher<'_> {
     /// Mints a document of the changes since the chain's last one.
     ///
     /// `upto` is the last sequence number that `deltas` cover. Also called with no deltas on the first success,
-    /// because every chain begins with a snapshot (section 2.2). Returns the rendered items for the global feed,
-    /// without those that are repeated.
+    /// because every chain begins with a snapshot (section 2.2). `rendered` has the deltas as items, which callers
+    /// may render side by side.
     pub fn mint(
         &self,
         chain: &DocumentChain,
         upto: Seq,
-        deltas: &[Delta],
-        rendering: &ItemRenderer<'_>,
+        (deltas, rendered): (&[Delta], &[RenderedItem]),
         repeats: Repeats,
         now: Timestamp,
-    ) -> (PublishedDocuments, Vec<RenderedItem>) {
+    ) -> PublishedDocuments {
         let mut next = chain.clone();
         // The digest includes this mint's deltas, so that equal contents have equal cursors.
         deltas.iter().for_each(|d| next.state.apply(d));
         next.minted_seq = upto;
-        let rendered: Vec<RenderedItem> = deltas.iter().map(|d| rendering.render(d)).collect();
         // Without deltas this is the first success, for which the reason is metadata only.
         let reason = deltas.iter().map(|d| d.reason).max().unwrap_or(ImpactReason::MetadataOnly);
         let mut counts = DeltaCounts::default();
@@ -82,11 +80,10 @@ impl SourcePublisher<'_> {
             prev_cursor: chain.cursor,
             ..self.status(chain, now)
         };
-        let repeats = repeats.without(&rendered, |source| source == self.id);
+        let repeats = repeats.without(rendered, |source| source == self.id);
         let narrative = narrative(self.id.as_str(), counts) + &repeats.narrative();
         let envelope = self.envelope(status, narrative, Some(reason));
-        let published = next.mint(self.paths(), &envelope, (&rendered, &repeats), now);
-        (published, rendered)
+        next.mint(self.paths(), &envelope, (rendered, &repeats), now)
     }
 
     /// Carries the chain's document forward: no item changed, but the source's health may have.

@@ -223,7 +223,8 @@ impl TestSource {
         let rendering = delta_item::ItemRenderer { site: &self.site, source: &self.id, lang: "en-GB", risk };
         let upto = self.log.len() as Seq;
         let repeats = Repeats::of(&self.chain, self.source().ttl_sec, &self.last_snapshot(), now);
-        let (published, rendered) = self.source().mint(&self.chain, upto, &deltas, &rendering, repeats, now);
+        let rendered: Vec<_> = deltas.iter().map(|delta| rendering.render(delta)).collect();
+        let published = self.source().mint(&self.chain, upto, (&deltas, &rendered), repeats, now);
         self.store(published);
         (deltas, rendered)
     }

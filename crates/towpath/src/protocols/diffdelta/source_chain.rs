@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use towpath_proto::diffdelta::collapse::{Delta, DeltaWindow};
 use towpath_proto::diffdelta::delta_item::{ItemRenderer, RenderedItem};
@@ -18,6 +19,8 @@ use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::diffdelta::stored::StoredChain;
 use crate::store_error::StoreError;
 
+/// Fewest deltas that are worth a core of their own.
+const RENDERED_PART: usize = 200;
 /// Limits of one read of the log.
 const PAGE: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
 
@@ -154,17 +157,44 @@ async fn mint(
     reached: u64,
     deltas: Vec<Delta>,
 ) -> Result<(PublishedDocuments, Vec<RenderedItem>), StoreError> {
-    let about = feed_about(engine, feed).await?;
+    let lang = feed_about(engine, feed).await?.lang;
+    let lang: Arc<str> = lang.as_deref().unwrap_or("und").into();
+    let deltas = Arc::new(deltas);
+    let rendered = match deltas.len() < 2 * RENDERED_PART {
+        true => None,
+        false => Some(render_in_parts(engine, feed, &lang, &deltas).await?),
+    };
     let (engine, feed) = (engine.clone(), feed.clone());
     blocking(move || {
-        let lang = about.lang.as_deref().unwrap_or("und");
-        let risk = |item: &towpath_proto::Item| engine.scorer.score(item);
-        let rendering = ItemRenderer { site: site(&engine), source: feed.id(), lang, risk: &risk };
+        let rendered = rendered.unwrap_or_else(|| render(&engine, &feed, &lang, &deltas));
         let (source, now) = (source(&engine, &feed), engine.now());
         let repeats = Repeats::of(&chain, source.ttl_sec, &before, now);
-        source.mint(&chain, reached, &deltas, &rendering, repeats, now)
+        (source.mint(&chain, reached, (&deltas, &rendered), repeats, now), rendered)
     })
     .await
+}
+
+/// Renders many deltas, a part on each core: most of a long mint is rendering.
+async fn render_in_parts(
+    engine: &Arc<Engine>,
+    feed: &Arc<Feed>,
+    lang: &Arc<str>,
+    deltas: &Arc<Vec<Delta>>,
+) -> Result<Vec<RenderedItem>, StoreError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let size = deltas.len().div_ceil(cores).max(RENDERED_PART);
+    let parts = (0..deltas.len()).step_by(size).map(|begin| {
+        let (engine, feed) = (engine.clone(), feed.clone());
+        let (lang, deltas) = (lang.clone(), deltas.clone());
+        blocking(move || render(&engine, &feed, &lang, &deltas[begin..deltas.len().min(begin + size)]))
+    });
+    Ok(try_join_all(parts).await?.into_iter().flatten().collect())
+}
+
+fn render(engine: &Engine, feed: &Feed, lang: &str, deltas: &[Delta]) -> Vec<RenderedItem> {
+    let risk = |item: &towpath_proto::Item| engine.scorer.score(item);
+    let rendering = ItemRenderer { site: site(engine), source: feed.id(), lang, risk: &risk };
+    deltas.iter().map(|delta| rendering.render(delta)).collect()
 }
 
 /// Carries the chain to `now`, with the run's effect on the source's health.
