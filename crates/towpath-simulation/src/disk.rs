@@ -27,8 +27,6 @@ pub struct Disk {
     pub gate: Arc<Gate>,
     /// Ends of what is durable, by journal.
     durable: Mutex<HashMap<PathBuf, u64>>,
-    /// The last journal that was synced, and its end before.
-    before: Mutex<Option<(PathBuf, u64)>>,
 }
 
 /// Disks of the nodes that run.
@@ -39,12 +37,7 @@ impl Disk {
     pub fn mount(folder: &Path) -> io::Result<Arc<Self>> {
         fs::create_dir_all(folder)?;
         let folder = folder.canonicalize()?;
-        let disk = Arc::new(Self {
-            folder,
-            gate: Arc::default(),
-            durable: Mutex::default(),
-            before: Mutex::default(),
-        });
+        let disk = Arc::new(Self { folder, gate: Arc::default(), durable: Mutex::default() });
         DISKS.lock().push(disk.clone());
         Ok(disk)
     }
@@ -81,20 +74,7 @@ impl Disk {
             }
             new.durable.lock().insert(copied, *end);
         }
-        drop(durable);
-        if let Some((path, end)) = &*self.before.lock()
-            && let Ok(rest) = path.strip_prefix(&self.folder)
-        {
-            *new.before.lock() = Some((new.folder.join(rest), *end));
-        }
         Ok(new)
-    }
-
-    /// Takes away what the last sync made durable, as a recovery with a planted bug does.
-    pub fn forget_last_sync(&self) -> io::Result<()> {
-        let Some((journal, end)) = self.before.lock().take() else { return Ok(()) };
-        drop(fs::remove_file(self.folder.join("towpath.journal")));
-        lose(&journal, end, &mut |_| Cut { keep: 0, is_torn: false })
     }
 
     /// Copies the disk to a folder that is no disk of a node, with one bit of the storage engine's files flipped.
@@ -103,6 +83,13 @@ impl Disk {
         copy_folder(&self.folder, to)?;
         let mut files = Vec::new();
         list_files(&to.join("engine"), &mut files)?;
+        // Not the lists of tables: the engine ends the process where one is damaged.
+        let is_data = |path: &Path| {
+            let folder = path.parent().and_then(Path::file_name);
+            path.extension().is_some_and(|e| e == "jnl")
+                || folder.is_some_and(|f| f == "tables" || f == "blobs")
+        };
+        files.retain(|path| is_data(path));
         files.sort();
         let mut ends = Vec::new();
         for file in files {
@@ -157,8 +144,7 @@ pub(crate) fn synced(path: &Path, end: impl FnOnce() -> u64) -> Result<(), i32> 
     let verdict = if system::is_commit_thread() { disk.gate.arrive(Stop::Sync) } else { Verdict::Done };
     match verdict {
         Verdict::Done => {
-            let before = disk.durable.lock().insert(path.to_owned(), end());
-            *disk.before.lock() = before.map(|end| (path.to_owned(), end));
+            disk.durable.lock().insert(path.to_owned(), end());
             Ok(())
         }
         Verdict::Ignored => Ok(()),

@@ -9,7 +9,8 @@
 //! | time, randomness | all uses of them | the functions of the C library that tell them ([`system`]) |
 //!
 //! Everything runs in one thread, by tokio's paused clock. A store's commit thread runs only while that thread waits for
-//! it. A run is a process of its own, because some states of the program are global.
+//! it. A run is a process of its own, because some states of the program are global. Clusters, sinks, the hub's deliveries
+//! and XMPP have tests of their own, and no part in it.
 
 #![cfg(target_os = "linux")]
 

@@ -16,7 +16,6 @@ use towpath_proto::feed_id::FeedId;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{ReadLimit, Store};
 
-use crate::bug::Bug;
 use crate::disk::{Cut, Disk};
 use crate::network::{Address, SimulatedNetwork};
 use crate::store::{SimulatedStore, block_on};
@@ -125,9 +124,6 @@ impl Node {
             Crash::PowerLoss => self.disk.crash(&to, Some(&mut cut)),
         };
         let new = new.map_err(|e| e.to_string())?;
-        if self.world.has(Bug::ForgetLastGroup) {
-            new.forget_last_sync().map_err(|e| e.to_string())?;
-        }
         let old = std::mem::replace(&mut self.disk, new);
         store.turn_off();
         is_off.send_replace(true);

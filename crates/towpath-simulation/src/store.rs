@@ -103,7 +103,7 @@ impl SimulatedStore {
         Ok(report.problems.iter().map(ToString::to_string).collect())
     }
 
-    /// Returns the store without the planted bugs of its reads.
+    /// Returns the program's store.
     pub fn whole(&self) -> Arc<EmbeddedStore> {
         self.inner.lock().clone().expect("the engine is there until it is removed")
     }
@@ -304,11 +304,7 @@ impl Store for SimulatedStore {
     }
 
     async fn read(&self, feed: &FeedId, after: Seq, limit: ReadLimit) -> Result<Vec<Change>, ReadError> {
-        let mut changes = self.inner()?.read(feed, after, limit).await?;
-        if changes.len() > 1 && self.has(Bug::ShortRead) && self.world.one_in(50) {
-            changes.remove(changes.len() - 2);
-        }
-        Ok(changes)
+        self.inner()?.read(feed, after, limit).await
     }
 
     async fn change(&self, feed: &FeedId, seq: Seq) -> Result<Option<Change>, ReadError> {
@@ -363,18 +359,6 @@ impl Store for SimulatedStore {
     }
 
     async fn write(&self, writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<(), WriteError> {
-        let conditions = if self.has(Bug::IgnorePreconditions) { Vec::new() } else { conditions };
-        if self.has(Bug::TornBatch) {
-            let mut conditions = Some(conditions);
-            for write in writes {
-                let conditions = conditions.take().unwrap_or_default();
-                let call = move |store: Arc<EmbeddedStore>| async move {
-                    store.write(vec![write], conditions).await
-                };
-                self.request(call).await.unwrap_or(Err(WriteError::Closed))?;
-            }
-            return Ok(());
-        }
         let call = move |store: Arc<EmbeddedStore>| async move { store.write(writes, conditions).await };
         self.request(call).await.unwrap_or(Err(WriteError::Closed))
     }
