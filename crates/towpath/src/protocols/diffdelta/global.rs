@@ -228,6 +228,10 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
         share_thread().await;
         recover(engine, state, &source, chain).await?;
     }
+    // Nodes of a tree that is built from sorted entries are full. One by one, entries in this order leave them half
+    // empty, and there may be a million.
+    let sources = Arc::unwrap_or_clone(std::mem::take(&mut state.sources));
+    state.sources = Arc::new(sources.into_iter().collect());
     state.loaded = true;
     state.dirty = true;
     Ok(())
