@@ -26,6 +26,7 @@ use super::journal_mark::JournalMark;
 use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::bytes_of;
 use super::records::NewRecords;
+use super::table_lists::check_table_lists;
 use crate::Table;
 use crate::error::{OpenError, StorageError};
 
@@ -81,6 +82,7 @@ impl StorageEngine {
         }
         // Before the engine, which cuts a damaged journal at the damage.
         let mark = folder.journal_mark()?;
+        check_table_lists(&path).map_err(|reason| folder.refuse(reason))?;
         let opened = Self::open_keyspaces(&path, options);
         let (db, keyspaces) = opened.map_err(|e| folder.refuse(open_reason(&e, &path)))?;
         let [feeds, log, ids, modified, created, times, tables, documents] = keyspaces;

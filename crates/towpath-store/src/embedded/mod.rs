@@ -32,6 +32,7 @@ mod records;
 mod repair;
 pub mod replica;
 mod slot;
+mod table_lists;
 mod verify;
 
 use std::path::Path;
