@@ -68,6 +68,9 @@ merge. Then the latency of single changes, and the time behind a steady rate."""
     Section("cluster", "A cluster's node", "Reading from a node of a cluster beside a single server, and the growth of the log."),
     Section("memory", "Memory with many sources", "A server that polls a thousand sources."),
     Section("feeds", "Many idle feeds", "Memory and start of a node with idle feeds, and its SUP documents."),
+    Section("backup", "A hot backup", """
+Publishing alone, and while the whole data folder is backed up to the same disk, in turns. Sixteen writers publish items of
+1 kB, each as soon as the last one is acknowledged."""),
     Section("export", "Export", "Feeds as static files: a first export, one without changes, and one with a few changed feeds."),
     Section("page", "The web page", "Views of the web page, made for each request, over a large feed and over many feeds."),
 ]

@@ -20,6 +20,7 @@ cargo xtask bench poll      a whole poll: parse, diff, append, publish as shares
 cargo xtask bench sup       the SUP document of a million feeds; memory and start-up with 50,000
 cargo xtask bench replication   sealed pages beside nginx, a cold follower beside plain GETs, pages by time
 cargo xtask bench push      one append to 10,000 subscribers beside a bare loop; a dead host; memory
+cargo xtask bench backup [GB]   publishing beside a hot backup of 10 GB
 cargo xtask bench export    10,000 feeds as static files, again without changes, again with ten changed
 cargo xtask bench cluster   appends through three nodes beside a bare client loop; catching up with a million items;
                             reading beside a single server; growth of the log
@@ -54,6 +55,12 @@ pub(crate) fn bench(args: &[&str]) -> Result<(), String> {
         }
         ["webhooks"] => measure("benches/webhooks.py", &[]),
         ["replication"] => beside_nginx("benches/replication.py"),
+        ["backup", size @ ..] => {
+            if !have("wrk") {
+                apt(&["wrk"])?;
+            }
+            measure("benches/backup.py", size)
+        }
         ["export"] => measure("benches/export.py", &[]),
         _ => {
             println!("{HELP}");
