@@ -72,7 +72,7 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_list_is_named_and_nothing_panics() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || EmbeddedStore::open(folder.path().to_owned(), EmbeddedOptions::default());
+        let open = || EmbeddedStore::open(folder.path(), EmbeddedOptions::default());
         let store = open().unwrap();
         let row = TableWrite { table: Table::Sources, key: b"a".to_vec(), value: Some("b".into()) };
         store.write(vec![row], Vec::new()).await.unwrap();
