@@ -18,6 +18,7 @@ pub mod copy;
 mod damage;
 mod decide;
 mod engine_error;
+mod file_checksum;
 mod folder;
 mod journal_mark;
 mod keys;

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use xxhash_rust::xxh3::xxh3_128;
+use super::file_checksum::file_checksum;
 
 const CURRENT: &str = "current";
 /// Number, checksum, kind.
@@ -51,7 +51,7 @@ fn damaged_file(folder: &Path) -> Option<String> {
         return Some(CURRENT.into());
     };
     let name = format!("v{number}");
-    let is_whole = fs::read(folder.join(&name)).is_ok_and(|list| xxh3_128(&list) == checksum);
+    let is_whole = file_checksum(&folder.join(&name)).is_ok_and(|found| found == checksum);
     (!is_whole).then_some(name)
 }
 

@@ -2,18 +2,13 @@
 //!
 //! The engine keeps a checksum of each table and of each file of contents. Reads check single blocks only.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use fjall::AbstractTree as _;
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::VerifyReport;
 use crate::embedded::apply::StorageEngine;
-
-/// Bytes of one read.
-const READ: usize = 1 << 20;
+use crate::embedded::file_checksum::file_checksum;
 
 /// Reads every file of the engine, and reports those that are not as they were written.
 pub(super) fn check_files(engine: &StorageEngine, report: &mut VerifyReport) {
@@ -28,23 +23,11 @@ pub(super) fn check_files(engine: &StorageEngine, report: &mut VerifyReport) {
         let contents = version.blob_files.iter();
         let contents = contents.map(|file| (file.path().to_path_buf(), file.checksum().into_u128()));
         for (path, written) in tables.chain(contents) {
-            match checksum(&path) {
+            match file_checksum(&path) {
                 Ok(found) if found == written => {}
                 Ok(_) => report.add_file(format!("the file {} is damaged", shown(&path))),
                 Err(e) => report.add_file(format!("the file {}: {e}", shown(&path))),
             }
-        }
-    }
-}
-
-fn checksum(path: &Path) -> io::Result<u128> {
-    let mut file = File::open(path)?;
-    let mut hasher = Xxh3Default::new();
-    let mut buffer = vec![0; READ];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.digest128()),
-            count => hasher.update(&buffer[..count]),
         }
     }
 }
