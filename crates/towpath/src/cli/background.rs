@@ -37,7 +37,7 @@ impl Background {
     ///
     /// # Errors
     ///
-    /// Those of [`recover`].
+    /// Errors of [`recover`].
     pub async fn of(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>, stop: &Stop) -> Result<Self, StoreError> {
         recover(engine).await?;
         Ok(Self::start(engine, fetcher, None, stop))

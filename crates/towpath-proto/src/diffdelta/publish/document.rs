@@ -91,7 +91,8 @@ pub(super) struct VolatileMembers {
 
 /// A document up to its buckets, which are most of it, and the other members that the cursor covers.
 ///
-/// What the cursor covers and the document begin with the same bytes. They are written and hashed once for both.
+/// The document, and the members that the cursor covers, begin with the same bytes. They are written and hashed once for
+/// both.
 pub(super) struct DocumentDraft {
     text: Vec<u8>,
     /// Hash of `text`.
