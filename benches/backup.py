@@ -7,7 +7,6 @@ feed over 16 connections. Prints the items published per second in each turn, th
 backup takes. Needs three times the size of free disk under TMPDIR.
 """
 
-import base64
 import http.client
 import json
 import os
@@ -20,6 +19,7 @@ import tempfile
 import threading
 import time
 
+from growth import disk, random_contents
 from nginx import wait_for
 from results import Results
 
@@ -41,23 +41,18 @@ end
 def fill(count, name):
     connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
     for first in range(0, count, BATCH):
-        lines = [json.dumps({"id": f"{name}-{first + n}",
-                             "content": base64.b64encode(os.urandom(CONTENT_BYTES * 3 // 4)).decode()})
-                 for n in range(BATCH)]
+        lines = [json.dumps({"id": f"{name}-{first + n}", "content": content})
+                 for n, content in enumerate(random_contents(BATCH, CONTENT_BYTES))]
         connection.request("POST", "/feeds/archive/items", "\n".join(lines), {"Content-Type": "application/x-ndjson"})
         response = connection.getresponse()
         body = response.read()
         assert response.status < 300, (response.status, body)
 
 
-def size(folder):
-    return sum(os.stat(f"{at}/{name}").st_size for at, _, names in os.walk(folder) for name in names)
-
-
 def filled(folder, gigabytes):
     """Size of the data folder in gigabytes once it has the size that was asked for."""
     part = 0
-    while size(f"{folder}/data") < gigabytes * 1e9:
+    while disk(f"{folder}/data") < gigabytes * 1e9:
         # Each content is in the log and in DiffDelta's documents, which are written later.
         count = 100_000_000 // CONTENT_BYTES // FILLERS
         threads = [threading.Thread(target=fill, args=(count, f"{part}-{name}")) for name in range(FILLERS)]
@@ -67,7 +62,7 @@ def filled(folder, gigabytes):
             thread.join()
         part += 1
     time.sleep(30)  # for what is still published and merged
-    return size(f"{folder}/data") / 1e9
+    return disk(f"{folder}/data") / 1e9
 
 
 def published(folder):
