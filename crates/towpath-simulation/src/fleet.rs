@@ -30,7 +30,7 @@ pub struct SimulatedFleet {
     running: Option<JoinHandle<()>>,
 }
 
-/// What a fleet has durably.
+/// Durable state of a fleet.
 #[derive(Default)]
 struct SavedFleet {
     /// Titles by id, by the feed's URL.

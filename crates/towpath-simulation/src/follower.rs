@@ -37,7 +37,7 @@ pub struct SimulatedFollower {
     running: Option<JoinHandle<()>>,
 }
 
-/// What a follower has durably.
+/// Durable state of a follower.
 #[derive(Default)]
 pub struct Saved {
     /// Title by id.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use towpath_proto::change::{Change, Op, Seq};
 
-/// What a publisher knows of a change that it sent.
+/// Outcome of a change, as far as the publisher that sent it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Sent, and no answer yet. It may be appended at any time.
@@ -30,7 +30,7 @@ pub struct Ledger {
     feeds: BTreeMap<String, FeedLedger>,
 }
 
-/// What was sent to a feed, and what was seen of it.
+/// Record of the changes that were sent to a feed, and of those that were seen.
 #[derive(Debug, Default)]
 pub struct FeedLedger {
     items: BTreeMap<String, Vec<Attempt>>,

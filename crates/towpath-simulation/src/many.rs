@@ -31,6 +31,15 @@ fn run(seed: u64, hours: u64, bug: Option<Bug>) -> Result<Ended, String> {
     Ok(Ended { is_sound: output.status.success(), output: String::from_utf8_lossy(&text).into_owned() })
 }
 
+/// Does the same work on as many threads as there are cores, and waits for all.
+fn on_every_core(work: impl Fn() + Copy + Send) {
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+}
+
 /// Runs seeds until so many hours are simulated, and prints what happened in them.
 ///
 /// # Errors
@@ -59,11 +68,7 @@ pub fn simulate(hours: u64, first: u64) -> Result<(), String> {
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
+    on_every_core(work);
     let total = total.into_inner().map_err(|e| e.to_string())?;
     total.print(begun.elapsed().as_secs_f64());
     match broken.into_inner().map_err(|e| e.to_string())?.as_slice() {
@@ -123,11 +128,7 @@ pub fn find_bugs(bugs: &[Bug]) -> Result<(), String> {
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
+    on_every_core(work);
     match missed.into_inner().map_err(|e| e.to_string())?.as_slice() {
         [] => Ok(()),
         missed => Err(format!("the simulation does not find {}", missed.join(", "))),
