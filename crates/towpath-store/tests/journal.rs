@@ -157,3 +157,83 @@ async fn a_folder_without_a_mark_opens() {
         assert_eq!(open(folder.path()).unwrap().head(&feed()).await.unwrap().seq, 30);
     }
 }
+
+/// Bytes that a disk writes whole or not at all.
+const BLOCK: usize = 4096;
+
+/// Returns a folder whose 21st item is large, its journal, and where that item's text begins and ends.
+async fn folder_with_large_end() -> (TempDir, PathBuf, std::ops::Range<usize>) {
+    let (folder, journal) = folder().await;
+    let store = open(folder.path()).unwrap();
+    let item = Item { title: Some("L".repeat(40_000)), ..Item::new("large") };
+    store.append(&feed(), Expected::Any, vec![NewChange::put(item)]).await.unwrap();
+    store.close().await;
+    let bytes = fs::read(&journal).unwrap();
+    let begin = bytes.windows(100).position(|window| window.iter().all(|byte| *byte == b'L')).unwrap();
+    let end = begin + bytes[begin..].iter().position(|byte| *byte != b'L').unwrap();
+    assert!(end - begin >= 40_000, "{begin} {end}");
+    (folder, journal, begin..end)
+}
+
+fn overwrite(journal: &Path, at: usize, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(journal).unwrap().write_all_at(bytes, at as u64).unwrap();
+}
+
+/// Takes the mark away, as a lost power may: it is never synced.
+fn forget_mark(folder: &Path) {
+    fs::remove_file(folder.join("towpath.journal")).unwrap();
+}
+
+/// Disks write the blocks of a file in any order. So the end of a batch whose sync never returned may be there, and a
+/// block in its midst not.
+#[tokio::test]
+async fn a_last_batch_with_a_hole_was_never_acknowledged_and_is_dropped() {
+    for number in 0..3 {
+        let (folder, journal, text) = folder_with_large_end().await;
+        overwrite(&journal, text.start.next_multiple_of(BLOCK) + number * 3 * BLOCK, &[0; BLOCK]);
+        forget_mark(folder.path());
+        let store = open(folder.path()).unwrap();
+        assert_eq!(store.head(&feed()).await.unwrap().seq, 20);
+        append(&store, 20..22).await;
+        store.close().await;
+        let store = open(folder.path()).unwrap();
+        assert_eq!(store.head(&feed()).await.unwrap().seq, 22);
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_hole_in_a_batch_that_was_acknowledged_is_refused() {
+    // The mark has it.
+    let (folder, journal, text) = folder_with_large_end().await;
+    overwrite(&journal, text.start.next_multiple_of(BLOCK), &[0; BLOCK]);
+    let error = open(folder.path()).err().unwrap();
+    assert!(error.contains("engine/0.jnl is damaged") && error.contains("the last 1 are missing"), "{error}");
+
+    // Another batch follows it, so its sync had returned.
+    let (folder, journal, text) = folder_with_large_end().await;
+    let store = open(folder.path()).unwrap();
+    append(&store, 21..22).await;
+    store.close().await;
+    overwrite(&journal, text.start.next_multiple_of(BLOCK), &[0; BLOCK]);
+    forget_mark(folder.path());
+    let damaged = fs::read(&journal).unwrap();
+    let error = refusal(folder.path());
+    assert!(error.contains("its journal is damaged") && error.contains("restore"), "{error}");
+    assert_eq!(fs::read(&journal).unwrap(), damaged);
+}
+
+#[tokio::test]
+async fn other_damage_of_the_last_batch_is_refused_and_left_as_it_is() {
+    let at = |text: &std::ops::Range<usize>| text.start.next_multiple_of(BLOCK);
+    // A flipped bit, and zeros that are not a whole block.
+    for (offset, bytes) in [(0, vec![b'L' ^ 1]), (1, vec![0; BLOCK]), (0, vec![0; BLOCK - 1])] {
+        let (folder, journal, text) = folder_with_large_end().await;
+        overwrite(&journal, at(&text) + offset, &bytes);
+        forget_mark(folder.path());
+        let damaged = fs::read(&journal).unwrap();
+        let error = refusal(folder.path());
+        assert!(error.contains("its journal is damaged") && error.contains("restore"), "{error}");
+        assert_eq!(fs::read(&journal).unwrap(), damaged);
+    }
+}

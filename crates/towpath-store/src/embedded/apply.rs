@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch,
-    PersistMode, Readable, Slice,
+    CompressionType, Database, JournalRecoveryError, Keyspace, KeyspaceCreateOptions, KvSeparationOptions,
+    OwnedWriteBatch, PersistMode, Readable, Slice,
 };
 use parking_lot::Mutex;
 use towpath_proto::change::Seq;
@@ -21,8 +21,9 @@ use towpath_proto::feed_id::FeedId;
 use super::EmbeddedOptions;
 use super::decide::{DecidedGroup, IdUpdate, Lookup};
 use super::engine_error::{engine_reason, open_reason, read_error};
-use super::folder::{DataFolder, FORMAT_VERSION};
+use super::folder::{DataFolder, FORMAT_VERSION, io_reason};
 use super::journal_mark::JournalMark;
+use super::journal_tail::{JournalBatches, cut_torn_batch};
 use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::bytes_of;
 use super::records::NewRecords;
@@ -76,6 +77,19 @@ enum ValueSize {
 impl StorageEngine {
     /// Opens the engine in a folder that is locked and checked.
     pub(crate) fn open(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
+        Self::open_journal(folder, options, JournalBatches::Synced)
+    }
+
+    /// Opens the engine in a replica's folder that is locked and checked.
+    pub(crate) fn open_replica(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
+        Self::open_journal(folder, options, JournalBatches::Replayed)
+    }
+
+    fn open_journal(
+        folder: DataFolder,
+        options: &EmbeddedOptions,
+        batches: JournalBatches,
+    ) -> Result<Self, OpenError> {
         let path = folder.engine();
         if folder.is_old() {
             folder.copy_before_migration()?;
@@ -83,7 +97,15 @@ impl StorageEngine {
         // Before the engine, which cuts a damaged journal at the damage.
         let mark = folder.journal_mark()?;
         check_table_lists(&path).map_err(|reason| folder.refuse(reason))?;
-        let opened = Self::open_keyspaces(&path, options);
+        let opened = match Self::open_keyspaces(&path, options) {
+            // Nothing acknowledged was in a batch with holes.
+            Err(fjall::Error::JournalRecovery(JournalRecoveryError::ChecksumMismatch))
+                if cut_torn_batch(&path, batches).map_err(|e| folder.refuse(io_reason(&e)))? =>
+            {
+                Self::open_keyspaces(&path, options)
+            }
+            opened => opened,
+        };
         let (db, keyspaces) = opened.map_err(|e| folder.refuse(open_reason(&e, &path)))?;
         let [feeds, log, ids, modified, created, times, tables, documents] = keyspaces;
         let commit = last_commit(&tables).map_err(|e| folder.refuse(e.to_string()))?;

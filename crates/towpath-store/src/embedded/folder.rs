@@ -348,7 +348,7 @@ fn check_format(folder: &Path, format: &str) -> Result<u32, String> {
     }
 }
 
-fn io_reason(error: &io::Error) -> String {
+pub(super) fn io_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             format!("it cannot be written to ({error}); the store needs to write even to be read")

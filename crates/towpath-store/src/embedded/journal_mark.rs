@@ -138,7 +138,7 @@ impl JournalEnd {
 }
 
 /// Returns the numbers of the engine's journal files, ascending.
-fn journals(engine: &Path) -> io::Result<Vec<u64>> {
+pub(super) fn journals(engine: &Path) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(engine)? {
         let name = entry?.file_name();

@@ -8,7 +8,7 @@
 //! - [`command`], [`replica`]: the same three in the order of a cluster's log.
 //! - `slot`: the engine, which is opened again after a failed write.
 //! - `let_go`: retention of a log. `repair`: a new store from what a damaged one has.
-//! - `keys`, `record`, `folder`, `journal_mark`: the stored format. `migration` brings earlier ones to it.
+//! - `keys`, `record`, `folder`, `journal_mark`, `journal_tail`: the stored format. `migration` brings earlier ones to it.
 
 mod apply;
 pub mod command;
@@ -21,6 +21,7 @@ mod engine_error;
 mod file_checksum;
 mod folder;
 mod journal_mark;
+mod journal_tail;
 mod keys;
 mod let_go;
 mod migration;

@@ -44,7 +44,7 @@ impl EmbeddedStore {
         options: &EmbeddedOptions,
     ) -> Result<(Self, ReplicaWriter), OpenError> {
         let path = folder.as_ref();
-        let engine = Arc::new(StorageEngine::open(DataFolder::open(path)?, options)?);
+        let engine = Arc::new(StorageEngine::open_replica(DataFolder::open(path)?, options)?);
         if !engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))?
             && !engine.is_empty().map_err(|e| engine.refuse(&e.to_string()))?
         {
@@ -197,6 +197,37 @@ mod tests {
         let changes = store.read(&feed(), 0, all).await.unwrap();
         assert!((1..).zip(&changes).all(|(seq, change)| change.seq == seq));
         changes.iter().map(|change| change.item.content.as_ref().unwrap().bytes[4]).collect()
+    }
+
+    /// A lost power takes any blocks of what was not synced. What follows the first loss is read from the log again.
+    #[tokio::test]
+    async fn a_replica_goes_on_behind_a_hole_in_its_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, replica) = open(folder.path());
+        for (number, mark) in ["a", "b", "c"].into_iter().enumerate() {
+            let mut next = group(&replica, 20, mark);
+            next.set_metadata(b"position".to_vec(), Some(Bytes::from(number.to_string())));
+            replica.commit(next).unwrap();
+        }
+        drop(replica);
+        store.close().await;
+        let journal = folder.path().join("engine/0.jnl");
+        let mut bytes = std::fs::read(&journal).unwrap();
+        let second = bytes.windows(5).position(|window| window == b"0010b").unwrap();
+        let block = second.next_multiple_of(4096);
+        assert_eq!(&bytes[second..second + 10], b"0010b0010b");
+        bytes[block..block + 4096].fill(0);
+        std::fs::write(&journal, bytes).unwrap();
+
+        let (store, replica) = open(folder.path());
+        assert_eq!(contents(&store).await, [b'a'; 20]);
+        assert_eq!(replica.metadata(b"position").unwrap().as_deref(), Some(b"0".as_slice()));
+        let next = group(&replica, 20, "b");
+        replica.commit(next).unwrap();
+        assert_eq!(contents(&store).await, [[b'a'; 20], [b'b'; 20]].concat());
+        assert!(store.verify().await.unwrap().is_sound());
+        drop(replica);
+        store.close().await;
     }
 
     /// Records that were loaded and not applied, because the process died in between, stay invisible. The next records

@@ -95,7 +95,9 @@ fn change(rng: &mut fastrand::Rng) -> NewChange {
             NewChange { entry_id: Some(mark), ..NewChange::patch(id, patch) }
         }
         _ => {
-            let text = rng.lowercase().to_string().repeat(rng.usize(..3000));
+            // Some take several blocks of the disk, of which a lost power may leave any.
+            let length = if rng.u8(..8) == 0 { 20_000 } else { rng.usize(..3000) };
+            let text = rng.lowercase().to_string().repeat(length);
             let content = Content::new("application/json", format!(r#"{{"text":"{text}"}}"#));
             let item = Item { content: Some(content), ..Item::new(id) };
             NewChange { entry_id: Some(mark), ..NewChange::put(item) }
