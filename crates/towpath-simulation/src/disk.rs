@@ -2,9 +2,8 @@
 //!
 //! The files are real ones, in memory, and the storage engine that writes them is the program's. Of a journal the model
 //! knows the end of what was synced. A kill leaves all that was written, as the kernel would write it. A lost power takes
-//! any part of what was not synced: it cuts a journal there, or leaves zeros in the place of its end. Other files are left
-//! as they are: `cargo xtask lost-power` has the changes of all files. A batch of which the end was written and the
-//! middle was not is not modelled.
+//! any part of what was not synced: it cuts a journal there, or leaves zeros in the place of its end or of one block. Other
+//! files are left as they are: `cargo xtask lost-power` has the changes of all files.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,6 +18,8 @@ use crate::system;
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: u64 = 512;
+/// Bytes that a file system writes at once.
+const BLOCK: u64 = 4096;
 
 /// Disk of one run of a node: a folder.
 pub struct Disk {
@@ -54,23 +55,26 @@ impl Disk {
 
     /// Copies what is there at this moment to another folder, which is the disk from now on.
     ///
-    /// `cut` chooses how much of what was not synced a lost power leaves, up to the number that it gets; without it the
-    /// process alone was killed, and all is there.
-    pub fn crash(&self, to: &Path, cut: Option<&mut dyn FnMut(u64) -> Cut>) -> io::Result<Arc<Self>> {
+    /// `remains` chooses what a lost power leaves of so many bytes that were not synced. Without it the process alone was
+    /// killed, and all is there.
+    pub fn crash(
+        &self,
+        to: &Path,
+        mut remains: Option<&mut dyn FnMut(u64) -> Remains>,
+    ) -> io::Result<Arc<Self>> {
         copy_folder(&self.folder, to)?;
         let new = Self::mount(to)?;
         let durable = self.durable.lock();
         let mut ends: Vec<_> = durable.iter().collect();
         ends.sort();
-        let mut cut = cut;
         for (path, end) in ends {
             let Ok(rest) = path.strip_prefix(&self.folder) else { continue };
             let copied = new.folder.join(rest);
             if !copied.is_file() {
                 continue;
             }
-            if let Some(cut) = cut.as_deref_mut() {
-                lose(&copied, *end, cut)?;
+            if let Some(remains) = remains.as_deref_mut() {
+                lose(&copied, *end, remains)?;
             }
             new.durable.lock().insert(copied, *end);
         }
@@ -125,13 +129,15 @@ impl Disk {
     }
 }
 
-/// Part of what was not synced that a lost power leaves.
+/// What a lost power leaves of the bytes that were not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
-    /// Number of bytes that are left.
-    pub keep: u64,
-    /// The file is as long as it was, with zeros behind these bytes.
-    pub is_torn: bool,
+pub enum Remains {
+    /// So many, and the file ends there.
+    Short(u64),
+    /// So many, and zeros in the place of the others.
+    Torn(u64),
+    /// All but the block that has this one of them: zeros.
+    Hole(u64),
 }
 
 /// Takes a sync of a file, and returns the error number that it fails with.
@@ -162,7 +168,7 @@ fn end_of_journal(journal: &Path, from: u64) -> io::Result<u64> {
 }
 
 /// Takes from a journal what a lost power takes.
-fn lose(journal: &Path, durable: u64, cut: &mut dyn FnMut(u64) -> Cut) -> io::Result<()> {
+fn lose(journal: &Path, durable: u64, remains: &mut dyn FnMut(u64) -> Remains) -> io::Result<()> {
     let mut file = OpenOptions::new().read(true).write(true).open(journal)?;
     let length = file.metadata()?.len();
     // A new journal is a file of zeros, behind what was written.
@@ -170,17 +176,22 @@ fn lose(journal: &Path, durable: u64, cut: &mut dyn FnMut(u64) -> Cut) -> io::Re
     if written == 0 {
         return Ok(());
     }
-    let Cut { keep, is_torn } = cut(written);
-    let mut keep = keep.min(written);
-    if is_torn {
-        // Disks write whole sectors.
-        keep = ((durable + keep) / SECTOR * SECTOR).saturating_sub(durable);
-    }
-    file.seek(SeekFrom::Start(durable + keep))?;
-    file.write_all(&vec![0; (written - keep) as usize])?;
+    let (zeros, is_short) = match remains(written) {
+        Remains::Short(keep) => (keep..written, true),
+        Remains::Torn(keep) => {
+            let keep = ((durable + keep) / SECTOR * SECTOR).saturating_sub(durable);
+            (keep..written, false)
+        }
+        Remains::Hole(at) => {
+            let block = (durable + at) / BLOCK * BLOCK;
+            (block.saturating_sub(durable)..(block + BLOCK - durable).min(written), false)
+        }
+    };
+    file.seek(SeekFrom::Start(durable + zeros.start))?;
+    file.write_all(&vec![0; (zeros.end - zeros.start) as usize])?;
     // A file that grew with its writes is shorter; one that was made with its length keeps it.
-    if !is_torn && length == durable + written {
-        file.set_len(durable + keep)?;
+    if is_short && length == durable + written {
+        file.set_len(durable + zeros.start)?;
     }
     Ok(())
 }

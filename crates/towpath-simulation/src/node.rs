@@ -16,7 +16,7 @@ use towpath_proto::feed_id::FeedId;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{ReadLimit, Store};
 
-use crate::disk::{Cut, Disk};
+use crate::disk::{Disk, Remains};
 use crate::network::{Address, SimulatedNetwork};
 use crate::store::{SimulatedStore, block_on};
 use crate::trace;
@@ -108,20 +108,20 @@ impl Node {
         self.world.nodes.lock().remove(&self.host);
         self.runs += 1;
         let world = self.world.clone();
-        let mut cut = |written: u64| {
-            let cut = Cut { keep: world.below(written + 1), is_torn: world.one_in(3) };
-            trace!(
-                "of {written} bytes that were not synced, {} are left{}",
-                cut.keep,
-                if cut.is_torn { ", torn" } else { "" }
-            );
-            trace::count(if cut.is_torn { "torn writes" } else { "writes cut off" });
-            cut
+        let mut remains = |written: u64| {
+            let (remains, name) = match world.below(6) {
+                0..3 => (Remains::Short(world.below(written + 1)), "writes cut off"),
+                3 | 4 => (Remains::Torn(world.below(written + 1)), "torn writes"),
+                _ => (Remains::Hole(world.below(written)), "writes with holes"),
+            };
+            trace!("of {written} bytes that were not synced is left: {remains:?}");
+            trace::count(name);
+            remains
         };
         let to = self.scratch.join(format!("{}-{}", self.host, self.runs));
         let new = match crash {
             Crash::Kill => self.disk.crash(&to, None),
-            Crash::PowerLoss => self.disk.crash(&to, Some(&mut cut)),
+            Crash::PowerLoss => self.disk.crash(&to, Some(&mut remains)),
         };
         let new = new.map_err(|e| e.to_string())?;
         let old = std::mem::replace(&mut self.disk, new);
