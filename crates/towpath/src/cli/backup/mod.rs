@@ -3,6 +3,7 @@
 //! A backup is a list of pieces, each named by its content, so that the next backup writes only what is new. The
 //! server that has the store open gives a copy of one moment by a socket; the command does the rest.
 
+mod pace;
 mod place;
 mod restore;
 mod socket;

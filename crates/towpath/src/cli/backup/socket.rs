@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use towpath_store::backup::{CopyError, LocalCopy, in_background};
 
+use super::pace::PacedCopy;
 use super::stream::{ReceivedCopy, send};
 use crate::engine::Engine;
 use crate::stop::{Stop, stopped};
@@ -83,7 +84,9 @@ async fn give(engine: &Engine, mut stream: UnixStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let copy = engine.store.copy().map_err(std::io::Error::other)?;
-    let mut copy = LocalCopy::new(copy.ok_or_else(|| std::io::Error::other("this store has no copy"))?);
+    let copy = LocalCopy::new(copy.ok_or_else(|| std::io::Error::other("this store has no copy"))?);
+    let store = Arc::clone(&engine.store);
+    let mut copy = PacedCopy::new(copy, move || store.stats().map_or(0, |stats| stats.requests));
     // Reading a large store takes minutes of disk time.
     in_background(move || send(&mut copy, &mut BufWriter::new(stream))).await?
 }
