@@ -8,13 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use towpath_proto::change::{Change, Seq};
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{ApplyMode, StorageEngine};
+use super::apply::ApplyMode;
 use super::commit_stats::CommitStats;
 use super::decide::{CommitGroup, DecidedGroup, Lookup, PreparedChange};
 use super::keys::{FeedNumber, FeedRow, IdRow};
 use super::let_go::LetGoError;
 use super::notifier::Notifier;
 use super::slot::{EngineSlot, GroupInDoubt};
+use super::storage_engine::StorageEngine;
 use crate::error::{ReadTarget, StorageError};
 use crate::{
     AppendError, Appended, Expected, LogHead, Precondition, Table, TableWrite, WallClock, WriteError,

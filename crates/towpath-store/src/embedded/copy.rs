@@ -13,11 +13,11 @@ use bytes::Bytes;
 use fjall::{Keyspace, PersistMode, Readable as _, Snapshot};
 use sha2::{Digest as _, Sha256};
 
-use super::apply::StorageEngine;
 use super::engine_error::{engine_reason, read_error};
 use super::folder::{DataFolder, FORMAT_VERSION, remove_folder};
 use super::keys;
 use super::record::bytes_of;
+use super::storage_engine::StorageEngine;
 use super::{EmbeddedOptions, EmbeddedStore};
 use crate::error::ReadTarget;
 use crate::{OpenError, ReadError, WriteError};

@@ -13,10 +13,10 @@ use fjall::Readable as _;
 use towpath_proto::change::Seq;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::StorageEngine;
 use super::engine_error::read_error;
 use super::keys::{self, FeedRow, IdRow};
 use super::record::{self, bytes_of};
+use super::storage_engine::StorageEngine;
 use crate::error::{ReadTarget, StorageError};
 use crate::{LogHead, WriteError};
 

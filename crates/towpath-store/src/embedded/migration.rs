@@ -10,10 +10,10 @@ use std::path::Path;
 
 use fjall::Readable as _;
 
-use super::apply::StorageEngine;
 use super::engine_error::read_error;
 use super::keys::{self, FeedRow};
 use super::permissions;
+use super::storage_engine::StorageEngine;
 
 /// Feeds whose rows are written together.
 const BATCH: usize = 10_000;

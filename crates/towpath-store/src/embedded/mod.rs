@@ -6,7 +6,7 @@
 //! - `commit`: the thread that takes all waiting requests through these three as one group.
 //! - [`copy`]: a copy of everything, for backups, and a folder from one.
 //! - [`command`], [`replica`]: the same three in the order of a cluster's log.
-//! - `slot`: the engine, which is opened again after a failed write.
+//! - `storage_engine`: opening it, and its keyspaces. `slot`: the engine that is in use; a failed write replaces it.
 //! - `let_go`: retention of a log. `repair`: a new store from what a damaged one has.
 //! - `keys`, `record`, `folder`, `journal_mark`, `journal_tail`: the stored format. `migration` brings earlier ones to it.
 
@@ -34,6 +34,7 @@ mod records;
 mod repair;
 pub mod replica;
 mod slot;
+mod storage_engine;
 mod table_lists;
 mod verify;
 
@@ -55,7 +56,6 @@ pub use self::folder::holder;
 pub use self::repair::{FolderRepair, LostChange, RepairError, RepairReport};
 pub use self::verify::{StoreProblem, VerifyProgress, VerifyReport};
 
-use self::apply::StorageEngine;
 use self::commit::{CommitRequest, Committer};
 use self::commit_stats::CommitStats;
 use self::copy::StoreCopy;
@@ -64,6 +64,7 @@ use self::decide::Lookup;
 use self::keys::FeedRow;
 use self::notifier::Notifier;
 use self::slot::EngineSlot;
+use self::storage_engine::StorageEngine;
 use crate::error::{ReadTarget, StorageError};
 use crate::{
     AppendError, AppendHook, Appended, Expected, FeedSummary, ItemOrder, LogHead, OpenError, Precondition,

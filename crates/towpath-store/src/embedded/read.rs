@@ -9,10 +9,10 @@ use towpath_proto::change::{Change, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::StorageEngine;
 use super::engine_error::read_error;
 use super::keys::{self, FeedNumber, FeedRow, IdRow};
 use super::record::{self, bytes_of};
+use super::storage_engine::StorageEngine;
 use crate::error::StorageError;
 use crate::{FeedSummary, ItemOrder, ReadLimit, SeqRange, Table};
 

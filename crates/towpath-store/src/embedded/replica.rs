@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use towpath_proto::feed_id::FeedId;
 
-use super::apply::{ApplyMode, MetadataRow, StorageEngine};
+use super::apply::{ApplyMode, MetadataRow};
 use super::command::{CommandBody, CommandResult, LogCommand};
 use super::commit::CachedState;
 use super::damage::DamageLog;
@@ -20,6 +20,7 @@ use super::decide::{CommitGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
 use super::slot::EngineSlot;
+use super::storage_engine::StorageEngine;
 use super::{EmbeddedOptions, EmbeddedStore};
 use crate::{AppendError, Appended, OpenError, ReplicaError, WriteError};
 

@@ -11,10 +11,10 @@ use parking_lot::{Mutex, RwLock};
 use towpath_proto::feed_id::FeedId;
 
 use super::EmbeddedOptions;
-use super::apply::StorageEngine;
 use super::decide::{DecidedGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
+use super::storage_engine::StorageEngine;
 use crate::error::{ReadTarget, StorageError};
 use crate::{Appended, ReadError, StoreFailure};
 

@@ -12,10 +12,10 @@ use super::sources::FeedSource;
 use super::writes::PendingWrites;
 use super::{LostChange, RepairError, Salvage};
 use crate::LogHead;
-use crate::embedded::apply::StorageEngine;
 use crate::embedded::keys::{self, FeedRow, IdRow};
 use crate::embedded::let_go::LetGoError;
 use crate::embedded::record::{self, ChangeMeta, RecordDraft, bytes_of};
+use crate::embedded::storage_engine::StorageEngine;
 use crate::embedded::verify::VerifyProgress;
 use crate::error::StorageError;
 

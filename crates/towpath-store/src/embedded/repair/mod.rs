@@ -17,10 +17,10 @@ use towpath_proto::change::Seq;
 use towpath_proto::feed_id::FeedId;
 
 use super::EmbeddedOptions;
-use super::apply::StorageEngine;
 use super::engine_error::{engine_reason, read_error};
 use super::folder::{DataFolder, has_lost_format, remove_folder, write_lost_format};
 use super::keys;
+use super::storage_engine::StorageEngine;
 use super::verify::VerifyProgress;
 use crate::OpenError;
 use crate::error::StorageError;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fjall::Keyspace;
 
 use super::RepairError;
-use crate::embedded::apply::StorageEngine;
+use crate::embedded::storage_engine::StorageEngine;
 
 /// Bytes of a batch.
 const LARGE: usize = 4 << 20;

@@ -7,8 +7,8 @@ use std::path::Path;
 use fjall::AbstractTree as _;
 
 use super::VerifyReport;
-use crate::embedded::apply::StorageEngine;
 use crate::embedded::file_checksum::file_checksum;
+use crate::embedded::storage_engine::StorageEngine;
 
 /// Reads every file of the engine, and reports those that are not as they were written.
 pub(super) fn check_files(engine: &StorageEngine, report: &mut VerifyReport) {

@@ -19,11 +19,11 @@ use towpath_proto::feed_id::FeedId;
 
 pub use self::progress::VerifyProgress;
 
-use super::apply::StorageEngine;
 use super::engine_error::read_error;
 use super::keys::{self, FeedRow};
 use super::read;
 use super::record::bytes_of;
+use super::storage_engine::StorageEngine;
 use crate::error::StorageError;
 
 /// Number of problems that a report lists in full.
