@@ -99,6 +99,7 @@ impl Config {
     /// Takes over what a reload takes over. What needs a restart stays as it was.
     pub fn take_over(&mut self, new: Self) {
         self.server.take_over(&new.server);
+        self.alerts.take_over(&new.alerts);
         let Self { include, feeds, tokens, sinks, files, .. } = new;
         (self.include, self.feeds, self.tokens, self.sinks, self.files) =
             (include, feeds, tokens, sinks, files);
@@ -126,6 +127,9 @@ impl FeedConfig {
 
 /// A table of the configuration.
 trait Table: Clone {
+    /// Effect of a reload when the table comes or goes, for one that may be absent.
+    const PRESENCE: AtReload;
+
     /// Adds the keys that differ. `path` is the table's.
     fn compare(&self, new: &Self, path: &str, changes: &mut SettingChanges);
 
@@ -136,19 +140,23 @@ trait Table: Clone {
     fn classify(path: &str, keys: &mut Vec<(String, AtReload)>);
 }
 
-/// A table that may be absent. That it comes or goes needs a restart: its task begins at the start.
+/// A table that may be absent.
 impl<T: Table> Table for Option<T> {
+    const PRESENCE: AtReload = T::PRESENCE;
+
     fn compare(&self, new: &Self, path: &str, changes: &mut SettingChanges) {
         match (self, new) {
             (Some(old), Some(new)) => old.compare(new, path, changes),
             (None, None) => {}
-            _ => changes.add(format!("[{path}]"), AtReload::NeedsRestart),
+            _ => changes.add(format!("[{path}]"), T::PRESENCE),
         }
     }
 
     fn take_over(&mut self, new: &Self) {
-        if let (Some(old), Some(new)) = (self, new) {
-            old.take_over(new);
+        match (self, new) {
+            (Some(old), Some(new)) => old.take_over(new),
+            (old, new) if T::PRESENCE == AtReload::TakenOver => old.clone_from(new),
+            _ => {}
         }
     }
 
@@ -158,8 +166,10 @@ impl<T: Table> Table for Option<T> {
 }
 
 macro_rules! table {
-    ($type:ident { taken_over: [$($taken:ident),*], restart: [$($fixed:ident),*], tables: [$($table:ident: $of:ty),*] }) => {
+    ($type:ident { presence: $presence:ident, taken_over: [$($taken:ident),*], restart: [$($fixed:ident),*], tables: [$($table:ident: $of:ty),*] }) => {
         impl Table for $type {
+            const PRESENCE: AtReload = AtReload::$presence;
+
             fn compare(&self, new: &Self, path: &str, changes: &mut SettingChanges) {
                 // Without `..`: a new key does not compile until it stands in one of the lists.
                 let Self { $($taken,)* $($fixed,)* $($table,)* } = self;
@@ -188,25 +198,36 @@ macro_rules! table {
 }
 
 table!(ServerConfig {
-    taken_over: [tokens, http_feeds, reload_on_change, waiters, longest_wait, heartbeat, metrics_feeds],
+    presence: NeedsRestart,
+    taken_over: [
+        tokens, trusted_proxies, cors_origins, create_feeds, http_feeds, reload_on_change, cache_mib,
+        max_connections, max_connections_per_address, waiters, longest_wait, min_rate, rate_grace,
+        response_mib, heartbeat, metrics_feeds
+    ],
     restart: [
-        listen, base_url, data, cluster, trusted_proxies, cors_origins, create_feeds, threads, reserve_mib,
-        cache_mib, fetches, fetch_mib, private_fetches, max_connections, max_connections_per_address,
-        min_rate, rate_grace, response_mib, hubs, allow_private_callbacks
+        listen, base_url, data, cluster, threads, reserve_mib, fetches, fetch_mib, private_fetches, hubs,
+        allow_private_callbacks
     ],
     tables: [rate_limit: RateLimitConfig, tls: Option<TlsConfig>, access_log: Option<AccessLogConfig>]
 });
-table!(RateLimitConfig { taken_over: [per_second, burst], restart: [], tables: [] });
-table!(TlsConfig { taken_over: [cert, key, http2], restart: [], tables: [] });
-table!(AccessLogConfig { taken_over: [], restart: [sample, slow], tables: [] });
+table!(RateLimitConfig { presence: NeedsRestart, taken_over: [per_second, burst], restart: [], tables: [] });
+table!(TlsConfig { presence: NeedsRestart, taken_over: [cert, key, http2], restart: [], tables: [] });
+table!(AccessLogConfig { presence: TakenOver, taken_over: [sample, slow], restart: [], tables: [] });
 table!(ClusterConfig {
+    presence: NeedsRestart,
     taken_over: [],
     restart: [max_level],
     tables: [snapshots: Option<ClusterSnapshotsConfig>]
 });
-table!(ClusterSnapshotsConfig { taken_over: [], restart: [to, every, keep, max_stream_bytes], tables: [] });
-table!(RiskConfig { taken_over: [], restart: [rules], tables: [] });
+table!(ClusterSnapshotsConfig {
+    presence: NeedsRestart,
+    taken_over: [],
+    restart: [to, every, keep, max_stream_bytes],
+    tables: []
+});
+table!(RiskConfig { presence: NeedsRestart, taken_over: [], restart: [rules], tables: [] });
 table!(HubConfig {
+    presence: NeedsRestart,
     taken_over: [],
     restart: [
         connections,
@@ -224,24 +245,32 @@ table!(HubConfig {
     tables: []
 });
 table!(XmppConfig {
+    presence: NeedsRestart,
     taken_over: [],
     restart: [server, jid, secret, stanza_bytes, subscriptions, account_subscriptions],
     tables: []
 });
-table!(ExportConfig { taken_over: [], restart: [to, base_url, every, hubs], tables: [] });
-table!(AlertsConfig {
+table!(ExportConfig {
+    presence: NeedsRestart,
     taken_over: [],
-    restart: [
+    restart: [to, base_url, every, hubs],
+    tables: []
+});
+table!(AlertsConfig {
+    presence: TakenOver,
+    taken_over: [
         source_failing, feed_silent, sink_behind, disk_free_mib, certificate, wait, pause, repeat, feed
     ],
+    restart: [],
     tables: [webhook: Option<AlertWebhookConfig>, email: Option<AlertEmailConfig>]
 });
 table!(AlertWebhookConfig {
-    taken_over: [],
-    restart: [url, secrets, secret_files, allow_private],
+    presence: TakenOver,
+    taken_over: [url, secrets, secret_files, allow_private],
+    restart: [],
     tables: []
 });
-table!(AlertEmailConfig { taken_over: [], restart: [server, from, to], tables: [] });
+table!(AlertEmailConfig { presence: TakenOver, taken_over: [server, from, to], restart: [], tables: [] });
 
 #[cfg(test)]
 mod tests;

@@ -122,6 +122,26 @@ fn a_table_that_comes_or_goes_needs_a_restart() {
 }
 
 #[test]
+fn alerts_and_the_access_log_come_and_go() {
+    let without = read("").unwrap();
+    let with = read("[alerts]\n[server.access_log]\n").unwrap();
+    let with_email = read(
+        "[alerts]\n[alerts.email]\nserver = 'smtp://a'\nfrom = 'a@b'\nto = ['c@d']\n[server.access_log]\n",
+    );
+    let with_email = with_email.unwrap();
+    for (old, new, expected) in [
+        (&without, &with, vec!["[server.access_log]", "[alerts]"]),
+        (&with, &with_email, vec!["[alerts.email]"]),
+        (&with_email, &without, vec!["[server.access_log]", "[alerts]"]),
+    ] {
+        assert_eq!(old.setting_changes(new).taken_over, expected);
+        let mut running = old.clone();
+        running.take_over(new.clone());
+        assert_eq!(running, *new);
+    }
+}
+
+#[test]
 fn secrets_are_compared() {
     let config = |cluster: &str, token: &str| {
         read(&format!("[server]\ncluster = 'nats://a:{cluster}@h:1'\ntokens = ['{token}']")).unwrap()

@@ -42,6 +42,11 @@ impl AlertKind {
         Self::ReplicaBehind,
     ];
 
+    /// Returns true for a kind that concerns one node of a cluster, and not its feeds or sinks.
+    pub(super) fn is_of_node(self) -> bool {
+        matches!(self, Self::DiskLow | Self::CertificateExpiring | Self::StoreFailed | Self::ReplicaBehind)
+    }
+
     /// Name for programs: in messages, tags and metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -12,10 +12,12 @@ mod observe;
 mod saved;
 mod scope;
 mod send;
+mod settings;
 mod task;
 
 pub(crate) use book::AlertDestination;
 pub(crate) use notice::AlertNotice;
 pub(crate) use scope::AlertScope;
 pub(crate) use send::AlertSenders;
+pub(crate) use settings::{AlertSettings, LiveAlerts};
 pub(crate) use task::run;

@@ -12,7 +12,7 @@ use towpath_store::Expected;
 
 use super::book::AlertDestination;
 use super::notice::AlertNotice;
-use crate::config::{AlertWebhookConfig, AlertsConfig, Config, EVENTS_FEED};
+use crate::config::{AlertWebhookConfig, AlertsConfig, EVENTS_FEED};
 use crate::engine::Engine;
 use crate::engine::publish::publish;
 
@@ -35,12 +35,12 @@ struct WebhookSender {
 }
 
 impl AlertSenders {
-    /// Prepares the destinations of a configuration.
+    /// Prepares the destinations of a configuration. Messages name the server by its `base_url`.
     ///
     /// # Errors
     ///
     /// The message for a destination that cannot be used.
-    pub(crate) fn new(alerts: &AlertsConfig, config: &Config) -> Result<Self, String> {
+    pub(crate) fn new(alerts: &AlertsConfig, base_url: &str) -> Result<Self, String> {
         #[cfg(not(feature = "email"))]
         if alerts.email.is_some() {
             return Err("[alerts.email]: this towpath was built without the feature email".into());
@@ -50,7 +50,7 @@ impl AlertSenders {
             #[cfg(feature = "email")]
             email: alerts.email.as_ref().map(super::email::EmailSender::new).transpose()?,
             has_feed: alerts.feed,
-            server: config.base_url(),
+            server: base_url.to_owned(),
         })
     }
 

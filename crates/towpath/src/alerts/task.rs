@@ -7,12 +7,11 @@ use futures_util::future::join_all;
 
 use super::book::{AlertBook, AlertTiming};
 use super::conditions::conditions;
-use super::kind::AlertKind;
 use super::observe::observe;
 use super::saved::{load, save};
 use super::scope::AlertScope;
 use super::send::AlertSenders;
-use crate::config::AlertsConfig;
+use super::settings::{AlertSettings, LiveAlerts};
 use crate::engine::Engine;
 use crate::engine::roles::Lease;
 use crate::stop::{Stop, stopped};
@@ -20,46 +19,52 @@ use crate::stop::{Stop, stopped};
 /// Interval of looking at the server.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Watches a part of the server, and tells the destinations what happens, until the server stops.
+/// Watches a part of the server, and tells the destinations what happens, until the server stops. While there is no
+/// `[alerts]` it looks at nothing.
 pub(crate) async fn run(
     engine: Arc<Engine>,
-    senders: Arc<AlertSenders>,
+    alerts: LiveAlerts,
     lease: Option<Lease>,
     scope: AlertScope,
     stop: Stop,
 ) {
-    let Some(config) = &engine.config.alerts else { return };
-    let timing = AlertTiming { wait: config.wait, pause: config.pause, repeat: config.repeat };
     let mut book = load(&engine, scope).await;
     loop {
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
-            () = stopped(&stop) => return,
+            () = stopped(&stop) => break,
         }
+        let settings = alerts.borrow().clone();
+        let Some(settings) = settings else {
+            show_open(&engine, scope, &AlertBook::default());
+            continue;
+        };
         let before = book.clone();
-        look(&engine, config, &senders, scope, timing, &mut book).await;
+        look(&engine, &settings, scope, &mut book).await;
         if book != before {
             // Before anything is sent: after a crash it is sent again, not told anew.
             save(&engine, lease.as_ref(), scope, &book).await;
         }
-        if send_due(&engine, &senders, &mut book).await {
+        if send_due(&engine, &settings.senders, &mut book).await {
             save(&engine, lease.as_ref(), scope, &book).await;
         }
-        for kind in AlertKind::ALL {
-            let open = i64::try_from(book.open(kind)).unwrap_or(i64::MAX);
-            engine.metrics.alerts.get_or_create_owned(&[("kind", kind.name().to_owned())]).set(open);
-        }
+        show_open(&engine, scope, &book);
+    }
+    // Another node of the cluster may have the lease now.
+    show_open(&engine, scope, &AlertBook::default());
+}
+
+/// Shows the open alerts of a scope in the metrics.
+fn show_open(engine: &Engine, scope: AlertScope, book: &AlertBook) {
+    for kind in scope.kinds() {
+        let open = i64::try_from(book.open(kind)).unwrap_or(i64::MAX);
+        engine.metrics.alerts.get_or_create_owned(&[("kind", kind.name().to_owned())]).set(open);
     }
 }
 
-async fn look(
-    engine: &Engine,
-    config: &AlertsConfig,
-    senders: &AlertSenders,
-    scope: AlertScope,
-    timing: AlertTiming,
-    book: &mut AlertBook,
-) {
+async fn look(engine: &Engine, settings: &AlertSettings, scope: AlertScope, book: &mut AlertBook) {
+    let AlertSettings { config, senders } = settings;
+    let timing = AlertTiming { wait: config.wait, pause: config.pause, repeat: config.repeat };
     let now = engine.now();
     let observed = observe(engine, config, scope, now).await;
     let found = conditions(observed, config, now, |kind, subject| book.has(kind, subject));

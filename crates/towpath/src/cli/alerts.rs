@@ -19,7 +19,7 @@ pub(crate) async fn alerts(command: &AlertsCommand) -> Result<Exit, CliError> {
     let Some(alerts) = &config.alerts else {
         return Err(CliError::failed("nobody is told of alerts: the configuration has no [alerts]"));
     };
-    let senders = AlertSenders::new(alerts, &config).map_err(CliError::usage)?;
+    let senders = AlertSenders::new(alerts, &config.base_url()).map_err(CliError::usage)?;
     let notice = AlertNotice::test(Timestamp::now());
     let mut failed = Vec::new();
     for destination in senders.destinations() {

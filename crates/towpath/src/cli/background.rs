@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use towpath_client::Fetcher;
 
-use crate::alerts::{self, AlertScope, AlertSenders};
+use crate::alerts::{self, AlertScope, LiveAlerts};
 use crate::engine::change_counts;
 use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{
@@ -40,13 +40,15 @@ impl Background {
     /// Errors of [`recover`].
     pub async fn of(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>, stop: &Stop) -> Result<Self, StoreError> {
         recover(engine).await?;
-        Ok(Self::start(engine, fetcher, None, stop))
+        // Without a sender it never changes.
+        let alerts = watch::channel(None).1;
+        Ok(Self::start(engine, fetcher, alerts, stop))
     }
 
     pub(super) fn start(
         engine: &Arc<Engine>,
         fetcher: &Arc<Fetcher>,
-        senders: Option<Arc<AlertSenders>>,
+        alerts: LiveAlerts,
         stop: &Stop,
     ) -> Self {
         let filters = engine.clone();
@@ -54,7 +56,7 @@ impl Background {
         let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());
         tokio::spawn(stored_feeds::run(engine.clone(), stop.clone()).boxed());
         let roles = Arc::new(Roles::new(engine));
-        let tasks = in_roles(engine, &roles, fetcher, senders, stop);
+        let tasks = in_roles(engine, &roles, fetcher, alerts, stop);
         Self { roles, following, tasks }
     }
 
@@ -85,7 +87,7 @@ fn in_roles(
     engine: &Arc<Engine>,
     roles: &Arc<Roles>,
     fetcher: &Arc<Fetcher>,
-    senders: Option<Arc<AlertSenders>>,
+    alerts: LiveAlerts,
     stop: &Stop,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
@@ -128,24 +130,33 @@ fn in_roles(
             })
         }),
     );
-    if let Some(senders) = senders.clone() {
-        let at = engine.clone();
-        let scope = if engine.is_shared() { AlertScope::Shared } else { AlertScope::All };
-        begin(
-            ALERTS.into(),
-            Box::new(move |lease, stop| {
-                Box::pin(alerts::run(at.clone(), senders.clone(), Some(lease), scope, stop))
-            }),
-        );
-    }
     let delivering = sink::run(engine.clone(), fetcher.clone(), roles.clone(), stop.clone());
     tasks.spawn(delivering.boxed());
     tasks.spawn(poll_sources(engine.clone(), roles.clone(), fetcher.clone(), stop.clone()).boxed());
     // Each node has a disk and a certificate of its own.
-    if let Some(senders) = senders.filter(|_| engine.is_shared()) {
-        tasks.spawn(alerts::run(engine.clone(), senders, None, AlertScope::Node, stop.clone()).boxed());
+    if engine.is_shared() {
+        let node = alerts::run(engine.clone(), alerts.clone(), None, AlertScope::Node, stop.clone());
+        tasks.spawn(node.boxed());
     }
+    tasks.spawn(tell_alerts(engine.clone(), roles.clone(), alerts, stop.clone()).boxed());
     tasks
+}
+
+/// Tells of alerts, from the first configuration on that has `[alerts]`.
+async fn tell_alerts(engine: Arc<Engine>, roles: Arc<Roles>, mut alerts: LiveAlerts, stop: Stop) {
+    // In a cluster the lease would be held for nothing until then.
+    let is_configured = tokio::select! {
+        configured = alerts.wait_for(Option::is_some) => configured.is_ok(),
+        () = stopped(&stop) => false,
+    };
+    if !is_configured {
+        return;
+    }
+    let scope = if engine.is_shared() { AlertScope::Shared } else { AlertScope::All };
+    let telling = move |lease: Lease, stop: Stop| -> BoxFuture<'static, ()> {
+        Box::pin(alerts::run(engine.clone(), alerts.clone(), Some(lease), scope, stop))
+    };
+    roles::run_to_the_end(roles, ALERTS.into(), Box::new(telling), stop).await;
 }
 
 /// Runs the shards of the sources.

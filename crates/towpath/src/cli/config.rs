@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use crate::alerts::AlertSenders;
+use crate::alerts::AlertSettings;
 use crate::config;
 use crate::engine;
 use crate::plural::counted;
@@ -42,8 +42,8 @@ fn check(args: &ConfigArgs) -> Result<String, CliError> {
     let config = args.load()?;
     let tls = config.server.tls.clone().map(TlsIdentity::read).transpose().err().map(|e| e.to_string());
     let rules = engine::risk_scorer(&config).err().map(|e| e.to_string());
-    let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose().err();
-    let faults: Vec<String> = [tls, rules, senders].into_iter().flatten().collect();
+    let alerts = AlertSettings::of(&config, &config.base_url()).err();
+    let faults: Vec<String> = [tls, rules, alerts].into_iter().flatten().collect();
     if !faults.is_empty() {
         return Err(CliError::usage(faults.join("\n")));
     }

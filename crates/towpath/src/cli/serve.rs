@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::FutureExt as _;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use towpath_client::Fetcher;
 
@@ -15,10 +16,10 @@ use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::export::{base_url, report_private};
 use super::open;
-use super::reload;
+use super::reload::{self, Reloader};
 use super::running_server;
 use super::stop_limit::{self, StopLimit};
-use crate::alerts::AlertSenders;
+use crate::alerts::AlertSettings;
 use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_seconds};
 use crate::engine::roles::Roles;
 use crate::engine::tokens::TokenSet;
@@ -88,8 +89,8 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let listeners = Listeners::open(&config.server.listen)?;
     // With port 0 the system chose a free port; URLs need the actual one.
     config.server.listen = listeners.addresses().into();
-    let senders = config.alerts.as_ref().map(|alerts| AlertSenders::new(alerts, &config)).transpose();
-    let senders = senders.map_err(CliError::usage)?.map(Arc::new);
+    let settings = AlertSettings::of(&config, &config.base_url()).map_err(CliError::usage)?;
+    let (new_alerts, alerts) = watch::channel(settings);
     warn_about(&config);
     let kept = args.kept(&config)?;
     // Before the store is opened, which plans with its part of the descriptors.
@@ -109,9 +110,16 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     background::recover(&engine).await?;
     let hangups =
         reload::hangups().map_err(|e| CliError::failed(format!("cannot listen for SIGHUP: {e}")))?;
-    let reloading =
-        reload::run(args.config.clone(), loaded, engine.clone(), hangups, tls.clone(), stop.clone());
-    let reloading = tokio::spawn(reloading);
+    let reloader = Reloader {
+        args: args.config.clone(),
+        engine: engine.clone(),
+        tls: tls.clone(),
+        budget,
+        alerts: new_alerts,
+        current: loaded,
+        count: 0,
+    };
+    let reloading = tokio::spawn(reloader.run(hangups, stop.clone()));
     let copying = tokio::spawn(backup::serve(engine.clone(), stop.clone()).boxed());
     if let Err(e) = running_server::record(&engine) {
         tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
@@ -119,7 +127,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
     tokio::spawn(wall_clock::watch());
     greet(&engine);
-    let Background { roles, following, mut tasks } = Background::start(&engine, &fetcher, senders, &stop);
+    let Background { roles, following, mut tasks } = Background::start(&engine, &fetcher, alerts, &stop);
     let exporting = export(engine.clone(), roles.clone(), fetcher.clone(), kept, stop.clone());
     let exporting = tokio::spawn(exporting.boxed());
     let (watched, watch_stop) = (engine.clone(), stop.clone());

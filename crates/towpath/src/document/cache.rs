@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
@@ -23,7 +24,7 @@ pub struct Documents {
     answers: DocumentCache,
     sup_links: Arc<SupLinks>,
     has_warned: AtomicBool,
-    cors: Arc<CorsPolicy>,
+    cors: Arc<ArcSwap<CorsPolicy>>,
     is_removed: Option<IsRemoved>,
 }
 
@@ -68,14 +69,20 @@ fn cache(bytes: u64, parts: usize) -> DocumentCache {
     }
 }
 
+/// Divides bytes among small documents, large ones and answers.
+fn shares(bytes: u64) -> [u64; 3] {
+    [bytes / 4, bytes / 2, bytes / 4]
+}
+
 impl Documents {
     /// A cache of so many bytes: half for large documents, a quarter for small ones, a quarter for answers to queries.
     pub fn new(bytes: u64, sup_links: Arc<SupLinks>) -> Self {
+        let [small, large, answers] = shares(bytes);
         Self {
-            small: cache(bytes / 4, PARTS),
+            small: cache(small, PARTS),
             // In one part, so that one document may take nearly all of it.
-            large: cache(bytes / 2, 1),
-            answers: cache(bytes / 4, PARTS),
+            large: cache(large, 1),
+            answers: cache(answers, PARTS),
             sup_links,
             cors: Arc::default(),
             has_warned: AtomicBool::new(false),
@@ -89,10 +96,19 @@ impl Documents {
         Self { is_removed: Some(is_removed), ..self }
     }
 
-    /// Adds the headers of a CORS policy to all documents.
+    /// Adds the headers of a CORS policy to all documents. It must be replaced before [`clear`](Self::clear) is called.
     #[must_use]
-    pub fn with_cors(self, cors: Arc<CorsPolicy>) -> Self {
+    pub fn with_cors(self, cors: Arc<ArcSwap<CorsPolicy>>) -> Self {
         Self { cors, ..self }
+    }
+
+    /// Replaces the number of bytes. Documents beyond it are forgotten.
+    pub fn set_capacity(&self, bytes: u64) {
+        let [small, large, answers] = shares(bytes);
+        self.small.set_capacity(small);
+        self.large.set_capacity(large);
+        self.answers.set_capacity(answers);
+        self.has_warned.store(false, Ordering::Relaxed);
     }
 
     /// The document at a path, if it is in memory and current.
@@ -104,12 +120,13 @@ impl Documents {
 
     /// Keeps the answer to a query, if it is one that is worth it.
     pub fn put_answer(&self, path: &str, document: Document) -> Arc<Document> {
-        let document = Arc::new(document.with_sup_link(&self.sup_links, path).with_cors(&self.cors));
+        let cors = self.cors.load_full();
+        let document = Arc::new(document.with_sup_link(&self.sup_links, path).with_cors(&cors));
         // One large answer would evict many small ones that are requested more often.
         let is_small = path.len() <= MAX_ANSWER_PATH && document.body.len() <= MAX_ANSWER;
         if is_small && !self.sup_links.is_private(path) {
             self.answers.insert(path.into(), document.clone());
-            if self.is_of_removed(path) {
+            if self.is_of_removed(path) || self.has_changed(&cors) {
                 self.answers.remove(path);
             }
         }
@@ -123,8 +140,9 @@ impl Documents {
 
     /// Caches a document at several paths, which must belong to the same feed or to none.
     pub fn put_all(&self, paths: &[&str], document: Document) -> Arc<Document> {
+        let cors = self.cors.load_full();
         let document = match paths.first() {
-            Some(path) => document.with_sup_link(&self.sup_links, path).with_cors(&self.cors),
+            Some(path) => document.with_sup_link(&self.sup_links, path).with_cors(&cors),
             None => document,
         };
         let document = Arc::new(document);
@@ -134,7 +152,7 @@ impl Documents {
             // The earlier document may have been of the other size.
             other.remove(*path);
             cache.insert((*path).into(), document.clone());
-            if self.is_of_removed(path) {
+            if self.is_of_removed(path) || self.has_changed(&cors) {
                 cache.remove(*path);
             }
         }
@@ -156,6 +174,12 @@ impl Documents {
         let Ok(segments) = segments(path) else { return true };
         let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         feed_in(&segments).is_some_and(is_removed)
+    }
+
+    /// Returns true if the policy was replaced while a document with its headers was made.
+    // As above: asked after the document is in the cache.
+    fn has_changed(&self, cors: &Arc<CorsPolicy>) -> bool {
+        !Arc::ptr_eq(cors, &self.cors.load())
     }
 
     /// Warns once of a document that is made anew for each request, since the cache has no room for it.
@@ -241,6 +265,37 @@ mod tests {
         documents.forget("/0");
         documents.forget("/4");
         assert!(documents.get("/0").is_none() && documents.get("/4").is_none());
+    }
+
+    #[test]
+    fn a_capacity_is_replaced_and_the_rest_forgotten() {
+        let documents = Documents::new(64 << 20, Arc::default());
+        documents.put("/small", plain(b"x"));
+        documents.put("/large", plain(&vec![0; 10 << 20]));
+        documents.set_capacity(8 << 20);
+        assert!(documents.get("/small").is_some() && documents.get("/large").is_none());
+        documents.set_capacity(64 << 20);
+        documents.put("/large", plain(&vec![0; 10 << 20]));
+        assert!(documents.get("/large").is_some());
+    }
+
+    /// A document that was made with the earlier headers, and comes after all were forgotten.
+    #[test]
+    fn no_document_has_the_headers_of_an_earlier_policy() {
+        let cors: Arc<ArcSwap<CorsPolicy>> = Arc::default();
+        let replaced = cors.clone();
+        // Replaces the policy between the document's headers and its insertion.
+        let replacing = move |_: &str| {
+            replaced.store(Arc::new(CorsPolicy::AnyOrigin));
+            false
+        };
+        let documents =
+            Documents::new(1 << 20, Arc::default()).with_cors(cors).without_removed(Box::new(replacing));
+        let path = "/diff/news/head.json";
+        documents.put(path, plain(b"x"));
+        assert!(documents.get(path).is_none());
+        documents.put_answer("/feeds/news/items?max=1", plain(b"x"));
+        assert!(documents.get("/feeds/news/items?max=1").is_none());
     }
 
     #[test]

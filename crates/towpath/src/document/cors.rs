@@ -52,11 +52,6 @@ impl CorsPolicy {
         }
     }
 
-    /// Returns true if the headers of a response depend on the request.
-    pub(crate) fn is_per_request(&self) -> bool {
-        matches!(self, Self::Listed(_))
-    }
-
     /// Adds the headers that every response has, whoever asks.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         match self {

@@ -17,7 +17,7 @@ pub const MIN_BODY: usize = 16 << 10;
 /// Bodies of responses that wait to be sent.
 #[derive(Debug)]
 pub struct ResponseMemory {
-    limit: usize,
+    limit: AtomicUsize,
     used: AtomicUsize,
     /// Bodies in use by their checksum.
     in_use: Mutex<HashMap<u32, Weak<SharedBody>>>,
@@ -43,12 +43,17 @@ impl AsRef<[u8]> for BodyOwner {
 impl ResponseMemory {
     /// Creates an empty memory with a limit in bytes.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0), in_use: Mutex::default() })
+        Arc::new(Self { limit: limit.into(), used: AtomicUsize::new(0), in_use: Mutex::default() })
+    }
+
+    /// Replaces the limit. Bodies that are in use stay.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Returns true if the bodies in use reach the limit.
     pub fn is_exceeded(&self) -> bool {
-        self.used.load(Ordering::Relaxed) >= self.limit
+        self.used.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed)
     }
 
     /// Returns true if a body of at least `min` bytes cannot be sent now: it would be another one, and the limit is
@@ -128,6 +133,9 @@ mod tests {
         assert!(memory.refuses(&body(3), MIN_BODY));
         // Equal to one in use, or small: it takes no more memory.
         assert!(!memory.refuses(&body(1), MIN_BODY) && !memory.refuses(&Bytes::from_static(b"x"), MIN_BODY));
+        memory.set_limit(3 * MIN_BODY);
+        assert!(!memory.refuses(&body(3), MIN_BODY));
+        memory.set_limit(2 * MIN_BODY);
         drop(held);
         assert!(!memory.refuses(&body(3), MIN_BODY));
     }

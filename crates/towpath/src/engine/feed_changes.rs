@@ -31,12 +31,26 @@ pub struct FeedPlan {
     changes: FeedChanges,
     feeds: Vec<(FeedId, Arc<Feed>)>,
     private: Vec<FeedId>,
+    /// Publishing creates feeds, so every log is served.
+    may_create: bool,
 }
 
 impl FeedPlan {
     /// Configurations of the feeds as they will be served.
     pub fn configs(&self) -> impl Iterator<Item = &FeedConfig> {
         self.feeds.iter().map(|(_, feed)| &feed.config)
+    }
+
+    /// Adds feeds for the logs that no feed of the plan has.
+    fn add_unnamed(&mut self, logs: HashMap<FeedId, FeedSummary>, is_deleted: impl Fn(&FeedId) -> bool) {
+        let planned: HashSet<&FeedId> = self.feeds.iter().map(|(id, _)| id).collect();
+        let is_unnamed = |(id, _): &(FeedId, FeedSummary)| !planned.contains(id) && !is_deleted(id);
+        let unnamed: Vec<_> = logs.into_iter().filter(is_unnamed).collect();
+        for (id, log) in unnamed {
+            self.feeds.push((id.clone(), added(&FeedConfig::unnamed(id.clone()), Some(&log))));
+            self.changes.added.push(id);
+        }
+        self.changes.added.sort_unstable();
     }
 }
 
@@ -47,7 +61,9 @@ impl Engine {
     ///
     /// A store that cannot be read.
     pub async fn plan_feeds(&self, config: &Config) -> Result<FeedPlan, StoreError> {
-        let mut plan = FeedPlan { changes: FeedChanges::default(), feeds: Vec::new(), private: Vec::new() };
+        let may_create = config.server.create_feeds;
+        let (changes, feeds, private) = Default::default();
+        let mut plan = FeedPlan { changes, feeds, private, may_create };
         let mut logs = None;
         for new in &config.feeds {
             let id = new.id();
@@ -89,6 +105,13 @@ impl Engine {
             };
             plan.feeds.push((stored.id().clone(), feed));
         }
+        if may_create && !self.server.load().create_feeds {
+            let logs = match logs {
+                Some(logs) => logs,
+                None => self.logs().await?,
+            };
+            plan.add_unnamed(logs, |id| stored.removed.contains_key(id));
+        }
         // Before any of them can be removed.
         private_feeds::update(self.store.as_ref(), plan.configs()).await?;
         Ok(plan)
@@ -100,12 +123,11 @@ impl Engine {
 
     /// Makes a plan's changes visible, all at once.
     pub fn apply_feeds(&self, plan: FeedPlan) -> FeedChanges {
-        let FeedPlan { mut changes, feeds: planned, private } = plan;
+        let FeedPlan { mut changes, feeds: planned, private, may_create } = plan;
         // Before the feeds are: no document of a private feed may be cached as a public one's.
         self.sup_links.add_private(private);
         let mut planned: HashMap<FeedId, Arc<Feed>> = planned.into_iter().collect();
         let mut removed = Vec::new();
-        let may_create = self.config.server.create_feeds;
         self.feeds.replace(|feeds| {
             for (id, feed) in feeds {
                 if planned.contains_key(id) {
@@ -143,17 +165,34 @@ impl Engine {
         changes
     }
 
-    /// Takes over the keys of `[server]` that a reload takes over.
+    /// Takes over the keys of `[server]` that a reload takes over. Feeds have theirs from [`Self::apply_feeds`] and
+    /// [`Self::renew_feed_limits`].
     pub(crate) fn apply_server(&self, new: &ServerConfig) {
         let old = self.server.load_full();
         self.server.store(Arc::new(old.reloaded(new)));
-        if old.longest_wait != new.longest_wait {
-            // Each feed keeps the limits of its requests.
-            self.feeds.replace(|feeds| {
-                let limited = |feed: &Arc<Feed>| feed.with_config(feed.config.clone());
-                feeds.iter().map(|(id, feed)| (id.clone(), limited(feed))).collect()
-            });
+        self.logs_requests.store(new.access_log.is_some(), Ordering::Relaxed);
+        self.response_memory.set_limit(new.response_mib << 20);
+        if old.cache_mib != new.cache_mib {
+            self.documents.set_capacity(new.cache_mib << 20);
         }
+        if old.rate_limit != new.rate_limit
+            && let Some(limit) = &self.rate_limit
+        {
+            limit.set(new.rate_limit);
+        }
+        if old.cors_origins != new.cors_origins {
+            self.cors.store(Arc::new(self.cors_policy()));
+            // Prebuilt documents have the headers of the earlier policy, and so has a static tree's configuration.
+            self.tell_feed_change();
+        }
+    }
+
+    /// Has all feeds compute the limits of their requests again, which each of them keeps.
+    pub(crate) fn renew_feed_limits(&self) {
+        self.feeds.replace(|feeds| {
+            let limited = |feed: &Arc<Feed>| feed.with_config(feed.config.clone());
+            feeds.iter().map(|(id, feed)| (id.clone(), limited(feed))).collect()
+        });
     }
 
     /// Tells those who wait for these feeds that they were removed.

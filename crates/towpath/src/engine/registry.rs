@@ -1,10 +1,10 @@
 //! The engine: everything that requests, sources and protocols share.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
 use towpath_store::{FeedSummary, ReadError, Store, StoreDamage, StoreFailure};
 
-use crate::config::{Config, FeedConfig, ServerConfig, origins_for};
+use crate::config::{AlertsConfig, Config, FeedConfig, ServerConfig, origins_for};
 use crate::document::cache::Documents;
 use crate::document::cors::CorsPolicy;
 use crate::document::response_memory::ResponseMemory;
@@ -35,10 +35,13 @@ use crate::wall_clock;
 
 /// The registry of a running towpath.
 pub struct Engine {
-    /// The configuration of the start. Later ones replace [`Self::server`], the feeds, the tokens and the sinks.
+    /// The configuration of the start. Later ones replace [`Self::server`], [`Self::alerts`], the feeds, the tokens and
+    /// the sinks.
     pub config: Config,
     /// `[server]` as it is in effect, with the keys that a reload takes over.
     pub server: Arc<ArcSwap<ServerConfig>>,
+    /// `[alerts]` as it is in effect.
+    pub(crate) alerts: ArcSwapOption<AlertsConfig>,
     /// Address that readers use, without a slash at its end.
     pub base_url: String,
     /// True while it makes documents of a static tree, which nobody can subscribe to.
@@ -54,7 +57,9 @@ pub struct Engine {
     /// SUP links of all feeds.
     pub sup_links: Arc<SupLinks>,
     /// Origins whose pages may read.
-    pub cors: Arc<CorsPolicy>,
+    pub cors: Arc<ArcSwap<CorsPolicy>>,
+    /// True while requests are logged. One load for each request, where `server` would take several.
+    pub(super) logs_requests: AtomicBool,
     /// Risk scorer with the rules of the configuration.
     pub scorer: Scorer,
     /// Counters.
@@ -128,7 +133,7 @@ impl Engine {
         let identity = identity(store.as_ref(), is_shared).await?;
         let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
         let sup_links = Arc::new(SupLinks::new(&config.base_url(), private.collect(), &identity));
-        let cors = cors(&config, &config.base_url());
+        let cors = Arc::new(ArcSwap::from_pointee(cors_policy(&config.server, &config.base_url())));
         let mut feeds = configured(&config);
         let StoredFeeds { feeds: stored, mut removed } = StoredFeeds::load(store.as_ref()).await?;
         let of_file: std::collections::HashSet<&FeedId> = config.feeds.iter().map(FeedConfig::id).collect();
@@ -182,6 +187,7 @@ impl Engine {
             response_memory: ResponseMemory::new(config.server.response_mib << 20),
             sup_links,
             cors,
+            logs_requests: config.server.access_log.is_some().into(),
             store,
             scorer,
             failures: Failures::new(metrics.publish_failed.clone()),
@@ -193,6 +199,7 @@ impl Engine {
             instance: hex::encode(unguessable().to_be_bytes()),
             rate_limit: Some(RateLimit::new(config.server.rate_limit)),
             server: Arc::new(ArcSwap::from_pointee(config.server.clone())),
+            alerts: ArcSwapOption::from_pointee(config.alerts.clone()),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
             log_upkeep: LogUpkeepHealth::default(),
@@ -220,7 +227,8 @@ impl Engine {
             documents: Documents::new(0, sup_links.clone()),
             response_memory: self.response_memory.clone(),
             sup_links,
-            cors: cors(&self.config, base_url),
+            cors: Arc::new(ArcSwap::from_pointee(cors_policy(&self.server.load(), base_url))),
+            logs_requests: AtomicBool::new(false),
             store: self.store.clone(),
             scorer: self.scorer.clone(),
             failures: Failures::new(metrics.publish_failed.clone()),
@@ -232,6 +240,7 @@ impl Engine {
             instance: self.instance.clone(),
             rate_limit: None,
             server: self.server.clone(),
+            alerts: ArcSwapOption::empty(),
             replica_age: ReplicaAge::default(),
             store_health: StoreHealth::default(),
             log_upkeep: LogUpkeepHealth::default(),
@@ -267,7 +276,7 @@ impl Engine {
     }
 
     fn unlisted_feed(&self, id: &FeedId) -> Option<Arc<Feed>> {
-        let may_create = self.config.server.create_feeds
+        let may_create = self.server.load().create_feeds
             && !self.removed.read().get(id).is_some_and(|removed| removed.is_deleted);
         may_create.then(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))))
     }
@@ -285,6 +294,16 @@ impl Engine {
     /// Returns the time. Everything below the engine gets it as an argument.
     pub fn now(&self) -> Timestamp {
         wall_clock::now()
+    }
+
+    /// Returns true if `[server.access_log]` is configured.
+    pub(crate) fn logs_requests(&self) -> bool {
+        self.logs_requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns the origins whose pages may read at this base URL, by the settings that are in effect.
+    pub(crate) fn cors_policy(&self) -> CorsPolicy {
+        cors_policy(&self.server.load(), &self.base_url)
     }
 
     /// Returns true if other nodes write to the store that this one reads.
@@ -351,8 +370,8 @@ fn filters(config: &Config, logs: &HashMap<FeedId, Arc<Feed>>) -> Vec<(FeedId, A
 }
 
 /// Makes the CORS policy of what is read at a base URL.
-fn cors(config: &Config, base_url: &str) -> Arc<CorsPolicy> {
-    Arc::new(CorsPolicy::new(&origins_for(config.server.cors_origins.as_deref(), base_url)))
+fn cors_policy(server: &ServerConfig, base_url: &str) -> CorsPolicy {
+    CorsPolicy::new(&origins_for(server.cors_origins.as_deref(), base_url))
 }
 
 /// Returns the risk rules of a configuration, from its file if it names one.

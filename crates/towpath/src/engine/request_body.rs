@@ -9,14 +9,14 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::ServerConfig;
 use crate::document::route_error::RouteError;
+use crate::engine::Engine;
 
 /// Reads a request's body of at most `limit` bytes.
 ///
 /// A client that sends a byte at a time would hold its body's memory for ever, so there is a minimum rate.
 pub(crate) async fn read(
-    server: &ServerConfig,
+    engine: &Engine,
     request: Request<Incoming>,
     limit: usize,
 ) -> Result<Bytes, RouteError> {
@@ -25,14 +25,17 @@ pub(crate) async fn read(
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(RouteError::unsupported_coding("send the body without Content-Encoding"));
     }
+    let (min_rate, grace) = {
+        let server = engine.server.load();
+        (server.min_rate, server.rate_grace)
+    };
     let mut body = Limited::new(request.into_body(), limit);
     let (start, mut received) = (Instant::now(), BytesMut::new());
     loop {
-        let earned = Duration::from_secs_f64(received.len() as f64 / f64::from(server.min_rate.max(1)));
-        let Ok(frame) = timeout_at(start + server.rate_grace + earned, body.frame()).await else {
+        let earned = Duration::from_secs_f64(received.len() as f64 / f64::from(min_rate.max(1)));
+        let Ok(frame) = timeout_at(start + grace + earned, body.frame()).await else {
             return Err(RouteError::timeout(format!(
-                "the body came with less than {} bytes per second ([server] min_rate)",
-                server.min_rate
+                "the body came with less than {min_rate} bytes per second ([server] min_rate)"
             )));
         };
         match frame {

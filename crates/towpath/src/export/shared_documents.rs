@@ -129,8 +129,9 @@ impl Tree {
         if let Ok(feeds) = public_list(engine) {
             pointers.push(TreeDocument::of_answer(engine, "/feeds", feeds).into());
         }
-        pointers
-            .extend(self.target.configuration(&engine.base_url, &engine.cors).into_iter().map(Pointer::from));
+        pointers.extend(
+            self.target.configuration(&engine.base_url, &engine.cors_policy()).into_iter().map(Pointer::from),
+        );
         for (path, segments) in [
             ("/healthz.json", ["healthz.json", ""]),
             ("/diff/sources.json", ["diff", "sources.json"]),

@@ -41,10 +41,9 @@ pub async fn serve(
         // All start before the first accept: a connection must never wait for a thread.
         workers.push(Worker::start(number, engine.clone(), tls.clone(), stop.clone())?);
     }
-    let server = &engine.config.server;
-    let max_connections = budget.connections_within(server.max_connections);
+    budget.check_connections(engine.server.load().max_connections);
     let total = engine.metrics.connections.clone();
-    let admission = Admission::new(max_connections, server, total);
+    let admission = Admission::new(budget.connections, engine.server.clone(), total);
     let is_tls = tls.is_some();
     let acceptor = Acceptor { engine: &engine, admission, is_tls, workers: &workers, turn: 0 };
     acceptor.run(&mut listeners, stop).await;

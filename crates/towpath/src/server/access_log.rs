@@ -1,6 +1,6 @@
 //! The access log: a line for a share of the requests, and for every one that is slow or fails here.
 //!
-//! Without `[server.access_log]` no request has a record, and costs nothing beyond the look at an `Option`.
+//! Without `[server.access_log]` no request has a record, and costs nothing beyond the load of a flag.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, Version};
 
 use super::metrics::requests::Route;
-use crate::config::{AccessLogConfig, TrustedProxies};
+use crate::config::AccessLogConfig;
 use crate::engine::Engine;
 use crate::engine::client_address::client_address;
 
@@ -18,13 +18,6 @@ pub(crate) const ACCESS_TARGET: &str = "towpath::access";
 
 /// Parameters whose values are shown. Others may be secrets, such as the signature of a read link.
 const SHOWN_PARAMETERS: [&str; 8] = ["since", "until", "order", "max", "timeout", "seconds", "feed", "page"];
-
-/// Settings of the access log.
-#[derive(Debug)]
-pub(super) struct AccessLog {
-    config: AccessLogConfig,
-    proxies: TrustedProxies,
-}
 
 /// A request, from its head to the end of its response.
 #[derive(Debug)]
@@ -45,21 +38,29 @@ pub(super) struct AccessRecord {
     is_finished: bool,
 }
 
-impl AccessLog {
-    /// Returns the access log of a server, if it is configured.
-    pub(super) fn of(engine: &Engine) -> Option<Self> {
-        let server = &engine.config.server;
+impl AccessRecord {
+    /// Begins the record of a request, if requests are logged.
+    pub(super) fn begin<B>(
+        engine: &Engine,
+        peer: SocketAddr,
+        request: &Request<B>,
+        route: Route,
+    ) -> Option<Box<Self>> {
+        if !engine.logs_requests() {
+            return None;
+        }
+        let server = engine.server.load();
         let config = server.access_log.clone()?;
-        Some(Self { config, proxies: server.trusted_proxies.clone() })
+        let client = client_address(peer, request.headers(), &server.trusted_proxies);
+        Some(Box::new(Self::new(config, client, request, route)))
     }
 
-    /// Begins the record of a request.
-    pub(super) fn begin<B>(&self, peer: SocketAddr, request: &Request<B>, route: Route) -> Box<AccessRecord> {
-        Box::new(AccessRecord {
+    fn new<B>(config: AccessLogConfig, client: IpAddr, request: &Request<B>, route: Route) -> Self {
+        Self {
             began: Instant::now(),
-            config: self.config.clone(),
-            is_sampled: self.config.takes(fastrand::f64()),
-            client: client_address(peer, request.headers(), &self.proxies),
+            is_sampled: config.takes(fastrand::f64()),
+            config,
+            client,
             method: request.method().clone(),
             // Shares the bytes of the head.
             target: request.uri().path_and_query().cloned(),
@@ -69,11 +70,9 @@ impl AccessLog {
             status: None,
             bytes: 0,
             is_finished: false,
-        })
+        }
     }
-}
 
-impl AccessRecord {
     /// Notes the head of the response.
     pub(super) fn answer(&mut self, status: u16, is_long_poll: bool) {
         self.status = Some(status);
@@ -85,13 +84,19 @@ impl AccessRecord {
         self.bytes += bytes as u64;
     }
 
-    /// Makes the record of the next long poll on the connection, whose head begins with these bytes.
-    pub(super) fn next_long_poll(&self, head: &[u8]) -> Box<Self> {
+    /// Makes the record of the next long poll on the connection, whose head begins with these bytes, if requests are
+    /// logged.
+    pub(super) fn next_long_poll(&self, engine: &Engine, head: &[u8]) -> Option<Box<Self>> {
+        let config = engine.server.load().access_log.clone()?;
+        Some(Box::new(self.next(config, head)))
+    }
+
+    fn next(&self, config: AccessLogConfig, head: &[u8]) -> Self {
         let target = head.split(|byte| *byte == b' ').nth(1);
-        Box::new(Self {
+        Self {
             began: Instant::now(),
-            config: self.config.clone(),
-            is_sampled: self.config.takes(fastrand::f64()),
+            is_sampled: config.takes(fastrand::f64()),
+            config,
             client: self.client,
             method: self.method.clone(),
             target: target.and_then(|target| PathAndQuery::try_from(target).ok()),
@@ -101,7 +106,7 @@ impl AccessRecord {
             status: None,
             bytes: 0,
             is_finished: false,
-        })
+        }
     }
 
     /// Writes the line, once. A record that was not finished by then is written when it is dropped.
@@ -173,11 +178,9 @@ mod tests {
         }
     }
 
-    fn record(sample: f64, slow: Duration) -> Box<AccessRecord> {
-        let config = AccessLogConfig { sample, slow };
-        let log = AccessLog { config, proxies: TrustedProxies::default() };
+    fn record(sample: f64, slow: Duration) -> AccessRecord {
         let request = Request::get("/feeds/a/items?since=1").body(()).unwrap();
-        log.begin(SocketAddr::from(([192, 0, 2, 1], 5)), &request, Route::ITEMS)
+        AccessRecord::new(AccessLogConfig { sample, slow }, [192, 0, 2, 1].into(), &request, Route::ITEMS)
     }
 
     #[test]
@@ -198,9 +201,10 @@ mod tests {
     #[test]
     fn the_next_long_poll_has_its_own_address() {
         let first = record(1.0, Duration::from_secs(60));
-        let next = first.next_long_poll(b"GET /feeds/a/items?since=2 HTTP/1.1\r\nhost: a\r\n\r\n");
-        assert_eq!(next.target.as_ref().unwrap().query(), Some("since=2"));
-        assert_eq!(next.client, first.client);
-        assert!(first.next_long_poll(b"").target.is_none());
+        let next = |head: &[u8]| first.next(first.config.clone(), head);
+        let second = next(b"GET /feeds/a/items?since=2 HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(second.target.as_ref().unwrap().query(), Some("since=2"));
+        assert_eq!(second.client, first.client);
+        assert!(next(b"").target.is_none());
     }
 }

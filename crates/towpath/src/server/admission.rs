@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::config::{ServerConfig, TrustedProxies};
+use crate::config::ServerConfig;
 use crate::engine::client_address::client_network;
 
 /// Reason why a connection is not served.
@@ -37,13 +38,14 @@ pub(super) enum StreamAdmissionError {
 
 /// Counts open connections, and refuses those beyond the limits.
 pub(super) struct Admission {
-    proxies: TrustedProxies,
     open: Arc<OpenConnections>,
 }
 
 struct OpenConnections {
-    max_connections: usize,
-    max_per_address: usize,
+    /// Settings with the limits and the trusted proxies.
+    server: Arc<ArcSwap<ServerConfig>>,
+    /// Connections that there are descriptors for.
+    descriptors: usize,
     /// The gauge of the metrics is the count itself.
     total: Gauge,
     /// Requests on HTTP/2 connections.
@@ -60,22 +62,22 @@ pub(super) struct ConnectionPermit {
 }
 
 impl Admission {
-    pub(super) fn new(max_connections: usize, server: &ServerConfig, total: Gauge) -> Self {
+    /// Counts connections within the settings, and within the `descriptors` that there are for them.
+    pub(super) fn new(descriptors: usize, server: Arc<ArcSwap<ServerConfig>>, total: Gauge) -> Self {
         let (streams, by_network) = <(AtomicUsize, Mutex<_>)>::default();
-        let max_per_address = server.max_connections_per_address;
-        let open = OpenConnections { max_connections, max_per_address, total, streams, by_network };
-        Self { proxies: server.trusted_proxies.clone(), open: Arc::new(open) }
+        Self { open: Arc::new(OpenConnections { server, descriptors, total, streams, by_network }) }
     }
 
     /// Takes a place for a connection of `peer`.
     pub(super) fn admit(&self, peer: IpAddr) -> Result<ConnectionPermit, AdmissionError> {
         let open = &self.open;
         // Only the acceptor takes places, so the count cannot grow between these lines.
-        if usize::try_from(open.total.get()).is_ok_and(|total| total >= open.max_connections) {
-            return Err(AdmissionError::Total(open.max_connections));
+        let limit = open.max_connections();
+        if usize::try_from(open.total.get()).is_ok_and(|total| total >= limit) {
+            return Err(AdmissionError::Total(limit));
         }
         // Behind a proxy, all clients of the world have one address.
-        let is_proxy = peer.to_canonical().is_loopback() || self.proxies.contains(peer);
+        let is_proxy = peer.to_canonical().is_loopback() || open.server.load().trusted_proxies.contains(peer);
         let network = (!is_proxy).then(|| client_network(peer));
         if let Some(network) = network {
             open.take_of(network).map_err(|count| AdmissionError::Address(count, network))?;
@@ -86,11 +88,15 @@ impl Admission {
 }
 
 impl OpenConnections {
+    fn max_connections(&self) -> usize {
+        self.server.load().max_connections.map_or(self.descriptors, |limit| limit.min(self.descriptors))
+    }
+
     /// Takes a place of a network, or returns how many it has if these are all.
     fn take_of(&self, network: IpAddr) -> Result<(), usize> {
         let mut by_network = self.by_network.lock();
         let count = by_network.entry(network).or_default();
-        if *count >= self.max_per_address {
+        if *count >= self.server.load().max_connections_per_address {
             return Err(*count);
         }
         *count += 1;
@@ -121,7 +127,7 @@ impl ConnectionPermit {
         }
         // Made before the check, so that it gives both places back.
         let permit = StreamPermit { open, network };
-        let limit = permit.open.max_connections;
+        let limit = permit.open.max_connections();
         match permit.open.streams.fetch_add(1, Ordering::Relaxed) {
             count if count >= limit => Err(StreamAdmissionError::Total(limit)),
             _ => Ok(permit),
@@ -160,11 +166,12 @@ mod tests {
     fn admission(total: usize, per_address: usize) -> Admission {
         let trusted_proxies = vec!["10.0.0.0/8".to_owned()].try_into().unwrap();
         let server = ServerConfig {
+            max_connections: Some(total),
             max_connections_per_address: per_address,
             trusted_proxies,
             ..ServerConfig::default()
         };
-        Admission::new(total, &server, Gauge::default())
+        Admission::new(100, Arc::new(ArcSwap::from_pointee(server)), Gauge::default())
     }
 
     fn admit(admission: &Admission, peer: &str) -> Result<ConnectionPermit, AdmissionError> {
@@ -200,6 +207,29 @@ mod tests {
         }
         assert!(admit(&admission, "2001:db8:0:1::1").is_ok());
         assert_eq!(admission.open.by_network.lock().len(), 2);
+    }
+
+    #[test]
+    fn limits_that_change_hold_for_the_next_connection() {
+        let admission = admission(1, 9);
+        let set = |total: Option<usize>, per_address: usize| {
+            let mut server = ServerConfig::clone(&admission.open.server.load());
+            (server.max_connections, server.max_connections_per_address) = (total, per_address);
+            admission.open.server.store(Arc::new(server));
+        };
+        let first = admit(&admission, "192.0.2.1").ok().unwrap();
+        assert_eq!(admit(&admission, "192.0.2.1").err(), Some(AdmissionError::Total(1)));
+        set(Some(1000), 1);
+        let address = "192.0.2.1".parse().unwrap();
+        assert_eq!(admit(&admission, "192.0.2.1").err(), Some(AdmissionError::Address(1, address)));
+        assert!(first.admit_stream().is_err());
+        set(None, 1000);
+        let open: Vec<_> = (1..100).map(|_| admit(&admission, "192.0.2.1").ok().unwrap()).collect();
+        // More than the descriptors are never open.
+        assert_eq!(admit(&admission, "192.0.2.2").err(), Some(AdmissionError::Total(100)));
+        set(Some(5), 1000);
+        drop(open);
+        assert!(admit(&admission, "192.0.2.2").is_ok());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! may not read through a name of its own that resolves to this machine (DNS rebinding), nor have the browser fetch
 //! scripts (JSON-P) or send forms (the hub).
 
+use arc_swap::ArcSwap;
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use url::Url;
@@ -30,7 +31,11 @@ impl BrowserPolicy {
     }
 
     /// Checks a request, before anything is read for it.
-    pub(super) fn check<B>(&self, request: &Request<B>, cors: &CorsPolicy) -> Result<(), RouteError> {
+    pub(super) fn check<B>(
+        &self,
+        request: &Request<B>,
+        cors: &ArcSwap<CorsPolicy>,
+    ) -> Result<(), RouteError> {
         let Some(own) = &self.local else { return Ok(()) };
         let headers = request.headers();
         // HTTP/2 has the host in the address instead.
@@ -74,13 +79,13 @@ fn is_unspoofable(host: &str) -> bool {
 }
 
 /// Returns true if a page of another site sent the request.
-fn is_of_other_site(method: &Method, headers: &HeaderMap, cors: &CorsPolicy) -> bool {
+fn is_of_other_site(method: &Method, headers: &HeaderMap, cors: &ArcSwap<CorsPolicy>) -> bool {
     // Every current browser sends one of the two with each request that a page can make across sites.
     match headers.get(ORIGIN) {
-        Some(origin) => !cors.allows(origin) && !is_own(origin, headers),
+        Some(origin) => !cors.load().allows(origin) && !is_own(origin, headers),
         None => match headers.get(SEC_FETCH_SITE) {
             Some(site) if site == "cross-site" => {
-                *cors != CorsPolicy::AnyOrigin && !is_visit(method, headers)
+                **cors.load() != CorsPolicy::AnyOrigin && !is_visit(method, headers)
             }
             _ => false,
         },
@@ -119,7 +124,7 @@ mod tests {
         for (name, value) in lines {
             request.headers_mut().append(*name, value.parse().unwrap());
         }
-        BrowserPolicy::new(&config).check(&request, cors).is_ok()
+        BrowserPolicy::new(&config).check(&request, &ArcSwap::from_pointee(cors.clone())).is_ok()
     }
 
     fn passes(method: Method, lines: &[(&'static str, &str)]) -> bool {

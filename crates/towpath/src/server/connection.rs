@@ -25,7 +25,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::access_log::AccessLog;
 use super::admission::ConnectionPermit;
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::{GuardedStream, RateLimits};
@@ -80,21 +79,10 @@ pub(super) async fn work(
 
 fn new_worker(engine: Arc<Engine>, tls: Option<Arc<TlsIdentity>>, stop: Stop) -> Arc<ConnectionWorker> {
     let browser_policy = BrowserPolicy::new(&engine.config);
-    let server = &engine.config.server;
-    let (grace, min_rate, memory) = (server.rate_grace, server.min_rate, engine.response_memory.clone());
-    let limits = Arc::new(RateLimits { grace, min_rate, memory });
-    let request_cache = Mutex::default();
-    let (requests, access_log) = (RequestMetrics::of(&engine).clone(), AccessLog::of(&engine));
-    Arc::new(ConnectionWorker {
-        engine,
-        stop,
-        request_cache,
-        browser_policy,
-        requests,
-        access_log,
-        limits,
-        tls,
-    })
+    let limits =
+        Arc::new(RateLimits { server: engine.server.clone(), memory: engine.response_memory.clone() });
+    let (request_cache, requests) = (Mutex::default(), RequestMetrics::of(&engine).clone());
+    Arc::new(ConnectionWorker { engine, stop, request_cache, browser_policy, requests, limits, tls })
 }
 
 /// Server of connections that are no sockets, such as streams in memory. They need no listener and no thread.

@@ -52,10 +52,9 @@ impl DescriptorBudget {
         Self { limit_at_start: limit, limit, store_files, connections }
     }
 
-    /// Returns the limit of connections: the configured one, if there are descriptors for it.
-    pub(super) fn connections_within(&self, configured: Option<usize>) -> usize {
-        let Some(configured) = configured else { return self.connections };
-        if configured > self.connections {
+    /// Warns of a configured limit of connections that there are not enough descriptors for.
+    pub fn check_connections(&self, configured: Option<usize>) {
+        if let Some(configured) = configured.filter(|configured| *configured > self.connections) {
             tracing::warn!(
                 configured,
                 open_files = self.limit,
@@ -64,7 +63,6 @@ impl DescriptorBudget {
                  LimitNOFILE= of systemd)"
             );
         }
-        configured.min(self.connections)
     }
 }
 
@@ -83,13 +81,5 @@ mod tests {
             DescriptorBudget::divide(1024, 272),
             DescriptorBudget { limit_at_start: 1024, limit: 1024, store_files: 128, connections: 640 }
         );
-    }
-
-    #[test]
-    fn a_configured_limit_cannot_exceed_the_descriptors() {
-        let budget = DescriptorBudget::divide(1024, 16);
-        assert_eq!(budget.connections_within(Some(100)), 100);
-        assert_eq!(budget.connections_within(Some(1_000_000)), budget.connections);
-        assert_eq!(budget.connections_within(None), budget.connections);
     }
 }

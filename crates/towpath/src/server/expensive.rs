@@ -39,7 +39,7 @@ pub(super) fn admit<'a, B>(
     request: &Request<B>,
 ) -> Result<Option<ChargedRequest<'a>>, RouteError> {
     let (Some(limit), Some(base_cost)) = (&engine.rate_limit, base_cost(request)) else { return Ok(None) };
-    let (server, headers) = (&engine.config.server, request.headers());
+    let (server, headers) = (engine.server.load(), request.headers());
     let network = Requester::network(peer, headers, &server.trusted_proxies);
     // Only a valid token has an account: strangers could invent a token for each request.
     let name = || Some(Requester::Token(token_name(&engine.tokens.load(), headers)?.to_string()));
@@ -59,7 +59,7 @@ pub(super) fn charge_guess(engine: &Engine, peer: SocketAddr, headers: &HeaderMa
     if tokens.is_empty() || token_name(&tokens, headers).is_some() {
         return Ok(());
     }
-    if let Some(network) = Requester::network(peer, headers, &engine.config.server.trusted_proxies) {
+    if let Some(network) = Requester::network(peer, headers, &engine.server.load().trusted_proxies) {
         limit.admit(network, GUESS)?.charge(GUESS);
     }
     Ok(())

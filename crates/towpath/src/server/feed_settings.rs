@@ -42,7 +42,7 @@ pub(super) async fn answer(
         tracing::info!(feed = %id, token = %sender, "a feed was removed over HTTP");
         return Ok(json_answer(StatusCode::OK, &json!({ "id": id, "removed": true })));
     }
-    let body = request_body::read(&engine.config.server, request, MAX_SETTINGS).await?;
+    let body = request_body::read(engine, request, MAX_SETTINGS).await?;
     let keys: Map<String, Value> = match body.trim_ascii() {
         b"" => Map::new(),
         text => serde_json::from_slice(text)

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::config::ServerConfig;
 use crate::document::response_memory::ResponseMemory;
 
 /// Interval of looking at a write that waits.
@@ -21,18 +23,22 @@ const TICK: Duration = Duration::from_secs(1);
 const MAX_GRACES: u32 = 6;
 
 /// Limits of slow clients.
-#[derive(Debug)]
 pub(in crate::server) struct RateLimits {
-    /// Time that a client may be slower than the rate.
-    pub(in crate::server) grace: Duration,
-    /// Bytes per second that a client reads at least.
-    pub(in crate::server) min_rate: u32,
+    /// Settings with the least rate and the grace.
+    pub(in crate::server) server: Arc<ArcSwap<ServerConfig>>,
     /// Memory of bodies that wait; while it is exceeded, clients that read nothing for a tick are cut.
     pub(in crate::server) memory: Arc<ResponseMemory>,
 }
 
+#[cfg(test)]
+impl RateLimits {
+    /// Returns the default limits: 1000 bytes per second, and a grace of 10 s.
+    pub(in crate::server) fn with_memory(memory: Arc<ResponseMemory>) -> Arc<Self> {
+        Arc::new(Self { server: Arc::default(), memory })
+    }
+}
+
 /// A stream whose writes fail once the client is too slow.
-#[derive(Debug)]
 pub(in crate::server) struct GuardedStream<S> {
     stream: S,
     limits: Arc<RateLimits>,
@@ -85,7 +91,7 @@ impl<S> GuardedStream<S> {
 
 impl Stall {
     pub(in crate::server) fn new(limits: &RateLimits) -> Self {
-        Self { since: None, allowance: limits.grace, sleep: Box::pin(sleep(TICK)) }
+        Self { since: None, allowance: limits.server.load().rate_grace, sleep: Box::pin(sleep(TICK)) }
     }
 
     /// Ends the current wait, because the client has taken some bytes. `sharing` writes share the client's rate.
@@ -93,9 +99,10 @@ impl Stall {
         if let Some(since) = self.since.take() {
             self.allowance = self.allowance.saturating_sub(since.elapsed());
         }
-        let rate = f64::from(limits.min_rate.max(1));
+        let server = limits.server.load();
+        let rate = f64::from(server.min_rate.max(1));
         let earned = Duration::from_secs_f64(bytes as f64 * sharing.max(1) as f64 / rate);
-        self.allowance = (self.allowance + earned).min(limits.grace * MAX_GRACES);
+        self.allowance = (self.allowance + earned).min(server.rate_grace * MAX_GRACES);
     }
 
     /// Waits on, and is ready once the allowance is used up.
@@ -178,9 +185,9 @@ mod tests {
 
     fn guarded(memory: usize) -> (GuardedStream<DuplexStream>, DuplexStream, Arc<ResponseMemory>) {
         let memory = ResponseMemory::new(memory);
-        let limits = RateLimits { grace: Duration::from_secs(10), min_rate: 1000, memory: memory.clone() };
+        let limits = RateLimits::with_memory(memory.clone());
         let (server, client) = duplex(1000);
-        (GuardedStream::new(server, Arc::new(limits)), client, memory)
+        (GuardedStream::new(server, limits), client, memory)
     }
 
     /// Writes to a client that takes `count` bytes every `pause`. Returns the seconds until the write ended.
@@ -220,6 +227,19 @@ mod tests {
         assert!(stream.write_all(&[b'x'; 2000]).await.is_err());
         assert_eq!(start.elapsed(), TICK);
         drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_that_change_hold_from_the_next_wait_on() {
+        let (mut stream, mut client, _memory) = guarded(usize::MAX);
+        let server = stream.limits.server.clone();
+        server
+            .store(Arc::new(ServerConfig { rate_grace: Duration::from_secs(3), ..ServerConfig::default() }));
+        let start = Instant::now();
+        assert!(stream.write_all(&[b'x'; 2000]).await.is_err());
+        assert_eq!(start.elapsed().as_secs(), 3);
+        let mut buffer = [0; 1000];
+        client.read_exact(&mut buffer).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

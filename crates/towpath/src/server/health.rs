@@ -110,7 +110,7 @@ fn publishing(engine: &Engine) -> Value {
 /// Says when the disk will soon refuse writes. Once it does, the store says so.
 fn disk(engine: &Engine) -> Option<Value> {
     let free = engine.free_disk()? >> 20;
-    let alert = engine.config.alerts.as_ref().map_or(0, |alerts| alerts.disk_free_mib);
+    let alert = engine.alerts.load().as_ref().map_or(0, |alerts| alerts.disk_free_mib);
     let is_low = free < alert.max(2 * engine.config.server.reserve_mib);
     Some(if is_low {
         json!({ "status": "degraded", "error": "little space is free" })

@@ -47,7 +47,7 @@ pub(super) async fn wait(engine: &Arc<Engine>, feed: &str, request: &HeaderMap) 
         return Ok(());
     }
     // Nothing creates it, so nobody waits for it. And a wait would tell a log that is not served from none.
-    if known.is_none() && !engine.config.server.create_feeds {
+    if known.is_none() && !engine.server.load().create_feeds {
         return Ok(());
     }
     // Another node may have created the feed by that append.
@@ -73,7 +73,7 @@ async fn head_moved(engine: &Engine, feed: &str, wanted: Seq) {
         match engine.feed(feed) {
             Some(known) if known.head.load(Ordering::Acquire) >= wanted => return,
             // Nothing creates it here: the request ends with 404.
-            None if !engine.config.server.create_feeds => return,
+            None if !engine.server.load().create_feeds => return,
             _ => sleep(HOOK_TIME).await,
         }
     }

@@ -80,7 +80,7 @@ pub(crate) async fn answer(
     let browser = Refused::of(peer, &request);
     let feed = read_feed(&engine, &request);
     let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let origin = engine.cors.listed(request.headers().get(ORIGIN)).cloned();
+    let origin = engine.cors.load().listed(request.headers().get(ORIGIN)).cloned();
     let routed = match expensive::admit(&engine, peer, &request) {
         Ok(charged) => {
             if let Some(charged) = &charged {
@@ -109,7 +109,7 @@ pub(crate) async fn answer(
         add_sup_link(&engine, &feed, &mut routed);
     }
     if is_cors {
-        add_cors_headers(&engine.cors, origin, &mut routed);
+        add_cors_headers(&engine.cors.load(), origin, &mut routed);
     }
     if let Routed::Answer(answer) = &routed
         && answer.status.as_u16() >= 400
@@ -157,7 +157,7 @@ async fn dispatch(
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if request.method() == Method::OPTIONS {
-        return Ok(options(&engine.cors, &segments).into());
+        return Ok(options(&engine.cors.load(), &segments).into());
     }
     // The table describes every address, so what it does not have is not there.
     let methods = openapi::methods(&segments)
@@ -188,8 +188,7 @@ async fn dispatch(
             return Ok(unshared(routed));
         }
         ["feeds", feed, "hub"] if request.method() == Method::POST => {
-            let proxies = &engine.config.server.trusted_proxies;
-            let client = client_address(peer, request.headers(), proxies);
+            let client = client_address(peer, request.headers(), &engine.server.load().trusted_proxies);
             let answer = hub::hub(engine, client, feed, request).await;
             return Ok(answer.unwrap_or_else(|error| Problem::from(error).answer_as_text()).into());
         }

@@ -16,7 +16,7 @@ use hyper::service::Service;
 use parking_lot::Mutex;
 use tracing::{Instrument as _, Span};
 
-use super::access_log::{AccessLog, AccessRecord};
+use super::access_log::AccessRecord;
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::RateLimits;
 use super::long_poll::poll::LongPoll;
@@ -47,8 +47,6 @@ pub(super) struct ConnectionWorker {
     pub(super) request_cache: Mutex<RequestCache>,
     pub(super) browser_policy: BrowserPolicy,
     pub(super) requests: Arc<RequestMetrics>,
-    /// `None` where requests are not logged.
-    pub(super) access_log: Option<AccessLog>,
     pub(super) limits: Arc<RateLimits>,
     pub(super) tls: Option<Arc<TlsIdentity>>,
 }
@@ -122,7 +120,7 @@ impl Service<Request<Incoming>> for HttpService {
         // Taken for the first request only: the later ones were read by hyper itself.
         let raw_request = self.raw_request.lock().take();
         let route = Route::of(request.uri().path());
-        let access = self.worker.access_log.as_ref().map(|log| log.begin(self.peer, &request, route));
+        let access = AccessRecord::begin(&self.worker.engine, self.peer, &request, route);
         if let Some(answer) = self.refused(&request).or_else(|| self.prebuilt(&request)) {
             let answer = range::cut(answer, || AskedPart::of(&request));
             self.worker.requests.count(route, answer.status);
@@ -248,9 +246,8 @@ impl HttpService {
             return None;
         }
         let mut answer = document.answer(request.headers())?;
-        let cors = &self.worker.engine.cors;
-        if cors.is_per_request() {
-            cors.add_for(request.headers().get(ORIGIN), &mut answer.headers);
+        if let Some(origin) = request.headers().get(ORIGIN) {
+            self.worker.engine.cors.load().add_for(Some(origin), &mut answer.headers);
         }
         self.worker.engine.metrics.fast.inc();
         Some(answer)

@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::config_args::ConfigArgs;
+use crate::alerts::AlertSettings;
 use crate::config::{Config, SettingChanges};
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, FeedPlan};
 use crate::protocols::smart::Smart;
-use crate::server::{LoadedTls, TlsIdentity};
+use crate::server::{DescriptorBudget, LoadedTls, TlsIdentity};
 use crate::stop::{Stop, stopped};
 use message::{Reloaded, changed_tokens};
 
@@ -31,70 +33,75 @@ const RESULT: &str = "towpath.reload";
 /// Size and time of a file; `None` if it is not there.
 type FileStamp = Option<(u64, Option<SystemTime>)>;
 
-/// Reads the configuration again when it is asked to, until the server stops.
-///
-/// `loaded` is the configuration that the server began with, as its files have it.
-pub(super) async fn run(
-    args: ConfigArgs,
-    loaded: Config,
-    engine: Arc<Engine>,
-    hangup: Signal,
-    tls: Option<Arc<TlsIdentity>>,
-    stop: Stop,
-) {
-    let mut hangup = hangup;
-    let mut reloader = Reloader { args, engine, tls, current: loaded, count: 0 };
-    let mut files = reloader.watched();
-    let mut seen = stamps(&files).await;
-    loop {
-        let is_asked = tokio::select! {
-            () = stopped(&stop) => return,
-            _ = hangup.recv() => true,
-            () = sleep(INTERVAL), if !files.is_empty() => {
-                if stamps(&files).await == seen {
-                    continue;
-                }
-                false
-            }
-        };
-        // Before the configuration is read: a change meanwhile is then seen as one.
-        seen = stamps(&files).await;
-        let result = reloader.reload().await;
-        if is_asked {
-            reloader.record(&result);
-        }
-        let new = reloader.watched();
-        if new != files {
-            files = new;
-            seen = stamps(&files).await;
-        }
-    }
-}
-
 /// Listens for SIGHUP. From then on the signal does not end the process.
 pub(super) fn hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-struct Reloader {
-    args: ConfigArgs,
-    engine: Arc<Engine>,
-    tls: Option<Arc<TlsIdentity>>,
-    /// Configuration that is in effect, as its files have it.
-    current: Config,
+/// Replaces the settings of a running server.
+pub(super) struct Reloader {
+    pub(super) args: ConfigArgs,
+    pub(super) engine: Arc<Engine>,
+    pub(super) tls: Option<Arc<TlsIdentity>>,
+    pub(super) budget: DescriptorBudget,
+    pub(super) alerts: watch::Sender<Option<Arc<AlertSettings>>>,
+    /// Configuration that is in effect, as its files have it: without the options of the command line.
+    pub(super) current: Config,
     /// Number of reloads since the start.
-    count: u64,
+    pub(super) count: u64,
+}
+
+/// What a new configuration leads to, read and checked before anything changes.
+struct Prepared {
+    new: Config,
+    plan: FeedPlan,
+    /// Certificate and key, if another `[server.tls]` names them.
+    tls: Option<LoadedTls>,
+    /// `[alerts]`, if it differs.
+    alerts: Option<Option<Arc<AlertSettings>>>,
 }
 
 impl Reloader {
+    /// Reads the configuration again when it is asked to, until the server stops.
+    pub(super) async fn run(mut self, mut hangup: Signal, stop: Stop) {
+        let mut files = self.watched();
+        let mut seen = stamps(&files).await;
+        loop {
+            let is_asked = tokio::select! {
+                () = stopped(&stop) => return,
+                _ = hangup.recv() => true,
+                () = sleep(INTERVAL), if !files.is_empty() => {
+                    if stamps(&files).await == seen {
+                        continue;
+                    }
+                    false
+                }
+            };
+            // Before the configuration is read: a change meanwhile is then seen as one.
+            seen = stamps(&files).await;
+            let result = self.reload().await;
+            if is_asked {
+                self.record(&result);
+            }
+            let new = self.watched();
+            if new != files {
+                files = new;
+                seen = stamps(&files).await;
+            }
+        }
+    }
+
     /// Reads the configuration and applies it, whole or not at all. Returns the message about it.
     async fn reload(&mut self) -> Result<String, String> {
         let new = self.load().await.inspect_err(|e| {
             tracing::error!(error = %e, "nothing changes, and the tokens stay as they were");
         })?;
         // Read before anything changes: a certificate that does not fit its key refuses the whole configuration.
-        let new_tls = self.changed_tls(&new).await.inspect_err(|e| {
+        let tls = self.changed_tls(&new).await.inspect_err(|e| {
             tracing::error!(error = %e, "nothing changes, and the earlier certificate stays in use");
+        })?;
+        let alerts = self.changed_alerts(&new).inspect_err(|e| {
+            tracing::error!(error = %e, "nothing changes, and alerts are told as before");
         })?;
         let plan = self.engine.plan_feeds(&new).await.map_err(|e| {
             let message = format!("nothing changes: the store cannot be read: {e}");
@@ -102,7 +109,7 @@ impl Reloader {
             message
         })?;
         // From here on nothing fails.
-        let reloaded = self.apply(new, plan, new_tls);
+        let reloaded = self.apply(Prepared { new, plan, tls, alerts });
         for change in &reloaded.left {
             tracing::warn!(change, "this needs a restart");
         }
@@ -112,24 +119,31 @@ impl Reloader {
     }
 
     /// Applies what was read and checked.
-    fn apply(&mut self, new: Config, plan: FeedPlan, new_tls: Option<LoadedTls>) -> Reloaded {
+    fn apply(&mut self, prepared: Prepared) -> Reloaded {
+        let Prepared { new, plan, tls: new_tls, alerts } = prepared;
         let SettingChanges { mut taken_over, need_restart: mut left } = self.current.setting_changes(&new);
         taken_over.extend(changed_tokens(&self.current, &new));
         // Before new feeds are there: their readers must be known.
         left.extend(self.replace_tokens(&new, &plan));
+        // Before the feeds: where publishing creates none any more, none must come after those that go.
+        self.engine.apply_server(&new.server);
         let feeds = self.engine.apply_feeds(plan);
         left.extend(feeds.left.iter().cloned());
         let sinks = self.engine.sinks.replace(&new.sinks);
         if let (Some(tls), Some(loaded)) = (&self.tls, new_tls) {
             tls.replace(loaded);
         }
-        if let Some(limit) = &self.engine.rate_limit
-            && self.current.server.rate_limit != new.server.rate_limit
-        {
-            limit.set(new.server.rate_limit);
-        }
         Smart::of(&self.engine).set_waiters(new.server.waiters);
-        self.engine.apply_server(&new.server);
+        if self.current.server.longest_wait != new.server.longest_wait {
+            self.engine.renew_feed_limits();
+        }
+        if let Some(alerts) = alerts {
+            self.engine.alerts.store(new.alerts.clone().map(Arc::new));
+            self.alerts.send_replace(alerts);
+        }
+        if self.current.server.max_connections != new.server.max_connections {
+            self.budget.check_connections(new.server.max_connections);
+        }
         // What needs a restart stays different from the running server, and is told each time.
         self.current.take_over(new);
         left.sort_unstable();
@@ -164,6 +178,15 @@ impl Reloader {
         let read = tokio::task::spawn_blocking(move || TlsIdentity::read(files)).await;
         let loaded = read.map_err(|e| e.to_string())?;
         loaded.map(Some).map_err(|e| format!("nothing changes: {e}"))
+    }
+
+    /// Prepares the destinations of another `[alerts]`.
+    fn changed_alerts(&self, new: &Config) -> Result<Option<Option<Arc<AlertSettings>>>, String> {
+        if self.current.alerts == new.alerts {
+            return Ok(None);
+        }
+        let prepared = AlertSettings::of(new, &self.engine.base_url);
+        prepared.map(Some).map_err(|e| format!("nothing changes: {e}"))
     }
 
     async fn load(&self) -> Result<Config, String> {

@@ -154,7 +154,7 @@ fn build(request: &PullRequest, feed: &FeedSettings, page: &PullPage, format: Pa
     let (mut headers, body) = render(request, feed, page, format);
     // Written to sockets as it is, past `route`, which adds these to other responses.
     request.engine.sup_links.add_to(request.feed.id(), &mut headers);
-    request.engine.cors.add_to(&mut headers);
+    request.engine.cors.load().add_to(&mut headers);
     let body = request.engine.response_memory.hold(body);
     SharedResponse { headers, body, error: None, cursor: page.last_cursor.clone(), http1: OnceLock::new() }
 }

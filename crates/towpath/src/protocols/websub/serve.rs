@@ -52,7 +52,7 @@ async fn accept(
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.map(str::to_owned);
     // After the token: strangers cannot make the server buffer bodies for private feeds.
-    let body = request_body::read(&engine.config.server, request, MAX_BODY).await?;
+    let body = request_body::read(engine, request, MAX_BODY).await?;
     match HubRequest::parse(content_type.as_deref(), &body)? {
         HubRequest::Publish(topics) => {
             // "It is not used for receiving publish requests, as this is implied by the feed" ("HTTP Push"): the hub
@@ -85,7 +85,7 @@ pub(crate) async fn callback(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let reply = match inbox(engine, feed.id(), &query).await {
         Ok(inbox) => {
-            let body = request_body::read(&engine.config.server, request, MAX_DELIVERY).await?;
+            let body = request_body::read(engine, request, MAX_DELIVERY).await?;
             inbox.call(engine, feed.id(), Call { method, query, headers, body }).await
         }
         Err(reply) => reply,

@@ -170,8 +170,7 @@ mod tests {
     use super::*;
 
     fn streams(memory: &Arc<ResponseMemory>) -> ConnectionStreams {
-        let limits = RateLimits { grace: Duration::from_secs(10), min_rate: 1000, memory: memory.clone() };
-        ConnectionStreams::new(Arc::new(limits))
+        ConnectionStreams::new(RateLimits::with_memory(memory.clone()))
     }
 
     const IDLE: Duration = Duration::from_secs(30);

@@ -60,7 +60,7 @@ pub(super) async fn read(
         Method::PUT => put_item(engine, id, request).await,
         Method::PATCH if is_line => {
             let urls = UrlRule::of(request.uri().query())?;
-            let patch = request_body::read(&engine.config.server, request, MAX_CONTENT).await?;
+            let patch = request_body::read(engine, request, MAX_CONTENT).await?;
             Ok((ItemEdit::Line { patch: line_patch::parse(&patch)?, id: id.to_owned(), urls }, None))
         }
         Method::PATCH => {
@@ -111,7 +111,7 @@ async fn put_line(
     request: Request<Incoming>,
 ) -> Result<(ItemEdit, Option<Timestamp>), RouteError> {
     let urls = UrlRule::of(request.uri().query())?;
-    let body = request_body::read(&engine.config.server, request, MAX_CONTENT).await?;
+    let body = request_body::read(engine, request, MAX_CONTENT).await?;
     let PublishedLine { change, publish_at } = publish::line(&body, "the item", "", urls)?;
     if change.item.id != id || change.op != Op::Put {
         let (op, found) = (change.op.as_str(), &change.item.id);
@@ -146,6 +146,6 @@ async fn content(engine: &Engine, request: Request<Incoming>, usual: &str) -> Re
     let media_type = value.map_err(|_| RouteError::bad_request("Content-Type is not text"))?.unwrap_or(usual);
     let mut content = Content::new(media_type, Bytes::new());
     content.check_type().map_err(|e| RouteError::bad_request(e.to_string()))?;
-    content.bytes = request_body::read(&engine.config.server, request, MAX_CONTENT).await?;
+    content.bytes = request_body::read(engine, request, MAX_CONTENT).await?;
     Ok(content)
 }

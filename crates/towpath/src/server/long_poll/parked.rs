@@ -201,8 +201,17 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
 
     fn look_up(&self, request: &[u8], last: Option<&AccessRecord>) -> NextRequest {
         let poll = self.cache.lock().join(request);
-        let Some(poll) = poll else { return NextRequest::Uncached(Bytes::copy_from_slice(request)) };
-        NextRequest::Cached(poll, last.map(|last| last.next_long_poll(request)))
+        let uncached = || NextRequest::Uncached(Bytes::copy_from_slice(request));
+        let Some(poll) = poll else { return uncached() };
+        match (last, poll.request.engine.logs_requests()) {
+            (Some(last), true) => {
+                let next = last.next_long_poll(&poll.request.engine, request);
+                NextRequest::Cached(poll, next)
+            }
+            // A reload began the log. hyper parses the request, for a record with the client's address.
+            (None, true) => uncached(),
+            (_, false) => NextRequest::Cached(poll, None),
+        }
     }
 
     /// Polls the timer and the stop signal.
@@ -244,8 +253,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
-        let (grace, memory) = (Duration::from_secs(10), ResponseMemory::new(1 << 20));
-        (client, GuardedStream::new(stream, Arc::new(RateLimits { grace, min_rate: 1000, memory })))
+        (client, GuardedStream::new(stream, RateLimits::with_memory(ResponseMemory::new(1 << 20))))
     }
 
     fn uncached(next: Option<NextRequest>) -> Option<Bytes> {

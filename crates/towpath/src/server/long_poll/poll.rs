@@ -59,7 +59,7 @@ impl LongPoll {
                 }
                 self.request.engine.metrics.deliveries.long_polls.inc();
                 let mut answer = shared.answer();
-                self.request.engine.cors.add_for(self.origin.as_deref(), &mut answer.headers);
+                self.request.engine.cors.load().add_for(self.origin.as_deref(), &mut answer.headers);
                 return answer;
             }
             () = sleep_until(self.deadline) => {}
@@ -71,7 +71,7 @@ impl LongPoll {
     /// Answers with an error of the shared poll.
     pub(super) fn answer_error(self, error: &RouteError) -> Answer {
         let mut answer = Problem::from(error.clone()).answer();
-        let cors = &self.request.engine.cors;
+        let cors = self.request.engine.cors.load();
         cors.add_to(&mut answer.headers);
         cors.add_for(self.origin.as_deref(), &mut answer.headers);
         answer
@@ -95,8 +95,9 @@ impl LongPoll {
             Err(error) => Problem::from(error).answer(),
         };
         request.engine.sup_links.add_to(request.feed.id(), &mut answer.headers);
-        request.engine.cors.add_to(&mut answer.headers);
-        request.engine.cors.add_for(origin.as_deref(), &mut answer.headers);
+        let cors = request.engine.cors.load();
+        cors.add_to(&mut answer.headers);
+        cors.add_for(origin.as_deref(), &mut answer.headers);
         answer
     }
 }

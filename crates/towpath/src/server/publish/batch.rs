@@ -63,7 +63,7 @@ pub(in crate::server) async fn post(
     let expected = expected(request.uri().query())?;
     let urls = UrlRule::of(request.uri().query())?;
     let form = BodyForm::of(&request, &feed)?;
-    let bytes = request_body::read(&engine.config.server, request, MAX_BATCH).await?;
+    let bytes = request_body::read(engine, request, MAX_BATCH).await?;
     let (lines, files) = form.read(engine, &feed, bytes, urls).await?;
     attachments::save(engine, &feed, files).await?;
     let (changes, later) = divide(engine, lines);

@@ -39,7 +39,7 @@ pub(super) async fn act(
     check_origin(visit.request.headers())?;
     let segments: Vec<&str> = path.iter().map(String::as_str).collect();
     let limit = if visit.session.is_some() { MAX_FORM } else { MAX_SIGN_IN };
-    let body = request_body::read(&visit.engine.config.server, request, limit).await?;
+    let body = request_body::read(&visit.engine, request, limit).await?;
     let form = FormData::parse(&body);
     if let ["sign-in"] = segments.as_slice() {
         return sign_in::sign_in(visit, &form);
