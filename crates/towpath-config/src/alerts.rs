@@ -9,7 +9,7 @@ use towpath_proto::FeedId;
 use url::Url;
 
 use super::durations::duration;
-use super::feed::{FeedConfig, FeedVisibility};
+use super::feed::{FeedConfig, FeedOrigin, FeedVisibility};
 use super::problems::Problems;
 use super::schema::Mebibytes;
 use super::secret::Secret;
@@ -163,7 +163,7 @@ impl AlertsConfig {
             return;
         }
         let Ok(id) = FeedId::new(EVENTS_FEED) else { return };
-        let mut feed = FeedConfig::unnamed(id);
+        let mut feed = FeedConfig { origin: FeedOrigin::File, ..FeedConfig::unnamed(id) };
         feed.title = Some("Events of this server".into());
         // It names private feeds, and what is wrong with them.
         feed.visibility = Some(FeedVisibility::Private);

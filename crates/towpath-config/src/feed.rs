@@ -18,6 +18,18 @@ use super::schema::ByteSize;
 use super::sizes::some_bytes;
 use super::source::SourceConfig;
 
+/// Place that a feed comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FeedOrigin {
+    /// The configuration file.
+    #[default]
+    File,
+    /// A request that made it, with its settings.
+    Http,
+    /// Publishing to a name that no feed had.
+    Publishing,
+}
+
 /// A feed: one ordered log of items.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -96,9 +108,9 @@ pub struct FeedConfig {
     pub visibility: Option<FeedVisibility>,
     /// Filter on another feed, whose items this feed shows. Such a feed has no log of its own.
     pub filter: Option<Box<FilterConfig>>,
-    /// True if it was made over HTTP, and is not in the file.
+    /// Place that it comes from.
     #[serde(skip)]
-    pub is_from_http: bool,
+    pub origin: FeedOrigin,
 }
 
 /// Stands for an absent `ttl` until the source is known.
@@ -223,7 +235,7 @@ pub(super) fn check_distinct(feeds: &[FeedConfig], problems: &mut Problems) {
 }
 
 impl FeedConfig {
-    /// Configuration of a feed that the file does not name: no source, all defaults.
+    /// Configuration of a feed that publishing creates: no source, all defaults.
     pub fn unnamed(id: FeedId) -> Self {
         let id = Spanned::new(0..0, id);
         Self {
@@ -250,7 +262,7 @@ impl FeedConfig {
             readers: Vec::new(),
             visibility: None,
             filter: None,
-            is_from_http: false,
+            origin: FeedOrigin::Publishing,
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use towpath_proto::FeedId;
 
 use super::local_path::local_path;
-use super::{Config, ConfigError, FeedConfig};
+use super::{Config, ConfigError, FeedConfig, FeedOrigin};
 
 /// Keys that only the file has, with the reasons.
 const OF_FILE: [(&str, &str); 3] = [
@@ -50,7 +50,7 @@ impl FeedConfig {
             }
             source.is_from_http = true;
         }
-        feed.is_from_http = true;
+        feed.origin = FeedOrigin::Http;
         Ok(feed)
     }
 }
@@ -93,7 +93,10 @@ mod tests {
             "source": { "url": "https://a.example/x", "format": "json", "json": { "items": "/i", "id": "/id" } },
         }));
         let made = made.unwrap();
-        assert_eq!((made.title(), made.ttl.as_secs(), made.is_from_http), ("Or\"ders\u{7f}\n", 60, true));
+        assert_eq!(
+            (made.title(), made.ttl.as_secs(), made.origin),
+            ("Or\"ders\u{7f}\n", 60, FeedOrigin::Http)
+        );
         assert!(made.source.unwrap().is_from_http);
     }
 

@@ -55,7 +55,8 @@ pub use error::{ConfigError, ConfigProblem, ValueError};
 pub use export::ExportConfig;
 pub use export::ten_seconds;
 pub use feed::{
-    FeedConfig, FeedVisibility, LogConfig, NOT_IN_A_CLUSTER, PublishConfig, RetentionConfig, SnapshotConfig,
+    FeedConfig, FeedOrigin, FeedVisibility, LogConfig, NOT_IN_A_CLUSTER, PublishConfig, RetentionConfig,
+    SnapshotConfig,
 };
 pub use hints::nearest;
 pub use hub::HubConfig;

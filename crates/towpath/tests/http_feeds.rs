@@ -120,6 +120,44 @@ fn a_source_stays_out_of_private_networks() {
     });
 }
 
+/// A feed that publishing created, without any configuration: it can be given settings, and be removed for good.
+#[test]
+fn of_publishing() {
+    let dir = TestFolder::new(
+        "[server]\ncreate_feeds = true\ntokens = ['admin-token']\n[[feed]]\nid = 'of-file'\n",
+    );
+    let server = dir.serve();
+    let admin = |server: &TestServer, method: &str, path: &str, body: Value| {
+        ask(server, "admin-token", method, path, &body)
+    };
+    for feed in ["news", "old"] {
+        assert_eq!(
+            admin(&server, "POST", &format!("/feeds/{feed}/items"), json!([{ "id": "x", "item": {} }])).0,
+            200
+        );
+    }
+    let (status, changed) = admin(&server, "PUT", "/feeds/news", json!({ "title": "The news" }));
+    assert_eq!(
+        (status, &changed["title"], &changed["seq"]),
+        (200, &json!("The news"), &json!(1)),
+        "{changed}"
+    );
+    let (status, problem) = admin(&server, "PUT", "/feeds/old", json!({ "visibility": "private" }));
+    assert!(status == 409, "its readers know it as public: {problem}");
+    assert_eq!(admin(&server, "DELETE", "/feeds/old?reason=over", Value::Null).0, 200);
+    for method in ["PUT", "DELETE"] {
+        let (status, problem) = admin(&server, method, "/feeds/of-file", Value::Null);
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(status == 409 && detail.contains("in the configuration file"), "{detail}");
+    }
+    assert_eq!(server.stop(), Some(0));
+    let server = dir.serve();
+    assert_eq!(server.json("/feeds/news")["title"], "The news");
+    let gone = server.get("/feeds/old/items");
+    assert!(gone.status == 410 && gone.text().contains("over"), "{}", gone.text());
+    assert_eq!(admin(&server, "POST", "/feeds/old/items", json!([{ "id": "y", "item": {} }])).0, 410);
+}
+
 /// The file's feeds are the file's, and the command line says so.
 #[test]
 fn by_the_command_line() {

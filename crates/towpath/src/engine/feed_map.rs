@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use towpath_proto::FeedId;
 
 use super::Feed;
+use crate::config::FeedOrigin;
 
 /// Feeds by name.
 ///
@@ -46,7 +47,7 @@ impl FeedMap {
 
     /// Returns the number of feeds that were made over HTTP.
     pub(super) fn count_from_http(&self) -> usize {
-        self.by_id.read().values().filter(|feed| feed.config.is_from_http).count()
+        self.by_id.read().values().filter(|feed| feed.config.origin == FeedOrigin::Http).count()
     }
 
     /// Inserts a feed, in place of another of its name.

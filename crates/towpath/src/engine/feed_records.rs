@@ -51,16 +51,11 @@ impl StoredFeeds {
         while let Some(page) = scan.next().await? {
             for (key, value) in page {
                 let record: FeedRecord = json_record::parse(&key, &value)?;
-                let name = key.get(PREFIX.len()..).and_then(|name| std::str::from_utf8(name).ok());
-                let Some(id) = name.and_then(|name| FeedId::new(name).ok()) else { continue };
-                match &record.keys {
-                    Some(keys) => match FeedConfig::from_json(&id, keys) {
-                        Ok(config) => stored.feeds.push(config),
-                        Err(e) => {
-                            tracing::error!(feed = %id, "a feed that was made over HTTP is not served: {e}");
-                        }
-                    },
-                    None => drop(stored.removed.insert(id, record.as_removed())),
+                let Some(id) = id_of(&key) else { continue };
+                match record.config(&id) {
+                    Ok(Some(config)) => stored.feeds.push(config),
+                    Ok(None) => drop(stored.removed.insert(id, record.as_removed())),
+                    Err(e) => tracing::error!(feed = %id, "{e}"),
                 }
             }
         }
@@ -69,6 +64,16 @@ impl StoredFeeds {
 }
 
 impl FeedRecord {
+    /// Returns the settings; `None` once it was removed.
+    ///
+    /// # Errors
+    ///
+    /// The message for settings that this version does not understand.
+    pub(super) fn config(&self, id: &FeedId) -> Result<Option<FeedConfig>, String> {
+        let config = self.keys.as_ref().map(|keys| FeedConfig::from_json(id, keys)).transpose();
+        config.map_err(|e| format!("a feed that was made over HTTP is not served: {e}"))
+    }
+
     /// Returns the note of a removed feed.
     pub(super) fn as_removed(&self) -> RemovedFeed {
         RemovedFeed {
@@ -82,4 +87,10 @@ impl FeedRecord {
 /// Key of a feed's record.
 pub(super) fn key(id: &FeedId) -> Vec<u8> {
     [PREFIX, id.as_str().as_bytes()].concat()
+}
+
+/// Returns the feed of a record's key; `None` for a key of another kind.
+pub(super) fn id_of(key: &[u8]) -> Option<FeedId> {
+    let name = std::str::from_utf8(key.strip_prefix(PREFIX)?).ok()?;
+    FeedId::new(name).ok()
 }

@@ -1,30 +1,43 @@
 //! Feeds that were made over HTTP. They are records of the store, so they outlast restarts, and all nodes have them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex as SyncMutex;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use towpath_proto::FeedId;
+use towpath_store::Table;
 
 use super::feed_changes::{FeedChanges, added, changed};
-use super::feed_records::{FeedRecord, StoredFeeds, key};
+use super::feed_records::{FeedRecord, StoredFeeds, id_of, key};
 use super::removed_feed::RemovedFeed;
 use super::{Engine, Feed, json_record, private_feeds};
-use crate::config::{FeedConfig, NOT_IN_A_CLUSTER};
+use crate::config::{FeedConfig, FeedOrigin, NOT_IN_A_CLUSTER};
 use crate::document::route_error::RouteError;
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
 
-/// Interval at which a node of a cluster looks for feeds that another node made.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Time until a record that could not be read is read again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Records that some node wrote, and that this one has not taken over yet.
+#[derive(Default)]
+struct WrittenFeeds {
+    /// Number of the write of each feed's record: one that comes meanwhile is a reason to read again.
+    ids: SyncMutex<BTreeMap<FeedId, u64>>,
+    count: AtomicU64,
+    wake: Notify,
+}
 
 /// Held while feeds are made, changed or removed.
 #[derive(Default)]
 struct FeedsLock(Mutex<()>);
 
 impl Engine {
-    /// Makes a feed, or changes one that was made so. Returns true for a new one.
+    /// Makes a feed, or changes one that was made so or by publishing. Returns true for a new one.
     ///
     /// # Errors
     ///
@@ -43,9 +56,9 @@ impl Engine {
         }
         let known = self.feed(id.as_str());
         let (feed, is_new) = match &known {
-            Some(known) if !known.config.is_from_http => {
+            Some(known) if known.config.origin == FeedOrigin::File => {
                 return Err(RouteError::conflict(format!(
-                    "feed {id} was not made over HTTP: change it in the configuration file, and reload"
+                    "feed {id} is in the configuration file: change it there, and reload"
                 )));
             }
             Some(known) => {
@@ -59,17 +72,16 @@ impl Engine {
                 }
                 (feed, false)
             }
-            None => {
-                let most = self.server.load().http_feeds;
-                let count = self.feeds.count_from_http();
-                if count >= most {
-                    return Err(RouteError::forbidden(format!(
-                        "{most} feeds may be made over HTTP, and there are as many: remove one, or set [server] http_feeds"
-                    )));
-                }
-                (self.feed_on_log(&config).await?, true)
-            }
+            None => (self.feed_on_log(&config).await?, true),
         };
+        if known.is_none_or(|known| known.config.origin != FeedOrigin::Http) {
+            let most = self.server.load().http_feeds;
+            if self.feeds.count_from_http() >= most {
+                return Err(RouteError::forbidden(format!(
+                    "{most} feeds may be made over HTTP, and there are as many: remove one, or set [server] http_feeds"
+                )));
+            }
+        }
         let record = FeedRecord {
             keys: Some(keys),
             reason: None,
@@ -83,7 +95,7 @@ impl Engine {
         Ok(is_new)
     }
 
-    /// Removes a feed that was made over HTTP. Its log stays, and the feed is 410 from then on.
+    /// Removes a feed that was made over HTTP, or by publishing. Its log stays, and the feed is 410 from then on.
     ///
     /// # Errors
     ///
@@ -97,9 +109,9 @@ impl Engine {
         let lock = self.extensions.get_or_insert_with(FeedsLock::default);
         let _changing = lock.0.lock().await;
         let known = self.feed(id.as_str()).ok_or_else(|| super::request::no_feed(self, id.as_str()))?;
-        if !known.config.is_from_http {
+        if known.config.origin == FeedOrigin::File {
             return Err(RouteError::conflict(format!(
-                "feed {id} was not made over HTTP: remove it from the configuration file, and reload"
+                "feed {id} is in the configuration file: remove it there, and reload"
             )));
         }
         let is_public = known.config.is_public();
@@ -143,38 +155,109 @@ impl Engine {
     }
 }
 
+/// Notes a record that some node wrote. Runs on the store's thread, before later appends are told of.
+pub(crate) fn on_table_write(engine: &Arc<Engine>, table: Table, key: &[u8]) {
+    if table != Table::Chains {
+        return;
+    }
+    if let Some(id) = id_of(key) {
+        let written = WrittenFeeds::of(engine);
+        written.ids.lock().insert(id, written.count.fetch_add(1, Ordering::Relaxed));
+        written.wake.notify_one();
+    }
+}
+
+/// Returns true for a feed whose record was written, and not taken over yet.
+pub(super) fn is_written(engine: &Engine, id: &FeedId) -> bool {
+    engine.is_shared() && WrittenFeeds::of(engine).ids.lock().contains_key(id)
+}
+
+impl WrittenFeeds {
+    fn of(engine: &Engine) -> &Self {
+        engine.extensions.get_or_insert_with(Self::default)
+    }
+}
+
 /// Takes over the feeds that other nodes made, changed or removed, until `stop` turns true.
 pub(crate) async fn run(engine: Arc<Engine>, stop: Stop) {
     if !engine.is_shared() {
         return;
     }
+    // Writes may have come between the engine's start and the first hook.
+    let mut done = take_over_all(&engine).await;
     loop {
-        tokio::select! {
-            () = stopped(&stop) => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
-        if let Err(e) = take_over(&engine).await {
+        if let Err(e) = &done {
             tracing::warn!("cannot read which feeds other nodes made: {e}");
         }
+        tokio::select! {
+            () = WrittenFeeds::of(&engine).wake.notified() => {}
+            () = tokio::time::sleep(RETRY), if done.is_err() => {}
+            () = stopped(&stop) => return,
+        }
+        done = take_over_written(&engine).await;
     }
 }
 
-async fn take_over(engine: &Engine) -> Result<(), StoreError> {
+async fn take_over_all(engine: &Engine) -> Result<(), StoreError> {
     let lock = engine.extensions.get_or_insert_with(FeedsLock::default);
     let _changing = lock.0.lock().await;
     let stored = StoredFeeds::load(engine.store.as_ref()).await?;
     for config in &stored.feeds {
-        match engine.feed(config.id().as_str()) {
-            // The file's settings count.
-            Some(known) if !known.config.is_from_http || known.config == *config => {}
-            Some(known) => engine.show_feed(changed(&known, config, &mut FeedChanges::default())),
-            None => engine.show_feed(engine.feed_on_log(config).await?),
-        }
+        take_over(engine, config).await?;
     }
     for (id, removed) in stored.removed {
-        if engine.feed(id.as_str()).is_some_and(|known| known.config.is_from_http) {
-            engine.hide_feed(&id, removed);
+        take_over_removal(engine, &id, removed);
+    }
+    Ok(())
+}
+
+async fn take_over_written(engine: &Engine) -> Result<(), StoreError> {
+    let written = WrittenFeeds::of(engine);
+    let ids = written.ids.lock().clone();
+    for (id, number) in ids {
+        let lock = engine.extensions.get_or_insert_with(FeedsLock::default);
+        let _changing = lock.0.lock().await;
+        let record: Option<FeedRecord> = json_record::load(engine.store.as_ref(), &key(&id)).await?;
+        match record.as_ref().map(|record| (record, record.config(&id))) {
+            Some((_, Ok(Some(config)))) => take_over(engine, &config).await?,
+            Some((record, Ok(None))) => take_over_removal(engine, &id, record.as_removed()),
+            Some((_, Err(e))) => tracing::error!(feed = %id, "{e}"),
+            None => {}
+        }
+        // After the feed is there: an append that comes between must not create another one.
+        let mut ids = written.ids.lock();
+        if ids.get(&id) == Some(&number) {
+            ids.remove(&id);
         }
     }
     Ok(())
+}
+
+async fn take_over(engine: &Engine, config: &FeedConfig) -> Result<(), StoreError> {
+    let feed = match engine.feed(config.id().as_str()) {
+        // The file's settings count.
+        Some(known) if known.config.origin == FeedOrigin::File || known.config == *config => return Ok(()),
+        Some(known) if known.config.fixed_changes(config).next().is_none() => {
+            changed(&known, config, &mut FeedChanges::default())
+        }
+        // An append created it here while another node made it with other settings, or after a removal.
+        _ => engine.feed_on_log(config).await?,
+    };
+    engine.show_feed(feed.clone());
+    // An append between the read of the head and the line above found no feed to tell.
+    let head = engine.store.head(config.id()).await?;
+    if feed.head.fetch_max(head.seq, Ordering::AcqRel) < head.seq {
+        feed.set_last_append(engine.now(), head.modified);
+        feed.set_live(head.live);
+        engine.tell_feed_change();
+    }
+    Ok(())
+}
+
+fn take_over_removal(engine: &Engine, id: &FeedId, removed: RemovedFeed) {
+    match engine.feed(id.as_str()) {
+        Some(known) if known.config.origin == FeedOrigin::File => {}
+        Some(_) => engine.hide_feed(id, removed),
+        None => drop(engine.removed.write().insert(id.clone(), removed)),
+    }
 }

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use towpath_store::LogHead;
 
+use crate::config::FeedOrigin;
 use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::document::route_error::RouteError;
@@ -24,7 +25,7 @@ const JSON: &str = "application/json; charset=utf-8";
 pub(crate) struct FeedDescription<S: Serialize> {
     pub(crate) id: String,
     pub(crate) title: String,
-    /// True if it was made over HTTP, and is not in the configuration file.
+    /// True if it was made over HTTP, by its settings or by publishing, and is not in the configuration file.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) made_over_http: bool,
     #[serde(flatten)]
@@ -63,7 +64,7 @@ pub(crate) struct FeedEntry<S: Serialize> {
     id: String,
     title: String,
     url: String,
-    /// True if it was made over HTTP, and is not in the configuration file.
+    /// True if it was made over HTTP, by its settings or by publishing, and is not in the configuration file.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     made_over_http: bool,
     /// State of the feed, if requested.
@@ -77,7 +78,7 @@ impl<S: Serialize> FeedEntry<S> {
             id: feed.id().to_string(),
             title: feed.config.title().to_owned(),
             url: format!("{}/feeds/{}", engine.base_url, feed.id()),
-            made_over_http: feed.config.is_from_http,
+            made_over_http: feed.config.origin != FeedOrigin::File,
             status: None,
         }
     }
@@ -114,7 +115,7 @@ pub(crate) async fn describe<S: Serialize>(
     Ok(FeedDescription {
         id: feed.id().to_string(),
         title: feed.config.title().to_owned(),
-        made_over_http: feed.config.is_from_http,
+        made_over_http: feed.config.origin != FeedOrigin::File,
         status: feed_status(engine, feed, source).await?,
         addresses: addresses(&engine.base_url, feed),
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use towpath_store::Store;
 
 use crate::config::Config;
-use crate::engine::{Engine, EngineError, Hooks, scheduled, source_control};
+use crate::engine::{Engine, EngineError, Hooks, scheduled, source_control, stored_feeds};
 use crate::protocols::diffdelta::DiffDelta;
 use crate::protocols::pages::{PageListener, Pages};
 use crate::protocols::smart::Smart;
@@ -27,7 +27,12 @@ const HOOKS: Hooks = Hooks {
         websub::on_append,
         xmpp::on_append,
     ],
-    table_write: &[remote_writes::on_table_write, source_control::on_table_write, scheduled::on_table_write],
+    table_write: &[
+        remote_writes::on_table_write,
+        source_control::on_table_write,
+        scheduled::on_table_write,
+        stored_feeds::on_table_write,
+    ],
     feed_removed: &[smart::on_removed, websub::on_removed, xmpp::on_removed],
 };
 
