@@ -8,6 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -90,6 +91,13 @@ fn webhook(receiver: &CallbackServer) -> String {
     )
 }
 
+fn email(mail: &MailServer) -> String {
+    let MailServer { address, .. } = mail;
+    format!(
+        "[alerts.email]\nserver = \"smtp://{address}\"\nfrom = \"towpath@example.com\"\nto = [\"ops@example.com\"]\n"
+    )
+}
+
 fn kinds(calls: &[CallbackRequest]) -> BTreeSet<String> {
     calls.iter().map(|call| call.json()["type"].as_str().unwrap().to_owned()).collect()
 }
@@ -110,10 +118,9 @@ fn a_failing_source_is_told_once_everywhere_and_its_recovery_too() {
     let (receiver, mail) = (CallbackServer::good(), MailServer::start());
     let config = format!(
         "[server]\ntokens = [\"admin\"]\n[alerts]\nsource_failing = \"1s\"\nfeed = true\n{QUICK}{}\
-         [alerts.email]\nserver = \"smtp://{}\"\nfrom = \"towpath@example.com\"\nto = [\"ops@example.com\"]\n\
-         [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\njson = {{ id = \"/id\" }}\n",
+         {}[[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\njson = {{ id = \"/id\" }}\n",
         webhook(&receiver),
-        mail.address
+        email(&mail)
     );
     let dir = TestFolder::new(&config);
     let server = dir.serve();
@@ -161,16 +168,71 @@ fn a_failing_source_is_told_once_everywhere_and_its_recovery_too() {
     wait_until("everybody is told", || mail.messages().len() == 2 && events(&server.base).len() == 2);
 }
 
+/// Messages that the receivers of a server got, by their titles.
+struct Receivers<'a> {
+    webhook: &'a CallbackServer,
+    mail: &'a MailServer,
+    dir: &'a TestFolder,
+    base: String,
+}
+
+impl Receivers<'_> {
+    /// Asks the server, over TLS and with its token. Returns the body.
+    fn curl(&self, path: &str, args: &[&str]) -> String {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--max-time", "60", "--cacert"]).arg(self.dir.path("cert.pem"));
+        curl.args(["-H", "Authorization: Bearer admin"]).args(args).arg(format!("{}{path}", self.base));
+        stdout(&curl.output().unwrap())
+    }
+
+    /// Waits until the webhook got a message of a kind, and each other destination the same one.
+    fn wait_for(&self, kind: &str) {
+        let is_wanted = |call: &CallbackRequest| call.json()["type"] == format!("alert.{kind}");
+        let calls = self.webhook.wait_for(kind, |calls| calls.iter().any(is_wanted));
+        let call = calls.into_iter().rev().find(is_wanted).unwrap();
+        assert!(is_signed(&call), "{call:?}");
+        self.wait_for_message(kind, &call.json()["data"]);
+    }
+
+    fn wait_for_message(&self, kind: &str, data: &Value) {
+        let (title, id) = (data["title"].as_str().unwrap(), data["id"].as_str().unwrap());
+        let is_mailed = |message: &String| {
+            // RFC 5322, section 2.2.3: a long header has several lines.
+            message.replace("\n ", " ").contains(&format!("Subject: towpath: {title}\n"))
+                && message.contains(id)
+        };
+        wait_until(&format!("a mail: {title}"), || self.mail.messages().iter().any(is_mailed));
+        let event = || {
+            let text = self.curl(&format!("/feeds/_events/items/{id}?as=line"), &[]);
+            serde_json::from_str::<Value>(&text).unwrap_or_default()["item"].clone()
+        };
+        wait_until(&format!("an event: {title}"), || event()["title"] == title);
+        assert!(event()["tags"].as_array().unwrap().contains(&kind.into()), "{}", event());
+    }
+
+    /// Waits until all destinations were told of a recovery.
+    fn wait_for_recovery(&self, kind: &str, title: &str) {
+        let is_wanted = |call: &CallbackRequest| call.json()["data"]["title"] == title;
+        let calls = self.webhook.wait_for(title, |calls| calls.iter().any(is_wanted));
+        self.wait_for_message(kind, &calls.iter().find(|call| is_wanted(call)).unwrap().json()["data"]);
+    }
+}
+
+/// Every kind of event reaches every destination, and so do recoveries.
 #[test]
 fn each_condition_is_told() {
-    let receiver = CallbackServer::good();
+    let (receiver, mail) = (CallbackServer::good(), MailServer::start());
     let config = format!(
-        "[server]\nreserve_mib = 1000000000\n[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
-         [alerts]\nsink_behind = \"1s\"\ndisk_free_mib = 1000000000\ncertificate = \"10000000d\"\n{QUICK}{}\
+        "[server]\ntokens = [\"admin\"]\nreserve_mib = 1000000000\n[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
+         [alerts]\nfeed = true\nsource_failing = \"1s\"\nfeed_silent = \"2s\"\nsink_behind = \"1s\"\n\
+         disk_free_mib = 1000000000\ncertificate = \"10000000d\"\n{QUICK}{}{}\
          [[sink]]\nname = \"hook\"\nfeeds = [\"prices\"]\ninto = \"webhook:http://127.0.0.1:1/\"\nallow_private = true\n\
+         [[feed]]\nid = \"daily\"\n\
+         [[feed]]\nid = \"broken\"\n[feed.source]\nurl = \"broken.json\"\nevery = \"1s\"\njson = {{ id = \"/id\" }}\n\
          [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\ncomplete = true\n\
          json = {{ id = \"/id\" }}\n",
-        webhook(&receiver)
+        webhook(&receiver),
+        email(&mail)
     );
     let enough_disk = config.replace("reserve_mib = 1000000000\n", "");
     let dir = TestFolder::new(&enough_disk);
@@ -180,12 +242,33 @@ fn each_condition_is_told() {
     let items: Vec<Value> = (0..50).map(|n| serde_json::json!({ "id": format!("item-{n}") })).collect();
     dir.write("prices.json", Value::from(items).to_string().as_bytes());
     let server = dir.serve();
-    receiver.wait_for("told of the sink", |calls| kinds(calls).contains("alert.sink_behind"));
+    let receivers = Receivers { webhook: &receiver, mail: &mail, dir: &dir, base: server.base.clone() };
+    let publish = |id: &str| {
+        receivers.curl(&format!("/feeds/daily/items/{id}"), &["-X", "PUT", "--data", "x"]);
+    };
+    // A feed has a habit after eight pauses of a second and more.
+    for number in 0..10 {
+        publish(&number.to_string());
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+    }
+    for kind in ["source_failing", "sink_behind", "disk_low", "certificate_expiring", "feed_silent"] {
+        receivers.wait_for(kind);
+    }
     dir.write("prices.json", b"[{\"id\": \"item-0\"}]");
-    let calls = receiver.wait_for("told of the guard", |calls| kinds(calls).contains("alert.guard_refused"));
-    let expected =
-        ["alert.certificate_expiring", "alert.disk_low", "alert.guard_refused", "alert.sink_behind"];
-    assert_eq!(kinds(&calls), expected.map(str::to_owned).into());
+    receivers.wait_for("guard_refused");
+    publish("again");
+    receivers.wait_for_recovery("feed_silent", "feed daily has changes again");
+    dir.write("broken.json", b"[{\"id\": \"tea\"}]");
+    receivers.wait_for_recovery("source_failing", "the source of feed broken works again");
+    let expected = [
+        "alert.certificate_expiring",
+        "alert.disk_low",
+        "alert.feed_silent",
+        "alert.guard_refused",
+        "alert.sink_behind",
+        "alert.source_failing",
+    ];
+    assert_eq!(kinds(&receiver.calls()), expected.map(str::to_owned).into());
     drop(server);
 
     // Nothing can be written now, not even that it was told.
@@ -197,6 +280,68 @@ fn each_condition_is_told() {
         store.json()["data"]["began"]["events"][0]["message"].as_str().unwrap().contains("the disk is full")
     );
     drop(server);
+}
+
+/// The feed of events has every protocol, for those who may read it.
+#[test]
+fn every_protocol_carries_the_feed_of_events() {
+    let receiver = CallbackServer::good();
+    let config = |visibility: &str| {
+        format!(
+            "[server]\ntokens = [\"admin\"]\nallow_private_callbacks = true\n\
+             [alerts]\nsource_failing = \"1s\"\nfeed = true\n{QUICK}\
+             [[feed]]\nid = \"_events\"\nvisibility = \"{visibility}\"\n\
+             [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\n"
+        )
+    };
+    let title = "the source of feed prices fails";
+    for visibility in ["private", "public"] {
+        let dir = TestFolder::new(&config(visibility));
+        let server = dir.serve();
+        let admin = [("Authorization", "Bearer admin")];
+        if visibility == "public" {
+            // A subscriber is told by the hub.
+            let topic = format!("{}/feeds/_events/atom", server.base);
+            let callback = receiver.url("/events");
+            let form = url::form_urlencoded::Serializer::new(String::new())
+                .extend_pairs([("hub.mode", "subscribe"), ("hub.topic", &topic), ("hub.callback", &callback)])
+                .finish();
+            let headers = [("Content-Type", "application/x-www-form-urlencoded")];
+            assert_eq!(server.ask("POST", "/feeds/_events/hub", &headers, form.as_bytes()).status, 202);
+            receiver.wait_for("the event", |calls| {
+                calls.iter().any(|call| String::from_utf8_lossy(&call.body).contains(title))
+            });
+        }
+        wait_until("the event is published", || {
+            get_from(&server.base, "/feeds/_events", &admin).json()["seq"] == 1
+        });
+        let url = |path: &str| format!("{}/feeds/_events{path}", server.base);
+        for (protocol, address) in [
+            ("diffdelta", format!("{}/diff/_events/latest.json", server.base)),
+            ("replication", url("/replication")),
+            ("history", url("/atom")),
+            ("history", url("/rss")),
+            ("history", url("/feed.json")),
+            ("smart", url("/items")),
+        ] {
+            let follow = |header: &[&str]| {
+                let args = ["follow", &address, "--once", "--protocol", protocol, "--from", "beginning"];
+                dir.run(&[&args, header].concat())
+            };
+            let followed = || follow(&["--header", "Authorization: Bearer admin"]);
+            wait_until(&format!("{visibility} {protocol} {address}"), || stdout(&followed()).contains(title));
+            let stranger = follow(&[]);
+            assert_eq!(stranger.status.success(), visibility == "public", "{address}: {}", stderr(&stranger));
+        }
+        // SUP tells of it by an id that says nothing to strangers.
+        let link =
+            get_from(&server.base, "/feeds/_events/atom", &admin).header("x-sup-id").unwrap().to_owned();
+        let (_, id) = link.split_once('#').unwrap();
+        wait_until("SUP tells of it", || {
+            let told = server.json("/sup.json?seconds=600")["updates"].clone();
+            told.as_array().unwrap().iter().any(|update| update[0] == id)
+        });
+    }
 }
 
 #[test]
