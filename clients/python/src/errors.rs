@@ -41,7 +41,7 @@ impl From<FollowError> for Failure {
     fn from(error: FollowError) -> Self {
         match &error {
             FollowError::Transfer { url, .. } => Self::at("NetworkError", url, &error),
-            FollowError::Status { url, status } => {
+            FollowError::Status { url, status, .. } => {
                 Self { status: Some(*status), ..Self::at("HttpError", url, &error) }
             }
             FollowError::Protocol { url, .. } => Self::at("ProtocolError", url, &error),

@@ -186,7 +186,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
                 batch.output.progress(&progress);
             }
         }
-        batch.take_events(follower).await?;
+        batch.take_events(follower, &requests.hints).await?;
         // A failed attempt also sets the timer, which would otherwise look like being up to date. Responses that were
         // on their way do not count either: the next attempt decides.
         is_failing |= std::mem::take(&mut batch.has_failed);
@@ -204,7 +204,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
         }
         is_failing &= !requests.send(follower);
         // Polling for requests may have produced events as well.
-        batch.take_events(follower).await?;
+        batch.take_events(follower, &requests.hints).await?;
         if follower.is_finished() || batch.abandoned {
             break;
         }
@@ -305,6 +305,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
     pub(super) async fn take_events<F: Follower + ?Sized>(
         &mut self,
         follower: &mut F,
+        hints: &ResponseHints,
     ) -> Result<(), O::Error> {
         // A follower may have many events queued: the batch is delivered in between, so memory stays bounded.
         while let Some(event) = follower.poll_event() {
@@ -312,9 +313,10 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 Event::Reset(reset) => self.reset(reset).await?,
                 Event::Large(part) => self.write_large(part).await,
                 // Delivered first: an output remembers what it has of the unit, which comes again.
-                event @ Event::Failed(_) => {
+                Event::Failed(mut error) => {
                     self.deliver().await?;
-                    self.add(event);
+                    hints.explain(&mut error);
+                    self.add(Event::Failed(error));
                 }
                 event => self.add(event),
             }

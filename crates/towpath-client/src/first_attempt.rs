@@ -6,7 +6,7 @@ use towpath_proto::follow::{
     TransferError,
 };
 
-use super::discover::locate;
+use super::discover::{DiscoverError, locate};
 use super::fetch::Fetcher;
 use super::protocol::Protocol;
 
@@ -35,9 +35,15 @@ impl FirstAttempt {
     ///
     /// Without one the failure is told when the follower is driven on. `None` too if nothing was held back.
     pub async fn find_feed(&mut self, fetcher: &Fetcher, url: &str, protocol: Protocol) -> Option<String> {
-        let failure = self.failure.take()?;
+        let mut failure = self.failure.take()?;
         self.is_decided = true;
-        let found = locate(fetcher, url, protocol).await.ok().flatten().filter(|found| found != url);
+        let found = match locate(fetcher, url, protocol).await {
+            Ok(found) => found.filter(|found| found != url),
+            Err(error) => {
+                explain(&mut failure, error);
+                None
+            }
+        };
         if found.is_none() {
             self.told = Some(Event::Failed(failure));
         }
@@ -47,6 +53,16 @@ impl FirstAttempt {
     /// Returns true if a failure is held back, or is to be told.
     pub fn has_failed(&self) -> bool {
         self.failure.is_some() || self.told.is_some()
+    }
+}
+
+/// Adds the server's reason, which discovery got with the same status.
+fn explain(failure: &mut FollowError, found: DiscoverError) {
+    if let FollowError::Status { status, detail: detail @ None, .. } = failure
+        && let DiscoverError::Status { status: again, detail: reason, .. } = found
+        && again == *status
+    {
+        *detail = reason;
     }
 }
 

@@ -15,7 +15,7 @@ use super::body::StreamingBody;
 use super::clock::{DriverClock, SystemClock};
 use super::fetch::Fetcher;
 use super::memory_budget::BodyShare;
-use super::response_hints::ResponseHints;
+use super::response_hints::{ResponseHints, is_problem};
 
 /// Maximum number of requests in flight at once.
 const MAX_IN_FLIGHT: usize = 8;
@@ -47,6 +47,8 @@ struct IoEvent {
 
 enum ResponsePart {
     Head(ResponseHead, StreamingBody),
+    /// The head of a problem document with its first piece, so that an error at the head has the reason.
+    Problem(ResponseHead, Bytes, StreamingBody),
     Chunk(Bytes, StreamingBody),
     /// The end, and the memory of the body, which is read now.
     End(Result<(), TransferError>, Option<BodyShare>),
@@ -176,6 +178,13 @@ impl RequestDriver {
                 exchange.handle_head(now, id, head);
                 self.in_flight.push(Box::pin(read_chunk(id, body)));
             }
+            ResponsePart::Problem(head, first, body) => {
+                self.hints.handle_head(now.wall, id, &head);
+                self.hints.handle_problem(&head, &first);
+                exchange.handle_head(now, id, head);
+                exchange.handle_chunk(now, id, first);
+                self.in_flight.push(Box::pin(read_chunk(id, body)));
+            }
             ResponsePart::Chunk(chunk, body) => {
                 self.hints.handle_chunk(id, &chunk);
                 exchange.handle_chunk(now, id, chunk);
@@ -206,6 +215,11 @@ impl RequestDriver {
 
 async fn send_request(fetcher: Fetcher, request: Request) -> IoEvent {
     let part = match fetcher.fetch(&request).await {
+        Ok(mut response) if is_problem(&response.head) => {
+            // Small documents come in one piece. Without one the error goes without a reason.
+            let first = response.body.chunk().await.ok().flatten().unwrap_or_default();
+            ResponsePart::Problem(response.head, first, response.body)
+        }
         Ok(response) => ResponsePart::Head(response.head, response.body),
         Err(error) => ResponsePart::End(Err(error), None),
     };

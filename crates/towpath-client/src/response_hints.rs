@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use towpath_proto::follow::{RequestId, ResponseHead};
+use serde_json::Value;
+use towpath_proto::follow::{FollowError, RequestId, ResponseHead};
 use towpath_proto::format::peek::peek;
 use towpath_proto::sup::discovery::{Discovery, discover};
 use url::Url;
 
 /// Number of bytes of a document that are searched for links.
 const SCANNED_BYTES: usize = 16 << 10;
+/// Number of characters of a server's reason that are shown.
+const MAX_DETAIL: usize = 500;
 
 /// Hints collected during one poll of a feed.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub(super) struct ResponseHints {
     pub sup: Discovery,
     /// The last `Retry-After` of a response with an error status.
     pub retry_after: Option<Duration>,
+    /// Status and reason of the last response with a problem document.
+    problem: Option<(u16, String)>,
     /// The response whose beginning is being scanned for links.
     scanning: Option<ScannedResponse>,
 }
@@ -39,6 +44,21 @@ impl ResponseHints {
         // Stops at the first response with links: later ones of a poll are pages of the same feed.
         if matches!(head.status, 200 | 304) && self.sup.links.is_empty() && self.scanning.is_none() {
             self.scanning = Some(ScannedResponse { id, head: head.clone(), start: Vec::new() });
+        }
+    }
+
+    /// Takes the first piece of a response with an error status.
+    pub(super) fn handle_problem(&mut self, head: &ResponseHead, start: &[u8]) {
+        self.problem =
+            response_problem(head, start).map(|detail| (head.status, detail)).or(self.problem.take());
+    }
+
+    /// Adds the server's reason to an error, if it sent one with this status.
+    pub(super) fn explain(&self, error: &mut FollowError) {
+        if let FollowError::Status { status, detail, .. } = error
+            && let Some((_, reason)) = self.problem.as_ref().filter(|(of, _)| of == status)
+        {
+            *detail = Some(reason.clone());
         }
     }
 
@@ -73,6 +93,21 @@ impl ResponseHints {
             self.sup = found;
         }
     }
+}
+
+/// Returns true for a problem document (RFC 9457).
+pub(super) fn is_problem(head: &ResponseHead) -> bool {
+    let media_type = head.header("content-type").unwrap_or_default();
+    head.status >= 400
+        && media_type.split(';').next().unwrap_or_default().trim() == "application/problem+json"
+}
+
+/// Returns the detail of a problem document, if the response is one.
+pub(super) fn response_problem(head: &ResponseHead, body: &[u8]) -> Option<String> {
+    let problem: Value = is_problem(head).then(|| serde_json::from_slice(body).ok())??;
+    let detail = problem["detail"].as_str()?;
+    // It is a stranger's text on its way to a terminal.
+    Some(detail.chars().filter(|one| !one.is_control()).take(MAX_DETAIL).collect())
 }
 
 /// Finds the SUP links in a response's headers and in the head of its document.

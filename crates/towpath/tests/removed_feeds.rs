@@ -169,6 +169,48 @@ fn event_streams_end_with_the_reason() {
     }
 }
 
+/// `towpath follow` says why, over each protocol: one that waits, and ones that come back, with and without a state.
+#[test]
+fn followers_print_the_reason() {
+    let dir = TestFolder::new(CONFIG);
+    let server = server(&dir);
+    for feed in ["made", "gone"] {
+        let addresses = [
+            ("smart", format!("{}/feeds/{feed}/items", server.base)),
+            ("replication", format!("{}/feeds/{feed}/replication", server.base)),
+            ("history", format!("{}/feeds/{feed}/atom", server.base)),
+            ("history", format!("{}/feeds/{feed}/feed.json", server.base)),
+            ("diffdelta", format!("{}/diff/{feed}/latest.json", server.base)),
+            ("auto", format!("{}/feeds/{feed}", server.base)),
+        ];
+        let follow = |number: usize, more: &[&str]| {
+            let (protocol, url) = &addresses[number];
+            dir.run(&[&["follow", url, "--protocol", protocol, "--once"], more].concat())
+        };
+        let states: Vec<_> = (0..addresses.len()).map(|number| format!("{feed}-{number}.state")).collect();
+        for (number, state) in states.iter().enumerate() {
+            until("it has the item", || stdout(&follow(number, &["--state", state])).contains("first"));
+        }
+        let mut waiting = dir.command(&["follow", &addresses[0].1, "--from", "now"]);
+        let file = std::fs::File::create(dir.path("waiting")).unwrap();
+        let mut waiting = waiting.stdout(std::process::Stdio::null()).stderr(file).spawn().unwrap();
+        until("it waits", || waiters(&server) == 1);
+        let reason = remove(&server, &dir, feed);
+        let told = || std::fs::read_to_string(dir.path("waiting")).unwrap();
+        until("the one that waits is told", || told().contains("answers 410") && told().contains(reason));
+        waiting.kill().unwrap();
+        waiting.wait().unwrap();
+        for (number, state) in states.iter().enumerate() {
+            for more in [&["--state", state][..], &[]] {
+                let refused = follow(number, more);
+                let told = common::stderr(&refused);
+                let is_told = told.contains("answers 410") && told.contains(reason);
+                assert!(is_told && refused.status.code() == Some(1), "{:?}: {told}", addresses[number]);
+            }
+        }
+    }
+}
+
 /// Page that says how many subscribers there are.
 fn facts(server: &TestServer) -> String {
     server.ask("GET", "/", &[("Accept", "text/html")], b"").text()

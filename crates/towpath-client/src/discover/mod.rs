@@ -13,11 +13,12 @@ use std::time::Duration;
 use http::header::ACCEPT;
 use jiff::Timestamp;
 use towpath_proto::FeedId;
-use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, TransferError};
+use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, TransferError, after_colon};
 use url::Url;
 
 use super::fetch::{Fetcher, StreamingResponse};
 use super::protocol::{FollowPace, Protocol};
+use super::response_hints::response_problem;
 
 use detect::page_with_hub;
 pub use detect::{ProbedResponse, alternates, describe, offers};
@@ -69,12 +70,14 @@ pub enum DiscoverError {
         source: TransferError,
     },
     /// The server responded with an error status.
-    #[error("{url}: the server answers {status}")]
+    #[error("{url}: the server answers {status}{}", after_colon(detail.as_deref()))]
     Status {
         /// The requested URL.
         url: String,
         /// Status code.
         status: u16,
+        /// The server's reason, if it sent one.
+        detail: Option<String>,
         /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
@@ -102,7 +105,7 @@ impl From<DiscoverError> for FollowError {
     fn from(error: DiscoverError) -> Self {
         match error {
             DiscoverError::Transfer { url, source } => Self::Transfer { url, source },
-            DiscoverError::Status { url, status, .. } => Self::Status { url, status },
+            DiscoverError::Status { url, status, detail, .. } => Self::Status { url, status, detail },
             DiscoverError::Unknown { url, what } => Self::Protocol {
                 url,
                 reason: format!(
@@ -190,7 +193,8 @@ async fn offers_of(fetcher: &Fetcher, url: &str, pages: bool) -> Result<Vec<Offe
     }
     if !probed.is_ok() {
         let (status, retry_after) = (response.head.status, response.head.retry_after(Timestamp::now()));
-        return Err(DiscoverError::Status { url: url.to_owned(), status, retry_after });
+        let detail = response_problem(&response.head, probed.start);
+        return Err(DiscoverError::Status { url: url.to_owned(), status, detail, retry_after });
     }
     match page_with_hub(&probed) {
         Some(page) if pages => Ok(vec![page]),

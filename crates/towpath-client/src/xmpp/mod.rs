@@ -14,6 +14,7 @@ use towpath_proto::push::xmpp::jid;
 use towpath_proto::push::xmpp::uri::NodeUri;
 
 use super::drive::{DeliveryBatch, FollowSummary, Output};
+use super::response_hints::ResponseHints;
 use crate::stop::{Stop, stopped};
 use connection::XmppConnection;
 use locate::NoXmpp;
@@ -97,7 +98,7 @@ pub async fn drive_node<O: Output>(
             () = connection.run_pending(follower) => {}
             () = stopped(stop) => break,
         }
-        batch.take_events(follower).await?;
+        batch.take_events(follower, &ResponseHints::default()).await?;
         if follower.is_finished() {
             break;
         }

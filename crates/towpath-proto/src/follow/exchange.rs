@@ -285,12 +285,14 @@ pub enum FollowError {
         source: TransferError,
     },
     /// The peer responded with an error status.
-    #[error("{url}: the server answers {status}")]
+    #[error("{url}: the server answers {status}{}", after_colon(detail.as_deref()))]
     Status {
         /// URL of the request.
         url: String,
         /// Its status code.
         status: u16,
+        /// The peer's reason, if it is known: the detail of a problem document (RFC 9457).
+        detail: Option<String>,
     },
     /// The peer's document breaks the protocol.
     #[error("{url}: {reason}")]
@@ -303,6 +305,18 @@ pub enum FollowError {
     /// A state or a start position that does not fit this feed: the user is at fault.
     #[error("{0}")]
     Usage(String),
+}
+
+impl FollowError {
+    /// Makes the error of a status, without the peer's reason.
+    pub fn status(url: String, status: u16) -> Self {
+        Self::Status { url, status, detail: None }
+    }
+}
+
+/// Returns a detail as it follows a message; nothing without one.
+pub fn after_colon(detail: Option<&str>) -> String {
+    detail.map(|detail| format!(": {detail}")).unwrap_or_default()
 }
 
 /// A request to a follower's callback: a hub's verification or delivery.

@@ -25,7 +25,7 @@ mod time;
 pub use backoff::Backoff;
 pub use exchange::{
     Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, LargePart, LargeStep, Reply,
-    Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, retry_after,
+    Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, after_colon, retry_after,
 };
 pub use named::{FeedName, NamedFollower};
 pub use read_limits::ReadLimits;

@@ -396,7 +396,7 @@ fn pagination_a_dangling_next_link_fails_with_backoff() {
             now = until;
         }
         assert_eq!(consumer.positions(), publisher.content_ids());
-        let expected = FollowError::Status { url: page(4), status };
+        let expected = FollowError::status(page(4), status);
         assert_eq!(consumer.failed, vec![expected; 3]);
         assert_eq!(consumer.incomplete, Vec::<String>::new());
     }

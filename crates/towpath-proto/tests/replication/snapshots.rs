@@ -165,7 +165,7 @@ fn case_i_pages_before_a_missing_page_are_delivered() {
     let consumer = run(&publisher(), options(1), missing);
     assert_eq!(contents(&consumer), ["hello", "world", "I", "am"]);
     assert!(
-        matches!(&consumer.failed[..], [FollowError::Status { status: 404, url }] if url.ends_with("/2"))
+        matches!(&consumer.failed[..], [FollowError::Status { status: 404, url, .. }] if url.ends_with("/2"))
     );
     // The next run reads only that page and continues with the feed.
     let publisher = publisher();

@@ -317,7 +317,7 @@ impl DiffDeltaFollower {
             (DocumentRequest::Snapshot(snapshot), _) if gone => {
                 Some(self.handle_missing_snapshot(&sent.url, snapshot))
             }
-            (_, status) => Some(Err(FollowError::Status { url: sent.url.clone(), status })),
+            (_, status) => Some(Err(FollowError::status(sent.url.clone(), status))),
         }
     }
 

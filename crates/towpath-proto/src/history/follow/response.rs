@@ -74,7 +74,7 @@ impl PartialResponse {
         match head.status {
             304 => return RequestOutcome::NotModified,
             410 => return RequestOutcome::Gone,
-            status if status / 100 != 2 => return failed(FollowError::Status { url, status }),
+            status if status / 100 != 2 => return failed(FollowError::status(url, status)),
             _ => {}
         }
         // After the status: the body of an error counts towards the limit too, but does not matter.

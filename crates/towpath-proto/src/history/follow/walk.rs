@@ -36,7 +36,7 @@ impl HistoryFollower {
                 self.failures = 0;
                 self.fill(now);
             }
-            RequestOutcome::Gone => self.fail(now, FollowError::Status { url, status: 410 }, None),
+            RequestOutcome::Gone => self.fail(now, FollowError::status(url, 410), None),
             RequestOutcome::Failed { error, retry_after } => self.fail(now, error, retry_after),
         }
     }

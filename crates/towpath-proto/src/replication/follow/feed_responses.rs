@@ -46,7 +46,7 @@ impl ReplicationFollower {
                 self.restarted = true;
                 self.begin();
             }
-            status => self.fail(now, FollowError::Status { url, status }),
+            status => self.fail(now, FollowError::status(url, status)),
         }
     }
 
@@ -113,7 +113,7 @@ impl ReplicationFollower {
             }
             404 if *is_resumed => {
                 if self.may_be_lagging(now) {
-                    return self.wait_for_replica(now, FollowError::Status { url, status: 404 });
+                    return self.wait_for_replica(now, FollowError::status(url, 404));
                 }
                 self.says_reset = head.is_reset();
                 self.crawl();
@@ -124,7 +124,7 @@ impl ReplicationFollower {
                 self.restarted = true;
                 self.crawl();
             }
-            status => self.fail(now, FollowError::Status { url, status }),
+            status => self.fail(now, FollowError::status(url, status)),
         }
     }
 
@@ -301,7 +301,7 @@ impl ReplicationFollower {
             }
             status => {
                 let url = self.entry();
-                self.fail(now, FollowError::Status { url, status });
+                self.fail(now, FollowError::status(url, status));
             }
         }
     }

@@ -22,7 +22,7 @@ impl ReplicationFollower {
             200 => walk
                 .open_page(id, &head.headers, &self.options)
                 .map_err(|e| FollowError::Protocol { url, reason: e.to_string() }),
-            status => Err(FollowError::Status { url, status }),
+            status => Err(FollowError::status(url, status)),
         };
         if let Err(error) = result {
             self.snapshot_failed(now, id, error);

@@ -250,7 +250,7 @@ impl SmartFollower {
             let spec = TimeSpan::second(now.wall.as_second()).map(PositionSpec::Time);
             return self.start_at(spec.map(|spec| spec.to_string()));
         }
-        self.fail(now, head.retry_after(now.wall), FollowError::Status { url, status: head.status });
+        self.fail(now, head.retry_after(now.wall), FollowError::status(url, head.status));
     }
 
     fn fail(&mut self, now: Now, wait: Option<Duration>, error: FollowError) {

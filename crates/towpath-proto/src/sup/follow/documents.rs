@@ -127,7 +127,7 @@ impl SupFollower {
             return Ok(document);
         }
         if status != 200 {
-            return Err(FollowError::Status { url: url(), status });
+            return Err(FollowError::status(url(), status));
         }
         let parsed = SupDocument::parse(&fetch.body);
         let parsed = parsed.map_err(|e| FollowError::Protocol { url: url(), reason: e.to_string() })?;

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn exit_codes_of_a_follow() {
-        let failed = Some(FollowError::Status { url: "http://x/".into(), status: 500 });
+        let failed = Some(FollowError::status("http://x/".into(), 500));
         let misused = Some(FollowError::Usage("no".into()));
         let ended = |stopped, failed: &Option<FollowError>, incomplete| FollowSummary {
             stopped,

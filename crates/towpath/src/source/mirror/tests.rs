@@ -59,9 +59,9 @@ fn failures_have_the_same_codes_as_polls() {
             MirrorError::Discover(DiscoverError::Transfer { url: url(), source }).to_source_error();
         assert_eq!(discovered.code, code);
     }
-    let followed = source_failure(&FollowError::Status { url: url(), status: 503 });
+    let followed = source_failure(&FollowError::status(url(), 503));
     assert_eq!((followed.code.as_str(), followed.http_status), ("HTTP_503", Some(503)));
-    let found = DiscoverError::Status { url: url(), status: 404, retry_after: None };
+    let found = DiscoverError::Status { url: url(), status: 404, detail: None, retry_after: None };
     assert_eq!(MirrorError::Discover(found).to_source_error().code, "HTTP_404");
 }
 
