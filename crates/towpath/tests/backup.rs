@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{TestFolder, TestServer, clustered, stderr, stdout};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const FEEDS: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"other\"\n";
 
@@ -39,6 +39,15 @@ fn ids(dir: &TestFolder, data: &str) -> Vec<String> {
     let ids = common::lines(&told).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(server.stop(), Some(0));
     ids
+}
+
+/// Returns the names of the backups in the folder `copies`, oldest first.
+fn listed(dir: &TestFolder) -> Vec<String> {
+    let listed = dir.run(&["restore", "copies", "--list", "--format", "json"]);
+    let listed: Value = serde_json::from_str(&stdout(&listed)).unwrap();
+    assert_eq!(listed["problems"], json!([]));
+    let names = listed["backups"].as_array().unwrap().iter();
+    names.map(|backup| backup["name"].as_str().unwrap().to_owned()).collect()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -80,10 +89,11 @@ fn a_served_folder_is_backed_up_and_comes_back() {
         .unwrap();
     let (new, all): (usize, usize) = (new.parse().unwrap(), all.parse().unwrap());
     assert!(new * 2 < all && new > 0, "{second}");
-    let names = stdout(&dir.run(&["restore", "copies", "--list"]));
-    assert_eq!(names.lines().count(), 3, "{names}");
-    let first_name = names.split_whitespace().next().unwrap();
-    for (backup, data) in [(&["--backup", first_name][..], "one"), (&[], "two")] {
+    let names = listed(&dir);
+    assert_eq!(names.len(), 3, "{names:?}");
+    let table = stdout(&dir.run(&["restore", "copies", "--list"]));
+    assert!(table.starts_with("backup") && table.lines().nth(3).unwrap().starts_with(&names[2]), "{table}");
+    for (backup, data) in [(&["--backup", names[0].as_str()][..], "one"), (&[], "two")] {
         succeed(&dir.run(&[&["restore", "copies", "--check"], backup].concat()));
         succeed(&dir.run(&[&["restore", "copies", "--data", data], backup].concat()));
         let verified = dir.run(&["verify", "--data", data]);
@@ -98,7 +108,7 @@ fn a_served_folder_is_backed_up_and_comes_back() {
     let kept = succeed(&dir.run(&["backup", "copies", "--keep", "1"]));
     assert!(kept.contains("removed 3 older backups"), "{kept}");
     succeed(&dir.run(&["restore", "copies", "--check"]));
-    assert_eq!(stdout(&dir.run(&["restore", "copies", "--list"])).lines().count(), 1);
+    assert_eq!(listed(&dir).len(), 1);
     assert_eq!(server.stop(), Some(0));
 }
 
@@ -110,9 +120,14 @@ fn a_folder_that_nobody_serves_is_backed_up() {
     }
     let dir = TestFolder::new(FEEDS);
     succeed(&dir.run(&["put", "notes", "a", "--title", "A"]));
-    let made = succeed(&dir.run(&["backup", "copies"]));
-    assert!(made.contains("backed up as"), "{made}");
-    succeed(&dir.run(&["restore", "copies", "--data", "new"]));
+    let made = dir.run(&["backup", "copies", "--keep", "3", "--format", "json"]);
+    assert_eq!(succeed(&made), "");
+    let receipt: Value = serde_json::from_str(&stdout(&made)).unwrap();
+    assert_eq!((&receipt["new_pieces"], &receipt["removed"]), (&receipt["pieces"], &json!(0)), "{receipt}");
+    let restored = dir.run(&["restore", "copies", "--data", "new", "--format", "json"]);
+    succeed(&restored);
+    let restored: Value = serde_json::from_str(&stdout(&restored)).unwrap();
+    assert_eq!((&restored["backup"], &restored["same_log"]), (&receipt["backup"], &json!(false)));
     assert_eq!(ids(&dir, "new"), ["a"]);
 }
 
@@ -177,9 +192,8 @@ fn a_backup_that_is_cut_off_is_none() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let listed = stdout(&dir.run(&["restore", "copies", "--list"]));
     // It may have been quicker than the kill.
-    let done = listed.lines().count();
+    let done = listed(&dir).len();
     let none = dir.run(&["restore", "copies", "--data", "new"]);
     assert_eq!(none.status.code(), Some(if done == 0 { 1 } else { 0 }), "{}", stderr(&none));
     if done == 0 {
@@ -193,7 +207,7 @@ fn a_backup_that_is_cut_off_is_none() {
     let child = start();
     server.kill();
     let output = child.wait_with_output().unwrap();
-    let after = stdout(&dir.run(&["restore", "copies", "--list"])).lines().count();
+    let after = listed(&dir).len();
     assert_eq!(after, done + 1 + usize::from(output.status.success()), "{}", stderr(&output));
     succeed(&dir.run(&["restore", "copies", "--check"]));
 }
@@ -223,6 +237,10 @@ fn a_damaged_backup_is_named_and_not_restored() {
         let checked = dir.run(&["restore", "copies", "--check"]);
         assert_eq!(checked.status.code(), Some(1));
         assert!(stdout(&checked).contains(name), "{}", stdout(&checked));
+        let checked = dir.run(&["restore", "copies", "--check", "--format", "json"]);
+        assert_eq!(checked.status.code(), Some(1));
+        let result: Value = serde_json::from_str(&stdout(&checked)).unwrap();
+        assert_eq!(result["problems"].as_array().map(Vec::len), Some(1), "{result}");
         let restored = dir.run(&["restore", "copies", "--data", "new"]);
         assert_eq!(restored.status.code(), Some(1));
         assert!(stderr(&restored).contains(name), "{}", stderr(&restored));
@@ -235,6 +253,9 @@ fn a_damaged_backup_is_named_and_not_restored() {
     std::fs::write(list, "{").unwrap();
     let listed = dir.run(&["restore", "copies", "--list"]);
     assert!(stdout(&listed).contains("it is damaged"), "{}", stdout(&listed));
+    let listed = dir.run(&["restore", "copies", "--list", "--format", "json"]);
+    let listed: Value = serde_json::from_str(&stdout(&listed)).unwrap();
+    assert_eq!(listed["problems"].as_array().map(Vec::len), Some(1), "{listed}");
 }
 
 #[test]
@@ -293,7 +314,6 @@ fn a_full_disk_fails_the_backup_only() {
         .output()
         .unwrap();
     assert_ne!(limited.status.code(), Some(0), "{}", stderr(&limited));
-    let listed = stdout(&dir.run(&["restore", "copies", "--list"]));
-    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert_eq!(listed(&dir).len(), 1);
     succeed(&dir.run(&["restore", "copies", "--check"]));
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use common::{PATIENCE, TestFolder, TestServer, clustered, stderr, stdout};
-use serde_json::json;
+use serde_json::{Value, json};
 use towpath_proto::format::http_date;
 use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::embedded::copy::{CopySection, StoreBuilder, replace_store};
@@ -204,7 +204,7 @@ fn a_lost_format_file_is_written_again_by_repair() {
     assert!(dry.status.code() == Some(1) && !format.exists(), "{}", stderr(&dry));
     let repaired = dir.run(&["repair"]);
     assert_eq!(repaired.status.code(), Some(0), "{}", stderr(&repaired));
-    assert!(stdout(&repaired).starts_with("wrote the missing file"), "{}", stdout(&repaired));
+    assert!(stderr(&repaired).starts_with("wrote the missing file"), "{}", stderr(&repaired));
     let sound = dir.run(&["verify"]);
     assert!(sound.status.success() && stdout(&sound).contains("1 item\n"), "{}", stdout(&sound));
 }
@@ -395,6 +395,10 @@ fn repair_rebuilds_what_the_log_gives_and_names_what_is_lost() {
     let dry = dir.run(&["repair", "--dry-run"]);
     assert_eq!(dry.status.code(), Some(0), "{}{}", stdout(&dry), stderr(&dry));
     assert!(stdout(&dry).ends_with("nothing is lost\n"), "{}", stdout(&dry));
+    let dry = dir.run(&["--quiet", "repair", "--dry-run", "--format", "json"]);
+    let report: Value = serde_json::from_str(&stdout(&dry)).unwrap();
+    assert_eq!((&report["changes"], &report["lost"], &report["left"]), (&json!(6), &json!([]), &json!([])));
+    assert_eq!(stderr(&dry), "");
     assert_eq!(dir.run(&["verify"]).status.code(), Some(1), "a dry run changes nothing");
     let repaired = dir.run(&["repair"]);
     assert_eq!(repaired.status.code(), Some(0), "{}{}", stdout(&repaired), stderr(&repaired));
@@ -405,6 +409,11 @@ fn repair_rebuilds_what_the_log_gives_and_names_what_is_lost() {
     // A change is gone: a's second version.
     remove_entries(&data, CopySection::Log, |key| key.ends_with(&4_u64.to_be_bytes()));
     assert_eq!(dir.run(&["verify"]).status.code(), Some(1));
+    let dry = dir.run(&["repair", "--dry-run", "--format", "json"]);
+    assert_eq!(dry.status.code(), Some(1));
+    let report: Value = serde_json::from_str(&stdout(&dry)).unwrap();
+    let lost = json!([{ "feed": "notes", "position": 4, "item": "a", "reason": "it is missing in the log" }]);
+    assert_eq!(report["lost"], lost, "{report}");
     let repaired = dir.run(&["repair"]);
     assert_eq!(repaired.status.code(), Some(1));
     assert!(

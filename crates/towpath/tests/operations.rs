@@ -384,6 +384,9 @@ fn a_check_reads_the_files_that_the_configuration_names() {
     }
     // All faults at once.
     assert!(stderr(&dir.run(&["config", "check"])).contains("rules.toml"));
+    let checked = dir.run(&["config", "check", "--format", "json"]);
+    let problems: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((problems["problems"].as_array().map(Vec::len), checked.status.code()), (Some(2), Some(2)));
     dir.write("a.key", ours.signing_key.serialize_pem().as_bytes());
     dir.write("rules.toml", b"");
     assert!(stdout(&dir.run(&["config", "check"])).contains("valid"));

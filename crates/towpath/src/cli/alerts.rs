@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
+use super::style::{patiently, print_success};
 use crate::alerts::{AlertDestination, AlertNotice, AlertSenders};
 
 #[derive(Debug, Subcommand)]
@@ -25,11 +26,12 @@ pub(crate) async fn alerts(command: &AlertsCommand) -> Result<Exit, CliError> {
     for destination in senders.destinations() {
         let name = destination.name();
         if destination == AlertDestination::Feed {
-            println!("{name}: the running server publishes alerts in _events");
+            print_success(&format!("{name}: the running server publishes alerts in _events"));
             continue;
         }
-        match senders.send(None, destination, &notice).await {
-            Ok(()) => println!("{name}: sent"),
+        let sending = senders.send(None, destination, &notice);
+        match patiently("sending the message", sending).await {
+            Ok(()) => print_success(&format!("{name}: sent")),
             Err(error) => {
                 println!("{name}: {error}");
                 failed.push(name);

@@ -2,12 +2,14 @@
 
 use std::io::Write as _;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
+use super::style::OutputFormat;
 use crate::alerts::AlertSettings;
-use crate::config;
+use crate::config::{self, Config, ConfigError, ConfigProblem};
 use crate::engine;
 use crate::plural::counted;
 use crate::server::TlsIdentity;
@@ -15,7 +17,7 @@ use crate::server::TlsIdentity;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Check the configuration, and show every error with its place and what to do
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Print a configuration with every key, its default and its meaning
     Example,
     /// Print the reference of all keys, as Markdown
@@ -24,10 +26,19 @@ pub(crate) enum ConfigCommand {
     Schema,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Form of the output; `json` is an object with `problems`, each with its `source`, `line` and `column`
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
 /// Runs a command on the configuration.
 pub(crate) fn config(command: &ConfigCommand) -> Result<Exit, CliError> {
     let text = match command {
-        ConfigCommand::Check(args) => check(args)?,
+        ConfigCommand::Check(args) => return check(args),
         ConfigCommand::Example => config::example(),
         ConfigCommand::Reference => config::reference(),
         ConfigCommand::Schema => format!("{:#}\n", config::json_schema()),
@@ -38,15 +49,47 @@ pub(crate) fn config(command: &ConfigCommand) -> Result<Exit, CliError> {
 }
 
 /// Checks the configuration, and the files that it names for the start. `serve` refuses what this refuses.
-fn check(args: &ConfigArgs) -> Result<String, CliError> {
-    let config = args.load()?;
+fn check(args: &CheckArgs) -> Result<Exit, CliError> {
+    let loaded = args.config.read();
+    let faults = loaded.as_ref().map(file_faults).unwrap_or_default();
+    let text = match (args.format, &loaded) {
+        (OutputFormat::Json, loaded) => format!("{}\n", as_json(loaded.as_ref().err(), &faults)),
+        (OutputFormat::Text, Ok(config)) if faults.is_empty() => {
+            let (feeds, tokens) =
+                (counted(config.feeds.len(), "feed"), counted(config.tokens.len(), "token"));
+            format!("the configuration is valid: {feeds}, {tokens}\n")
+        }
+        (OutputFormat::Text, Ok(_)) => return Err(CliError::usage(faults.join("\n"))),
+        (OutputFormat::Text, Err(_)) => return loaded.map(|_| Exit::Done).map_err(CliError::from),
+    };
+    // The result is in the exit code even if standard output is closed.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(if loaded.is_ok() && faults.is_empty() { Exit::Done } else { Exit::Usage })
+}
+
+/// Returns what is wrong with the files that a configuration names.
+fn file_faults(config: &Config) -> Vec<String> {
     let tls = config.server.tls.clone().map(TlsIdentity::read).transpose().err().map(|e| e.to_string());
-    let rules = engine::risk_scorer(&config).err().map(|e| e.to_string());
-    let alerts = AlertSettings::of(&config, &config.base_url()).err();
-    let faults: Vec<String> = [tls, rules, alerts].into_iter().flatten().collect();
-    if !faults.is_empty() {
-        return Err(CliError::usage(faults.join("\n")));
-    }
-    let (feeds, tokens) = (counted(config.feeds.len(), "feed"), counted(config.tokens.len(), "token"));
-    Ok(format!("the configuration is valid: {feeds}, {tokens}\n"))
+    let rules = engine::risk_scorer(config).err().map(|e| e.to_string());
+    let alerts = AlertSettings::of(config, &config.base_url()).err();
+    [tls, rules, alerts].into_iter().flatten().collect()
+}
+
+fn as_json(error: Option<&ConfigError>, faults: &[String]) -> Value {
+    let of_configuration = match error {
+        None => Vec::new(),
+        Some(ConfigError::Read { path, reason }) => {
+            vec![json!({ "source": path, "line": null, "column": null, "message": reason })]
+        }
+        Some(ConfigError::Invalid(problems)) => problems
+            .iter()
+            .map(|ConfigProblem { source, place, message }| {
+                let (line, column) = place.unzip();
+                json!({ "source": source, "line": line, "column": column, "message": message })
+            })
+            .collect(),
+    };
+    let of_files =
+        faults.iter().map(|fault| json!({ "source": null, "line": null, "column": null, "message": fault }));
+    json!({ "problems": of_configuration.into_iter().chain(of_files).collect::<Vec<_>>() })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::error::CliError;
-use crate::config::{Config, DEFAULT_FILE};
+use crate::config::{Config, ConfigError, DEFAULT_FILE};
 use crate::sink;
 
 /// Options that select the configuration.
@@ -22,6 +22,11 @@ pub(crate) struct ConfigArgs {
 impl ConfigArgs {
     /// Loads the configuration; an option replaces its data folder.
     pub(super) fn load(&self) -> Result<Config, CliError> {
+        self.read().map_err(CliError::from)
+    }
+
+    /// Loads the configuration as [`Self::load`] does, with the mistakes one by one.
+    pub(super) fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::load_checked(self.config.as_deref(), &sink::check)?;
         if let Some(data) = &self.data {
             config.server.data.clone_from(data);

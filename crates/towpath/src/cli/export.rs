@@ -11,7 +11,7 @@ use super::error::{CliError, Exit};
 use super::open;
 use super::progress::LateBar;
 use super::running_server::{FolderUser, user_of};
-use super::style::print_done;
+use super::style::{PUBLISHING, patiently, print_done};
 use crate::config::{Config, check_base_url};
 use crate::engine::{Engine, roles};
 use crate::export::target::Target;
@@ -65,7 +65,7 @@ async fn export_once(
     base_url: &str,
 ) -> Result<ExportSummary, CliError> {
     // Publishes changes that no server has published yet.
-    diffdelta::publish_pending(engine, true).await?;
+    patiently(PUBLISHING, diffdelta::publish_pending(engine, true)).await?;
     let name = name_of(target.as_ref()).await?;
     let mut holding = engine.store.acquire_lease(&roles::export(&name));
     // The lease keeps two exports from writing one tree at the same time.

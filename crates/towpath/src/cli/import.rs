@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
@@ -13,6 +12,7 @@ use towpath_proto::line::{Line, ResetLine};
 use towpath_proto::{FeedId, NewChange};
 
 use super::error::CliError;
+use super::progress::LateBar;
 use super::publish_target::PublishTarget;
 use super::receipt::Receipt;
 
@@ -34,19 +34,18 @@ const RESET: &str = "warning: the followed feed began anew; items that it no lon
 pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -> Result<Receipt, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot read {}: {e}", file.display()));
     let (input, length) = open(file).map_err(failed)?;
-    let bar = progress(length);
+    let late = progress(length);
+    let bar = late.counter();
     // The first line decides the format, so it is read ahead and put back in front.
     let mut input = BufReader::with_capacity(1 << 20, bar.wrap_read(input));
     let start = first_line(&mut input, MAX_FIRST_LINE).map_err(failed)?;
     let is_lines = is_lines(&start);
     let input = Cursor::new(start).chain(input);
-    let imported = if is_lines {
+    if is_lines {
         import_lines(target, feed, file, input).await
     } else {
         import_document(target, feed, file, input).await
-    };
-    bar.finish_and_clear();
-    imported
+    }
 }
 
 fn open(file: &Path) -> std::io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -58,12 +57,12 @@ fn open(file: &Path) -> std::io::Result<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(opened), Some(length)))
 }
 
-fn progress(length: Option<u64>) -> ProgressBar {
+fn progress(length: Option<u64>) -> LateBar {
     // The length of standard input is unknown.
-    let Some(length) = length else { return ProgressBar::new_spinner() };
-    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    let bar = ProgressBar::new(length);
-    style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
+    let Some(length) = length else { return LateBar::new("{spinner} {bytes}, {bytes_per_sec}, {elapsed}") };
+    let late = LateBar::new("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+    late.counter().set_length(length);
+    late
 }
 
 /// Reads up to the end of the first line that is not blank, at most `max` bytes.

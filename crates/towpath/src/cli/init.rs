@@ -10,6 +10,7 @@ use url::Url;
 use super::error::{CliError, Exit};
 use super::feed_list;
 use super::feed_url::parse_url;
+use super::style::print_success;
 use crate::config::{Config, DEFAULT_FILE, StarterFeed, starter};
 use crate::plural::counted;
 
@@ -44,7 +45,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<Exit, CliError> {
     let option =
         if args.config == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {file}") };
     let feeds = counted(feeds.len().max(1), "feed");
-    println!("wrote {file} with {feeds}; start the server with: towpath serve{option}");
+    print_success(&format!("wrote {file} with {feeds}; start the server with: towpath serve{option}"));
     Ok(Exit::Done)
 }
 

@@ -11,6 +11,7 @@ use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
 use super::backup::BackupPlace;
 use super::error::CliError;
+use super::style::{OPENING, patiently};
 use crate::config::{ClusterConfig, ClusterSnapshotsConfig, Config};
 use crate::engine::Engine;
 use crate::protocols;
@@ -22,8 +23,11 @@ const SERVER_CLUSTER_WAIT: Duration = Duration::from_secs(60);
 
 /// Opens the configured data folder for a command, and creates the engine.
 pub(crate) async fn engine(config: Config) -> Result<Arc<Engine>, CliError> {
-    let store = store(&config, ClusterOptions::default(), EmbeddedOptions::default()).await?;
-    Ok(protocols::start(config, store).await?)
+    let starting = async {
+        let store = store(&config, ClusterOptions::default(), EmbeddedOptions::default()).await?;
+        Ok(protocols::start(config, store).await?)
+    };
+    patiently(OPENING, starting).await
 }
 
 /// Opens the configured data folder for a server, and creates the engine. A new node waits longer for its cluster than

@@ -22,6 +22,7 @@ use super::feed_url::parse_url;
 use super::open;
 use super::receipt::Receipt;
 use super::running_server::{FolderUser, RunningServer, user_of};
+use super::style::{PUBLISHING, patiently};
 use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
 use crate::engine::attachments;
 use crate::engine::item_versions::ItemVersions;
@@ -64,6 +65,12 @@ pub(super) fn feed_id(text: &str) -> Result<FeedId, CliError> {
     FeedId::new(text).map_err(|e| CliError::usage(e.to_string()))
 }
 
+/// Server that runs, or the configuration of a folder that no process has open.
+pub(super) enum FoundTarget {
+    Server(ServerClient),
+    Folder(Box<Config>),
+}
+
 /// Destination of changes: a running server, or the data folder.
 pub(crate) enum PublishTarget {
     /// A server, over HTTP.
@@ -75,13 +82,21 @@ pub(crate) enum PublishTarget {
 impl TargetArgs {
     /// Finds a running server, or opens the data folder.
     pub(crate) async fn open(&self) -> Result<PublishTarget, CliError> {
+        match self.find().await? {
+            FoundTarget::Server(server) => Ok(PublishTarget::Server(server)),
+            FoundTarget::Folder(config) => Ok(PublishTarget::Folder(open::engine(*config).await?)),
+        }
+    }
+
+    /// Finds a running server, and opens nothing.
+    pub(super) async fn find(&self) -> Result<FoundTarget, CliError> {
         let config = self.config.load()?;
         let fetcher =
             Fetcher::new(FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() });
         let fetcher = fetcher.map_err(|e| CliError::failed(e.to_string()))?;
         let token = self.token.clone().or_else(|| publishing_token(&config));
         if let Some(base) = &self.server {
-            return Ok(PublishTarget::Server(ServerClient {
+            return Ok(FoundTarget::Server(ServerClient {
                 fetcher: fetcher.with_named([base.as_str()]),
                 base: base.as_str().trim_end_matches('/').to_owned(),
                 token,
@@ -94,12 +109,12 @@ impl TargetArgs {
             // No folder is meant, so the server at the usual address is. Elsewhere its folder decides.
             if server.instance().await.is_some() {
                 eprintln!("towpath: asking the server at {}", server.base);
-                return Ok(PublishTarget::Server(server));
+                return Ok(FoundTarget::Server(server));
             }
         }
         let folder = config.server.data.display().to_string();
         let RunningServer { url, instance, .. } = match user_of(&config.server.data) {
-            FolderUser::Nobody => return Ok(PublishTarget::Folder(open::engine(config).await?)),
+            FolderUser::Nobody => return Ok(FoundTarget::Folder(Box::new(config))),
             FolderUser::Server(server) => server,
             FolderUser::Process(process) => {
                 return Err(CliError::failed(format!(
@@ -116,7 +131,7 @@ impl TargetArgs {
                 server.base
             )));
         }
-        Ok(PublishTarget::Server(server))
+        Ok(FoundTarget::Server(server))
     }
 }
 
@@ -173,7 +188,8 @@ impl PublishTarget {
     /// Publishes appended changes of the folder, and closes it.
     pub(crate) async fn close(&self) {
         if let Self::Folder(engine) = self {
-            if let Err(e) = diffdelta::publish_pending(engine, false).await {
+            let publishing = diffdelta::publish_pending(engine, false);
+            if let Err(e) = patiently(PUBLISHING, publishing).await {
                 eprintln!("towpath: cannot publish documents now, the server will do so when it starts: {e}");
             }
             engine.store.close().await;

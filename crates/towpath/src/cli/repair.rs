@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::{Value, json};
 use towpath_store::Store as _;
 use towpath_store::embedded::{
     EmbeddedOptions, EmbeddedStore, FolderRepair, LostChange, RepairReport, VerifyProgress,
@@ -13,7 +14,8 @@ use towpath_store::embedded::{
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::terminal::plain;
+use super::style::{OutputFormat, print_done};
+use super::terminal::{plain, visible_json};
 use super::verify::{FolderCheck, check, draw, open_folder};
 use crate::plural::counted;
 use crate::protocols;
@@ -23,6 +25,9 @@ pub(crate) struct RepairArgs {
     /// Tell what would be lost, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Form of the output; `json` is an object with `lost`, `lost_rows` and `left`
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -40,11 +45,13 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
             )));
         }
         FolderRepair::write_lost_format(&folder)?;
-        println!("wrote the missing file towpath.format of {shown}");
+        print_done(&format!("wrote the missing file towpath.format of {shown}"));
     }
     let before = check(open_folder(&server).await?).await;
-    if before.as_ref().is_ok_and(FolderCheck::is_sound) {
-        println!("no damage found in {}: nothing to repair", plain(&folder.display().to_string()));
+    if let Some(sound) = before.ok().filter(FolderCheck::is_sound) {
+        let text =
+            format!("no damage found in {}: nothing to repair\n", plain(&folder.display().to_string()));
+        print(args, &text, &sound.nothing_to_repair(), &sound);
         return Ok(Exit::Done);
     }
     let progress = Arc::new(VerifyProgress::default());
@@ -65,7 +72,7 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
             return Err(error);
         }
     };
-    print(&report, &after);
+    print(args, &as_text(&report, &after), &report, &after);
     let is_whole = report.lost.is_empty() && report.lost_rows.is_empty() && after.is_sound();
     let ending = if args.dry_run {
         repair.discard()?;
@@ -75,7 +82,7 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
         let kept = installing.await.map_err(|e| CliError::failed(e.to_string()))??;
         format!("the folder as it was is {}; remove it once it is not needed", kept.display())
     };
-    eprintln!("{}", plain(&ending));
+    print_done(&plain(&ending));
     if is_whole {
         return Ok(Exit::Done);
     }
@@ -99,8 +106,17 @@ async fn finish(building: &Path, report: &RepairReport) -> Result<FolderCheck, C
     check(store).await.map_err(|e| CliError::failed(e.to_string()))
 }
 
-/// Prints what was rebuilt, what is lost and what is left. The exit code has the result even if this cannot be written.
-fn print(report: &RepairReport, after: &FolderCheck) {
+/// Prints the result. The exit code has it even if this cannot be written.
+fn print(args: &RepairArgs, text: &str, report: &RepairReport, after: &FolderCheck) {
+    let text = match args.format {
+        OutputFormat::Text => text.as_bytes().to_vec(),
+        OutputFormat::Json => visible_json(format!("{}\n", as_json(report, after)).into_bytes()),
+    };
+    let _ = std::io::stdout().lock().write_all(&text);
+}
+
+/// Describes what was rebuilt, what is lost and what is left.
+fn as_text(report: &RepairReport, after: &FolderCheck) -> String {
     let RepairReport { feeds, changes, mended, lost, lost_rows, .. } = report;
     let mut out = format!(
         "rebuilt {} with {}; links of {} mended\n",
@@ -124,5 +140,15 @@ fn print(report: &RepairReport, after: &FolderCheck) {
     if lost.is_empty() && lost_rows.is_empty() {
         out.push_str("nothing is lost\n");
     }
-    let _ = std::io::stdout().lock().write_all(out.as_bytes());
+    out
+}
+
+fn as_json(report: &RepairReport, after: &FolderCheck) -> Value {
+    let RepairReport { feeds, changes, mended, lost, lost_rows, .. } = report;
+    let change = |LostChange { feed, position, item, reason }: &LostChange| json!({ "feed": feed, "position": position, "item": item, "reason": reason });
+    let lost: Vec<Value> = lost.iter().map(change).collect();
+    json!({
+        "feeds": feeds, "changes": changes, "mended": mended,
+        "lost": lost, "lost_rows": lost_rows, "left_count": after.count, "left": after.problems,
+    })
 }

@@ -15,7 +15,8 @@ use towpath_proto::format::ProblemCounts;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::open;
-use super::style::OutputFormat;
+use super::progress::LateBar;
+use super::style::{OutputFormat, PUBLISHING, patiently};
 use super::terminal::plain;
 use crate::engine::Engine;
 use crate::engine::roles::Lease;
@@ -40,7 +41,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let engine = open::server_engine(config, &budget).await?;
     let fetcher = Arc::new(open::fetcher(&engine.config)?);
     let mut rows = poll_all(&engine, &fetcher).await?;
-    diffdelta::publish_pending(&engine, true).await?;
+    patiently(PUBLISHING, diffdelta::publish_pending(&engine, true)).await?;
     engine.store.close().await;
     // Polls finish in any order; the table should not.
     rows.sort_by(|a, b| a.feed.cmp(&b.feed));
@@ -76,10 +77,14 @@ async fn poll_all(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Result<Vec<Po
             .boxed(),
         );
     }
+    let late = LateBar::new("{bar:30} {pos} of {len} sources, {elapsed}");
+    let bar = late.counter();
+    bar.set_length(polls.len() as u64);
     let mut rows = Vec::new();
     while let Some(row) = polls.join_next().await {
         let row: Result<PollRow, CliError> = row.map_err(|e| CliError::failed(e.to_string()))?;
         rows.push(row?);
+        bar.inc(1);
     }
     Ok(rows)
 }

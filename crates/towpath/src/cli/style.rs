@@ -13,6 +13,12 @@ use serde_json::Value;
 /// Time after which a command shows that it is still at work.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Work that [`patiently`] shows while a data folder is opened: a journal of some GiB is read first.
+pub(super) const OPENING: &str = "opening the data folder";
+
+/// Work that [`patiently`] shows while documents are made of changes that no server has published yet.
+pub(super) const PUBLISHING: &str = "publishing documents";
+
 /// True after `--quiet`.
 // One command runs in a process, and its option counts for all of it.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
@@ -41,6 +47,14 @@ pub(super) fn is_quiet() -> bool {
 pub(super) fn print_done(text: &str) {
     if !is_quiet() {
         eprintln!("{text}");
+    }
+}
+
+/// Prints a message about success to standard output, which those read who run a command for it.
+pub(super) fn print_success(text: &str) {
+    if !is_quiet() {
+        // The work is done even if standard output is closed.
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 }
 

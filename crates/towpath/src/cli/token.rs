@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use towpath_client::random::unguessable;
 
 use super::error::{CliError, Exit};
+use super::style::print_done;
 use crate::config::{FeedPattern, TokenDigest};
 
 /// Begin of every token that we make. Scanners for leaked secrets find it by this.
@@ -83,7 +84,7 @@ fn new(args: &NewTokenArgs) -> Result<String, CliError> {
         let feeds = quoted(&mut args.feeds.iter().map(String::as_str));
         lines.push_str(&format!("feeds = [{feeds}]\n"));
     }
-    eprintln!("the first line is the token, which is shown only now; the others are for the configuration");
+    print_done("the first line is the token, which is shown only now; the others are for the configuration");
     Ok(lines)
 }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, VerifyProgress, VerifyReport};
+use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, RepairReport, VerifyProgress, VerifyReport};
 use towpath_store::{ReadError, Store as _};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::progress::LateBar;
+use super::style::{OPENING, patiently};
 use super::terminal::{plain, visible_json};
 use crate::config::ServerConfig;
 use crate::engine::finding::{Finding, Findings};
@@ -54,13 +55,14 @@ pub(super) async fn open_folder(server: &ServerConfig) -> Result<EmbeddedStore, 
     let folder = server.data.clone();
     let opening =
         tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, EmbeddedOptions::default()));
-    Ok(opening.await.map_err(|e| CliError::failed(e.to_string()))??)
+    let opened = patiently(OPENING, opening).await;
+    Ok(opened.map_err(|e| CliError::failed(e.to_string()))??)
 }
 
 /// Result of a check of a data folder.
 pub(super) struct FolderCheck {
     report: VerifyReport,
-    problems: Vec<Finding>,
+    pub(super) problems: Vec<Finding>,
     /// Number of problems, of which the list may have the first ones only.
     pub(super) count: u64,
 }
@@ -68,6 +70,12 @@ pub(super) struct FolderCheck {
 impl FolderCheck {
     pub(super) fn is_sound(&self) -> bool {
         self.count == 0
+    }
+
+    /// Returns the report of a repair that found nothing to do.
+    pub(super) fn nothing_to_repair(&self) -> RepairReport {
+        let VerifyReport { feeds, changes, .. } = self.report;
+        RepairReport { feeds, changes, ..RepairReport::default() }
     }
 
     /// Returns a line for each problem.

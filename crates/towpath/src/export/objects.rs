@@ -25,6 +25,9 @@ use crate::document::cors::CorsPolicy;
 use crate::export::target::{Target, TargetError};
 use crate::export::tree_document::TreeDocument;
 
+/// Advice for an address that is none of a place.
+const KINDS_OF_PLACES: &str = "a place is a folder, or begins with s3://, gs:// or az://";
+
 /// A bucket or a container, and a prefix of keys in it.
 pub struct Objects {
     store: Box<dyn ObjectStore>,
@@ -47,7 +50,8 @@ fn patience() -> RetryConfig {
 pub(crate) fn open_storage(url: &Url) -> Result<(Box<dyn ObjectStore>, Path), TargetError> {
     install_provider();
     let wrong = |reason: String| TargetError::Place { place: url.to_string(), reason };
-    let (scheme, prefix) = ObjectStoreScheme::parse(url).map_err(|e| wrong(e.to_string()))?;
+    let parsed = ObjectStoreScheme::parse(url);
+    let (scheme, prefix) = parsed.map_err(|e| wrong(format!("{e}; {KINDS_OF_PLACES}")))?;
     let text = url.as_str();
     let store: Result<Box<dyn ObjectStore>, Error> = match scheme {
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
@@ -65,7 +69,7 @@ pub(crate) fn open_storage(url: &Url) -> Result<(Box<dyn ObjectStore>, Path), Ta
             .with_retry(patience())
             .build()
             .map(|store| Box::new(store) as Box<dyn ObjectStore>),
-        _ => return Err(wrong("not s3://, gs:// or az://, and no path of a folder".into())),
+        _ => return Err(wrong(KINDS_OF_PLACES.into())),
     };
     Ok((store.map_err(|e| wrong(storage_reason(&e)))?, prefix))
 }

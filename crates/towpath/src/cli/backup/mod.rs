@@ -5,20 +5,22 @@
 
 mod pace;
 mod place;
+mod report;
 mod restore;
 mod socket;
 mod stream;
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar};
 use jiff::Timestamp;
+use serde_json::json;
 use towpath_store::Store as _;
 use towpath_store::backup::{
-    self, BACKUPS, BackupStorage, BackupSummary, CopySource, LocalCopy, Manifest, keep_newest,
+    self, BACKUPS, BackupStorage, BackupSummary, CopySource, LocalCopy, keep_newest,
 };
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
@@ -26,8 +28,7 @@ use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::progress::LateBar;
 use super::running_server::{FolderUser, user_of};
-use super::style::print_done;
-use super::terminal::plain;
+use super::style::{OutputFormat, print_done, print_result};
 use crate::config::ServerConfig;
 use crate::plural::counted;
 
@@ -41,6 +42,9 @@ pub(crate) struct BackupArgs {
     /// Remove all but the newest N backups afterwards
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
+    /// Form of the receipt
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -61,6 +65,9 @@ pub(crate) struct RestoreArgs {
     /// Followers go on with their positions. Only if nothing was published after the backup
     #[arg(long, conflicts_with_all = ["list", "check"])]
     same_log: bool,
+    /// Form of the list, of the result of a check, or of the receipt
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -73,7 +80,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
     if !folder.is_dir() {
         return Err(CliError::usage(format!("there is no data folder {}", folder.display())));
     }
-    let place = BackupPlace::open(&args.dest, true).map_err(failed)?;
+    let place = BackupPlace::open(&args.dest, true)?;
     if place.overlaps(folder) {
         return Err(CliError::usage(format!(
             "{} and the data folder {} are one within the other: a lost disk would take both",
@@ -110,9 +117,15 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
         }
     };
     drop(late);
-    print_summary(&summary, &place, begin.elapsed());
-    if let Some(keep) = args.keep {
-        let removed = keep_newest(&place, keep as usize).await.map_err(failed)?;
+    let took = begin.elapsed();
+    let removed = match args.keep {
+        Some(keep) => keep_newest(&place, keep as usize).await.map(Some),
+        None => Ok(None),
+    };
+    // The backup is made, whatever became of the older ones.
+    let receipt = report::backup_json(&summary, &place, took, removed.as_ref().ok().copied().flatten());
+    print_result(args.format, &report::backup_text(&summary, &place, took), &receipt);
+    if let (OutputFormat::Text, Some(removed)) = (args.format, removed.map_err(failed)?) {
         print_done(&format!("removed {}", counted(removed, "older backup")));
     }
     Ok(Exit::Done)
@@ -120,9 +133,9 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
 
 /// Restores a backup into a data folder that does not exist yet, lists backups, or checks one.
 pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
-    let place = BackupPlace::open(&args.src, false).map_err(failed)?;
+    let place = BackupPlace::open(&args.src, false)?;
     if args.list {
-        return list(&place).await;
+        return list(&place, args.format).await;
     }
     let manifest = restore::find(&place, args.backup.as_deref()).await.map_err(failed)?;
     let name = manifest.name();
@@ -132,19 +145,20 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     if args.check {
         let wrong = backup::check(&place, &manifest, &|bytes| bar.inc(bytes)).await;
         drop(late);
-        wrong.iter().for_each(|fault| println!("{}", plain(&fault.to_string())));
-        if wrong.is_empty() {
-            println!(
-                "{name}: {}, {}: no damage found",
-                counted(manifest.entries(), "entry"),
-                HumanBytes(manifest.bytes())
-            );
-            return Ok(Exit::Done);
-        }
-        return Err(CliError::failed(format!(
-            "the backup {name} has {} damaged or missing pieces",
-            wrong.len()
-        )));
+        let faults: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        let text = match args.format {
+            OutputFormat::Text => report::check_text(&manifest, &faults),
+            OutputFormat::Json => format!("{}\n", report::check_json(&manifest, &faults)),
+        };
+        // The result is in the exit code even if standard output is closed.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        return match faults.len() {
+            0 => Ok(Exit::Done),
+            count => Err(CliError::failed(format!(
+                "the backup {name} has {}",
+                counted(count, "damaged or missing piece")
+            ))),
+        };
     }
     let server = args.config.load()?.server;
     refuse_cluster(&server)?;
@@ -158,16 +172,20 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
         )));
     }
     let begin = Instant::now();
+    let restored = json!({
+        "backup": name, "data": folder, "entries": manifest.entries(), "bytes": manifest.bytes(), "same_log": args.same_log,
+    });
     let (entries, bytes) = (manifest.entries(), manifest.bytes());
     restore::restore(place, manifest, folder.clone(), args.same_log, bar.clone()).await.map_err(failed)?;
     drop(late);
-    print_done(&format!(
+    let text = format!(
         "restored {name} into {}: {}, {}, {:.1} s",
         folder.display(),
         counted(entries, "entry"),
         HumanBytes(bytes),
         begin.elapsed().as_secs_f64()
-    ));
+    );
+    print_result(args.format, &text, &restored);
     Ok(Exit::Done)
 }
 
@@ -182,20 +200,23 @@ async fn back_up(
     done.map_err(failed)
 }
 
-async fn list(place: &BackupPlace) -> Result<Exit, CliError> {
-    let mut out = String::new();
+async fn list(place: &BackupPlace, format: OutputFormat) -> Result<Exit, CliError> {
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for file in place.names(BACKUPS).await.map_err(failed)? {
         match backup::read(place, &file).await {
-            Ok(manifest) => {
-                let Manifest { version, .. } = &manifest;
-                let (entries, bytes) = (counted(manifest.entries(), "entry"), HumanBytes(manifest.bytes()));
-                out += &format!("{}  {entries}  {bytes}  towpath {version}\n", manifest.name());
-            }
-            Err(e) => out += &format!("{}\n", plain(&e.to_string())),
+            Ok(manifest) => whole.push(manifest),
+            Err(e) => damaged.push(e.to_string()),
         }
     }
+    if whole.is_empty() && format == OutputFormat::Text {
+        print_done(&format!("there is no backup in {}", place.address()));
+    }
+    let text = match format {
+        OutputFormat::Text => report::list_text(&whole, &damaged),
+        OutputFormat::Json => format!("{}\n", report::list_json(&whole, &damaged)),
+    };
     // The reader of a pipe may have exited.
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(Exit::Done)
 }
 
@@ -211,20 +232,6 @@ fn refuse_cluster(server: &ServerConfig) -> Result<(), CliError> {
 /// Bar of the bytes of the store that were copied.
 fn progress() -> LateBar {
     LateBar::new("{spinner} {bytes} of the store, {bytes_per_sec}, {elapsed}")
-}
-
-fn print_summary(summary: &BackupSummary, place: &BackupPlace, took: Duration) {
-    let BackupSummary { manifest, written, written_bytes } = summary;
-    print_done(&format!(
-        "backed up as {} in {}: {}, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
-        manifest.name(),
-        place.address(),
-        counted(manifest.entries(), "entry"),
-        HumanBytes(manifest.bytes()),
-        manifest.pieces.len(),
-        HumanBytes(*written_bytes),
-        took.as_secs_f64()
-    ));
 }
 
 fn failed(error: impl std::fmt::Display) -> CliError {

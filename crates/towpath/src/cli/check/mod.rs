@@ -24,8 +24,12 @@ use self::watch::watch;
 use super::error::{CliError, Exit};
 use super::feed_url::listen_address;
 use super::node::check_node;
+use super::style::patiently;
 use super::terminal::message;
 use crate::stop;
+
+/// Work that [`patiently`] shows: a check reads all pages of a feed.
+const CHECKING: &str = "checking the feed";
 
 /// Checks a feed and prints the report; [`Exit::Failed`] if it violates a MUST.
 pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
@@ -43,7 +47,7 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         // With a callback the check is about the hub, not about the feed's documents.
         let (mut checker, key) = hub_checker(args.url.as_str(), callback.as_str());
         let calls = listen(args.callback_listen.unwrap_or_else(|| listen_address(callback)), key).await?;
-        let finished = drive_check(&mut checker, &fetcher, &stop, calls).await;
+        let finished = patiently(CHECKING, drive_check(&mut checker, &fetcher, &stop, calls)).await;
         return print(&args, args.url.as_str(), "websub", finished.then(|| checker.report()));
     }
     let (protocol, url) = match args.protocol.0 {
@@ -61,13 +65,15 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     }
     let mut url = url;
     let mut first = checker(protocol, &url, args.limits.limits())?;
-    let mut finished = drive_check(&mut *first, &fetcher, &stop, CallQueue::none()).await;
+    let driving = drive_check(&mut *first, &fetcher, &stop, CallQueue::none());
+    let mut finished = patiently(CHECKING, driving).await;
     if finished && args.protocol.0.is_some() && !first.report().conforms() {
         // Perhaps the user named the feed's page. A feed that conforms costs no request for that.
         let found = located(&fetcher, &args.url, protocol).await;
         if found != url {
             (first, url) = (checker(protocol, &found, args.limits.limits())?, found);
-            finished = drive_check(&mut *first, &fetcher, &stop, CallQueue::none()).await;
+            let driving = drive_check(&mut *first, &fetcher, &stop, CallQueue::none());
+            finished = patiently(CHECKING, driving).await;
         }
     }
     print(&args, &url, protocol.name(), finished.then(|| first.report()))

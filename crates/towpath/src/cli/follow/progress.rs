@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use towpath_client::SinkBatch;
 use towpath_client::sink::{SinkNotice, SinkObserver};
 
+use crate::cli::style::is_quiet;
 use crate::cli::terminal::message;
 
 /// Interval at which the bar moves while nothing arrives.
@@ -17,9 +18,9 @@ pub(super) struct SinkProgress {
 }
 
 impl SinkProgress {
-    /// Starts the bar. Hidden where lines are printed beside it.
+    /// Starts the bar. Hidden where lines are printed beside it, and after `--quiet`.
     pub(super) fn start(is_shown: bool) -> Self {
-        if !is_shown {
+        if !is_shown || is_quiet() {
             return Self { bar: ProgressBar::hidden() };
         }
         // Draws nothing where standard error is not a terminal.

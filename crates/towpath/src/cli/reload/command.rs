@@ -10,6 +10,7 @@ use super::RESULT;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::running_server::{FolderUser, RunningServer, user_of};
+use crate::cli::style::{patiently, print_success};
 
 /// Longest wait for the server.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,14 +42,19 @@ pub(crate) async fn reload(args: &ReloadArgs) -> Result<Exit, CliError> {
         }
         None => return Err(CliError::failed(format!("{process:?} is not the id of a process"))),
     }
+    patiently("waiting for the server", outcome(&folder, &before, process)).await
+}
+
+/// Waits for the server's result, and prints it.
+async fn outcome(folder: &Path, before: &str, process: String) -> Result<Exit, CliError> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
-        let after = result(&folder);
+        let after = result(folder);
         if after != before
             && let Some((_, status, message)) = split(&after)
         {
             return if status == "ok" {
-                println!("{message}");
+                print_success(message);
                 Ok(Exit::Done)
             } else {
                 Err(CliError::failed(message.to_owned()))
