@@ -4,14 +4,14 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 
-use common::{TestFolder, wait_until};
+use common::{TestFolder, free_port, wait_until};
 use parking_lot::Mutex;
 
-/// A command that goes on, with the lines that it has printed.
+/// A command that goes on, with the lines that it has printed on both of its streams.
 struct Watching {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -19,13 +19,19 @@ struct Watching {
 
 impl Watching {
     fn start(dir: &TestFolder, args: &[&str]) -> Self {
-        let mut child = dir.command(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let printed = BufReader::new(child.stdout.take().unwrap());
+        let mut command = dir.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let into = lines.clone();
-        std::thread::spawn(move || {
-            printed.lines().map_while(Result::ok).for_each(|line| into.lock().push(line));
-        });
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for stream in streams {
+            let into = lines.clone();
+            std::thread::spawn(move || {
+                let printed = BufReader::new(stream).lines();
+                printed.map_while(Result::ok).for_each(|line| into.lock().push(line));
+            });
+        }
         Self { child, lines }
     }
 
@@ -81,4 +87,19 @@ fn a_watched_status_is_printed_again() {
     wait_until("the feed is shown twice", || shows("0") >= 2);
     assert!(dir.run(&["put", "notes", "a", "--title", "A"]).status.success());
     wait_until("the new position is shown", || shows("1") >= 1);
+}
+
+/// While the server is away the folder is left to it, and the watch goes on with the next one.
+#[test]
+fn a_watched_status_waits_for_a_server_that_restarts() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let server = dir.serve_at(free_port());
+    let watching = Watching::start(&dir, &["status", "--watch"]);
+    let shows = |begin: &str| watching.lines().iter().any(|line| line.starts_with(begin));
+    wait_until("the feed is shown", || shows("notes 0 "));
+    assert_eq!(server.stop(), Some(0));
+    wait_until("the server is missed", || shows("towpath: the server stopped"));
+    let _server = dir.serve();
+    assert!(dir.run(&["put", "notes", "a", "--title", "A"]).status.success());
+    wait_until("the new server is asked", || shows("notes 1 "));
 }

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
-use super::publish_target::{PublishTarget, TargetArgs};
+use super::open;
+use super::publish_target::{FoundTarget, PublishTarget, TargetArgs};
 use super::sink;
-use super::style::{Colour, OutputFormat, Painter, shown_time as shown};
+use super::style::{Colour, OutputFormat, Painter, now_on_terminal, shown_time as shown};
 use super::terminal::plain;
 use crate::source::status::{cluster_json, feed_json, node_problems, sinks_json};
 
@@ -45,30 +46,67 @@ struct NodeStatus {
 }
 
 pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
-    let is_terminal = std::io::stdout().is_terminal();
+    if args.watch {
+        return watch(args).await;
+    }
+    let status = read(args.target.open().await?).await?;
+    // A closed standard output, as with `head`, is not an error.
+    let _ = show(args, &status);
+    Ok(if status.problems.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// Prints the status again and again, until interrupted or nobody reads it any more.
+async fn watch(args: &StatusArgs) -> Result<Exit, CliError> {
+    // The first failure tells of a wrong command. Later ones pass, such as while the server restarts.
+    let (mut status, mut is_served) = look(&args.target, false).await?;
     loop {
-        // Asks the server if one runs: it knows the state of mirrors and has the folder locked.
-        let status = read(&args.target).await?;
-        if args.watch && is_terminal {
+        if std::io::stdout().is_terminal() {
             print!("{CLEAR}");
         }
-        let printed = match args.format {
-            OutputFormat::Text => print(&status, is_terminal.then(Timestamp::now)),
-            OutputFormat::Json => print_json(&status),
-        };
-        for problem in &status.problems {
-            eprintln!("towpath: {}", plain(problem));
-        }
-        // A closed standard output, as with `head`, is not an error.
-        if !args.watch || printed.is_err() {
+        if show(args, &status).is_err() {
             return Ok(if status.problems.is_empty() { Exit::Done } else { Exit::Failed });
         }
-        tokio::time::sleep(INTERVAL).await;
+        let mut was_cut_off = false;
+        (status, is_served) = loop {
+            tokio::time::sleep(INTERVAL).await;
+            match look(&args.target, is_served).await {
+                Ok(found) => break found,
+                Err(e) if !std::mem::replace(&mut was_cut_off, true) => {
+                    eprintln!("towpath: {}; asking again until it answers", plain(&e.to_string()));
+                }
+                Err(_) => {}
+            }
+        };
     }
 }
 
-async fn read(target: &TargetArgs) -> Result<NodeStatus, CliError> {
-    let target = target.open().await?;
+/// Reads the status. Returns true if a server gave it.
+///
+/// Once a server was there, the folder is left to it: a command that had it open would keep the next server from starting.
+async fn look(target: &TargetArgs, was_served: bool) -> Result<(NodeStatus, bool), CliError> {
+    match target.find().await? {
+        FoundTarget::Server(server) => Ok((read(PublishTarget::Server(server)).await?, true)),
+        FoundTarget::Folder(_) if was_served => Err(CliError::failed("the server stopped")),
+        FoundTarget::Folder(config) => {
+            Ok((read(PublishTarget::Folder(open::engine(*config).await?)).await?, false))
+        }
+    }
+}
+
+/// Prints the status, and its problems to standard error.
+fn show(args: &StatusArgs, status: &NodeStatus) -> std::io::Result<()> {
+    let printed = match args.format {
+        OutputFormat::Text => print(status, now_on_terminal()),
+        OutputFormat::Json => print_json(status),
+    };
+    for problem in &status.problems {
+        eprintln!("towpath: {}", plain(problem));
+    }
+    printed
+}
+
+/// Reads the status of a server, which knows the state of mirrors, or of a folder.
+async fn read(target: PublishTarget) -> Result<NodeStatus, CliError> {
     let read = match &target {
         PublishTarget::Server(server) => {
             let (feeds, mut problems, cluster) = server.feeds().await?;
