@@ -164,6 +164,9 @@ fn refused_items_are_kept_aside_and_sent_again() {
     }
     wait_until("the bad one is set aside", || sink(&server, "hook")["dead_letters"] == 1);
     wait_until("the others are delivered", || sink(&server, "hook")["lag"] == 0);
+    let mistyped = folder.run(&["sink", "letters", "hok"]);
+    let said = String::from_utf8_lossy(&mistyped.stderr).into_owned();
+    assert!(said.contains("did you mean \"hook\"?"), "{said}");
     let letters = server.json("/sinks/hook/letters");
     assert_eq!(letters["letters"][0]["change"]["id"], "bad");
     assert!(letters["letters"][0]["reason"].as_str().unwrap().contains("422"), "{letters}");

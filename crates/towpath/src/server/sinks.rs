@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config::TokenRight;
+use crate::config::{TokenRight, nearest};
 use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::document::route_error::RouteError;
@@ -61,8 +61,13 @@ pub(crate) async fn answer<B>(
 }
 
 fn known(engine: &Engine, name: &str) -> Result<Arc<SinkEntry>, RouteError> {
-    let sink = engine.sinks.get(name);
-    sink.ok_or_else(|| RouteError::not_found(format!("there is no sink {name:?} in the configuration")))
+    engine.sinks.get(name).ok_or_else(|| {
+        let sinks = engine.sinks.all();
+        // Only an operator comes here, who may know all names.
+        let names: Vec<&str> = sinks.iter().map(|sink| sink.config.name.as_str()).collect();
+        let hint = nearest(name, &names).map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
+        RouteError::not_found(format!("there is no sink {name:?} in the configuration{hint}"))
+    })
 }
 
 fn answer_json(value: &impl Serialize) -> Result<Answer, RouteError> {
