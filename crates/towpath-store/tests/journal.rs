@@ -219,7 +219,7 @@ async fn a_hole_in_a_batch_that_was_acknowledged_is_refused() {
     forget_mark(folder.path());
     let damaged = fs::read(&journal).unwrap();
     let error = refusal(folder.path());
-    assert!(error.contains("its journal is damaged") && error.contains("restore"), "{error}");
+    assert!(error.contains("engine/0.jnl is damaged from byte") && error.contains("restore"), "{error}");
     assert_eq!(fs::read(&journal).unwrap(), damaged);
 }
 
@@ -233,7 +233,7 @@ async fn other_damage_of_the_last_batch_is_refused_and_left_as_it_is() {
         forget_mark(folder.path());
         let damaged = fs::read(&journal).unwrap();
         let error = refusal(folder.path());
-        assert!(error.contains("its journal is damaged") && error.contains("restore"), "{error}");
+        assert!(error.contains("engine/0.jnl is damaged from byte") && error.contains("restore"), "{error}");
         assert_eq!(fs::read(&journal).unwrap(), damaged);
     }
 }

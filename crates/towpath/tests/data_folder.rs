@@ -178,6 +178,12 @@ fn a_lost_journal_ends_every_command_with_the_next_step() {
             "{command:?}: {error}"
         );
     }
+    let repaired = dir.run(&["repair"]);
+    assert_eq!(repaired.status.code(), Some(1), "{}", stderr(&repaired));
+    let lost = "lost: the journal engine/0.jnl is missing\n";
+    assert!(stdout(&repaired).contains(lost), "{}{}", stdout(&repaired), stderr(&repaired));
+    let sound = dir.run(&["verify"]);
+    assert!(sound.status.success() && stdout(&sound).contains("0 items\n"), "{}", stdout(&sound));
     let nowhere = dir.run(&["verify", "--data", "nowhere"]);
     assert_eq!(nowhere.status.code(), Some(2), "{}", stdout(&nowhere));
     assert!(!dir.path("nowhere").exists());

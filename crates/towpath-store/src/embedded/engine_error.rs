@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::folder::PROGRAM;
-use super::journal_mark::journal_names;
+use super::journal_batches::damaged_journal;
+use super::table_lists::damaged_files;
 use crate::error::StorageError;
 
 /// Returns the error of a read.
@@ -18,18 +19,26 @@ pub(super) fn read_error(error: &fjall::Error) -> StorageError {
     }
 }
 
+/// Next step where the engine does not open.
+pub(super) const ADVICE: &str = "`towpath repair --dry-run` says what can be rebuilt without it, and `towpath repair` does it; \
+    or move the folder away and bring it back with `towpath restore`";
+
 /// Text of the error of an engine that cannot be opened: the files at fault, and the next step.
 pub(super) fn open_reason(error: &fjall::Error, engine: &Path) -> String {
     let reason = engine_reason(error);
     match error {
-        fjall::Error::JournalRecovery(_) => format!(
-            "its journal is damaged ({reason}), in one of these files: {}; restore the whole folder from a backup",
-            journal_names(engine)
-        ),
-        fjall::Error::Storage(_) | fjall::Error::Unrecoverable => format!(
-            "a table in its folder engine/keyspaces is damaged or missing ({reason}); restore the whole folder from a \
-             backup"
-        ),
+        fjall::Error::JournalRecovery(_) => {
+            let damaged = damaged_journal(engine).unwrap_or_else(|| format!("is damaged ({reason})"));
+            format!("its journal {damaged}; {ADVICE}")
+        }
+        fjall::Error::Storage(_) | fjall::Error::Unrecoverable => {
+            let damaged = match &damaged_files(engine)[..] {
+                [] => format!("a table in its folder engine/keyspaces is damaged or missing ({reason})"),
+                [only] => format!("its file {only} is damaged or missing"),
+                files => format!("its files {} are damaged or missing", files.join(", ")),
+            };
+            format!("{damaged}; {ADVICE}")
+        }
         fjall::Error::InvalidVersion(_) => format!(
             "its file engine/version is damaged, or of another version of the engine; use the towpath that {PROGRAM} \
              names, or restore the whole folder from a backup"

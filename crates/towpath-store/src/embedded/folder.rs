@@ -15,7 +15,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::journal_mark::{JournalMark, MARK};
+use super::journal_mark::{ACCEPT, JournalMark, MARK};
 use super::migration::copy_beside;
 use super::permissions;
 use crate::OpenError;
@@ -70,6 +70,10 @@ impl DataFolder {
         Ok(Self { path: path.to_owned(), new, format, _lock: lock })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Path of the engine's files.
     pub(crate) fn engine(&self) -> PathBuf {
         self.path.join(ENGINE)
@@ -120,6 +124,17 @@ impl DataFolder {
         copied
             .map_err(|e| self.refuse(format!("it cannot be copied before its repair: {}", io_reason(&e))))?;
         Ok(self.path.join(name))
+    }
+
+    /// Copies the store into a folder of this name, in which a repair leaves out what is damaged. Tables are links there.
+    pub(crate) fn copy_for_repair(&self, name: &str) -> Result<PathBuf, OpenError> {
+        let copy = self.path.join(name);
+        let copied = remove_folder(&copy)
+            .and_then(|()| copy_beside(&self.path, name, &[FORMAT, PROGRAM, ENGINE]))
+            // What its journals lack is lost, and the repair tells it.
+            .and_then(|()| fs::write(copy.join(MARK), ACCEPT));
+        copied.map_err(|e| self.refuse(format!("it cannot be copied for its repair: {}", io_reason(&e))))?;
+        Ok(copy)
     }
 
     /// Writes the current format, once everything has it.

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 /// Name of the mark's file.
 pub(super) const MARK: &str = "towpath.journal";
 const PREFIX: &str = "towpath journal 1 ";
-/// Word with which an operator accepts the loss of what a missing journal held.
-const ACCEPT: &str = "accept";
+/// Word with which a repair, or an operator, accepts the loss of what a missing journal held.
+pub(super) const ACCEPT: &str = "accept";
 /// File that the engine writes when it is created, and never removes.
 const ENGINE_VERSION: &str = "version";
 
@@ -76,12 +76,7 @@ impl JournalMark {
     pub(crate) fn check(&self, commit: u64) -> Result<(), String> {
         let marked = self.state.lock().end;
         if commit < marked.commit && !self.is_accepted {
-            return Err(refusal(&format!(
-                "its journal engine/{}.jnl is damaged: of {} commits the last {} are missing",
-                marked.file,
-                marked.commit,
-                marked.commit - commit
-            )));
+            return Err(refusal(&marked.without(commit)));
         }
         let files = journals(&self.engine).map_err(|e| e.to_string())?;
         let file = files.last().copied().unwrap_or_default();
@@ -130,11 +125,27 @@ impl JournalMark {
 }
 
 impl JournalEnd {
+    /// Describes a journal that ends with an earlier commit.
+    fn without(self, commit: u64) -> String {
+        let (file, marked) = (self.file, self.commit);
+        format!(
+            "its journal engine/{file}.jnl is damaged: of {marked} commits the last {} are missing",
+            marked.saturating_sub(commit)
+        )
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.trim_end().strip_prefix(PREFIX)?.split(", ");
         let mut field = |name: &str| fields.next()?.strip_prefix(name)?.trim().parse().ok();
         Some(Self { commit: field("commit")?, file: field("file")?, length: field("length")? })
     }
+}
+
+/// Returns what the journals of a folder lack, by its mark. `commit` is the last one that the engine has.
+pub(super) fn lost_commits(folder: &Path, engine: &Path, commit: u64) -> Option<String> {
+    let end = JournalEnd::parse(&fs::read_to_string(folder.join(MARK)).ok()?)?;
+    let files = check_journals(engine, end).err();
+    files.or_else(|| (commit < end.commit).then(|| end.without(commit)))
 }
 
 /// Returns the numbers of the engine's journal files, ascending.
@@ -148,19 +159,16 @@ pub(super) fn journals(engine: &Path) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Returns the journal files for an error, such as `engine/3.jnl`.
-pub(super) fn journal_names(engine: &Path) -> String {
-    let names: Vec<_> =
-        journals(engine).unwrap_or_default().iter().map(|n| format!("engine/{n}.jnl")).collect();
-    names.join(", ")
-}
-
 /// Fails where a file is missing or shorter than it was, with the name of the file.
 fn check_files(engine: &Path, end: JournalEnd) -> Result<(), String> {
     // The engine creates itself anew where this file is missing.
     if !engine.join(ENGINE_VERSION).exists() {
         return Err(format!("its file engine/{ENGINE_VERSION} is missing"));
     }
+    check_journals(engine, end)
+}
+
+fn check_journals(engine: &Path, end: JournalEnd) -> Result<(), String> {
     let found = journals(engine).map_err(|e| format!("its folder engine cannot be read: {e}"))?;
     let Some(last) = found.last() else {
         return Err(format!("its journal engine/{}.jnl is missing", end.file));
@@ -188,7 +196,7 @@ fn check_files(engine: &Path, end: JournalEnd) -> Result<(), String> {
 /// Adds the next step to a description of damage.
 fn refusal(damage: &str) -> String {
     format!(
-        "{damage}; changes that were acknowledged may be nowhere else. Bring the file back, or restore the whole \
-         folder from a backup. To go on without them, write the word {ACCEPT} into {MARK}, and run `towpath verify` and `towpath repair`"
+        "{damage}; changes that were acknowledged may be nowhere else. Bring the file back, or restore a backup with `towpath \
+         restore`. To go on without them, run `towpath repair`"
     )
 }

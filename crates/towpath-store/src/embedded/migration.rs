@@ -39,8 +39,8 @@ pub(super) fn copy_beside(folder: &Path, name: &str, files: &[&str]) -> io::Resu
     File::open(folder)?.sync_all()
 }
 
-/// Copies a file or a folder, if it is there.
-fn copy_entry(from: &Path, to: &Path, is_immutable: bool) -> io::Result<()> {
+/// Copies a file or a folder, if it is there. An immutable file is linked, where that is possible.
+pub(super) fn copy_entry(from: &Path, to: &Path, is_immutable: bool) -> io::Result<()> {
     if from.is_dir() {
         permissions::create(to)?;
         for entry in fs::read_dir(from)? {

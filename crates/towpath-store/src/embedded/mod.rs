@@ -20,6 +20,7 @@ mod decide;
 mod engine_error;
 mod file_checksum;
 mod folder;
+mod journal_batches;
 mod journal_mark;
 mod journal_tail;
 mod keys;

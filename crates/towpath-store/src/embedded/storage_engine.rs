@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use super::EmbeddedOptions;
 use super::engine_error::{open_reason, read_error};
 use super::folder::{DataFolder, FORMAT_VERSION, io_reason};
-use super::journal_mark::JournalMark;
-use super::journal_tail::{JournalBatches, cut_torn_batch};
+use super::journal_mark::{JournalMark, journals};
+use super::journal_tail::{BatchDurability, cut_torn_batch};
 use super::keys;
 use super::table_lists::check_table_lists;
 use crate::Table;
@@ -51,18 +51,18 @@ enum ValueSize {
 impl StorageEngine {
     /// Opens the engine in a folder that is locked and checked.
     pub(crate) fn open(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
-        Self::open_journal(folder, options, JournalBatches::Synced)
+        Self::open_journal(folder, options, BatchDurability::Synced)
     }
 
     /// Opens the engine in a replica's folder that is locked and checked.
     pub(crate) fn open_replica(folder: DataFolder, options: &EmbeddedOptions) -> Result<Self, OpenError> {
-        Self::open_journal(folder, options, JournalBatches::Replayed)
+        Self::open_journal(folder, options, BatchDurability::Replayed)
     }
 
     fn open_journal(
         folder: DataFolder,
         options: &EmbeddedOptions,
-        batches: JournalBatches,
+        durability: BatchDurability,
     ) -> Result<Self, OpenError> {
         let path = folder.engine();
         if folder.is_old() {
@@ -71,10 +71,11 @@ impl StorageEngine {
         // Before the engine, which cuts a damaged journal at the damage.
         let mark = folder.journal_mark()?;
         check_table_lists(&path).map_err(|reason| folder.refuse(reason))?;
+        create_lost_files(&path).map_err(|e| folder.refuse(format!("its folder engine: {e}")))?;
         let opened = match Self::open_keyspaces(&path, options) {
             // Nothing acknowledged was in a batch with holes.
             Err(fjall::Error::JournalRecovery(JournalRecoveryError::ChecksumMismatch))
-                if cut_torn_batch(&path, batches).map_err(|e| folder.refuse(io_reason(&e)))? =>
+                if cut_torn_batch(&path, durability).map_err(|e| folder.refuse(io_reason(&e)))? =>
             {
                 Self::open_keyspaces(&path, options)
             }
@@ -229,7 +230,7 @@ impl StorageEngine {
 }
 
 /// Returns the number of the last commit; 0 in folders of earlier versions.
-fn last_commit(tables: &Keyspace) -> Result<u64, StorageError> {
+pub(super) fn last_commit(tables: &Keyspace) -> Result<u64, StorageError> {
     let value = tables.get(keys::COMMIT).map_err(|e| read_error(&e))?;
     value.map_or(Ok(0), |value| keys::read_seq(&value))
 }
@@ -245,6 +246,22 @@ fn keyspace_options(values: ValueSize, options: &EmbeddedOptions) -> KeyspaceCre
             .data_block_size_policy(BlockSizePolicy::all(4 << 10))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None)),
     }
+}
+
+/// Creates files that an engine has lost and that may be empty: its lock, for the data folder is locked already, and its only
+/// journal, once that loss is accepted.
+fn create_lost_files(engine: &Path) -> std::io::Result<()> {
+    if !engine.join("version").exists() {
+        return Ok(());
+    }
+    if !engine.join("lock").exists() {
+        std::fs::File::create(engine.join("lock"))?;
+    }
+    // Without a journal the engine begins to count its writes anew, and sees nothing of what the tables have.
+    if journals(engine)?.is_empty() {
+        std::fs::File::create(engine.join("0.jnl"))?;
+    }
+    Ok(())
 }
 
 /// Free bytes on the disk of `path`; `None` where the system cannot say.

@@ -47,8 +47,13 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
         FolderRepair::write_lost_format(&folder)?;
         print_done(&format!("wrote the missing file towpath.format of {shown}"));
     }
-    let before = check(open_folder(&server).await?).await;
-    if let Some(sound) = before.ok().filter(FolderCheck::is_sound) {
+    let before = match open_folder(&server).await {
+        Ok(store) => check(store).await.ok(),
+        Err(e) if e.exit == Exit::Usage => return Err(e),
+        // A file of it is damaged, perhaps: the repair sees.
+        Err(_) => None,
+    };
+    if let Some(sound) = before.filter(FolderCheck::is_sound) {
         let text =
             format!("no damage found in {}: nothing to repair\n", plain(&folder.display().to_string()));
         print(args, &text, &sound.nothing_to_repair(), &sound);
@@ -68,7 +73,7 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
     let after = match after {
         Ok(after) => after,
         Err(error) => {
-            drop(repair.discard());
+            let _ = repair.discard();
             return Err(error);
         }
     };
@@ -117,17 +122,20 @@ fn print(args: &RepairArgs, text: &str, report: &RepairReport, after: &FolderChe
 
 /// Describes what was rebuilt, what is lost and what is left.
 fn as_text(report: &RepairReport, after: &FolderCheck) -> String {
-    let RepairReport { feeds, changes, mended, lost, lost_rows, .. } = report;
+    let RepairReport { feeds, changes, mended, lost, lost_rows, rebuilt_files, .. } = report;
     let mut out = format!(
         "rebuilt {} with {}; links of {} mended\n",
         counted(*feeds, "feed"),
         counted(*changes, "change"),
         counted(*mended, "change")
     );
+    for file in rebuilt_files {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}", plain(&format!("rebuilt without {file}")));
+    }
     for LostChange { feed, position, item, reason } in lost {
         let item =
             item.as_ref().map_or_else(|| "an unknown item".to_owned(), |item| format!("item {item:?}"));
-        // Writing to a string cannot fail.
         let _ =
             writeln!(out, "{}", plain(&format!("lost: feed {feed}, change {position}, {item}: {reason}")));
     }
@@ -144,11 +152,11 @@ fn as_text(report: &RepairReport, after: &FolderCheck) -> String {
 }
 
 fn as_json(report: &RepairReport, after: &FolderCheck) -> Value {
-    let RepairReport { feeds, changes, mended, lost, lost_rows, .. } = report;
+    let RepairReport { feeds, changes, mended, lost, lost_rows, rebuilt_files, .. } = report;
     let change = |LostChange { feed, position, item, reason }: &LostChange| json!({ "feed": feed, "position": position, "item": item, "reason": reason });
     let lost: Vec<Value> = lost.iter().map(change).collect();
     json!({
         "feeds": feeds, "changes": changes, "mended": mended,
-        "lost": lost, "lost_rows": lost_rows, "left_count": after.count, "left": after.problems,
+        "lost": lost, "lost_rows": lost_rows, "rebuilt_files": rebuilt_files, "left_count": after.count, "left": after.problems,
     })
 }

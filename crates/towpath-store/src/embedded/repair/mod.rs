@@ -5,6 +5,7 @@
 //! of each item, and what is after it is whole. The old store is left as it is until the new one takes its place, and stays
 //! beside it after that.
 
+mod damaged_files;
 mod feed;
 mod log;
 mod sources;
@@ -25,6 +26,7 @@ use super::verify::VerifyProgress;
 use crate::OpenError;
 use crate::error::StorageError;
 
+use self::damaged_files::{LeftOut, WORKING_COPY, open_without};
 use self::writes::PendingWrites;
 
 /// Folder in which the new store is built.
@@ -56,6 +58,8 @@ pub struct RepairReport {
     pub lost: Vec<LostChange>,
     /// Parts of tables that are lost, as text.
     pub lost_rows: Vec<String>,
+    /// Damaged files whose entries were made from the log again.
+    pub rebuilt_files: Vec<String>,
     /// Feeds whose horizon moved, with the new one.
     pub moved: Vec<(FeedId, Seq)>,
 }
@@ -82,6 +86,9 @@ impl From<StorageError> for RepairError {
 pub struct FolderRepair {
     path: PathBuf,
     engine: StorageEngine,
+    /// The folder itself, where the engine is that of a working copy.
+    original: Option<DataFolder>,
+    left_out: LeftOut,
 }
 
 impl FolderRepair {
@@ -99,17 +106,25 @@ impl FolderRepair {
         write_lost_format(path)
     }
 
-    /// Opens a data folder.
+    /// Opens a data folder. One that does not open is copied, and the copy opened without its damaged files.
     ///
     /// # Errors
     ///
-    /// If another process has it open, it is a replica, or its journal is damaged.
+    /// If another process has it open, it is a replica, or not even a part of it can be read.
     pub fn begin(path: &Path) -> Result<Self, OpenError> {
-        let engine = StorageEngine::open(DataFolder::open(path)?, &EmbeddedOptions::default())?;
+        let opened = StorageEngine::open(DataFolder::open(path)?, &EmbeddedOptions::default());
+        let (engine, original, left_out) = match opened {
+            Ok(engine) => (engine, None, LeftOut::default()),
+            Err(_) => {
+                let original = DataFolder::open(path)?;
+                let (engine, left_out) = open_without(&original)?;
+                (engine, Some(original), left_out)
+            }
+        };
         if engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))? {
             return Err(engine.refuse("it is a cluster's replica; replace it by an empty folder"));
         }
-        Ok(Self { path: path.to_owned(), engine })
+        Ok(Self { path: path.to_owned(), engine, original, left_out })
     }
 
     /// Builds the new store. Returns its folder, which is a data folder, and what was lost on the way.
@@ -118,14 +133,18 @@ impl FolderRepair {
     ///
     /// If the new store cannot be written.
     pub fn build(&self, progress: &VerifyProgress) -> Result<(PathBuf, RepairReport), RepairError> {
-        self.discard()?;
         let building = self.path.join(BUILDING);
+        remove_folder(&building).map_err(|e| self.engine.refuse(&e.to_string()))?;
         let new = StorageEngine::open(DataFolder::open(&building)?, &EmbeddedOptions::default())?;
         let mut salvage = Salvage {
             old: &self.engine,
             snapshot: self.engine.db.snapshot(),
             new: &new,
-            report: RepairReport::default(),
+            report: RepairReport {
+                lost_rows: self.left_out.lost.clone(),
+                rebuilt_files: self.left_out.rebuilt.clone(),
+                ..RepairReport::default()
+            },
         };
         salvage.run(progress)?;
         let report = salvage.report;
@@ -140,19 +159,37 @@ impl FolderRepair {
     /// If the folder cannot be written.
     pub fn install(self) -> Result<PathBuf, OpenError> {
         // Closed before its files are copied, and locked until the new store is there.
-        let folder = self.engine.into_folder();
+        let folder = match self.original {
+            None => self.engine.into_folder(),
+            Some(original) => {
+                drop(self.engine);
+                drop(remove_folder(&self.path.join(WORKING_COPY)));
+                original
+            }
+        };
         let kept = folder.copy_before_repair()?;
         folder.replace(&self.path.join(BUILDING))?;
         Ok(kept)
     }
 
-    /// Removes the new store.
+    /// Removes the new store, and leaves the folder as it was.
     ///
     /// # Errors
     ///
     /// If the folder cannot be written.
-    pub fn discard(&self) -> Result<(), OpenError> {
-        remove_folder(&self.path.join(BUILDING)).map_err(|e| self.engine.refuse(&e.to_string()))
+    pub fn discard(self) -> Result<(), OpenError> {
+        let Self { path, engine, original, .. } = self;
+        let folder = match original {
+            None => engine.into_folder(),
+            Some(original) => {
+                // Closed before its files go.
+                drop(engine);
+                original
+            }
+        };
+        let removed =
+            remove_folder(&path.join(BUILDING)).and_then(|()| remove_folder(&path.join(WORKING_COPY)));
+        removed.map_err(|e| folder.refuse(e.to_string()))
     }
 }
 
