@@ -344,6 +344,44 @@ fn every_protocol_carries_the_feed_of_events() {
     }
 }
 
+/// A clock that jumps ahead makes no failure last longer. One that is set back keeps no message back.
+#[test]
+fn a_clock_that_jumps_tells_nothing_early_or_late() {
+    if common::clustered::skips("its nodes have clocks of their own") {
+        return;
+    }
+    let receiver = CallbackServer::good();
+    let source = |id: &str| {
+        format!(
+            "[[feed]]\nid = \"{id}\"\n[feed.source]\nurl = \"{id}.json\"\nevery = \"1s\"\njson = {{ id = \"/id\" }}\n"
+        )
+    };
+    let config = |failing: &str| {
+        let alerts = format!("[alerts]\nsource_failing = \"{failing}\"\nwait = 0\npause = \"3s\"\n");
+        format!("{alerts}{}{}{}", webhook(&receiver), source("one"), source("two"))
+    };
+    let dir = TestFolder::new(&config("30m"));
+    let set = |offset: &str| dir.write("clock", offset.as_bytes());
+    set("+0");
+    dir.write("two.json", b"[]");
+    let server = dir.start(dir.command_with_clock());
+    let fails = |feed: &str| server.json(&format!("/feeds/{feed}"))["source"]["error"].is_object();
+    wait_until("a source fails", || fails("one"));
+    // Alerts look every two seconds.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    set("+50m");
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert!(receiver.calls().is_empty(), "{:?}", receiver.calls());
+    dir.write("towpath.toml", config("1s").as_bytes());
+    let reloaded = dir.run(&["reload"]);
+    assert!(reloaded.status.success(), "{}", stderr(&reloaded));
+    receiver.wait_for("told of the first", |calls| calls.len() == 1);
+    set("-1h");
+    std::fs::remove_file(dir.path("two.json")).unwrap();
+    let calls = receiver.wait_for("told of the second", |calls| calls.len() == 2);
+    assert_eq!(calls[1].json()["data"]["title"], "the source of feed two fails");
+}
+
 #[test]
 fn many_failures_at_once_are_one_message() {
     let receiver = CallbackServer::good();

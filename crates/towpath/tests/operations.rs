@@ -52,18 +52,6 @@ fn a_server_answers_while_it_publishes_new_feeds() {
     assert_eq!(server.json("/diff/f0/head.json")["changed"], true);
 }
 
-/// A server whose clock is off by what the file `clock` says, by Debian's libfaketime, which `cargo xtask setup` installs.
-fn with_clock(dir: &TestFolder) -> Command {
-    let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
-    let library =
-        libraries.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
-    let Some(library) = library else { panic!("libfaketime is missing: run cargo xtask setup") };
-    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
-    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", dir.path("clock"));
-    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    command
-}
-
 /// A wrong time server, or an operator, sets the clock a year ahead while a server runs, and back.
 #[test]
 fn a_clock_a_year_ahead_dates_no_change() {
@@ -73,7 +61,7 @@ fn a_clock_a_year_ahead_dates_no_change() {
     let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
     let set = |offset: &str| dir.write("clock", offset.as_bytes());
     set("+0");
-    let server = dir.start(with_clock(&dir));
+    let server = dir.start(dir.command_with_clock());
     let logs = |text: &str| wait_until(text, || dir.log().contains(text));
     let put = |id: &str| {
         assert_eq!(server.ask("PUT", &format!("/feeds/notes/items/{id}"), &[], b"x").status, 201);
@@ -107,7 +95,7 @@ fn a_clock_that_was_ahead_at_the_start_is_told_and_mended() {
     let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
     let serve = |offset: &str| {
         dir.write("clock", offset.as_bytes());
-        let server = dir.start(with_clock(&dir));
+        let server = dir.start(dir.command_with_clock());
         (server, dir.log())
     };
     let put = |server: &TestServer, id: &str| {

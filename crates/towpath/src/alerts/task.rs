@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 use super::book::{AlertBook, AlertTiming};
 use super::conditions::conditions;
@@ -18,6 +20,8 @@ use crate::stop::{Stop, stopped};
 
 /// Interval of looking at the server.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// Difference of the clocks between two looks that is no jump: time servers slow a clock down, or hurry it.
+const SLACK: SignedDuration = SignedDuration::from_secs(1);
 
 /// Watches a part of the server, and tells the destinations what happens, until the server stops. While there is no
 /// `[alerts]` it looks at nothing.
@@ -29,6 +33,7 @@ pub(crate) async fn run(
     stop: Stop,
 ) {
     let mut book = load(&engine, scope).await;
+    let mut last_look = None;
     loop {
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
@@ -40,6 +45,10 @@ pub(crate) async fn run(
             continue;
         };
         let before = book.clone();
+        let look_at = (engine.now(), Instant::now());
+        if let Some(jump) = last_look.replace(look_at).and_then(|last| clock_jump(last, look_at)) {
+            book.shift(jump);
+        }
         look(&engine, &settings, scope, &mut book).await;
         if book != before {
             // Before anything is sent: after a crash it is sent again, not told anew.
@@ -52,6 +61,16 @@ pub(crate) async fn run(
     }
     // Another node of the cluster may have the lease now.
     show_open(&engine, scope, &AlertBook::default());
+}
+
+/// Returns how far the wall clock went ahead of the monotonic one between two looks, if it jumped.
+fn clock_jump(
+    (wall_before, before): (Timestamp, Instant),
+    (wall, now): (Timestamp, Instant),
+) -> Option<SignedDuration> {
+    let passed = SignedDuration::try_from(now - before).ok()?;
+    let jump = wall.duration_since(wall_before) - passed;
+    (jump.abs() > SLACK).then_some(jump)
 }
 
 /// Shows the open alerts of a scope in the metrics.

@@ -86,6 +86,19 @@ impl TestFolder {
         command
     }
 
+    /// A server whose clock is off by what the file `clock` says, by Debian's libfaketime, which `cargo xtask setup` installs.
+    pub fn command_with_clock(&self) -> Command {
+        let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
+        let library = libraries
+            .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
+            .find(|path| path.exists());
+        let Some(library) = library else { panic!("libfaketime is missing: run cargo xtask setup") };
+        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0"]);
+        command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.path("clock"));
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command
+    }
+
     /// Runs a command to its end.
     pub fn run(&self, args: &[&str]) -> Output {
         self.command(args).stdin(Stdio::null()).output().unwrap()

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::kind::AlertKind;
@@ -115,6 +115,7 @@ impl AlertBook {
         timing: AlertTiming,
         destinations: &[AlertDestination],
     ) {
+        self.leave_future(now);
         self.take(now, conditions);
         for (kind, book) in &mut self.kinds {
             if let Some(content) = book.message(now, timing) {
@@ -133,6 +134,29 @@ impl AlertBook {
                 }
             }
         }
+    }
+
+    /// Moves all times with a clock that jumped: an event has lasted, and a message waits, for as long as before.
+    pub(super) fn shift(&mut self, jump: SignedDuration) {
+        self.change_times(
+            |time| time.checked_add(jump).unwrap_or(time),
+            |due| due.checked_add(jump).unwrap_or(due),
+        );
+    }
+
+    /// Brings times of a clock that was ahead back to now. A restart may lie between, so nothing else tells of it.
+    // With a message of next year, the pause after it would keep back all others until then.
+    fn leave_future(&mut self, now: Timestamp) {
+        self.change_times(|time| time.min(now), |due| due.min(later(now, LONGEST_RETRY)));
+    }
+
+    fn change_times(&mut self, past: impl Fn(Timestamp) -> Timestamp, due: impl Fn(Timestamp) -> Timestamp) {
+        for book in self.kinds.values_mut() {
+            let begun = book.open.values_mut().map(|event| &mut event.since);
+            let told = book.news_since.iter_mut().chain(&mut book.told_at);
+            begun.chain(book.recovered.values_mut()).chain(told).for_each(|time| *time = past(*time));
+        }
+        self.outbox.iter_mut().for_each(|waiting| waiting.due = due(waiting.due));
     }
 
     fn take(&mut self, now: Timestamp, conditions: Vec<Condition>) {

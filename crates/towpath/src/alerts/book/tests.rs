@@ -150,3 +150,34 @@ fn the_json_form_is_that_of_standard_webhooks() {
     assert_eq!(json["type"], "alert.test");
     assert_eq!((&json["data"]["server"], &json["data"]["began"]["count"]), (&"http://a".into(), &1.into()));
 }
+
+#[test]
+fn a_clock_that_jumps_neither_ripens_nor_delays() {
+    // An event is an hour old, on the wall clock only: it was there for a minute when the clock jumped.
+    let mut told = Told::default();
+    told.at(60, vec![failing("news", 0)]);
+    told.book.shift(SignedDuration::from_hours(1));
+    for seconds in [HOUR + 61, 2 * HOUR - 1] {
+        assert!(told.at(seconds, vec![failing("news", 0)]).is_empty());
+    }
+    told.at(2 * HOUR, vec![failing("news", 0)]);
+    assert_eq!(told.at(2 * HOUR + 15, vec![failing("news", 0)]).len(), 1);
+    // An hour back: the pause after the last message is as long as it was.
+    told.book.shift(SignedDuration::from_hours(-1));
+    told.at(HOUR + 20, vec![failing("news", 0), failing("other", 0)]);
+    assert!(told.at(HOUR + 300, vec![failing("news", 0), failing("other", 0)]).is_empty());
+    assert_eq!(told.at(HOUR + 316, vec![failing("news", 0), failing("other", 0)]).len(), 1);
+}
+
+#[test]
+fn a_book_of_next_year_keeps_nothing_back() {
+    const YEAR: i64 = 365 * 24 * HOUR;
+    let mut told = Told::default();
+    told.at(YEAR + HOUR, vec![failing("news", YEAR)]);
+    assert_eq!(told.at(YEAR + HOUR + 15, vec![failing("news", YEAR)]).len(), 1);
+    told.restart();
+    // The clock was set right meanwhile.
+    told.at(0, vec![failing("news", 0)]);
+    told.at(1, vec![]);
+    assert_eq!(told.at(301, vec![]), ["the source of feed news works again"]);
+}
