@@ -24,7 +24,7 @@ from nginx import wait_for
 from results import Results
 
 PORT, FILLERS, CONTENT_BYTES, BATCH = 18193, 4, 100_000, 20
-TURNS, TURN_SECONDS, CONNECTIONS = 3, 20, 16
+TURNS, TURN_SECONDS, CONNECTIONS = 5, 20, 16
 
 PUBLISH = """
 local thread, count = 0, 0
