@@ -9,7 +9,8 @@ use hyper_util::server::conn::auto::Builder;
 use s3s::auth::SimpleAuth;
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, GetObjectInput,
-    GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput, PutObjectOutput,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output,
+    PutObjectInput, PutObjectOutput,
 };
 use s3s::service::S3ServiceBuilder;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
@@ -18,6 +19,8 @@ use tokio::net::TcpListener;
 
 pub const KEY: &str = "key";
 pub const SECRET: &str = "secret";
+/// End of the names of files, which objects do not have.
+const SUFFIX: &str = ".object";
 
 /// s3s-fs stores an object in the file of its name, so it cannot store both `a` and `a/b`: names get a suffix.
 struct Storage {
@@ -33,7 +36,7 @@ impl Storage {
 }
 
 fn named(key: &str) -> String {
-    format!("{key}.object")
+    format!("{key}{SUFFIX}")
 }
 
 #[async_trait::async_trait]
@@ -63,6 +66,18 @@ impl S3 for Storage {
         self.has(&request.input.bucket)?;
         request.input.key = named(&request.input.key);
         self.files.head_object(request).await
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        self.has(&request.input.bucket)?;
+        let mut listed = self.files.list_objects_v2(request).await?;
+        for object in listed.output.contents.iter_mut().flatten() {
+            object.key = object.key.take().map(|key| key.trim_end_matches(SUFFIX).to_owned());
+        }
+        Ok(listed)
     }
 
     async fn delete_objects(
