@@ -97,6 +97,20 @@ fn a_generated_client_works() {
     assert!(printed.contains("published and read"), "{printed}");
 }
 
+/// Every example fits its schema, and every JSON body has one.
+#[test]
+fn examples_fit_their_schemas() {
+    let dir = TestFolder::new(CONFIG);
+    let server = server(&dir);
+    dir.write("openapi.json", &server.get("/openapi.json").body);
+    let script = root().join("tests/openapi/examples.py");
+    let output = Command::new(python()).arg(script).current_dir(dir.folder.path()).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let count = printed.split_whitespace().next().and_then(|count| count.parse::<u32>().ok());
+    assert!(count > Some(40), "{printed}");
+}
+
 /// Each address of the description is there, and answers the methods that it names only.
 #[test]
 fn addresses_answer_as_described() {

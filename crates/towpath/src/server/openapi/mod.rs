@@ -128,6 +128,7 @@ fn all_responses(operation: &Operation) -> Map<String, Value> {
         _ => "Problem",
     };
     for status in COMMON.iter().chain(rights).chain(of_body).chain(operation.problems) {
+        let kind = if *status == 416 { "RangeProblem" } else { kind };
         all.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/{kind}") }));
     }
     for response in operation.responses {
@@ -150,6 +151,9 @@ fn own_response(&(status, about, media): &Response) -> Value {
             "Towpath-Reset": reference("Reset"),
             "X-SUP-ID": reference("SupId"),
         });
+        if status == 206 {
+            response["headers"]["Content-Range"] = reference("ContentRange");
+        }
     } else if (300..400).contains(&status) && status != 304 {
         response["headers"] = json!({ "Location": reference("Location") });
     }
@@ -182,6 +186,11 @@ fn responses() -> Value {
             "headers": headers(),
             "content": { "application/problem+json": problem(), "text/html": text() },
         },
+        "RangeProblem": {
+            "description": "Nothing is in the range: a problem document, or a page for browsers",
+            "headers": { "Content-Range": { "$ref": "#/components/headers/ContentRange" } },
+            "content": { "application/problem+json": problem(), "text/html": text() },
+        },
         "PageProblem": {
             "description": "What is wrong, as a page",
             "headers": headers(),
@@ -210,6 +219,7 @@ fn headers() -> Value {
         "Location": text("The address to go to"),
         "RetryAfter": { "description": "Seconds after which to ask again", "schema": { "type": "integer" } },
         "Challenge": text("Bearer, with 401"),
+        "ContentRange": text("The bytes of the part and the length of the whole; with 416 the length only"),
     })
 }
 
