@@ -114,7 +114,11 @@ impl TableList {
             return Ok(Some(Self { folder: folder.to_owned(), path, number }));
         }
         // A damaged number names a list that never was.
-        Err(if path.exists() { format!("v{number}") } else { format!("v{number} (as {CURRENT} says)") })
+        Err(if path.exists() {
+            format!("v{number} (or {CURRENT})")
+        } else {
+            format!("v{number} (as {CURRENT} says)")
+        })
     }
 
     /// Returns the files of a section.
