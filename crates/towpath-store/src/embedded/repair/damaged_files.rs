@@ -42,18 +42,18 @@ pub(super) struct LeftOut {
 ///
 /// If the copy cannot be written, or does not open either.
 pub(super) fn open_without(folder: &DataFolder) -> Result<(StorageEngine, LeftOut), OpenError> {
-    let mut last = None;
+    let refuse = |reason: String| {
+        folder.refuse(format!("it cannot be repaired: {reason}; bring it back with `towpath restore`"))
+    };
+    let mut last = String::new();
     for is_left_out in [is_unreadable, is_damaged] {
         let copy = folder.copy_for_repair(WORKING_COPY)?;
         let spare = Spare::make(&copy.join("spare"))?;
         let left_out = leave_out(&copy.join("engine"), &spare, &is_left_out);
-        let left_out = left_out.map_err(|e| {
-            folder.refuse(format!("it cannot be repaired: {e}; bring it back with `towpath restore`"))
-        })?;
+        let mut left_out = left_out.map_err(|e| refuse(e.to_string()))?;
         match DataFolder::open(&copy).and_then(|copy| StorageEngine::open(copy, &EmbeddedOptions::default()))
         {
             Ok(engine) => {
-                let mut left_out = left_out;
                 if left_out.lost.is_empty() {
                     let commit = last_commit(&engine.tables).unwrap_or_default();
                     let lost = lost_commits(folder.path(), &folder.engine(), commit);
@@ -61,13 +61,10 @@ pub(super) fn open_without(folder: &DataFolder) -> Result<(StorageEngine, LeftOu
                 }
                 return Ok((engine, left_out));
             }
-            Err(e) => last = Some(e),
+            Err(e) => last = e.reason,
         }
-        drop(remove_folder(&copy));
     }
-    Err(last.unwrap_or_else(|| {
-        folder.refuse("it cannot be repaired; bring it back with `towpath restore`".into())
-    }))
+    Err(refuse(last))
 }
 
 /// Parts of an engine that take the place of damaged ones.
@@ -111,9 +108,7 @@ fn leave_out(
         let files = match TableList::read(&folder) {
             Ok(None) => continue,
             Ok(Some(list)) => list.leave_out(&spare.content, is_left_out)?,
-            Err(damaged) if number == Some(NAMES) => {
-                return Err(io::Error::other(format!("engine/keyspaces/0/{damaged} names all keyspaces")));
-            }
+            Err(damaged) if number == Some(NAMES) => vec![folder.join(damaged)],
             Err(damaged) => {
                 // Which tables count, and in which order, is unknown. What the journal has comes into the empty one.
                 remove_folder(&folder)?;
@@ -121,6 +116,10 @@ fn leave_out(
                 vec![folder.join(damaged)]
             }
         };
+        // Without their names the engine would remove all others.
+        if number == Some(NAMES) && !files.is_empty() {
+            return Err(io::Error::other(format!("{} names all keyspaces", shown(engine, &files[0]))));
+        }
         let names = files.iter().map(|path| format!("the file {}", shown(engine, path)));
         if number.is_some_and(|number| REBUILT.contains(&number)) {
             left_out.rebuilt.extend(names);
@@ -239,6 +238,9 @@ mod tests {
                 assert!(error.contains(&shown), "{shown}: {error}");
                 if shown.starts_with("engine/keyspaces/0/") || (shown == "engine/version" && !is_removed) {
                     assert!(error.contains("restore"), "{shown}: {error}");
+                    let refused = FolderRepair::begin(folder.path()).err().unwrap().to_string();
+                    assert!(refused.contains("`towpath restore`"), "{shown}: {refused}");
+                    assert!(!folder.path().join(WORKING_COPY).exists());
                     continue;
                 }
                 assert!(error.contains("towpath repair"), "{shown}: {error}");

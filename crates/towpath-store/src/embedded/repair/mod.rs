@@ -117,7 +117,10 @@ impl FolderRepair {
             Ok(engine) => (engine, None, LeftOut::default()),
             Err(_) => {
                 let original = DataFolder::open(path)?;
-                let (engine, left_out) = open_without(&original)?;
+                let opened = open_without(&original);
+                // The copy is of use only while it is repaired.
+                let (engine, left_out) =
+                    opened.inspect_err(|_| drop(remove_folder(&path.join(WORKING_COPY))))?;
                 (engine, Some(original), left_out)
             }
         };
