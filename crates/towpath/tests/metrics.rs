@@ -5,6 +5,7 @@
 mod common;
 
 use std::io::Write as _;
+use std::process::Stdio;
 
 use common::waiting::PollClient;
 use common::{TestFolder, TestServer, wait_until};
@@ -54,12 +55,36 @@ fn feeds_and_requests_are_counted() {
     assert!((0.0..600.0).contains(&(changed - started)), "{started} {changed}");
     assert!(value(&seen, "process_resident_memory_bytes") > 1e6);
     assert!(value(&seen, "process_max_fds") >= value(&seen, "process_open_fds"));
-    assert!(seen.ends_with("# EOF\n") && seen.matches("# EOF").count() == 1, "{seen}");
+    let asked =
+        server.ask("GET", "/metrics", &[("Accept", "application/openmetrics-text; version=1.0.0")], b"");
+    let openmetrics = asked.text();
+    assert!(asked.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    assert!(openmetrics.ends_with("# EOF\n") && openmetrics.matches("# EOF").count() == 1, "{openmetrics}");
     // The head of the feed is prebuilt from its second request on.
     for _ in 0..3 {
         assert_eq!(server.get("/diff/news/head.json").status, 200);
     }
     assert!(value(&metrics(&server), r#"towpath_http_requests_total{route="diff",status="200"}"#) >= 3.0);
+}
+
+/// Names, units and helps keep Prometheus' conventions, by Debian's promtool, which `cargo xtask setup` installs.
+#[test]
+fn promtool_finds_nothing() {
+    let config = "[[feed]]\nid = 'news'\n[[feed]]\nid = 'polled'\nsource = { url = 'none.json', every = '1s' }\n\
+                  [[sink]]\nname = 'copy'\nfeeds = ['news']\ninto = 'dir:copy'\n[alerts]\nfeed = true\n";
+    let dir = TestFolder::new(config);
+    let server = dir.serve();
+    assert_eq!(server.ask("PUT", "/feeds/news/items/a", &[], b"one").status, 201);
+    wait_until("the source fails", || metrics(&server).contains("towpath_source_failures_total{"));
+    let scraped = server.get("/metrics");
+    assert_eq!(scraped.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let mut promtool = std::process::Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut promtool = promtool.spawn().expect("`cargo xtask setup` installs promtool");
+    promtool.stdin.take().unwrap().write_all(&scraped.body).unwrap();
+    let checked = promtool.wait_with_output().unwrap();
+    assert!(checked.status.success(), "{}", common::stderr(&checked));
+    assert!(checked.stderr.is_empty() && checked.stdout.is_empty(), "{checked:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `/metrics`: the counters of the engine and the requests, and what is looked up for each scrape.
 
 mod cluster;
+mod exposition;
 mod family;
 mod feeds;
 mod node;
@@ -10,12 +11,13 @@ pub(super) mod requests;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, VARY};
 use http::{HeaderValue, Request, StatusCode};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::cluster::ClusterCollector;
+use self::exposition::TextFormat;
 use self::feeds::{FeedTotals, ScrapedFeeds};
 use self::node::NodeCollector;
 use self::process::ProcessCollector;
@@ -48,10 +50,11 @@ pub(super) async fn metrics<B>(
     let cluster = ClusterCollector { log, is_failing: engine.log_failure().is_some() };
     let engine = engine.clone();
     // Lines of ten thousand feeds take milliseconds.
-    let text = blocking(move || text(&engine, &feeds, totals, cluster)).await;
+    let format = TextFormat::of(request.headers());
+    let text = blocking(move || format.convert(text(&engine, &feeds, totals, cluster))).await;
     let text = text.map_err(|e| RouteError::internal(e.to_string()))?;
-    let mut answer =
-        whole(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text);
+    let mut answer = whole(StatusCode::OK, format.media_type(), text);
+    answer.headers.append(VARY, HeaderValue::from_static("accept"));
     if is_private {
         answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     }
