@@ -72,9 +72,15 @@ fn limits_of_slow_clients() {
     let upload = |id: &str| {
         let mut client = PollClient::new(&server);
         let head = format!(
-            "PUT /feeds/notes/items/{id} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n"
+            "PUT /feeds/notes/items/{id} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\
+             expect: 100-continue\r\n\r\n"
         );
-        client.0.write_all(format!("{head}only this").as_bytes()).unwrap();
+        client.0.write_all(head.as_bytes()).unwrap();
+        // The server has begun to read the body.
+        let begun = client.read_until(|text| text.ends_with("\r\n\r\n"));
+        assert!(begun.starts_with("HTTP/1.1 100"), "{begun}");
+        client.1.clear();
+        client.0.write_all(b"only this").unwrap();
         client
     };
     let mut patient = upload("patient");
