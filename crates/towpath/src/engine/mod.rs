@@ -50,6 +50,7 @@ pub(crate) mod stored_feeds;
 pub(crate) mod table_scan;
 pub mod tokens;
 pub(crate) mod work;
+mod written_feeds;
 
 pub use extensions::Extensions;
 pub use feed::Feed;

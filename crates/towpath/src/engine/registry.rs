@@ -29,7 +29,8 @@ use crate::engine::replica_age::ReplicaAge;
 use crate::engine::sinks::Sinks;
 use crate::engine::store_health::StoreHealth;
 use crate::engine::tokens::TokenSet;
-use crate::engine::{Extensions, Feed, Metrics, private_feeds, stored_feeds};
+use crate::engine::written_feeds::WrittenFeeds;
+use crate::engine::{Extensions, Feed, Metrics, private_feeds};
 use crate::store_error::StoreError;
 use crate::wall_clock;
 
@@ -279,7 +280,7 @@ impl Engine {
         // A feed that another node made has its settings soon; until then it could be shown to strangers.
         let may_create = self.server.load().create_feeds
             && !self.removed.read().get(id).is_some_and(|removed| removed.is_deleted)
-            && !stored_feeds::is_written(self, id);
+            && !self.extensions.get::<WrittenFeeds>().is_some_and(|written| written.contains(id));
         may_create.then(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))))
     }
 

@@ -1,19 +1,18 @@
 //! Feeds that were made over HTTP. They are records of the store, so they outlast restarts, and all nodes have them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex as SyncMutex;
 use serde_json::{Map, Value};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 use towpath_proto::FeedId;
 use towpath_store::Table;
 
 use super::feed_changes::{FeedChanges, added, changed};
 use super::feed_records::{FeedRecord, StoredFeeds, id_of, key};
 use super::removed_feed::RemovedFeed;
+use super::written_feeds::WrittenFeeds;
 use super::{Engine, Feed, json_record, private_feeds};
 use crate::config::{FeedConfig, FeedOrigin, NOT_IN_A_CLUSTER};
 use crate::document::route_error::RouteError;
@@ -22,15 +21,6 @@ use crate::store_error::StoreError;
 
 /// Time until a record that could not be read is read again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Records that some node wrote, and that this one has not taken over yet.
-#[derive(Default)]
-struct WrittenFeeds {
-    /// Number of the write of each feed's record: one that comes meanwhile is a reason to read again.
-    ids: SyncMutex<BTreeMap<FeedId, u64>>,
-    count: AtomicU64,
-    wake: Notify,
-}
 
 /// Held while feeds are made, changed or removed.
 #[derive(Default)]
@@ -161,21 +151,12 @@ pub(crate) fn on_table_write(engine: &Arc<Engine>, table: Table, key: &[u8]) {
         return;
     }
     if let Some(id) = id_of(key) {
-        let written = WrittenFeeds::of(engine);
-        written.ids.lock().insert(id, written.count.fetch_add(1, Ordering::Relaxed));
-        written.wake.notify_one();
+        written(engine).add(id);
     }
 }
 
-/// Returns true for a feed whose record was written, and not taken over yet.
-pub(super) fn is_written(engine: &Engine, id: &FeedId) -> bool {
-    engine.is_shared() && WrittenFeeds::of(engine).ids.lock().contains_key(id)
-}
-
-impl WrittenFeeds {
-    fn of(engine: &Engine) -> &Self {
-        engine.extensions.get_or_insert_with(Self::default)
-    }
+fn written(engine: &Engine) -> &WrittenFeeds {
+    engine.extensions.get_or_insert_with(WrittenFeeds::default)
 }
 
 /// Takes over the feeds that other nodes made, changed or removed, until `stop` turns true.
@@ -190,7 +171,7 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: Stop) {
             tracing::warn!("cannot read which feeds other nodes made: {e}");
         }
         tokio::select! {
-            () = WrittenFeeds::of(&engine).wake.notified() => {}
+            () = written(&engine).added() => {}
             () = tokio::time::sleep(RETRY), if done.is_err() => {}
             () = stopped(&stop) => return,
         }
@@ -212,9 +193,8 @@ async fn take_over_all(engine: &Engine) -> Result<(), StoreError> {
 }
 
 async fn take_over_written(engine: &Engine) -> Result<(), StoreError> {
-    let written = WrittenFeeds::of(engine);
-    let ids = written.ids.lock().clone();
-    for (id, number) in ids {
+    let written = written(engine);
+    for (id, number) in written.all() {
         let lock = engine.extensions.get_or_insert_with(FeedsLock::default);
         let _changing = lock.0.lock().await;
         let record: Option<FeedRecord> = json_record::load(engine.store.as_ref(), &key(&id)).await?;
@@ -225,10 +205,7 @@ async fn take_over_written(engine: &Engine) -> Result<(), StoreError> {
             None => {}
         }
         // After the feed is there: an append that comes between must not create another one.
-        let mut ids = written.ids.lock();
-        if ids.get(&id) == Some(&number) {
-            ids.remove(&id);
-        }
+        written.remove(&id, number);
     }
     Ok(())
 }
