@@ -247,6 +247,28 @@ fn planted_faults_are_named() {
     planted.assert_complete(diffdelta_rules().iter().map(|rule| rule.text));
 }
 
+/// A run within the second of the one before changes the hash, and no time.
+#[test]
+fn a_document_that_changes_between_two_requests_does_not_contradict_its_head() {
+    let mut site = SiteInMemory::new(true);
+    site.ignores_validators = true;
+    let has_failed = |changes: bool| {
+        let mut heads = 0;
+        let report = site.check_with("/diff/ab", |url, body| {
+            heads += u32::from(url.ends_with("/head.json"));
+            if !url.ends_with("/head.json") || (changes && heads > 1) {
+                return body.to_vec();
+            }
+            let mut head: Value = serde_json::from_slice(body).unwrap();
+            head["hash"] = json!(Cursor::ZERO.to_string());
+            serde_json::to_vec(&head).unwrap()
+        });
+        failures(&report).iter().any(|(rule, _)| *rule == rules::HASH.text)
+    };
+    assert!(has_failed(false));
+    assert!(!has_failed(true));
+}
+
 /// A snapshot whose second visit has other bytes.
 fn changed_snapshot() -> Report {
     let site = SiteInMemory::new(false);
