@@ -20,7 +20,9 @@ pub(crate) fn all() -> Result<(), String> {
     package::check()?;
     bench::check_report(&environment)?;
     build_with_lints()?;
-    package::check_program(&run::target().join("debug/towpath"))?;
+    let program = run::target().join("debug/towpath");
+    package::check_program(&program)?;
+    package::check_debian_if_possible(&program)?;
     documentation_tests()?;
     features()?;
     // Not beside the tests: its release build takes both cores for minutes, and some of them judge who takes over in time.

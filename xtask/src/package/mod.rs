@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub(crate) use deb_check::check_if_possible as check_debian_if_possible;
 pub(crate) use documents::check as check_program;
 
 use crate::release;
