@@ -129,7 +129,7 @@ impl Disk {
     }
 }
 
-/// What a lost power leaves of the bytes that were not synced.
+/// Part of the bytes that were not synced that a lost power leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remains {
     /// So many, and the file ends there.

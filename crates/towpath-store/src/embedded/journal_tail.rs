@@ -23,7 +23,7 @@ const BLOCK: u64 = 4096;
 pub(crate) enum BatchDurability {
     /// Each is synced before the next is written.
     Synced,
-    /// Those of a replica, which reads them from the cluster's log again.
+    /// A replica reads them from the cluster's log again.
     Replayed,
 }
 

@@ -28,9 +28,9 @@ const VERSION: (&str, &[u8]) = ("version", b"FJL\x03");
 /// Files that were left out of a working copy.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
-    /// Those whose entries the log gives.
+    /// Files whose entries the log gives.
     pub(super) rebuilt: Vec<String>,
-    /// Those whose entries may be nowhere else.
+    /// Files whose entries may be nowhere else.
     pub(super) lost: Vec<String>,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Reloader {
     pub(super) count: u64,
 }
 
-/// What a new configuration leads to, read and checked before anything changes.
+/// Effects of a new configuration, read and checked before anything changes.
 struct Prepared {
     new: Config,
     plan: FeedPlan,
