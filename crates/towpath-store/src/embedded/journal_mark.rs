@@ -22,7 +22,7 @@ const PREFIX: &str = "towpath journal 1 ";
 /// Word with which a repair, or an operator, accepts the loss of what a missing journal held.
 pub(super) const ACCEPT: &str = "accept";
 /// File that the engine writes when it is created, and never removes.
-const ENGINE_VERSION: &str = "version";
+pub(super) const ENGINE_VERSION: &str = "version";
 
 /// End of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::EmbeddedOptions;
 use super::engine_error::{open_reason, read_error};
 use super::folder::{DataFolder, FORMAT_VERSION, io_reason};
-use super::journal_mark::{JournalMark, journals};
+use super::journal_mark::{ENGINE_VERSION, JournalMark, journals};
 use super::journal_tail::{BatchDurability, cut_torn_batch};
 use super::keys;
 use super::table_lists::check_table_lists;
@@ -251,7 +251,7 @@ fn keyspace_options(values: ValueSize, options: &EmbeddedOptions) -> KeyspaceCre
 /// Creates files that an engine has lost and that may be empty: its lock, for the data folder is locked already, and its only
 /// journal, once that loss is accepted.
 fn create_lost_files(engine: &Path) -> std::io::Result<()> {
-    if !engine.join("version").exists() {
+    if !engine.join(ENGINE_VERSION).exists() {
         return Ok(());
     }
     if !engine.join("lock").exists() {

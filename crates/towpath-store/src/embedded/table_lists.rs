@@ -138,7 +138,8 @@ impl TableList {
         Ok(bytes)
     }
 
-    /// Leaves out the files for which `is_left_out` returns true, so that the engine opens the keyspace without them. Returns their paths.
+    /// Leaves out the files for which `is_left_out` returns true, so that the engine opens the keyspace without them.
+    /// Returns their paths.
     ///
     /// A table goes from the list. Entries of other tables refer to contents, so a file of contents stays in it, and another
     /// one takes its place: reading what was in it fails. The engine panics where it is missing.

@@ -9,7 +9,7 @@ use crate::embedded::EmbeddedOptions;
 use crate::embedded::engine_error::engine_reason;
 use crate::embedded::folder::{DataFolder, remove_folder};
 use crate::embedded::journal_batches::leave_out_damage;
-use crate::embedded::journal_mark::lost_commits;
+use crate::embedded::journal_mark::{ENGINE_VERSION, lost_commits};
 use crate::embedded::migration::copy_entry;
 use crate::embedded::storage_engine::{StorageEngine, last_commit};
 use crate::embedded::table_lists::{
@@ -22,8 +22,8 @@ pub(super) const WORKING_COPY: &str = "towpath.repair-source";
 const REBUILT: [u64; 5] = [1, 3, 4, 5, 6];
 /// Keyspace of the names of all others.
 const NAMES: u64 = 0;
-/// File by which the engine knows that it is one, and its content.
-const VERSION: (&str, &[u8]) = ("version", b"FJL\x03");
+/// Content of the file [`ENGINE_VERSION`].
+const VERSION: &[u8] = b"FJL\x03";
 
 /// Files that were left out of a working copy.
 #[derive(Debug, Default)]
@@ -98,9 +98,9 @@ fn leave_out(
     is_left_out: &dyn Fn(table_lists::ListedFile, &Path) -> bool,
 ) -> io::Result<LeftOut> {
     let mut left_out = LeftOut::default();
-    if !engine.join(VERSION.0).exists() {
-        fs::write(engine.join(VERSION.0), VERSION.1)?;
-        left_out.rebuilt.push(format!("engine/{}", VERSION.0));
+    if !engine.join(ENGINE_VERSION).exists() {
+        fs::write(engine.join(ENGINE_VERSION), VERSION)?;
+        left_out.rebuilt.push(format!("engine/{ENGINE_VERSION}"));
     }
     left_out.lost = leave_out_damage(engine)?;
     for folder in keyspace_folders(engine)? {
