@@ -269,7 +269,7 @@ fn alerts_come_change_and_go() {
     assert_eq!(calls[0].json()["type"], "alert.source_failing");
     assert_eq!(calls[0].json()["data"]["server"], server.base);
     let open = "towpath_alerts{kind=\"source_failing\"}";
-    assert_eq!(metric(&server, open), 1);
+    wait_until("the alert is counted", || server.get("/metrics").text().contains(&format!("{open} 1")));
 
     // The same alert is not told again, and the recovery goes to the new destination as well.
     let message = reload(&dir, &config(&alerts("feed = true", true)));
