@@ -117,18 +117,9 @@ fn documents() -> Result<Vec<PathBuf>, String> {
     if found.is_empty() { Err("cargo-cyclonedx has written no document".into()) } else { Ok(found) }
 }
 
-/// Returns true if the plugin that makes Debian packages is installed.
-pub(crate) fn has_deb() -> bool {
-    plugin_folder(DEB).join("bin").join(DEB.0).exists()
-}
-
-fn plugin_folder((name, version): (&str, &str)) -> PathBuf {
-    target().join("plugins").join(format!("{name}-{version}"))
-}
-
 /// Installs a plugin, unless it is there in this version; returns the folder of its program.
 fn install((name, version): (&str, &str)) -> Result<PathBuf, String> {
-    let folder = plugin_folder((name, version));
+    let folder = target().join("plugins").join(format!("{name}-{version}"));
     if !folder.join("bin").join(name).exists() {
         // `--locked`: the versions that the plugin's authors tested.
         let install = ["install", "--locked", "--version", version, name, "--root"];

@@ -60,19 +60,13 @@ pub(crate) fn readers() -> Result<(), String> {
 
 /// For the checks of the Debian package.
 pub(crate) fn debian() -> Result<(), String> {
-    for program in DEBIAN.into_iter().filter(|program| !have(program)) {
-        apt(&[program])?;
+    for program in ["lintian", "mmdebstrap"] {
+        if !have(program) {
+            apt(&[program])?;
+        }
     }
     Ok(())
 }
-
-/// Returns true if the programs of [`debian`] are installed.
-pub(crate) fn has_debian() -> bool {
-    DEBIAN.into_iter().all(have)
-}
-
-/// Programs that check the Debian package.
-const DEBIAN: [&str; 2] = ["lintian", "mmdebstrap"];
 
 /// For the image of a container.
 pub(crate) fn containers() -> Result<(), String> {
