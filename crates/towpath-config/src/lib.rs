@@ -148,9 +148,8 @@ impl Config {
 
     /// Like [`Self::load`], with further checks of the program. Their errors are told with all others.
     pub fn load_checked(file: Option<&Path>, check: FurtherCheck<'_>) -> Result<Self, ConfigError> {
-        match file {
+        match file_to_read(file) {
             Some(path) => Self::read(path, check),
-            None if Path::new(DEFAULT_FILE).is_file() => Self::read(Path::new(DEFAULT_FILE), check),
             None => {
                 // Without a file there is no other way to declare a feed.
                 let defaults = "[server]\ncreate_feeds = true\n";
@@ -158,6 +157,15 @@ impl Config {
                 Ok(Self { files: Vec::new(), ..config })
             }
         }
+    }
+
+    /// Returns the data folder of the configuration that [`Self::load`] reads, without reading its feeds: of a hundred
+    /// thousand, that would take most of the time. `None` where [`Self::load`] has to tell a mistake.
+    pub fn data_folder(file: Option<&Path>) -> Option<PathBuf> {
+        let Some(path) = file_to_read(file) else { return Some(ServerConfig::default().data) };
+        let text = std::fs::read_to_string(path).ok()?;
+        let folder = folder_of(path);
+        ConfigSource::new(&text, path, &folder, &|name: &str| std::env::var(name)).data_folder(&folder)
     }
 
     fn read(path: &Path, check: FurtherCheck<'_>) -> Result<Self, ConfigError> {
@@ -186,10 +194,7 @@ impl Config {
         environment: &Environment<'_>,
         further: FurtherCheck<'_>,
     ) -> Result<Self, ConfigError> {
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
+        let folder = folder_of(path);
         let source = ConfigSource::new(text, path, &folder, environment);
         let mut read = source.read(&folder);
         let mut problems = Problems::default();
@@ -281,6 +286,19 @@ impl Config {
             problems.check("", token.check().and_then(|()| token.resolve(&self.folder)));
         }
         token::check_distinct(&self.tokens, &self.server.tokens, problems);
+    }
+}
+
+/// Returns the file that a command reads: the one that it was given, or `towpath.toml` if it exists.
+fn file_to_read(file: Option<&Path>) -> Option<&Path> {
+    file.or_else(|| Some(Path::new(DEFAULT_FILE)).filter(|path| path.is_file()))
+}
+
+/// Returns the folder of a file, from which its relative paths begin.
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        _ => PathBuf::from("."),
     }
 }
 

@@ -295,3 +295,41 @@ fn further_checks_are_told_with_the_others() {
         assert!(error.contains(part), "{part}: {error}");
     }
 }
+
+/// `towpath reload` finds the server by it, and must not look into another folder than the server has.
+#[test]
+fn the_data_folder_is_read_without_the_rest() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("more.toml"), "[server]\ndata = 'included'\n").unwrap();
+    let path = place.path().join("towpath.toml");
+    let read = |text: &str, variable: Option<&str>| {
+        let environment = |name: &str| match (name, variable) {
+            ("TOWPATH_SERVER_DATA", Some(value)) => Ok(value.to_owned()),
+            ("PLACE", _) => Ok("elsewhere".to_owned()),
+            _ => Err(std::env::VarError::NotPresent),
+        };
+        let folder = folder_of(&path);
+        let quickly = ConfigSource::new(text, &path, &folder, &environment).data_folder(&folder);
+        (quickly, Config::parse_with(text, &path, &environment).ok().map(|config| config.server.data))
+    };
+    for (text, variable, wanted) in [
+        ("", None, "data"),
+        ("[server]\nwaiters = 5\n[[feed]]\nid = 'aa'\n", None, "data"),
+        ("[server]\ndata = 'here'\n", None, "here"),
+        ("server.data = '/srv/towpath'\n", None, "/srv/towpath"),
+        ("[server]\ndata = '/var/${PLACE}'\n", None, "/var/elsewhere"),
+        ("include = 'more.toml'\n", None, "included"),
+        ("[server]\ndata = 'here'\n", Some("variable"), "variable"),
+    ] {
+        let wanted = Some(place.path().join(wanted));
+        assert_eq!(read(text, variable), (wanted.clone(), wanted), "{text}");
+    }
+    // What is told by the whole reading. A mistake elsewhere leaves the folder known.
+    for text in
+        ["[server", "[server]\ndata = 5\n", "[server]\ndata = '${MISSING}'\n", "include = 'none.toml'\n"]
+    {
+        assert_eq!(read(text, None), (None, None), "{text}");
+    }
+    let wrong = "[[feed]]\nid = 5\n";
+    assert_eq!(read(wrong, None), (Some(place.path().join("data")), None));
+}

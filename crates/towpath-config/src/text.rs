@@ -5,7 +5,7 @@
 //! The first error does not end the reading: what it is at is removed, and the rest is read again. So all errors are
 //! found at once, with the messages of the types themselves.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize as _;
 use toml::Spanned;
@@ -19,6 +19,7 @@ use super::files::ConfigTexts;
 use super::hints::with_hint;
 use super::include::{Includer, without_include};
 use super::problems::ValueProblem;
+use super::server::ServerConfig;
 use super::tree::{self, Step};
 use super::variables::{Environment, Replacer, Variables};
 
@@ -102,6 +103,17 @@ impl<'e> ConfigSource<'e> {
             }
             _ => self.recover(folder),
         }
+    }
+
+    /// Reads where the data folder is, and nothing else. `None` if a mistake leaves it open.
+    pub(super) fn data_folder(&self, folder: &Path) -> Option<PathBuf> {
+        let Tree { table, problems, .. } = self.tree(folder);
+        if !problems.is_empty() {
+            return None;
+        }
+        let named = table.get("server").and_then(|server| server.get_ref().get("data"));
+        let Some(named) = named else { return Some(folder.join(ServerConfig::default().data)) };
+        named.get_ref().as_str().map(|named| folder.join(named))
     }
 
     fn tree(&self, folder: &Path) -> Tree<'_> {

@@ -34,6 +34,12 @@ impl ConfigArgs {
         Ok(config)
     }
 
+    /// Returns the data folder that [`Self::load`] tells, without reading the feeds of the configuration.
+    pub(super) fn data_folder(&self) -> Result<PathBuf, CliError> {
+        let found = self.data.clone().or_else(|| Config::data_folder(self.config.as_deref()));
+        found.map_or_else(|| Ok(self.load()?.server.data), Ok)
+    }
+
     /// Returns true if the user names no data folder, and none is where it would be by default.
     pub(super) fn is_without_folder(&self, config: &Config) -> bool {
         let is_named = self.config.is_some() || self.data.is_some() || Path::new(DEFAULT_FILE).is_file();

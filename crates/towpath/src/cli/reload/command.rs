@@ -23,8 +23,8 @@ pub(crate) struct ReloadArgs {
 
 /// Asks the server that has the data folder open, and prints what changed.
 pub(crate) async fn reload(args: &ReloadArgs) -> Result<Exit, CliError> {
-    // Mistakes are told here, and the server need not be asked.
-    let folder = args.config.load()?.server.data;
+    // The server reads the rest of it.
+    let folder = args.config.data_folder()?;
     let process = match user_of(&folder) {
         FolderUser::Server(RunningServer { process, .. }) => process,
         // The signal would end another command.
@@ -42,7 +42,12 @@ pub(crate) async fn reload(args: &ReloadArgs) -> Result<Exit, CliError> {
         }
         None => return Err(CliError::failed(format!("{process:?} is not the id of a process"))),
     }
-    patiently("waiting for the server", outcome(&folder, &before, process)).await
+    let outcome = patiently("waiting for the server", outcome(&folder, &before, process)).await;
+    if outcome.is_err() {
+        // Mistakes of the configuration are told with their own status.
+        args.config.load()?;
+    }
+    outcome
 }
 
 /// Waits for the server's result, and prints it.
