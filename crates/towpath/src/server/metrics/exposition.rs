@@ -3,6 +3,9 @@
 use http::HeaderMap;
 use http::header::ACCEPT;
 
+/// End of the names of a counter's series.
+pub(super) const COUNTER_SUFFIX: &str = "_total";
+
 /// Text format of a scrape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextFormat {
@@ -49,7 +52,7 @@ fn to_prometheus(openmetrics: &str) -> String {
         } else if let Some(of) = line.strip_prefix("# HELP ") {
             help = of.split_once(' ');
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' ')) {
-            let suffix = if kind.trim_end() == "counter" { "_total" } else { "" };
+            let suffix = if kind.trim_end() == "counter" { COUNTER_SUFFIX } else { "" };
             if let Some((_, words)) = help.take() {
                 text.push_str(&format!("# HELP {name}{suffix} {words}"));
             }

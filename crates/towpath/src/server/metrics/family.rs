@@ -1,4 +1,4 @@
-//! Metrics with a series for each feed, as OpenMetrics text.
+//! Metrics with a series for each feed, in either text format.
 //!
 //! The library's encoder writes each label and value through a trait object, 240 ns a line. A scrape of ten thousand
 //! feeds has a hundred thousand lines.
@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+use super::exposition::{COUNTER_SUFFIX, TextFormat};
 
 /// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,29 @@ pub(super) enum SeriesValue {
     Duration(Duration),
 }
 
+/// Text with metrics in a format.
+pub(super) struct FamilyOutput<'a> {
+    pub(super) format: TextFormat,
+    pub(super) text: &'a mut String,
+}
+
+impl FamilyOutput<'_> {
+    /// Writes the head of a metric. `name` has no prefix.
+    pub(super) fn begin(&mut self, kind: FamilyKind, name: &str, help: &str) -> FamilyWriter<'_> {
+        let (of_kind, suffix) = match kind {
+            FamilyKind::Gauge => ("gauge", ""),
+            FamilyKind::Counter => ("counter", COUNTER_SUFFIX),
+        };
+        let in_head = if self.format == TextFormat::Prometheus { suffix } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            self.text,
+            "# HELP towpath_{name}{in_head} {help}\n# TYPE towpath_{name}{in_head} {of_kind}"
+        );
+        FamilyWriter { text: self.text, start: format!("towpath_{name}{suffix}{{feed=\"") }
+    }
+}
+
 /// Writer of a metric's lines.
 pub(super) struct FamilyWriter<'a> {
     text: &'a mut String,
@@ -32,18 +57,7 @@ pub(super) struct FamilyWriter<'a> {
     start: String,
 }
 
-impl<'a> FamilyWriter<'a> {
-    /// Writes the head of a metric. `name` has no prefix.
-    pub(super) fn begin(text: &'a mut String, kind: FamilyKind, name: &str, help: &str) -> Self {
-        let (of_kind, suffix) = match kind {
-            FamilyKind::Gauge => ("gauge", ""),
-            FamilyKind::Counter => ("counter", "_total"),
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "# HELP towpath_{name} {help}\n# TYPE towpath_{name} {of_kind}");
-        Self { text, start: format!("towpath_{name}{suffix}{{feed=\"") }
-    }
-
+impl FamilyWriter<'_> {
     /// Writes the line of a feed. The id and the texts of the other label need no escapes.
     pub(super) fn add(&mut self, feed: &str, other: Option<(&str, &str)>, value: SeriesValue) {
         let text = &mut *self.text;
@@ -102,25 +116,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn lines_have_the_format_of_openmetrics() {
+    fn lines(format: TextFormat) -> String {
         let mut text = String::new();
-        let mut gauge = FamilyWriter::begin(&mut text, FamilyKind::Gauge, "feed_x", "Some x");
+        let mut output = FamilyOutput { format, text: &mut text };
+        let mut gauge = output.begin(FamilyKind::Gauge, "feed_x", "Some x");
         gauge.add("news", None, SeriesValue::Number(7));
         gauge.add("old", None, SeriesValue::Time(Timestamp::from_millisecond(-1_005).unwrap()));
         gauge.add("now", None, SeriesValue::Time(Timestamp::from_millisecond(1_700_000_000_020).unwrap()));
-        let mut counter = FamilyWriter::begin(&mut text, FamilyKind::Counter, "polls", "Polls");
+        let mut counter = output.begin(FamilyKind::Counter, "polls", "Polls");
         counter.add(
             "news",
             Some(("code", "HTTP_503")),
             SeriesValue::Duration(Duration::from_micros(1_000_050)),
         );
+        text
+    }
+
+    #[test]
+    fn lines_have_the_format_that_is_asked_for() {
+        let openmetrics = lines(TextFormat::OpenMetrics);
         assert_eq!(
-            text,
+            openmetrics,
             "# HELP towpath_feed_x Some x\n# TYPE towpath_feed_x gauge\ntowpath_feed_x{feed=\"news\"} 7\n\
              towpath_feed_x{feed=\"old\"} -1.005\ntowpath_feed_x{feed=\"now\"} 1700000000.020\n\
              # HELP towpath_polls Polls\n# TYPE towpath_polls counter\n\
              towpath_polls_total{feed=\"news\",code=\"HTTP_503\"} 1.000050\n"
         );
+        // Both writers of a format agree.
+        assert_eq!(lines(TextFormat::Prometheus), TextFormat::Prometheus.convert(openmetrics));
     }
 }

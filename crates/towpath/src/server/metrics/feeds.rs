@@ -12,7 +12,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use towpath_store::OpCounts;
 
-use super::family::{FamilyKind, FamilyWriter, SeriesValue};
+use super::exposition::TextFormat;
+use super::family::{FamilyKind, FamilyOutput, SeriesValue};
 use crate::engine::append_counts::AppendCounts;
 use crate::engine::{Engine, Feed};
 use crate::source::metrics::{ScrapedSource, SourceMetrics};
@@ -48,6 +49,16 @@ pub(super) struct FeedTotals {
     new: i64,
 }
 
+impl FeedTotals {
+    fn count_source(&mut self, is_up: Option<bool>) {
+        match is_up {
+            Some(true) => self.up += 1,
+            Some(false) => self.down += 1,
+            None => self.new += 1,
+        }
+    }
+}
+
 impl ScrapedFeed {
     fn of(feed: &Feed, ids: &mut String) -> Self {
         let start = ids.len();
@@ -67,21 +78,22 @@ impl ScrapedFeed {
 
 /// Takes the feeds that a client may see, up to `[server] metrics_feeds`, and counts all.
 pub(super) fn scrape(engine: &Engine, may_see: impl Fn(&str) -> bool) -> (ScrapedFeeds, FeedTotals) {
-    let feeds = engine.feeds();
+    let (feeds, limit) = (engine.feeds(), engine.server.load().metrics_feeds);
     let mut totals = FeedTotals { feeds: feeds.len(), ..FeedTotals::default() };
-    for feed in feeds.iter().filter(|feed| feed.config.source.is_some()) {
-        match SourceMetrics::is_up(feed) {
-            Some(true) => totals.up += 1,
-            Some(false) => totals.down += 1,
-            None => totals.new += 1,
+    let mut ids = String::new();
+    let mut shown = Vec::with_capacity(limit.min(feeds.len()));
+    // In one pass: fetching a feed and its source from memory takes longer than all that is done with them.
+    for feed in feeds.iter() {
+        // A filter shows the log of another feed.
+        let is_shown = shown.len() < limit && !feed.is_filter() && may_see(feed.id().as_str());
+        if is_shown {
+            shown.push(ScrapedFeed::of(feed, &mut ids));
+        }
+        if feed.config.source.is_some() {
+            totals.count_source(SourceMetrics::is_up(feed));
         }
     }
-    // A filter shows the log of another feed.
-    let seen = feeds.iter().filter(|feed| !feed.is_filter() && may_see(feed.id().as_str()));
-    let mut ids = String::new();
-    let seen = seen.take(engine.server.load().metrics_feeds);
-    let feeds = seen.map(|feed| ScrapedFeed::of(feed, &mut ids)).collect();
-    (ScrapedFeeds { feeds, ids }, totals)
+    (ScrapedFeeds { feeds: shown, ids }, totals)
 }
 
 impl ScrapedFeeds {
@@ -95,24 +107,25 @@ impl ScrapedFeeds {
     }
 
     /// Writes all series of the feeds.
-    pub(super) fn write(&self, text: &mut String) {
+    pub(super) fn write(&self, format: TextFormat, text: &mut String) {
         if self.is_empty() {
             return;
         }
         // A line has about 60 bytes, and a feed about eleven lines: growing would copy megabytes.
         text.reserve(self.feeds.len() * 700);
-        self.logs(text);
-        self.sources(text);
+        let mut output = FamilyOutput { format, text };
+        self.logs(&mut output);
+        self.sources(&mut output);
     }
 
     /// Writes a gauge with a value for each feed that has one.
     fn gauge(
         &self,
-        text: &mut String,
+        output: &mut FamilyOutput<'_>,
         (name, help): (&'static str, &str),
         value: impl Fn(&ScrapedFeed) -> Option<SeriesValue>,
     ) {
-        let mut family = FamilyWriter::begin(text, FamilyKind::Gauge, name, help);
+        let mut family = output.begin(FamilyKind::Gauge, name, help);
         for scraped in &self.feeds {
             if let Some(value) = value(scraped) {
                 family.add(self.id(scraped), None, value);
@@ -120,23 +133,23 @@ impl ScrapedFeeds {
         }
     }
 
-    fn logs(&self, text: &mut String) {
-        self.gauge(text, ("feed_position", "Last position of the feed's log"), |scraped| {
+    fn logs(&self, output: &mut FamilyOutput<'_>) {
+        self.gauge(output, ("feed_position", "Last position of the feed's log"), |scraped| {
             Some(SeriesValue::Number(scraped.position))
         });
-        self.gauge(text, ("feed_items", "Items that are not deleted"), |scraped| {
+        self.gauge(output, ("feed_items", "Items that are not deleted"), |scraped| {
             Some(SeriesValue::Number(scraped.items))
         });
         let help = "Position up to which the log let go of old versions";
-        self.gauge(text, ("feed_horizon", help), |scraped| {
+        self.gauge(output, ("feed_horizon", help), |scraped| {
             Some(scraped.horizon).filter(|horizon| *horizon > 0).map(SeriesValue::Number)
         });
         let help = "Time of the last change since 1970 in seconds";
-        self.gauge(text, ("feed_last_change_timestamp_seconds", help), |scraped| {
+        self.gauge(output, ("feed_last_change_timestamp_seconds", help), |scraped| {
             scraped.last_append.map(SeriesValue::Time)
         });
         let help = "Changes since the start by operation";
-        let mut changes = FamilyWriter::begin(text, FamilyKind::Counter, "feed_changes", help);
+        let mut changes = output.begin(FamilyKind::Counter, "feed_changes", help);
         for scraped in &self.feeds {
             let OpCounts { puts, patches, deletes } = scraped.changes;
             for (op, count) in [("put", puts), ("patch", patches), ("delete", deletes)] {
@@ -145,34 +158,34 @@ impl ScrapedFeeds {
         }
     }
 
-    fn sources(&self, text: &mut String) {
+    fn sources(&self, output: &mut FamilyOutput<'_>) {
         let help = "1 if the last attempt to read the source succeeded";
-        self.gauge(text, ("source_up", help), |scraped| {
+        self.gauge(output, ("source_up", help), |scraped| {
             scraped.source.as_ref()?.is_up.map(|is_up| SeriesValue::Number(u64::from(is_up)))
         });
         let help = "Time of the last success since 1970 in seconds";
-        self.gauge(text, ("source_last_success_timestamp_seconds", help), |scraped| {
+        self.gauge(output, ("source_last_success_timestamp_seconds", help), |scraped| {
             scraped.source.as_ref()?.last_success.map(SeriesValue::Time)
         });
-        self.gauge(text, ("source_interval_seconds", "Interval of the polls in seconds"), |scraped| {
+        self.gauge(output, ("source_interval_seconds", "Interval of the polls in seconds"), |scraped| {
             scraped.interval.map(SeriesValue::Duration)
         });
         let with_source =
             || self.feeds.iter().filter_map(|feed| Some((self.id(feed), feed.source.as_ref()?)));
         let help = "Failed attempts since the start by code";
-        let mut failures = FamilyWriter::begin(text, FamilyKind::Counter, "source_failures", help);
+        let mut failures = output.begin(FamilyKind::Counter, "source_failures", help);
         for (feed, ScrapedSource { failures: codes, .. }) in with_source() {
             for (code, count) in codes {
                 failures.add(feed, Some(("code", code)), SeriesValue::Number(*count));
             }
         }
         let help = "Polls since the start";
-        let mut polls = FamilyWriter::begin(text, FamilyKind::Counter, "source_polls", help);
+        let mut polls = output.begin(FamilyKind::Counter, "source_polls", help);
         for (feed, source) in with_source() {
             polls.add(feed, None, SeriesValue::Number(source.polls));
         }
         let help = "Time of the polls since the start in seconds";
-        let mut times = FamilyWriter::begin(text, FamilyKind::Counter, "source_poll_seconds", help);
+        let mut times = output.begin(FamilyKind::Counter, "source_poll_seconds", help);
         for (feed, source) in with_source() {
             times.add(feed, None, SeriesValue::Duration(source.poll_time));
         }

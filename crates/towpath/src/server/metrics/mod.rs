@@ -51,7 +51,7 @@ pub(super) async fn metrics<B>(
     let engine = engine.clone();
     // Lines of ten thousand feeds take milliseconds.
     let format = TextFormat::of(request.headers());
-    let text = blocking(move || format.convert(text(&engine, &feeds, totals, cluster))).await;
+    let text = blocking(move || text(&engine, format, &feeds, totals, cluster)).await;
     let text = text.map_err(|e| RouteError::internal(e.to_string()))?;
     let mut answer = whole(StatusCode::OK, format.media_type(), text);
     answer.headers.append(VARY, HeaderValue::from_static("accept"));
@@ -61,8 +61,14 @@ pub(super) async fn metrics<B>(
     Ok(answer)
 }
 
-/// Formats all metrics as OpenMetrics text.
-fn text(engine: &Arc<Engine>, feeds: &ScrapedFeeds, totals: FeedTotals, cluster: ClusterCollector) -> String {
+/// Formats all metrics.
+fn text(
+    engine: &Arc<Engine>,
+    format: TextFormat,
+    feeds: &ScrapedFeeds,
+    totals: FeedTotals,
+    cluster: ClusterCollector,
+) -> String {
     let (mut of_towpath, mut of_process) = (Registry::with_prefix("towpath"), Registry::default());
     of_towpath.register_collector(Box::new(totals));
     of_towpath.register_collector(Box::new(NodeCollector(engine.clone())));
@@ -73,7 +79,10 @@ fn text(engine: &Arc<Engine>, feeds: &ScrapedFeeds, totals: FeedTotals, cluster:
         // Writing to a String cannot fail.
         let _ = encode_registry(&mut text, registry);
     }
-    feeds.write(&mut text);
-    let _ = encode_eof(&mut text);
+    let mut text = format.convert(text);
+    feeds.write(format, &mut text);
+    if format == TextFormat::OpenMetrics {
+        let _ = encode_eof(&mut text);
+    }
     text
 }
