@@ -221,7 +221,7 @@ pub struct RetentionConfig {
 
 /// Checks that the ids of the feeds are distinct; a problem names the second occurrence.
 pub(super) fn check_distinct(feeds: &[FeedConfig], problems: &mut Problems) {
-    let mut ids = std::collections::HashSet::new();
+    let mut ids = std::collections::HashSet::with_capacity(feeds.len());
     for (index, feed) in feeds.iter().enumerate() {
         if !ids.insert(feed.id()) {
             problems.enter("feed", Some(index), String::new());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use towpath_proto::FeedId;
 
-use crate::config::{Config, FeedPattern, ReaderConfig, TokenDigest, TokenRight};
+use crate::config::{Config, FeedConfig, FeedPattern, ReaderConfig, ServerConfig, TokenDigest, TokenRight};
 
 /// Part of a feed that a reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,14 +64,18 @@ impl NamedToken {
 impl TokenSet {
     /// Makes the tokens of a configuration.
     pub fn new(config: &Config) -> Self {
-        Self::reloaded(config, config).0
+        Self::reloaded(config, &config.server, config.feeds.iter()).0
     }
 
-    /// Makes the tokens of a configuration that was read again, beside the one with which the server runs.
+    /// Makes the tokens of a configuration that was read again, beside the server and the feeds that run.
     ///
     /// Filters of readers and public feeds are part of documents and indexes that are made at start. So the second
     /// result lists what needs a restart.
-    pub fn reloaded(new: &Config, running: &Config) -> (Self, Vec<String>) {
+    pub fn reloaded<'a>(
+        new: &Config,
+        server: &ServerConfig,
+        feeds: impl Iterator<Item = &'a FeedConfig>,
+    ) -> (Self, Vec<String>) {
         let (mut set, mut left) = (Self::default(), Vec::new());
         for (index, token) in new.server.tokens.iter().enumerate() {
             let name = format!("server.tokens {}", index + 1).into();
@@ -87,8 +91,8 @@ impl TokenSet {
         }
         set.has_publisher = set.tokens.iter().any(NamedToken::may_publish);
         // Of the running one, because the command line may have another base URL than the file.
-        set.is_public_server = !running.server.is_local();
-        let known: HashMap<_, _> = running.feeds.iter().map(|feed| (feed.id(), feed)).collect();
+        set.is_public_server = !server.is_local();
+        let known: HashMap<_, _> = feeds.map(|feed| (feed.id(), feed)).collect();
         for feed in &new.feeds {
             let Some(running) = known.get(feed.id()) else {
                 left.push(format!("feed {} is new", feed.id()));
@@ -98,7 +102,9 @@ impl TokenSet {
                 left.push(format!("feed {} becomes public or private", feed.id()));
             }
             let readers = readers(feed.id(), &feed.readers, &running.readers, &mut left);
-            set.readers.insert(feed.id().clone(), readers);
+            if !readers.is_empty() {
+                set.readers.insert(feed.id().clone(), readers);
+            }
         }
         (set, left)
     }
@@ -263,7 +269,7 @@ mod tests {
             [[feed]]
             id = 'new'
             ";
-        let (set, left) = TokenSet::reloaded(&config(new), &running);
+        let (set, left) = TokenSet::reloaded(&config(new), &running.server, running.feeds.iter());
         assert_eq!(set.reader(&id("own"), "part-2"), Some(Access::Reader(1)));
         assert_eq!(set.reader(&id("own"), "part"), None);
         assert_eq!(set.reader(&id("own"), "x"), None);

@@ -58,13 +58,18 @@ fn changed_names<T: Display>(what: &str, changes: [(&str, &Vec<T>); 3]) -> Optio
 /// Returns what changed of the tokens.
 pub(super) fn changed_tokens(old: &Config, new: &Config) -> Vec<String> {
     let named = (old.tokens != new.tokens).then(|| "[[token]]".to_owned());
-    // By their ids: a search for each of a hundred thousand feeds would take seconds.
-    let known: HashMap<_, _> = old.feeds.iter().map(|feed| (feed.id(), &feed.readers)).collect();
-    let has_other_readers =
-        |feed: &&FeedConfig| known.get(feed.id()).is_some_and(|known| **known != feed.readers);
-    let count = new.feeds.iter().filter(has_other_readers).count();
+    let has_any = old.feeds.iter().chain(&new.feeds).any(|feed| !feed.readers.is_empty());
+    let count = if has_any { count_other_readers(&old.feeds, &new.feeds) } else { 0 };
     let readers = (count > 0).then(|| format!("readers of {}", counted(count, "feed")));
     named.into_iter().chain(readers).collect()
+}
+
+/// Returns the number of feeds that have other readers than before.
+fn count_other_readers(old: &[FeedConfig], new: &[FeedConfig]) -> usize {
+    // By their ids: a search for each of a hundred thousand feeds would take seconds.
+    let known: HashMap<_, _> = old.iter().map(|feed| (feed.id(), &feed.readers)).collect();
+    let has_others = |feed: &&FeedConfig| known.get(feed.id()).is_some_and(|known| **known != feed.readers);
+    new.iter().filter(has_others).count()
 }
 
 #[cfg(test)]

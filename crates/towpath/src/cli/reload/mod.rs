@@ -153,9 +153,7 @@ impl Reloader {
 
     /// Replaces the tokens by those of the feeds as they will be served. Returns what needs a restart.
     fn replace_tokens(&self, new: &Config, plan: &FeedPlan) -> Vec<String> {
-        let mut running = self.engine.config.clone();
-        running.feeds = plan.configs().cloned().collect();
-        let (mut tokens, mut left) = TokenSet::reloaded(new, &running);
+        let (mut tokens, mut left) = TokenSet::reloaded(new, &self.engine.config.server, plan.configs());
         // A line that was lost while somebody edited the file must not open the server to all programs here.
         if tokens.is_open() && !self.engine.tokens.load().is_open() {
             tokens.close();
