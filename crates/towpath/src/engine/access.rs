@@ -101,15 +101,16 @@ pub(crate) fn may_see_details<B>(
 }
 
 /// Returns a function that tells for each feed what [`may_see_details`] tells. The token is hashed once for all feeds.
+/// It outlives the request, for threads beside those that serve.
 pub(crate) fn sees_details<B>(
     tokens: &TokenSet,
     peer: SocketAddr,
     request: &Request<B>,
-) -> impl Fn(&str) -> bool {
+) -> impl Fn(&str) -> bool + Send + 'static + use<B> {
     let sees_all = tokens.is_open() && without_token(tokens, peer, request).is_ok();
     let given = bearer(request.headers()).filter(|_| !tokens.is_open());
-    let token = given.and_then(|given| tokens.find(given));
-    move |feed: &str| sees_all || token.is_some_and(|token| token.may(TokenRight::Publish, feed))
+    let token = given.and_then(|given| tokens.find(given)).cloned();
+    move |feed: &str| sees_all || token.as_ref().is_some_and(|token| token.may(TokenRight::Publish, feed))
 }
 
 /// Returns true for requests that a proxy probably relays.

@@ -20,7 +20,7 @@ pub enum Access {
 /// All valid tokens. It is replaced as a whole when the configuration is read again.
 #[derive(Debug, Default)]
 pub struct TokenSet {
-    tokens: Vec<NamedToken>,
+    tokens: Vec<Arc<NamedToken>>,
     /// Readers of single feeds, by feed.
     readers: HashMap<FeedId, Vec<FeedReader>>,
     has_publisher: bool,
@@ -80,16 +80,17 @@ impl TokenSet {
         for (index, token) in new.server.tokens.iter().enumerate() {
             let name = format!("server.tokens {}", index + 1).into();
             let digest = TokenDigest::of_configured(token);
-            set.tokens.push(NamedToken { name, digest, rights: vec![TokenRight::Admin], feeds: None });
+            let rights = vec![TokenRight::Admin];
+            set.tokens.push(Arc::new(NamedToken { name, digest, rights, feeds: None }));
         }
         for token in &new.tokens {
             // Validation has made sure that there is a digest.
             let Some(digest) = token.digest() else { continue };
             let (name, rights, feeds) =
                 (token.name.as_str().into(), token.rights.clone(), token.feeds.clone());
-            set.tokens.push(NamedToken { name, digest, rights, feeds: Some(feeds) });
+            set.tokens.push(Arc::new(NamedToken { name, digest, rights, feeds: Some(feeds) }));
         }
-        set.has_publisher = set.tokens.iter().any(NamedToken::may_publish);
+        set.has_publisher = set.tokens.iter().any(|token| token.may_publish());
         // Of the running one, because the command line may have another base URL than the file.
         set.is_public_server = !server.is_local();
         let known: HashMap<_, _> = feeds.map(|feed| (feed.id(), feed)).collect();
@@ -135,7 +136,7 @@ impl TokenSet {
     }
 
     /// Returns the token of a request.
-    pub fn find(&self, given: &str) -> Option<&NamedToken> {
+    pub fn find(&self, given: &str) -> Option<&Arc<NamedToken>> {
         let given = TokenDigest::of(given);
         first(self.tokens.iter(), |token| is_equal(&token.digest, &given))
     }
@@ -159,7 +160,7 @@ impl TokenSet {
     pub(crate) fn access_by_prefix(&self, feed: &FeedId, log: &FeedId, prefix: &[u8]) -> Option<Access> {
         let begins = |digest: &TokenDigest| digest.as_bytes().starts_with(prefix);
         let reader = self.readers.get(feed).and_then(|all| all.iter().find(|reader| begins(&reader.digest)));
-        let reads = |token: &&NamedToken| begins(&token.digest) && reads(token, feed, log);
+        let reads = |token: &&Arc<NamedToken>| begins(&token.digest) && reads(token, feed, log);
         let token = || self.tokens.iter().find(reads).map(|_| Access::Whole);
         reader.map(|reader| reader.access).or_else(token)
     }

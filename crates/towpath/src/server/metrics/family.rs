@@ -93,7 +93,9 @@ impl FamilyWriter<'_> {
 fn push_number(text: &mut String, number: u64, width: usize) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(number);
-    text.extend(std::iter::repeat_n('0', width.saturating_sub(digits.len())));
+    for _ in digits.len()..width {
+        text.push('0');
+    }
     text.push_str(digits);
 }
 

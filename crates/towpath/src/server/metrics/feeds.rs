@@ -86,12 +86,14 @@ pub(super) fn scrape(engine: &Engine, may_see: impl Fn(&str) -> bool) -> (Scrape
     for feed in feeds.iter() {
         // A filter shows the log of another feed.
         let is_shown = shown.len() < limit && !feed.is_filter() && may_see(feed.id().as_str());
-        if is_shown {
-            shown.push(ScrapedFeed::of(feed, &mut ids));
-        }
+        let scraped = is_shown.then(|| ScrapedFeed::of(feed, &mut ids));
         if feed.config.source.is_some() {
-            totals.count_source(SourceMetrics::is_up(feed));
+            totals.count_source(match &scraped {
+                Some(scraped) => scraped.source.as_ref().and_then(|source| source.is_up),
+                None => SourceMetrics::is_up(feed),
+            });
         }
+        shown.extend(scraped);
     }
     (ScrapedFeeds { feeds: shown, ids }, totals)
 }

@@ -43,16 +43,16 @@ pub(super) async fn metrics<B>(
         engine.metrics.sup_feeds.set(recent);
     }
     engine.refresh_sink_lags().await;
-    let tokens = engine.tokens.load_full();
-    let (feeds, totals) = feeds::scrape(engine, sees_details(&tokens, peer, request));
-    let is_private = !feeds.is_empty();
+    let may_see = sees_details(&engine.tokens.load(), peer, request);
     let log = engine.store.log_status().await;
     let cluster = ClusterCollector { log, is_failing: engine.log_failure().is_some() };
-    let engine = engine.clone();
-    // Lines of ten thousand feeds take milliseconds.
-    let format = TextFormat::of(request.headers());
-    let text = blocking(move || text(&engine, format, &feeds, totals, cluster)).await;
-    let text = text.map_err(|e| RouteError::internal(e.to_string()))?;
+    let (engine, format) = (engine.clone(), TextFormat::of(request.headers()));
+    // Ten thousand feeds take milliseconds.
+    let formatted = blocking(move || {
+        let (feeds, totals) = feeds::scrape(&engine, may_see);
+        (text(&engine, format, &feeds, totals, cluster), !feeds.is_empty())
+    });
+    let (text, is_private) = formatted.await.map_err(|e| RouteError::internal(e.to_string()))?;
     let mut answer = whole(StatusCode::OK, format.media_type(), text);
     answer.headers.append(VARY, HeaderValue::from_static("accept"));
     if is_private {
