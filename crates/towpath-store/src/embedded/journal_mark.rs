@@ -125,11 +125,11 @@ impl JournalMark {
 }
 
 impl JournalEnd {
-    /// Describes a journal that ends with an earlier commit.
+    /// Describes a journal that ends with an earlier commit, without an article.
     fn without(self, commit: u64) -> String {
         let (file, marked) = (self.file, self.commit);
         format!(
-            "its journal engine/{file}.jnl is damaged: of {marked} commits the last {} are missing",
+            "journal engine/{file}.jnl is damaged: of {marked} commits the last {} are missing",
             marked.saturating_sub(commit)
         )
     }
@@ -141,7 +141,8 @@ impl JournalEnd {
     }
 }
 
-/// Returns what the journals of a folder lack, by its mark. `commit` is the last one that the engine has.
+/// Returns what the journals of a folder lack, by its mark, without an article. `commit` is the last one that the engine
+/// has.
 pub(super) fn lost_commits(folder: &Path, engine: &Path, commit: u64) -> Option<String> {
     let end = JournalEnd::parse(&fs::read_to_string(folder.join(MARK)).ok()?)?;
     let files = check_journals(engine, end).err();
@@ -159,33 +160,34 @@ pub(super) fn journals(engine: &Path) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Fails where a file is missing or shorter than it was, with the name of the file.
+/// Fails where a file is missing or shorter than it was, with a description without an article.
 fn check_files(engine: &Path, end: JournalEnd) -> Result<(), String> {
     // The engine creates itself anew where this file is missing.
     if !engine.join(ENGINE_VERSION).exists() {
-        return Err(format!("its file engine/{ENGINE_VERSION} is missing"));
+        return Err(format!("file engine/{ENGINE_VERSION} is missing"));
     }
     check_journals(engine, end)
 }
 
 fn check_journals(engine: &Path, end: JournalEnd) -> Result<(), String> {
-    let found = journals(engine).map_err(|e| format!("its folder engine cannot be read: {e}"))?;
+    let found = journals(engine).map_err(|e| format!("folder engine cannot be read: {e}"))?;
     let Some(last) = found.last() else {
-        return Err(format!("its journal engine/{}.jnl is missing", end.file));
+        return Err(format!("journal engine/{}.jnl is missing", end.file));
     };
     // Files are removed from the first on, once the tables have what is in them.
     if let Some(gap) = found.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
-        return Err(format!("its journal engine/{}.jnl is missing", gap[0] + 1));
+        return Err(format!("journal engine/{}.jnl is missing", gap[0] + 1));
     }
     if *last < end.file {
-        return Err(format!("its journal engine/{}.jnl is missing", end.file));
+        return Err(format!("journal engine/{}.jnl is missing", end.file));
     }
     if found.contains(&end.file) {
         let path = engine.join(format!("{}.jnl", end.file));
-        let length = fs::metadata(&path).map_err(|e| format!("{}: {e}", path.display()))?.len();
+        let unreadable = |e: io::Error| format!("journal engine/{}.jnl cannot be read: {e}", end.file);
+        let length = fs::metadata(&path).map_err(unreadable)?.len();
         if length < end.length {
             return Err(format!(
-                "its journal engine/{}.jnl is shortened: it has {length} bytes of {}",
+                "journal engine/{}.jnl is shortened: it has {length} bytes of {}",
                 end.file, end.length
             ));
         }
@@ -193,10 +195,10 @@ fn check_journals(engine: &Path, end: JournalEnd) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds the next step to a description of damage.
+/// Adds the next step to a description of damage to a folder.
 fn refusal(damage: &str) -> String {
     format!(
-        "{damage}; changes that were acknowledged may be nowhere else. Bring the file back, or restore a backup with `towpath \
+        "its {damage}; changes that were acknowledged may be nowhere else. Bring the file back, or restore a backup with `towpath \
          restore`. To go on without them, run `towpath repair`"
     )
 }

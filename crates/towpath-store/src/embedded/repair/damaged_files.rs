@@ -57,7 +57,7 @@ pub(super) fn open_without(folder: &DataFolder) -> Result<(StorageEngine, LeftOu
                 if left_out.lost.is_empty() {
                     let commit = last_commit(&engine.tables).unwrap_or_default();
                     let lost = lost_commits(folder.path(), &folder.engine(), commit);
-                    left_out.lost.extend(lost.map(|lost| lost.replacen("its", "the", 1)));
+                    left_out.lost.extend(lost.map(|damage| format!("the {damage}")));
                 }
                 return Ok((engine, left_out));
             }
