@@ -120,6 +120,8 @@ struct RecordingOutput {
     checkpoints: Vec<(usize, Value)>,
     notices: Vec<FollowNotice>,
     largest_batch: usize,
+    /// Number of changes that were delivered so far.
+    delivered: watch::Sender<usize>,
     /// Maximum number of changes; a delivery beyond it fails.
     room: Option<usize>,
 }
@@ -134,6 +136,7 @@ impl Output for RecordingOutput {
         }
         self.ids.extend(changes.into_iter().map(|change| change.item.id));
         self.checkpoints.extend(checkpoint.map(|state| (self.ids.len(), state)));
+        self.delivered.send_replace(self.ids.len());
         Ok(())
     }
 
@@ -141,6 +144,9 @@ impl Output for RecordingOutput {
         self.notices.push(notice);
     }
 }
+
+/// Longest time that a step may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn fetcher() -> Fetcher {
     Fetcher::new(FetchOptions { private: PrivateFetches::All, ..FetchOptions::default() }).unwrap()
@@ -238,21 +244,26 @@ async fn changes_do_not_wait_for_a_slow_document_and_a_stop_is_clean() {
     .await;
     let (stop, stopped) = watch::channel(false);
     let url = server.url("/");
+    let mut output = RecordingOutput::default();
+    let mut delivered = output.delivered.subscribe();
     let driven = tokio::spawn(async move {
-        let mut output = RecordingOutput::default();
         let ended = drive(&mut LineFollower::of([url]), &fetcher(), &mut output, &stopped).await.unwrap();
         (ended, output)
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The server sends no more before a minute is over.
+    tokio::time::timeout(PATIENCE, delivered.wait_for(|count| *count == 2)).await.unwrap().unwrap();
     stop.send(true).unwrap();
-    let (ended, output) = tokio::time::timeout(Duration::from_secs(5), driven).await.unwrap().unwrap();
+    let (ended, output) = tokio::time::timeout(PATIENCE, driven).await.unwrap().unwrap();
     assert_eq!(ended, FollowSummary { stopped: true, ..FollowSummary::default() });
     assert_eq!((output.ids, output.checkpoints), (vec!["one".to_owned(), "two".into()], vec![]));
 }
 
 /// Blocks each delivery until notified.
+#[derive(Default)]
 struct BlockedOutput {
     go: Arc<Notify>,
+    /// Tells that a delivery began.
+    began: Arc<Notify>,
     taken: usize,
 }
 
@@ -260,6 +271,7 @@ impl Output for BlockedOutput {
     type Error = ();
 
     async fn deliver(&mut self, changes: Vec<Followed>, _: Option<Value>) -> Result<(), ()> {
+        self.began.notify_one();
         self.go.notified().await;
         self.taken += changes.len();
         Ok(())
@@ -287,21 +299,25 @@ async fn a_slow_output_applies_backpressure() {
     .await;
     let (stop, stopped) = watch::channel(false);
     let go = Arc::new(Notify::new());
-    let (url, mut slow) = (server.url("/"), BlockedOutput { go: Arc::clone(&go), taken: 0 });
+    let mut slow = BlockedOutput { go: Arc::clone(&go), ..BlockedOutput::default() };
+    let (url, began) = (server.url("/"), Arc::clone(&slow.began));
     let driven = tokio::spawn(async move {
         let ended = drive(&mut LineFollower::of([url]), &fetcher(), &mut slow, &stopped).await;
         (ended, slow.taken)
     });
-    // Long enough to read everything, if nothing held it back.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    let ahead = sent.load(Ordering::SeqCst);
+    tokio::time::timeout(PATIENCE, began.notified()).await.unwrap();
+    // The server stands still once nothing is read, and otherwise when all is sent.
+    let mut ahead = usize::MAX;
+    while std::mem::replace(&mut ahead, sent.load(Ordering::SeqCst)) != ahead {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
     // Socket buffers and one batch may be read ahead, but not the whole 200 MB.
     assert!(ahead < 40 << 20, "{ahead} bytes were read for an output that takes nothing");
     stop.send(true).unwrap();
     // The first permit releases the pending delivery, the second a last batch after it.
     go.notify_one();
     go.notify_one();
-    let (ended, taken) = tokio::time::timeout(Duration::from_secs(10), driven).await.unwrap().unwrap();
+    let (ended, taken) = tokio::time::timeout(PATIENCE, driven).await.unwrap().unwrap();
     assert!(ended.unwrap().stopped && taken > 0);
 }
 
@@ -313,7 +329,7 @@ async fn a_hanging_output_is_abandoned_after_a_stop() {
     follower.for_ever = true;
     // Without a wake time the driver would end with an error, as the next test shows.
     follower.wake = Some(Monotonic::NEVER);
-    let mut slow = BlockedOutput { go: Arc::new(Notify::new()), taken: 0 };
+    let mut slow = BlockedOutput::default();
     let driven = tokio::spawn(async move {
         let ended = drive(&mut follower, &fetcher(), &mut slow, &stopped).await;
         (ended, slow.taken)

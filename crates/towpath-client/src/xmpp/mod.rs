@@ -13,7 +13,8 @@ use towpath_proto::push::xmpp::follow::NodeFollower;
 use towpath_proto::push::xmpp::jid;
 use towpath_proto::push::xmpp::uri::NodeUri;
 
-use super::drive::{DeliveryBatch, FollowSummary, Output};
+use super::delivery_batch::DeliveryBatch;
+use super::drive::{FollowSummary, Output};
 use super::response_hints::ResponseHints;
 use crate::stop::{Stop, stopped};
 use connection::XmppConnection;
