@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use callback::{CallbackRequest, CallbackServer};
+use common::xmpp::{HOSTS, XmppClient, XmppServer};
 use common::{TestFolder, get_from, stderr, stdout, wait_until};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const QUICK: &str = "wait = 0\npause = 0\n";
@@ -152,13 +153,16 @@ fn a_failing_source_is_told_once_everywhere_and_its_recovery_too() {
     assert_eq!(server.get("/feeds/_events/items?timeout=0").status, 401);
     let put = server.ask("PUT", "/feeds/_events/items/a", &[("Authorization", "Bearer admin")], b"x");
     assert_eq!(put.status, 409, "{}", put.text());
-    assert!(server.get("/metrics").text().contains("towpath_alerts{kind=\"source_failing\"} 1"));
+    let is_counted = |base: &str| {
+        get_from(base, "/metrics", &[]).text().contains("towpath_alerts{kind=\"source_failing\"} 1")
+    };
+    // Counted once everybody is told.
+    wait_until("it is counted", || is_counted(&server.base));
 
     // A restart tells nothing again.
     server.kill();
     let server = dir.serve();
-    let failed = || get_from(&server.base, "/metrics", &[]).text();
-    wait_until("it looked again", || failed().contains("towpath_alerts{kind=\"source_failing\"} 1"));
+    wait_until("it looked again", || is_counted(&server.base));
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!((receiver.calls().len(), mail.messages().len(), events(&server.base).len()), (1, 1, 1));
 
@@ -285,16 +289,18 @@ fn each_condition_is_told() {
 /// The feed of events has every protocol, for those who may read it.
 #[test]
 fn every_protocol_carries_the_feed_of_events() {
-    let receiver = CallbackServer::good();
+    let (receiver, xmpp_server) = (CallbackServer::good(), XmppServer::prosody(&["alice"]));
     let config = |visibility: &str| {
         format!(
-            "[server]\ntokens = [\"admin\"]\nallow_private_callbacks = true\n\
+            "[server]\ntokens = [\"admin\"]\nallow_private_callbacks = true\n{}\
              [alerts]\nsource_failing = \"1s\"\nfeed = true\n{QUICK}\
              [[feed]]\nid = \"_events\"\nvisibility = \"{visibility}\"\n\
-             [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\n"
+             [[feed]]\nid = \"prices\"\n[feed.source]\nurl = \"prices.json\"\nevery = \"1s\"\n",
+            xmpp_server.component()
         )
     };
     let title = "the source of feed prices fails";
+    let mut xmpp_client = xmpp_server.client("alice", HOSTS[0], "1");
     for visibility in ["private", "public"] {
         let dir = TestFolder::new(&config(visibility));
         let server = dir.serve();
@@ -341,7 +347,34 @@ fn every_protocol_carries_the_feed_of_events() {
             let told = server.json("/sup.json?seconds=600")["updates"].clone();
             told.as_array().unwrap().iter().any(|update| update[0] == id)
         });
+        subscribe_over_xmpp(&mut xmpp_client, visibility == "public", title);
+        dir.write(
+            "prices.json",
+            br#"{"version": "https://jsonfeed.org/version/1.1", "title": "", "items": []}"#,
+        );
+        wait_until("the recovery is published", || {
+            get_from(&server.base, "/feeds/_events", &admin).json()["seq"] == 2
+        });
+        if visibility == "public" {
+            let push = xmpp_client.pushed();
+            assert_eq!(push["items"][0]["title"], "the source of feed prices works again", "{push}");
+        } else {
+            assert!(xmpp_client.is_quiet());
+        }
     }
+}
+
+/// Reads the feed of events, and subscribes to it. XMPP has no tokens, so a feed that is not public is for nobody there.
+fn subscribe_over_xmpp(client: &mut XmppClient, is_public: bool, title: &str) {
+    let mut page = Value::Null;
+    wait_until("the component answers", || {
+        page = client.ask("items", json!({ "node": "_events", "max": "5", "timeout": 5 }));
+        if is_public { page["items"][0]["title"] == title } else { page["error"] == "forbidden" }
+    });
+    assert!(is_public || !page.to_string().contains(title), "{page}");
+    let answer = client.ask("subscribe", json!({ "node": "_events" }));
+    let (key, value) = if is_public { ("subscription", "subscribed") } else { ("error", "forbidden") };
+    assert_eq!(answer[key], value, "{answer}");
 }
 
 /// A clock that jumps ahead makes no failure last longer. One that is set back keeps no message back.
