@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use url::Url;
+use percent_encoding::percent_decode_str;
+use url::{Host, Url};
 
 use super::error::{CliError, Exit};
 use super::feed_list;
@@ -80,14 +81,19 @@ fn named(sources: Vec<Url>) -> Vec<StarterFeed> {
     sources.into_iter().map(name).collect()
 }
 
-/// Makes an id of a host and the last part of a path that says something.
+/// Makes an id of a host and the last part of a path that says something. The port is no part of it.
 fn id_of(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let host = host.trim_start_matches("www.").trim_start_matches("feeds.");
-    let host = host.rsplit_once('.').map_or(host, |(name, _)| name);
     let usual = ["", "feed", "feeds", "rss", "atom", "index", "xml", "json"];
     let mut parts = url.path().split(['/', '.']).filter(|part| !usual.contains(part));
-    let text = format!("{host}-{}", parts.next_back().unwrap_or_default());
+    let part = percent_decode_str(parts.next_back().unwrap_or_default()).decode_utf8_lossy();
+    let text = match url.host() {
+        Some(Host::Domain(name)) => format!("{}-{part}", short_name(name)),
+        // A number says little to people, so the address is the name of last resort.
+        Some(Host::Ipv4(_) | Host::Ipv6(_)) if !part.is_empty() => part.into_owned(),
+        Some(Host::Ipv4(address)) => address.to_string(),
+        Some(Host::Ipv6(address)) => address.to_string(),
+        None => part.into_owned(),
+    };
     let mut id = String::new();
     for c in text.to_ascii_lowercase().chars() {
         match c {
@@ -101,6 +107,12 @@ fn id_of(url: &Url) -> String {
     if id.len() < 2 || id == "source" { format!("feed-{id}") } else { id.to_owned() }
 }
 
+/// Returns a host without what the hosts of most feeds have: `www.`, `feeds.`, and the top-level domain.
+fn short_name(host: &str) -> &str {
+    let host = host.trim_start_matches("www.").trim_start_matches("feeds.");
+    host.rsplit_once('.').map_or(host, |(name, _)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,12 +124,36 @@ mod tests {
             "https://example.com/rss",
             "https://blog.rust-lang.org/feed.xml",
             "https://example.org/news/Security%20Notes.atom",
+            "http://localhost:8000/feed.xml",
+            "http://localhost:8000/prices.xml",
+            "http://127.0.0.1:8000/feed.xml",
+            "http://127.0.0.1/",
+            "http://127.0.0.1:8080/feeds/offers",
             "http://127.0.0.1:8080/feeds/x",
+            "http://[2001:db8::7]:8080/news/prices.json",
+            "http://[::1]/feed",
+            "http://[2001:db8::7]/rss",
             "https://ö.example/",
         ];
         let feeds = named(urls.iter().map(|url| Url::parse(url).unwrap()).collect());
         let ids: Vec<_> = feeds.iter().map(|feed| feed.id.as_str()).collect();
-        assert_eq!(ids[..3], ["example", "example-2", "blog-rust-lang"]);
+        let expected = [
+            "example",
+            "example-2",
+            "blog-rust-lang",
+            "example-security-notes",
+            "localhost",
+            "localhost-prices",
+            "127-0-0-1",
+            "127-0-0-1-2",
+            "offers",
+            "feed-x",
+            "prices",
+            "feed-1",
+            "2001-db8-7",
+            "xn-nda",
+        ];
+        assert_eq!(ids, expected);
         let text = starter(&feeds);
         let config = Config::parse(&text, Path::new(DEFAULT_FILE)).unwrap();
         assert_eq!(config.feeds.len(), urls.len(), "{text}");
