@@ -1,14 +1,17 @@
-//! Commands that go on in a terminal: `towpath tail` and `towpath status --watch`.
+//! Commands in a terminal: `towpath tail` and `towpath status --watch`, which go on, and the progress of slow ones.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod callback;
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{TestFolder, free_port, wait_until};
+use callback::CallbackServer;
+use common::{TestFolder, free_port, stderr, stdout, wait_until};
 use parking_lot::Mutex;
 
 /// A command that goes on, with the lines that it has printed on both of its streams.
@@ -102,4 +105,42 @@ fn a_watched_status_waits_for_a_server_that_restarts() {
     let _server = dir.serve();
     assert!(dir.run(&["put", "notes", "a", "--title", "A"]).status.success());
     wait_until("the new server is asked", || shows("notes 1 "));
+}
+
+/// A command that takes longer than two seconds says so on a terminal, and nothing in a pipe.
+#[test]
+fn slow_work_is_named_on_terminals_only() {
+    let is_shown = Arc::new(AtomicBool::new(false));
+    let may_answer = is_shown.clone();
+    let receiver = CallbackServer::start(move |call| {
+        wait_until("the terminal shows the bar", || may_answer.load(Ordering::Acquire));
+        callback::good(call)
+    });
+    let webhook = format!("[alerts.webhook]\nurl = \"{}\"\nallow_private = true\n", receiver.base);
+    let dir = TestFolder::new(&webhook);
+    let mut piped = dir.command(&["alerts", "test"]);
+    piped.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let piped = piped.spawn().unwrap();
+    // Begun earlier, so it has waited for two seconds when the other one has.
+    receiver.wait_for("the first message", |calls| calls.len() == 1);
+    // `script` of util-linux gives a terminal to a program.
+    let program = dir.command(&[]).get_program().to_owned().into_string().unwrap();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &format!("'{program}' alerts test"), "/dev/null"]);
+    script.current_dir(dir.path("")).env("TERM", "xterm").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    let mut terminal = script.stdout.take().unwrap();
+    let mut shown = String::new();
+    let mut bytes = [0; 4096];
+    while !shown.contains("sending the message") {
+        let count = terminal.read(&mut bytes).unwrap();
+        assert!(count > 0, "the command ended without a bar: {shown:?}");
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    is_shown.store(true, Ordering::Release);
+    terminal.read_to_string(&mut shown).unwrap();
+    assert!(script.wait().unwrap().success() && shown.contains("webhook: sent"), "{shown:?}");
+    let piped = piped.wait_with_output().unwrap();
+    assert!(piped.status.success(), "{}", stderr(&piped));
+    assert_eq!((stdout(&piped), stderr(&piped)), ("webhook: sent\n".to_owned(), String::new()));
 }

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::style::{patiently, print_success};
+use super::progress::patiently;
+use super::style::print_success;
 use crate::alerts::{AlertDestination, AlertNotice, AlertSenders};
 
 #[derive(Debug, Subcommand)]

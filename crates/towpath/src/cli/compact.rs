@@ -5,7 +5,8 @@ use towpath_store::Store as _;
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::style::{patiently, print_done};
+use super::progress::patiently;
+use super::style::print_done;
 use super::verify::open_folder;
 
 /// Compacts the data folder, and prints its size before and after.

@@ -11,7 +11,7 @@ use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
 use super::backup::BackupPlace;
 use super::error::CliError;
-use super::style::{OPENING, patiently};
+use super::progress::{OPENING, patiently};
 use crate::config::{ClusterConfig, ClusterSnapshotsConfig, Config};
 use crate::engine::Engine;
 use crate::protocols;

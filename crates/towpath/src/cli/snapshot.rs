@@ -7,8 +7,8 @@ use clap::Args;
 use towpath_proto::FeedId;
 
 use super::error::{CliError, Exit};
+use super::progress::patiently;
 use super::publish_target::{PublishTarget, TargetArgs, feed_id, known_feed};
-use super::style::patiently;
 use crate::engine::Engine;
 use crate::protocols::replication::snapshot;
 

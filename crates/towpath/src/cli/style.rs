@@ -1,23 +1,11 @@
-//! Manners of the output: colours on terminals only, times and notes for people, and patience where something takes long.
+//! Manners of the output: colours on terminals only, times and notes for people.
 
-use std::future::Future;
 use std::io::{IsTerminal, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use jiff::Timestamp;
 use serde_json::Value;
-
-/// Time after which a command shows that it is still at work.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Work that [`patiently`] shows while a data folder is opened: a journal of some GiB is read first.
-pub(super) const OPENING: &str = "opening the data folder";
-
-/// Work that [`patiently`] shows while documents are made of changes that no server has published yet.
-pub(super) const PUBLISHING: &str = "publishing documents";
 
 /// True after `--quiet`.
 // One command runs in a process, and its option counts for all of it.
@@ -140,24 +128,6 @@ pub(super) fn ago(seconds: i64) -> String {
 /// Returns the present time for standard output on a terminal, where times are relative to it.
 pub(super) fn now_on_terminal() -> Option<Timestamp> {
     std::io::stdout().is_terminal().then(Timestamp::now)
-}
-
-/// Waits for a result, and shows on a terminal what is waited for if it takes long.
-pub(super) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
-    tokio::select! {
-        done = &mut work => return done,
-        () = tokio::time::sleep(PATIENCE) => {}
-    }
-    if is_quiet() {
-        return work.await;
-    }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    bar.set_message(what.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(120));
-    let done = work.await;
-    bar.finish_and_clear();
-    done
 }
 
 /// Lays rows out as a table: columns as wide as their longest cell, numbers to the right.

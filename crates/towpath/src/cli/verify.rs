@@ -12,8 +12,7 @@ use towpath_store::{ReadError, Store as _};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::progress::LateBar;
-use super::style::{OPENING, patiently};
+use super::progress::{LateBar, OPENING, patiently};
 use super::terminal::{plain, visible_json};
 use crate::config::ServerConfig;
 use crate::engine::finding::{Finding, Findings};

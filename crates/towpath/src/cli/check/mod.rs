@@ -24,7 +24,7 @@ use self::watch::watch;
 use super::error::{CliError, Exit};
 use super::feed_url::listen_address;
 use super::node::check_node;
-use super::style::patiently;
+use super::progress::patiently;
 use super::terminal::message;
 use crate::stop;
 

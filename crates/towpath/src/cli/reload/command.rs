@@ -9,8 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::RESULT;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::error::{CliError, Exit};
+use crate::cli::progress::patiently;
 use crate::cli::running_server::{FolderUser, RunningServer, user_of};
-use crate::cli::style::{patiently, print_success};
+use crate::cli::style::print_success;
 
 /// Longest wait for the server.
 const PATIENCE: Duration = Duration::from_secs(60);
