@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use callback::{CallbackRequest, CallbackServer, good};
-use common::{TestFolder, TestResponse, TestServer, free_port};
+use common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
 use serde_json::json;
 use towpath_proto::push::websub::signature;
 
@@ -64,11 +64,19 @@ fn subscribe(
     more: &[(&str, &str)],
 ) -> CallbackRequest {
     let before = questions(callback, path).len();
+    // 503 until the server is ready.
+    let subscribers = || server.get("/readyz").json()["parts"]["hub"]["total"].as_u64();
+    let subscribers_before = subscribers();
     let answer = ask(server, "subscribe", topic, &callback.url(path), more);
     assert_eq!(answer.status, 202, "{}", answer.text());
     callback.wait_for("a question", |_| questions(callback, path).len() > before);
     // The subscription starts once the response to the verification has arrived.
-    std::thread::sleep(Duration::from_millis(200));
+    if before == 0 {
+        wait_until("it is subscribed", || subscribers() > subscribers_before);
+    } else {
+        // A renewal shows nowhere.
+        std::thread::sleep(Duration::from_millis(200));
+    }
     questions(callback, path).pop().unwrap()
 }
 
