@@ -19,7 +19,8 @@ beside_xmpp_servers!(
         the_output_equals_that_of_pulling_over_http,
         a_service_that_began_anew,
         an_encrypted_stream,
-        pushes_over_restarts
+        pushes_over_restarts,
+        a_removed_feed_is_told
     ],
     prosody: [unfollowable_addresses_are_reported, a_node_is_checked]
 );
@@ -59,7 +60,11 @@ fn address(feed: &str) -> String {
 }
 
 fn account(xmpp_server: &XmppServer) -> Vec<String> {
-    let jid = format!("alice@{}", HOSTS[0]);
+    account_as(xmpp_server, "once")
+}
+
+fn account_as(xmpp_server: &XmppServer, resource: &str) -> Vec<String> {
+    let jid = format!("alice@{}/{resource}", HOSTS[0]);
     let server = format!("127.0.0.1:{}", xmpp_server.client_port);
     ["--jid", &jid, "--xmpp-server", &server].map(str::to_owned).into()
 }
@@ -212,13 +217,17 @@ struct XmppFollow {
 }
 
 impl XmppFollow {
-    fn start(dir: &TestFolder, xmpp_server: &XmppServer) -> Self {
+    fn start(dir: &TestFolder, xmpp_server: &XmppServer, feed: &str) -> Self {
         // Editors end a file with a line feed, which is no part of the password.
         dir.write("password", format!("{PASSWORD}\n").as_bytes());
+        let state = format!("{feed}.json");
         let mut command =
-            dir.command(&["follow", &address("aa"), "--state", "s.json", "--password-file", "password"]);
-        let log = std::fs::File::options().create(true).append(true).open(dir.path("follow.log")).unwrap();
-        command.args(account(xmpp_server)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+            dir.command(&["follow", &address(feed), "--state", &state, "--password-file", "password"]);
+        let log = dir.path(&format!("{feed}.log"));
+        let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+        // A resource of its own: servers end a session whose address logs in again.
+        command.args(account_as(xmpp_server, feed));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let printed = Arc::new(Mutex::new(Vec::new()));
@@ -251,7 +260,7 @@ fn pushes_over_restarts(software: Software) {
     let mut xmpp_server = XmppServer::start(software, &["alice"]);
     let (dir, mut server) = started(&xmpp_server);
     publish(&server, "aa", &[json!({ "id": "i0", "content": "0" })]);
-    let mut following = XmppFollow::start(&dir, &xmpp_server);
+    let mut following = XmppFollow::start(&dir, &xmpp_server, "aa");
     wait_until("the first is printed", || following.ids() == ["i0"]);
     let mut expected = vec!["i0".to_owned()];
     let mut told_before = Vec::new();
@@ -273,13 +282,62 @@ fn pushes_over_restarts(software: Software) {
             3 => {
                 told_before = all(&following, &told_before);
                 following.stop();
-                following = XmppFollow::start(&dir, &xmpp_server);
+                following = XmppFollow::start(&dir, &xmpp_server, "aa");
             }
             _ => {}
         }
     }
     following.stop();
     assert!(server.get("/metrics").text().contains("pushes"));
+}
+
+/// XEP-0060, 8.4.2: a follow that waits says at once that its feed was removed, and why. So do those that begin later,
+/// with and without a state. A long-running one goes on, as over HTTP: the feed may come back.
+fn a_removed_feed_is_told(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let (dir, server) = started(&xmpp_server);
+    assert_eq!(server.ask("PUT", "/feeds/made", &[], b"").status, 201);
+    let feeds = [("made", ": moved to aa"), ("toc", " was removed from the configuration")];
+    let mut following = feeds.map(|(feed, _)| {
+        publish(&server, feed, &[json!({ "id": "first", "content": "x" })]);
+        let following = XmppFollow::start(&dir, &xmpp_server, feed);
+        wait_until("the first is printed", || following.ids() == ["first"]);
+        let page = format!("/feeds/{feed}/subscribers");
+        let page = || server.ask("GET", &page, &[("accept", "text/html")], b"").text();
+        wait_until("it is subscribed", || page().contains("alice@"));
+        following
+    });
+    let removed = server.ask("DELETE", "/feeds/made?reason=moved+to+aa", &[], b"");
+    assert_eq!(removed.status, 200, "{}", removed.text());
+    let without = FEEDS.replace("[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n", "");
+    dir.write("towpath.toml", format!("{}{without}", xmpp_server.component()).as_bytes());
+    let reloaded = dir.run(&["reload"]);
+    assert!(reloaded.status.success(), "{}", stderr(&reloaded));
+    for ((feed, reason), following) in feeds.into_iter().zip(&mut following) {
+        let told = || std::fs::read_to_string(dir.path(&format!("{feed}.log"))).unwrap();
+        let deleted = format!("the service deleted the node: feed {feed:?}");
+        let is_told = |begin: &str| told().lines().any(|line| line.contains(begin) && line.contains(reason));
+        wait_until("the removal is told", || is_told(&deleted));
+        let refused = format!("the service answers item-not-found: feed {feed:?}");
+        wait_until("the answer is told", || is_told(&refused));
+        assert!(following.child.try_wait().unwrap().is_none(), "{}", told());
+        let state = format!("{feed}.json");
+        for more in [&["--state", &state][..], &[]] {
+            let ended = follow_once(&dir, &xmpp_server, feed, more);
+            let told = stderr(&ended);
+            assert!(told.contains(&refused) && told.contains(reason), "{more:?}: {told}");
+            assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0), "{more:?}");
+        }
+    }
+    for (following, (feed, reason)) in following.into_iter().zip(feeds) {
+        following.stop();
+        // One that was not there when the feed was removed.
+        let log = dir.path(&format!("{feed}.log"));
+        std::fs::remove_file(&log).unwrap();
+        let following = XmppFollow::start(&dir, &xmpp_server, feed);
+        wait_until("it is told later", || std::fs::read_to_string(&log).unwrap().contains(reason));
+        following.stop();
+    }
 }
 
 /// `towpath check`: our own node conforms; a service without nodes does not.

@@ -224,9 +224,7 @@ impl NodeFollower {
         self.asked = None;
         let page = match failed {
             None => self.page(iq),
-            Some((condition, text)) => {
-                Err(format!("the service answers {condition} {text}").trim().to_owned())
-            }
+            Some(refusal) => Err(format!("the service answers {}", described(&refusal))),
         };
         if page.is_ok()
             && iq.child("pubsub", ns::PUBSUB).is_some_and(|answer| LogReset::read(answer).is_some())
@@ -238,10 +236,10 @@ impl NodeFollower {
     }
 
     fn take_subscribed(&mut self, now: Now, failed: Option<(String, String)>) {
-        if let Some((condition, text)) = failed {
+        if let Some(refusal) = failed {
             // A refusal may be temporary, for example by a limit of the service.
             self.subscribed = SubscribeState::No(now.after(REFUSED));
-            self.warn(format!("cannot subscribe: {condition} {text}").trim());
+            self.warn(&format!("cannot subscribe: {}", described(&refusal)));
             return self.smart.set_pace(Some(UNSUBSCRIBED));
         }
         self.subscribed = SubscribeState::Yes;
@@ -322,6 +320,11 @@ fn stream_name(now: Now, id: &str) -> String {
     let digest =
         Sha256::new().chain_update(now.wall.as_nanosecond().to_be_bytes()).chain_update(id).finalize();
     hex::encode(&digest[..8])
+}
+
+/// Formats the condition and text of an error.
+fn described((condition, text): &(String, String)) -> String {
+    if text.is_empty() { condition.clone() } else { format!("{condition}: {text}") }
 }
 
 /// Writes the items of a response or push as the entries of a document.

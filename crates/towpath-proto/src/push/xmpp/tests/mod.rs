@@ -134,7 +134,7 @@ fn a_deleted_node_is_told_and_found_again() {
     assert!(!simulation.follower.is_subscribed() && simulation.kept.subscriptions.is_empty());
     assert!(simulation.warnings.iter().any(|text| text.contains("deleted the node: moved to likes")));
     assert!(
-        simulation.warnings.iter().any(|text| text.contains("item-not-found")),
+        simulation.warnings.iter().any(|text| text.contains("item-not-found: there is no such node")),
         "{:?}",
         simulation.warnings
     );
