@@ -218,6 +218,14 @@ fn subscribers_of_a_removed_feed_are_told(software: Software) {
     let left = client.ask("subscriptions", json!({}));
     assert_eq!(left["subscriptions"].as_array().unwrap().len(), 1, "{left}");
     assert_eq!(client.ask("items", json!({ "node": "made" }))["error"], "item-not-found");
+    // A feed that is not public any more has no node either: its subscribers would wait for ever.
+    assert_eq!(server.stop(), Some(0));
+    let private = FEEDS.replace("cursor = \"toc\"", "cursor = \"toc\"\nreaders = [\"token\"]");
+    dir.write("towpath.toml", format!("{}{private}", xmpp_server.component()).as_bytes());
+    let _server = dir.serve();
+    let told = client.send_command(&json!({ "do": "deleted" }));
+    let reason = "this feed is not open to everybody";
+    assert_eq!(told, json!({ "from": SERVICE, "node": "toc", "reason": reason }));
 }
 
 /// XEP-0030, XEP-0060, XEP-0131: discovery, and errors for bad input.

@@ -73,14 +73,15 @@ async fn items(
     page.map(|page| (feed, page)).map_err(refused)
 }
 
-fn public_feed(engine: &Engine, id: &FeedId) -> Result<Arc<Feed>, StoreRequestError> {
+/// Returns a feed that XMPP serves, or why it does not.
+pub(super) fn public_feed(engine: &Engine, id: &FeedId) -> Result<Arc<Feed>, StoreRequestError> {
     let feed = engine.feed(id.as_str()).ok_or_else(|| missing(engine, id))?;
     // Tokens to read exist over HTTP only, so XMPP serves public feeds.
     if feed.config.is_public() { Ok(feed) } else { Err(StoreRequestError::Forbidden) }
 }
 
 /// Returns the error for a feed that is not there, with the reason if it was removed.
-pub(super) fn missing(engine: &Engine, id: &FeedId) -> StoreRequestError {
+fn missing(engine: &Engine, id: &FeedId) -> StoreRequestError {
     match engine.removed_feed(id.as_str()).filter(|removed| removed.is_public) {
         Some(removed) => StoreRequestError::Removed(gone_feed(id.as_str(), &removed).detail),
         None => StoreRequestError::NoFeed,

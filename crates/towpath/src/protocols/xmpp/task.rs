@@ -268,14 +268,18 @@ impl ComponentDriver {
         }
     }
 
-    /// Tells the component which of its feeds have new changes, and which were removed.
+    /// Tells the component which of its feeds have new changes, and which are not served any more.
     fn check_heads(&mut self) {
         let feeds: HashSet<FeedId> = self.component.feeds().cloned().collect();
         self.heads.retain(|feed, _| feeds.contains(feed));
         for id in feeds {
-            let Some(feed) = self.engine.feed(id.as_str()) else {
-                self.component.handle_removed(&id, &answer::missing(&self.engine, &id).to_string());
-                continue;
+            let feed = match answer::public_feed(&self.engine, &id) {
+                Ok(feed) => feed,
+                // Removed, or private since a restart.
+                Err(error) => {
+                    self.component.handle_removed(&id, &error.to_string());
+                    continue;
+                }
             };
             let head = feed.head.load(Ordering::Acquire);
             // The signal names no feed, so heads are compared.

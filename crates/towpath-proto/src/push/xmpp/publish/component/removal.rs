@@ -5,7 +5,7 @@ use crate::feed_id::FeedId;
 use crate::push::xmpp::wire::pubsub;
 
 impl Component {
-    /// Ends the subscriptions to a feed that was removed, and tells the subscribers (XEP-0060, 8.4.2).
+    /// Ends the subscriptions to a feed that is not served any more, and tells the subscribers (XEP-0060, 8.4.2).
     ///
     /// Does nothing without a stream, when nobody can be told. Call it again after
     /// [`ComponentEvent::Connected`](super::ComponentEvent::Connected).
