@@ -2,8 +2,10 @@
 //!
 //! Each is made at a seam of the simulation: the program's code has none of them, and no branch for them.
 
-/// A planted bug.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use clap::ValueEnum;
+
+/// A planted bug. On the command line its name is in lower case, with hyphens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Bug {
     /// Syncs return without having synced.
     DropSync,
@@ -32,42 +34,8 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All planted bugs.
-    pub const ALL: [Self; 12] = [
-        Self::DropSync,
-        Self::TellBeforeDurable,
-        Self::IgnoreExpected,
-        Self::LoseHook,
-        Self::CheckpointFirst,
-        Self::ReuseCursor,
-        Self::DropChange,
-        Self::TruncateAnswer,
-        Self::StaleCache,
-        Self::FalseNotModified,
-        Self::AssumeDone,
-        Self::IgnoreDeletions,
-    ];
-
     /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DropSync => "drop-sync",
-            Self::TellBeforeDurable => "tell-before-durable",
-            Self::IgnoreExpected => "ignore-expected",
-            Self::LoseHook => "lose-hook",
-            Self::CheckpointFirst => "checkpoint-first",
-            Self::ReuseCursor => "reuse-cursor",
-            Self::DropChange => "drop-change",
-            Self::TruncateAnswer => "truncate-answer",
-            Self::StaleCache => "stale-cache",
-            Self::FalseNotModified => "false-not-modified",
-            Self::AssumeDone => "assume-done",
-            Self::IgnoreDeletions => "ignore-deletions",
-        }
-    }
-
-    /// Returns the bug of a name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|bug| bug.name() == name)
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }

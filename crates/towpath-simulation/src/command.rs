@@ -3,29 +3,62 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
+
 use crate::bug::Bug;
 use crate::{many, run, system, trace};
 
-const HELP: &str = "\
-towpath-simulation [HOURS] [--first SEED]               many runs, a process each [default: 100 hours]
-towpath-simulation --seed N [--hours H] [--bug NAME] [--trace]  one run
-towpath-simulation bugs [NAME…]                         plants bugs, and looks whether they are found";
+/// Deterministic simulation of towpath: many runs, a process each, or one run of a seed.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Command {
+    #[command(subcommand)]
+    search: Option<Search>,
+    /// Simulated hours of all runs
+    #[arg(value_name = "HOURS", default_value_t = 100)]
+    total: u64,
+    /// Seed of the first run; the others follow it
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    first: u64,
+    #[command(flatten)]
+    one: OneRun,
+}
+
+#[derive(Debug, Subcommand)]
+enum Search {
+    /// Plant bugs, and look whether they are found
+    Bugs {
+        /// Bugs to plant [default: all]
+        #[arg(value_name = "NAME")]
+        bugs: Vec<Bug>,
+    },
+}
+
+/// One run.
+#[derive(Debug, Clone, Args)]
+struct OneRun {
+    /// Run this seed alone
+    #[arg(long, value_name = "N", conflicts_with_all = ["total", "first"])]
+    seed: Option<u64>,
+    /// Simulated hours of the run
+    #[arg(long, value_name = "H", default_value_t = many::HOURS, requires = "seed")]
+    hours: u64,
+    /// Plant a bug
+    #[arg(long, value_name = "NAME", requires = "seed")]
+    bug: Option<Bug>,
+    /// Print all that happens
+    #[arg(long, requires = "seed", overrides_with = "trace")]
+    trace: bool,
+}
 
 /// Does what the arguments of the process say.
 pub fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let done = match args.as_slice() {
-        ["bugs"] => many::find_bugs(&Bug::ALL),
-        ["bugs", names @ ..] => names
-            .iter()
-            .map(|name| Bug::of(name).ok_or_else(|| known_bugs(name)))
-            .collect::<Result<Vec<_>, _>>()
-            .and_then(|bugs| many::find_bugs(&bugs)),
-        [] => many::simulate(100, 1),
-        [hours] if !hours.starts_with('-') => number(hours).and_then(|hours| many::simulate(hours, 1)),
-        [hours, "--first", seed] => number(hours).and_then(|hours| many::simulate(hours, number(seed)?)),
-        _ => OneRun::parse(&args).and_then(OneRun::run),
+    let command = Command::parse();
+    let done = match (command.search, command.one.seed) {
+        (Some(Search::Bugs { bugs }), _) if bugs.is_empty() => many::find_bugs(Bug::value_variants()),
+        (Some(Search::Bugs { bugs }), _) => many::find_bugs(&bugs),
+        (None, Some(seed)) => command.one.run(seed),
+        (None, None) => many::simulate(command.total, command.first),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,55 +69,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|e| format!("{text:?} is no number: {e}\n{HELP}"))
-}
-
-fn known_bugs(name: &str) -> String {
-    format!("{name:?} is no planted bug; there are {}", Bug::ALL.map(Bug::name).join(", "))
-}
-
-/// One run.
-struct OneRun {
-    seed: u64,
-    hours: u64,
-    bug: Option<Bug>,
-    prints: bool,
-}
-
 impl OneRun {
-    fn parse(mut args: &[&str]) -> Result<Self, String> {
-        let mut one = Self { seed: 1, hours: many::HOURS, bug: None, prints: false };
-        loop {
-            args = match args {
-                [] => return Ok(one),
-                ["--seed", seed, rest @ ..] => {
-                    one.seed = number(seed)?;
-                    rest
-                }
-                ["--hours", hours, rest @ ..] => {
-                    one.hours = number(hours)?;
-                    rest
-                }
-                ["--bug", name, rest @ ..] => {
-                    one.bug = Some(Bug::of(name).ok_or_else(|| known_bugs(name))?);
-                    rest
-                }
-                ["--trace", rest @ ..] => {
-                    one.prints = true;
-                    rest
-                }
-                _ => return Err(HELP.to_owned()),
-            }
-        }
-    }
-
-    fn run(self) -> Result<(), String> {
-        let (begun, seed) = (Instant::now(), self.seed);
+    fn run(self, seed: u64) -> Result<(), String> {
+        let begun = Instant::now();
         let scratch = system::scratch();
         let folder = scratch.clone();
         // A thread of its own: the main thread keeps the machine's clock.
-        let simulating = std::thread::spawn(move || self.simulate(&folder));
+        let simulating = std::thread::spawn(move || self.simulate(seed, &folder));
         let ended = simulating.join();
         drop(std::fs::remove_dir_all(&scratch));
         let Ran { broken, hours, hash, lines, counts } = match ended {
@@ -101,10 +92,10 @@ impl OneRun {
         }
     }
 
-    fn simulate(&self, scratch: &std::path::Path) -> Result<Ran, String> {
+    fn simulate(&self, seed: u64, scratch: &std::path::Path) -> Result<Ran, String> {
         towpath::blocking::run_inline();
-        system::begin(self.seed);
-        if self.prints {
+        system::begin(seed);
+        if self.trace {
             trace::print_lines();
         }
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -114,7 +105,7 @@ impl OneRun {
         let runtime = runtime.map_err(|e| e.to_string())?;
         let broken = runtime.block_on(async {
             system::follow_runtime();
-            run::run(self.seed, self.hours, self.bug, scratch).await
+            run::run(seed, self.hours, self.bug, scratch).await
         });
         let hours = system::elapsed().as_secs_f64() / 3600.0;
         let (hash, lines, counts) = trace::finish();

@@ -24,7 +24,7 @@ fn run(seed: u64, hours: u64, bug: Option<Bug>) -> Result<Ended, String> {
     let mut command = Command::new(program);
     command.args(["--seed", &seed.to_string(), "--hours", &hours.to_string()]);
     if let Some(bug) = bug {
-        command.args(["--bug", bug.name()]);
+        command.args(["--bug", &bug.name()]);
     }
     let output = command.output().map_err(|e| e.to_string())?;
     let text = [&output.stdout[..], &output.stderr].concat();
